@@ -3,7 +3,9 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl};
+use fabricast_validate::compare::{
+    Advice, Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl,
+};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -102,6 +104,8 @@ struct GroupJson<'a> {
     cause: Option<String>,
     /// Simulated causes of slow sizes, the likeliest first.
     causes: Vec<CauseJson>,
+    /// Settings with which the library is predicted to be faster, also where its times are as expected.
+    advice: Vec<AdviceJson>,
     /// False if the library's choices are not predicted; the strategies are then fabricast's fastest ones.
     modelled: bool,
 }
@@ -127,6 +131,19 @@ struct RangeJson {
     low_busbw_gb_per_s: f64,
     /// Upper end of the 80 % prediction interval of the bus bandwidth, in GB/s.
     high_busbw_gb_per_s: f64,
+}
+
+/// Setting with which the library is predicted to be faster.
+#[derive(Serialize, JsonSchema)]
+struct AdviceJson {
+    /// Environment variable and its value.
+    setting: String,
+    /// Smallest compared size that gains, in bytes.
+    min_bytes: Bytes,
+    /// Largest compared size that gains, in bytes.
+    max_bytes: Bytes,
+    /// Largest predicted gain: time without the setting ÷ time with it.
+    gain: f64,
 }
 
 /// Simulated cause of slow sizes.
@@ -308,6 +325,7 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         ranges: group.ranges.iter().map(range_json).collect(),
         cause: verdict::first_cause(group),
         causes: group.causes.iter().map(cause_json).collect(),
+        advice: group.advice.iter().map(advice_json).collect(),
         modelled: !has_unpredicted_rccl(first),
     })
 }
@@ -324,6 +342,11 @@ fn range_json(range: &SizeRange) -> RangeJson {
         low_busbw_gb_per_s: range.expected_low,
         high_busbw_gb_per_s: range.expected_high,
     }
+}
+
+fn advice_json(advice: &Advice) -> AdviceJson {
+    let Advice { setting, min, max, gain } = *advice;
+    AdviceJson { setting: setting.to_string(), min_bytes: min, max_bytes: max, gain }
 }
 
 fn cause_json(ranked: &RankedCause) -> CauseJson {

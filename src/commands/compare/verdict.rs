@@ -1,7 +1,9 @@
 //! Verdicts of a comparison in words: which sizes are as expected, slow or fast, and the likeliest cause.
 
 use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
-use fabricast_validate::compare::{Cause, Explanation, Finding, Group, ProfileParameter, RankedCause, SizeRange};
+use fabricast_validate::compare::{
+    Advice, Cause, Explanation, Finding, Group, ProfileParameter, RankedCause, SizeRange,
+};
 
 use super::super::format_count;
 use super::{Answer, group_name};
@@ -111,10 +113,11 @@ fn reasons(group: &Group) -> Vec<String> {
         lines.push(format!("{label}: {cause} (explains {} % of the gap)", percent(*closed)));
         lines.push(format!("  check: {}", cause.check()));
     }
+    lines.extend(group.advice.iter().map(advice));
     if overall(group) == Finding::Expected || !group.causes.is_empty() {
         return lines;
     }
-    if let Some(cause) = &group.setting {
+    if let Some(cause) = group.setting.as_ref().filter(|_| group.advice.is_empty()) {
         lines.push(format!("possible cause: {cause}"));
         lines.push(format!("  check: {}", cause.check()));
     }
@@ -122,6 +125,12 @@ fn reasons(group: &Group) -> Vec<String> {
         lines.extend(last_resort(explanation));
     }
     lines
+}
+
+/// Advice in words.
+fn advice(Advice { setting, min, max, gain }: &Advice) -> String {
+    let sizes = if min == max { bytes(*min) } else { format!("{} to {}", bytes(*min), bytes(*max)) };
+    format!("a setting gains: {setting}, up to {} times as fast at {sizes} (predicted)", significant(*gain))
 }
 
 /// Change of a parameter in words, as the last resort.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::range::{self, SizeRange};
-use super::{Cause, Compared, Explanation, RankedCause, Verdict};
+use super::{Advice, Cause, Compared, Explanation, RankedCause, Verdict};
 use crate::measured::manifest::Measurement;
 
 /// Statistics of errors (predicted ÷ measured − 1).
@@ -67,6 +67,8 @@ pub struct Group {
     pub causes: Vec<RankedCause>,
     /// Setting that the log shows and that may have slowed down the group.
     pub setting: Option<Cause>,
+    /// Settings with which the library is predicted to be faster, also where its times are as expected.
+    pub advice: Vec<Advice>,
 }
 
 impl Summary {
@@ -122,6 +124,7 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
                     ranges: Vec::new(),
                     causes: Vec::new(),
                     setting: None,
+                    advice: Vec::new(),
                 };
                 groups.push((row.measurement, group));
                 groups.len() - 1

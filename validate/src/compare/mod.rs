@@ -5,6 +5,7 @@
 //! settings are simulated and ranked by the share of the gap that they close ([`RankedCause`]). An [`Explanation`] names
 //! the profile parameter whose change would explain the error of a group, with the factor.
 
+mod advice;
 mod choice;
 mod diagnosis;
 mod explanation;
@@ -26,6 +27,7 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rayon::prelude::*;
 
+pub use advice::{Advice, Setting};
 pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
 pub use diagnosis::{Cause, Device, Extent, RankedCause};
 pub use explanation::Explanation;
@@ -206,8 +208,10 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
             groups.par_iter().map(|group| explanation::explain(request, group, &rows)).collect::<Result<_, _>>()?;
         let causes: Vec<Vec<RankedCause>> =
             groups.par_iter().map(|group| diagnosis::causes(request, group, &rows)).collect::<Result<_, _>>()?;
-        for ((group, explanation), causes) in groups.iter_mut().zip(explained).zip(causes) {
-            (group.explanation, group.causes) = (explanation, causes);
+        let advice: Vec<Vec<Advice>> =
+            groups.par_iter().map(|group| advice::advise(request, group, &rows)).collect::<Result<_, _>>()?;
+        for (((group, explanation), causes), advice) in groups.iter_mut().zip(explained).zip(causes).zip(advice) {
+            (group.explanation, group.causes, group.advice) = (explanation, causes, advice);
         }
     }
     Ok(Comparison {

@@ -5,7 +5,6 @@
 //! its interval. Rows of one strategy are examined jointly; they count as slow if they are more than a quarter above
 //! the prediction ([`MIN_SLOWDOWN`]) and within a tenth of each other ([`MAX_RATIO_DEVIATION`]).
 
-use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 
@@ -67,10 +66,7 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
 pub(super) fn setting(measurement: &Measurement, group: &Group) -> Option<Cause> {
     let configuration = &measurement.configuration;
     let is_nccl = configuration.library.as_ref().is_none_or(|library| library.name == LibraryName::Nccl);
-    let is_pairwise = matches!(
-        configuration.collective,
-        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
-    );
+    let is_pairwise = configuration.collective.is_pairwise();
     let mostly = 2 * group.slower > group.rows.len();
     if !(is_nccl && is_pairwise && mostly && configuration.nodes > 1) {
         return None;

@@ -4,9 +4,9 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_libraries::Library;
 use fabricast_sim::profile::{Launch, Processes};
-use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::fabric::NodeKind;
-use fabricast_topologies::{Fabric, LinkKind, NodeId};
+use fabricast_topologies::{Fabric, LinkKind, NodeId, Picos};
 
 use super::super::Compared;
 use super::cause::{Cause, Device, Extent};
@@ -17,6 +17,12 @@ use crate::measured_strategy::library;
 /// a quarter.
 const PCIE_DIVISORS: [u16; 4] = [2, 4, 8, 16];
 const NIC_DIVISORS: [u16; 2] = [2, 4];
+/// Divisors of the rate of copies through host memory: measured rates are 0.1 to 1.4 times the predicted ones
+/// (validate/data/confirmed-logs).
+const COPY_DIVISORS: [u16; 4] = [1, 2, 4, 8];
+/// Additional host times per call: PyTorch adds some 10 to 20 µs, a process for eight GPUs or a CPU of another NUMA node
+/// up to 50 µs (validate/data/confirmed-logs).
+const HOST_TIMES: [Picos; 3] = [Picos(10_000_000), Picos(20_000_000), Picos(40_000_000)];
 /// Limits of the number of channels that are tried.
 const CHANNELS: [u16; 5] = [1, 2, 4, 8, 16];
 
@@ -34,10 +40,11 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
         causes.push(Cause::NvlsOff);
     }
     if configuration.gpus > 1 {
-        causes.push(Cause::PeerAccessOff);
+        causes.extend(COPY_DIVISORS.map(|divisor| Cause::PeerAccessOff { divisor }));
     }
     if configuration.nodes > 1 {
-        causes.push(Cause::GpuDirectOff);
+        causes.extend(COPY_DIVISORS.map(|divisor| Cause::GpuDirectOff { divisor }));
+        causes.push(Cause::Sockets);
         causes.extend(network_faults(fabric));
     }
     causes.extend(nvlink_faults(fabric));
@@ -53,6 +60,7 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     if matches!(library(measurement), Some(Library::Nccl(_))) {
         causes.extend(settings(measurement, rows));
     }
+    causes.extend(HOST_TIMES.map(|added| Cause::HostSlow { added }));
     let described = (configuration.launch, configuration.processes);
     for launch in [Launch::Stream, Launch::Graph] {
         for processes in [Processes::PerGpu, Processes::Single] {
@@ -68,10 +76,7 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
 fn settings(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
     let configuration = &measurement.configuration;
     let mut causes = Vec::new();
-    let is_pairwise = matches!(
-        configuration.collective,
-        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
-    );
+    let is_pairwise = configuration.collective.is_pairwise();
     let most = rows.iter().map(|row| row.strategy.channels).max().unwrap_or_default();
     let limits = || CHANNELS.into_iter().rev().filter(move |&count| count < most);
     if is_pairwise {

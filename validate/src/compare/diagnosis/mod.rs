@@ -12,15 +12,19 @@ mod candidates;
 mod cause;
 mod evidence;
 
+use std::sync::Arc;
+
 use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::profile::Profile;
 use rayon::prelude::*;
 
 pub use cause::{Cause, Device, Extent};
+pub(super) use evidence::deviation;
 
 use super::range::Finding;
 use super::{CompareError, Compared, Group, Request, has_unpredicted_rccl, profile};
 use crate::measured::Row;
+use crate::measured::manifest::Measurement;
 use crate::measurement_simulation::{MeasurementSimulation, Simulated};
 use apply::{Choice, Hypothesis};
 
@@ -34,14 +38,16 @@ pub struct RankedCause {
     /// Probability of its class among all hypotheses that explain the times, if these are equally likely before the times
     /// are known.
     pub probability: f64,
+    /// Number of slow sizes that the cause was compared with.
+    pub sizes: usize,
 }
 
 impl RankedCause {
-    /// Returns true if the cause is at least twice as likely as all others together. Otherwise the times do not separate it
-    /// from them.
+    /// Returns true if the cause is at least twice as likely as all others together, by at least three sizes. Otherwise the
+    /// times do not separate it from them.
     #[must_use]
     pub fn is_likely(&self) -> bool {
-        self.probability >= MIN_PROBABILITY
+        self.probability >= MIN_PROBABILITY && self.sizes >= MIN_SIZES
     }
 }
 
@@ -50,13 +56,13 @@ const MIN_PROBABILITY: f64 = 2.0 / 3.0;
 /// Smallest share of the gap that a named cause closes.
 const MIN_CLOSED: f64 = 0.5;
 /// Odds of scatter against a given fault as the reason for slow sizes, before their times are known. A judgement: ten to
-/// one against any of some sixty faults.
-const SOUND_ODDS: f64 = 600.0;
+/// one against any of some eighty faults.
+const SOUND_ODDS: f64 = 800.0;
 /// Largest odds of the first cause against the further ones that are named.
 const SIMILAR_ODDS: f64 = 20.0;
 /// Largest number of causes that are named.
 const MAX_CAUSES: usize = 3;
-/// Smallest number of sizes of a slow range whose cause is sought.
+/// Smallest number of sizes of a slow range whose cause is sought, unless the log has no other sizes.
 const MIN_SIZES: usize = 3;
 /// Largest number of rows of slow sizes, and of other rows, that are simulated for each hypothesis.
 const MAX_SLOW_ROWS: usize = 6;
@@ -83,7 +89,9 @@ pub(super) fn causes<'a>(
     group: &Group,
     rows: &'a [Compared],
 ) -> Result<Vec<RankedCause>, CompareError> {
-    let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= MIN_SIZES);
+    let sizes: usize = group.ranges.iter().map(|range| range.sizes).sum();
+    let needed = MIN_SIZES.min(sizes);
+    let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= needed);
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
     let (true, Some(measurement)) = (is_slow, first) else { return Ok(Vec::new()) };
     if has_unpredicted_rccl(measurement) {
@@ -93,7 +101,8 @@ pub(super) fn causes<'a>(
     let undisturbed = Hypothesis::undisturbed(measurement, request.routes);
     let simulation = MeasurementSimulation::new(&undisturbed.measurement, undisturbed.routes);
     let cases = cases(request, group, rows, &simulation, &profile);
-    if cases.iter().filter(|case| case.is_slow).count() < MIN_SIZES {
+    let slow = cases.iter().filter(|case| case.is_slow).count();
+    if slow < needed {
         return Ok(Vec::new());
     }
     let predicted: Vec<u64> = cases.iter().map(|case| case.compared.predicted.0).collect();
@@ -105,7 +114,7 @@ pub(super) fn causes<'a>(
         .into_iter()
         .map(|trial| {
             let closed = 1.0 - slow_gap(&cases, &trial.predicted) / gap;
-            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0 })
+            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0, sizes: slow })
         })
         .filter(|(surprise, ranked)| *surprise <= limit && ranked.closed >= MIN_CLOSED)
         .collect();
@@ -241,14 +250,14 @@ impl Trial {
     /// are dropped: the surprise does not decrease as rows are added.
     fn run(
         candidates: Vec<Cause>,
-        measurement: &crate::measured::manifest::Measurement,
+        measurement: &Measurement,
         request: &Request<'_>,
         cases: &[Case<'_>],
         profile: &Profile,
     ) -> Vec<Self> {
         let first = cases.get(..FIRST_ROWS).unwrap_or(cases);
         let begin = |cause: Cause| {
-            let hypothesis = apply::apply(&cause, measurement, request.routes)?;
+            let hypothesis = apply::apply(&cause, measurement, request.routes, profile)?;
             Self { cause, hypothesis, predicted: Vec::new(), surprise: 0.0 }.extended(first, profile)
         };
         let mut trials: Vec<Self> = candidates.into_par_iter().filter_map(begin).collect();
@@ -269,13 +278,20 @@ impl Trial {
     }
 
     /// Simulates the rows of `cases` that have not been simulated yet; `None` if one cannot be simulated.
-    fn extended(mut self, cases: &[Case<'_>], profile: &Profile) -> Option<Self> {
-        let simulation = MeasurementSimulation::new(&self.hypothesis.measurement, self.hypothesis.routes);
-        let strategies = simulation.strategies();
-        let mut events = 0u64;
-        for case in cases.iter().skip(self.predicted.len()) {
+    fn extended(self, cases: &[Case<'_>], profile: &Profile) -> Option<Self> {
+        let hypothesis = &self.hypothesis;
+        let profile = hypothesis.profile.as_deref().unwrap_or(profile);
+        let simulation = MeasurementSimulation::new(&hypothesis.measurement, hypothesis.routes);
+        let seen = hypothesis
+            .chosen_for
+            .as_ref()
+            .map(|fabric| Measurement { fabric: Arc::clone(fabric), ..hypothesis.measurement.clone() });
+        let seen = seen.as_ref().map(|seen| MeasurementSimulation::new(seen, hypothesis.routes));
+        let strategies = seen.as_ref().unwrap_or(&simulation).strategies();
+        let (mut events, mut predicted) = (0u64, self.predicted.clone());
+        for case in cases.iter().skip(predicted.len()) {
             let usual = case.compared.strategy;
-            let strategy = match self.hypothesis.choice {
+            let strategy = match hypothesis.choice {
                 Choice::Library => strategies.strategy(case.row).unwrap_or(usual),
                 Choice::Known => strategies.strategy(case.row)?,
                 Choice::Unchanged => usual,
@@ -285,11 +301,9 @@ impl Trial {
             if events > MAX_EVENTS * MAX_EVENT_RATIO {
                 return None;
             }
-            self.predicted.push(run.time.0);
+            predicted.push(run.time.0);
         }
-        self.surprise = surprise(cases, &self.predicted);
-        drop(strategies);
-        drop(simulation);
-        Some(self)
+        let surprise = surprise(cases, &predicted);
+        Some(Self { predicted, surprise, ..self })
     }
 }
