@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Fabric, FabricBuilder, NodeId};
 
-/// Maximum number of devices of a cluster: sixteen times those of 65,536 GPUs on HGX hosts.
+/// Maximum number of devices of a cluster: 16 times the number of devices of 8,192 HGX hosts (65,536 GPUs).
 const MAX_DEVICES: u64 = 1 << 22;
 
 /// Builds a cluster of `nodes` copies of `host` (a preset, or a file that describes one host or one rack).

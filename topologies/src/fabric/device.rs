@@ -128,7 +128,7 @@ pub struct GpuFigures {
     pub sm_count: Option<u32>,
     /// Size of the device's memory.
     pub memory: Option<Bytes>,
-    /// Memory bandwidth, sum of reads and writes.
+    /// Memory bandwidth, reads and writes in total.
     pub memory_bandwidth: Option<Bandwidth>,
     /// Number of copy engines that can transfer to peers concurrently.
     pub copy_engines: Option<u32>,

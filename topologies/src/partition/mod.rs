@@ -1,4 +1,4 @@
-//! MIG: GPUs partitioned into instances that are ranks in their place.
+//! MIG: GPUs partitioned into instances, which replace the GPUs as ranks.
 //!
 //! A partitioned GPU stays in the fabric as the carrier of its instances and is no longer a rank. Each instance has a
 //! share of the SMs, the memory and its bandwidth, and the copy engines. Everything outside the GPU is shared:

@@ -1,11 +1,10 @@
 //! Equal-cost paths between two points: selection by bandwidth and latency, and the share of the flow on each link.
 //!
-//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] considers each bandwidth
-//! threshold: it keeps the paths of at least that bandwidth, of these the ones with the lowest latency, and spreads the
-//! flow evenly over them. It selects the threshold at which the whole flow is fastest. A link that gains bandwidth
-//! therefore never draws a flow away from paths with a higher total, and a link that loses bandwidth is dropped where
-//! it would be the bottleneck. If a step represents several links ([`Multiplicity`]), each of them carries the stated
-//! share.
+//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] tries each bandwidth
+//! threshold: of the paths with at least that bandwidth, it selects those with the lowest latency and spreads the flow
+//! evenly over them. The threshold with the highest total bandwidth of the flow is used. More bandwidth on a link
+//! therefore never reduces the bandwidth of a flow, and a slowed link is not used where it would be the bottleneck. If
+//! a step represents several links ([`Multiplicity`]), each of them carries the stated share.
 
 use super::Ecmp;
 use super::link_classes::Multiplicity;
@@ -35,7 +34,8 @@ pub(super) struct Step {
 pub(super) struct Part {
     pub link: u32,
     pub layer: u32,
-    /// State at the start of the link; together with that at its end (`to`), it is used to follow a single path.
+    /// State at the start of the link. Together with the state at its end (`to`), it identifies the next link of a
+    /// single path.
     pub from: u32,
     pub to: u32,
     pub share: Share,

@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::shape::Shape;
 
-/// Classes of twins that a survey treats as equal.
+/// Classes of twins that a survey treats as equivalent.
 pub(super) struct TwinClasses<'s> {
     shape: &'s Shape,
     /// First device of the class of each device.
