@@ -1,4 +1,4 @@
-//! Output of results to standard output or `-o FILE`, in one step, so that a failure leaves no partial file.
+//! Output of results to standard output or to the file of `-o`, in one step, so that a failure leaves no partial file.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -123,8 +123,8 @@ impl Output {
         }
     }
 
-    /// Returns this output with a file as its destination if `-o` names none. On the way to a caller in this process
-    /// nothing changes.
+    /// Returns this output with a file as its destination if `-o` names none. For output to a caller in this process,
+    /// the destination is unchanged.
     pub fn with_default_file(&self, name: &str) -> Result<Self, Failure> {
         if self.file.is_some() || self.caller.is_some() {
             return Ok(self.clone());
@@ -133,7 +133,7 @@ impl Output {
         Ok(Self { file: Some(name.into()), verbosity: self.verbosity.min(Verbosity::Quiet), ..self.clone() })
     }
 
-    /// Writes a line on what a command did to standard output, unless quiet.
+    /// Writes a line that describes a completed action to standard output, unless quiet.
     pub fn write_message(&self, line: &str) -> Result<(), Failure> {
         if self.verbosity == Verbosity::Quiet || self.caller.is_some() {
             return Ok(());
@@ -222,7 +222,7 @@ impl Output {
         self.check_interrupt()?;
         let text = format!("{}\n", text.trim_end_matches('\n'));
         let coloured = self.format == Format::Text && self.text_options().style == Style::Colour;
-        // Files may be shown on a terminal, so control characters are made visible. JSON uses its own escapes, which
+        // Text files may be shown on a terminal, so control characters are made visible. JSON uses escapes, which
         // parsers decode.
         let text = match text.trim_start().starts_with(['{', '[']) || self.format == Format::Json {
             true => visible_in_strings(&text),

@@ -186,7 +186,8 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
     }
 }
 
-/// Library whose default choices are shown: the named one, else the profile's, else NCCL (for `ideal`).
+/// Library whose default choices are shown: the one that the flags name, otherwise the profile's, otherwise NCCL (for
+/// the profile `ideal`).
 pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     match flags.library {
         Some(LibraryChoice::None) => None,
@@ -195,7 +196,8 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     }
 }
 
-/// Library that picks are restricted to: the named one, or that of an MPI profile, which is valid for its library only.
+/// Library to which candidates are restricted: the one that the flags name, or that of an MPI profile, whose costs are
+/// valid for this library only. `None` for no restriction.
 pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<LibraryCapabilities> {
     let profile_library = profile.messages.and_then(|_| profile.library.parse().ok());
     let library = match flags.library {
@@ -214,7 +216,7 @@ pub fn chooser(
     call: &CallArgs,
     strategy: &StrategyArgs,
 ) -> Chooser {
-    // Settings made by the network plugin.
+    // NCCL settings that the machine's network plugin makes.
     let plugin = MeasuredNetwork::for_machine(router.fabric()).ok().flatten().and_then(|network| network.settings);
     let plugin_settings = plugin.and_then(|text| Settings::parse(&text).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {

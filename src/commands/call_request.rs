@@ -73,7 +73,8 @@ impl CallRequest {
     }
 }
 
-/// Returns the matrix of an all_to_allv call. A halo's matrix has faces of one byte.
+/// Returns the matrix of an all_to_allv call; `None` for other collectives. For a halo exchange, every face has one
+/// byte.
 fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<TrafficMatrix>, Failure> {
     let matrix = match (call.collective, &call.matrix, &call.grid) {
         (Some(CollectiveChoice::One(Collective::AllToAllV)), Some(path), None) => {
@@ -113,8 +114,8 @@ fn matrix_failure(error: &MatrixError) -> Failure {
     Failure::input_at(error.to_string(), None, error.location())
 }
 
-/// Returns the protocols to consider. The default of a halo is [`Protocol::Symmetric`]: neighbours write their faces
-/// directly into each other's memory.
+/// Returns the protocols to consider. The default for a halo exchange is [`Protocol::Symmetric`], because neighbours
+/// write their faces directly into each other's memory.
 pub fn protocols(call: &CallArgs, flags: &StrategyArgs) -> Vec<Protocol> {
     match call.collective {
         Some(CollectiveChoice::Halo) if flags.protocol.is_empty() => vec![Protocol::Symmetric],

@@ -1,4 +1,4 @@
-//! `schedule`: generate, verify, convert and show schedule files.
+//! `schedule`: generates, verifies, converts and shows schedule files.
 
 use std::path::Path;
 
@@ -88,7 +88,8 @@ pub struct Proof {
     operations: u64,
 }
 
-/// JSON of the first fault, as an object and, for other readers, with its fields next to `ok`.
+/// JSON of the first fault. The fault is an object and, for readers that expect a flat document, its fields are also
+/// next to `ok`.
 #[derive(Serialize, JsonSchema)]
 pub struct Refutation<'a> {
     /// False: the schedule is wrong.
@@ -129,7 +130,7 @@ pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> R
     }
 }
 
-/// Returns the image format of a picture file. Checks it and the file before any work.
+/// Returns the image format of a picture file. The format and the file are checked before any work.
 fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure> {
     output.check_additional_file(path)?;
     chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))

@@ -22,7 +22,7 @@ use stage::stages;
 /// Policy for replacing existing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replace {
-    /// Only files that are still what fabricast wrote.
+    /// Only files that have the content that fabricast wrote.
     #[default]
     Own,
     /// All files (`--force`).
@@ -83,7 +83,7 @@ enum StagedContent {
     InStage(Digest),
     /// Bytes for a destination that cannot be replaced: a device such as `/dev/stdout`.
     Bytes(Vec<u8>),
-    /// Nothing to do: the file exists with the same bytes.
+    /// No content: the file exists with the same bytes.
     Nothing,
 }
 
@@ -109,8 +109,8 @@ impl Staged {
         if full.exists() && !full.is_file() {
             return Ok(Self { folder, name, content: StagedContent::Bytes(parts.concat()) });
         }
-        // Replacing a file makes the file system flush it, which dominates the time of many files. Unchanged files are
-        // skipped.
+        // Replacing a file makes the file system flush it, which takes most of the time if there are many files, so
+        // unchanged files are skipped.
         if has_content(&full, &parts) {
             return Ok(Self { folder, name, content: StagedContent::Nothing });
         }
@@ -145,7 +145,7 @@ pub fn commit(files: &[Staged]) -> Result<(), Failure> {
 /// Moves files to their destinations, and removes other files (canonical paths) that are stale.
 fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
-        // Devices may block, so they are written before any move.
+        // Writing to a device may block, so devices are written before any file is moved.
         if let StagedContent::Bytes(bytes) = &file.content {
             std::fs::write(file.path(), bytes).map_err(|error| cannot_write(&file.path(), &error))?;
         }
@@ -161,7 +161,7 @@ fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure>
     for path in stale {
         folders.entry(parent_folder(path)).or_default().extend(path.file_name().map(OsStr::to_owned));
     }
-    // The record precedes the moves, so that moved files are known even if the process is stopped.
+    // The record is updated before the moves, so that moved files are recorded even if the process is stopped.
     record::add(&entries);
     let mut stages = stages();
     folders.iter().try_for_each(|(folder, stale)| {
@@ -245,8 +245,8 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     commit(&stage_folder(folder, contents, replace)?)
 }
 
-/// Replaces the results in a folder as a whole. Existing files for which `is_result` is true of the name are removed
-/// unless they are written again. `foreign` makes the error for the names of those that fabricast did not write.
+/// Replaces all results in a folder. Existing files whose name satisfies `is_result` are removed unless they are
+/// written again. `foreign` returns the error for those of them that fabricast did not write.
 pub fn commit_replacing_folder(
     files: &[Staged],
     folder: &Path,

@@ -20,7 +20,7 @@ pub struct LoadedStudy<'a> {
     pub study: Study,
     /// Fabric of each candidate, in the order of the study's candidates.
     pub fabrics: Vec<Fabric>,
-    /// Folder that the file names in the study are relative to.
+    /// Folder to which file names in the study are relative.
     folder: &'a Path,
 }
 
@@ -54,7 +54,7 @@ impl<'a> LoadedStudy<'a> {
         Ok(self)
     }
 
-    /// Returns true if an answer belongs to this study.
+    /// Returns true if an answer was computed for this study.
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
         fabricast_study::link_utilization::matches_study(&self.study, &self.fabrics, answer)
     }
@@ -76,21 +76,21 @@ impl<'a> LoadedStudy<'a> {
             Failure::input_at(format!("{location}: {error}"), error.help().map(str::to_owned), Some(location))
         };
         let fabric = self.load(&candidate.fabric).map_err(|error| match &error {
-            // Errors in a fabric file are reported at their place in that file.
+            // Errors in a fabric file are reported with their source location in that file.
             Error::Syntax { .. } | Error::Invalid { .. } => error.into(),
             other => failure_at(self.failing_setting(candidate), other),
         })?;
         if fabric.gpus().is_empty() {
             return Err(Failure::input_at("no GPUs in use", None, Some(&candidate.fabric_location)));
         }
-        // An unknown GPU is reported before the parameters that its model would provide.
+        // An unknown GPU model is reported first, because its figures may determine whether a profile matches.
         Profile::for_fabric(&fabric)
             .map_err(|error| Failure::input_at(error.to_string(), None, Some(&candidate.fabric_location)))?;
         Ok(fabric)
     }
 
-    /// Returns the source location of the setting that makes a fabric unusable: the GPUs per host if the fabric loads
-    /// without them, else the fabric.
+    /// Returns the source location of the setting that makes a fabric invalid: the number of GPUs per host if the
+    /// fabric loads without this setting, otherwise the fabric.
     fn failing_setting<'c>(&self, candidate: &'c fabricast_study::Candidate) -> &'c SourceLocation {
         let all_gpus = FabricRequest { gpus: None, ..candidate.fabric.clone() };
         match candidate.fabric.gpus.is_some() && self.load(&all_gpus).is_ok() {
@@ -99,7 +99,7 @@ impl<'a> LoadedStudy<'a> {
         }
     }
 
-    /// Checks that some candidate satisfies the constraints. The error names the nearest candidate.
+    /// Checks that some candidate satisfies the constraints. The error names the candidate that violates them least.
     fn check_constraints(&self) -> Result<(), Failure> {
         let sizes: Vec<MachineSize> = self.fabrics.iter().map(MachineSize::new).collect();
         let nearest = fabricast_study::nearest_candidate(&self.study, &sizes);

@@ -29,7 +29,8 @@ struct ShardLabel {
     count: usize,
 }
 
-/// Returns the runs of a shard: every n-th one, which spreads the runs of large candidates over the shards.
+/// Returns the runs of a shard. Every n-th run belongs to the shard, so that the runs of large candidates are spread
+/// over all shards.
 pub fn cases(cases: &Cases, shard: Shard) -> Vec<RunSpec> {
     cases.runs.iter().copied().skip(shard.number - 1).step_by(shard.count).collect()
 }
@@ -87,7 +88,7 @@ pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &
     Ok(cases.runs.iter().filter_map(|case| runs.remove(&case.key).map(|(run, _)| run)).collect())
 }
 
-/// Returns the shard in a folder, if it belongs to this study.
+/// Returns the shard whose results are in a folder. Returns an error if the folder has no shard of this study.
 fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     let path = folder.join(SHARD);
     let text = read::read_text_file(&path, Limit::SHARD).map_err(|error| {

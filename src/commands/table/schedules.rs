@@ -1,4 +1,4 @@
-//! Schedules of a plan, generated again on the plan's fabric.
+//! Schedules of a plan's strategies, generated for the plan's fabric.
 
 use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::bound::InNetwork;
@@ -73,7 +73,8 @@ pub fn files<K: Send>(
     schedules::write(plan, format, generate, stage_file)
 }
 
-/// Profile named by the flags, else the one that the plan was made with: its requested profile or the best match.
+/// Profile that the flags name, otherwise that of the plan: its requested profile, or the one that best matches the
+/// fabric.
 fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     if args.costs.profile.is_some() {
         return setup::profile(&args.costs, fabric);
