@@ -2,7 +2,7 @@
 //!
 //! This crate owns everything that uses a GPU or a measurement: the CUDA driver layer (cudarc, loaded at run time), and
 //! [`measured`] data: logs, manifests, and the comparison of predictions with them. It is the only crate, besides the
-//! tuner plugin, that may use `unsafe`. It only reports; the planner and the user decide. Without a driver every entry
+//! tuner plugin, that may use `unsafe`. The crate reports results and makes no decisions. Without a driver, every entry
 //! point returns an error; missing hardware never causes a panic.
 //!
 //! # Example

@@ -19,7 +19,7 @@ use crate::nvshmem::Channel;
 /// terminates this process.
 ///
 /// # Errors
-/// The reason why the process cannot continue, as text.
+/// The process was not started by `gpu prove`.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::to_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
     let channel = Shared(Mutex::new(channel));

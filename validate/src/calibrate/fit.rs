@@ -29,8 +29,8 @@ pub(super) struct Fit<'a, 'p> {
 }
 
 impl Fit<'_, '_> {
-    /// Returns the fitted profile and the minimum. With a proportional prior the common factors are fitted first:
-    /// those shared by all protocols, then those of each protocol.
+    /// Returns the fitted profile and the minimum. With a proportional prior, the common factors of all protocols are
+    /// fitted first, then those of each protocol, then all parameters.
     pub fn run(&self, start: Start) -> (Profile, Minimum) {
         if self.prior != Prior::Proportional {
             return self.run_from(self.base, start);

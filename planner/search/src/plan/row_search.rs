@@ -280,8 +280,9 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Returns true if a template is not worth its cost. For very large groups whose channels have different rank
-    /// orders, it is folded from all channels, as the schedule itself is, and does not give an exact time.
+    /// Returns true if computing a template takes longer than it saves. For large groups whose channels have different
+    /// rank orders, the template has to be folded from all channels, like the schedule itself, and does not give an
+    /// exact time.
     fn skips_template(&self, strategy: Strategy) -> bool {
         let order_count = || self.request.shape(self.call, strategy, &self.capabilities).orders.len();
         self.call.ranks > MAX_TEMPLATE_RANKS && order_count() > 1

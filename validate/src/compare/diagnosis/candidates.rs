@@ -13,7 +13,8 @@ use super::cause::{Cause, Device, Extent};
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::library;
 
-/// Divisors of PCIe link rates that are tried. Half the lanes, or a PCIe generation one step older, halve the rate.
+/// Divisors of PCIe link rates that are tried; `NIC_DIVISORS` are those of NIC rates. Half the lanes, or a PCIe
+/// generation one step older, halve the rate; NICs fall back to half or a quarter of their rate.
 const PCIE_DIVISORS: [u16; 4] = [2, 4, 8, 16];
 const NIC_DIVISORS: [u16; 2] = [2, 4];
 /// Limits of the number of channels that are tried.
