@@ -27,7 +27,7 @@ pub use schedule_file::{ScheduleFile, ScheduleFileFormat};
 pub enum Setting {
     /// The flag without a value.
     Switch,
-    /// The flag with each of these values in turn.
+    /// The flag, repeated for each of these values.
     Values(Vec<OsString>),
 }
 

@@ -88,6 +88,9 @@ impl FromStr for GroupedCall {
 
 impl GroupedCall {
     /// Returns the flags with the settings of this call applied.
+    ///
+    /// # Errors
+    /// A text that names the invalid value.
     pub fn apply_to(&self, call: &CallArgs, strategy: &StrategyArgs) -> Result<(CallArgs, StrategyArgs), String> {
         let (mut call, mut strategy) = (call.clone(), strategy.clone());
         call.collective = Some(self.collective);

@@ -29,6 +29,9 @@ struct Row {
 }
 
 /// Prints the breakdown of every size and draws the chart.
+///
+/// # Errors
+/// [`Failure`]: the chart's file cannot be written, the flags are invalid, or a simulation fails.
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
     output.check_additional_file(path)?;

@@ -18,6 +18,9 @@ pub struct CallRequest {
 }
 
 /// Returns the requested collectives, in the order of the documentation. `all` selects those with arbitrary sizes.
+///
+/// # Errors
+/// [`Failure`]: no collective is named, or the command does not accept `dispatch` and `combine`.
 pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
     match call.collective {
         Some(CollectiveChoice::One(collective)) => Ok(vec![collective]),
@@ -38,6 +41,9 @@ pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
 
 impl CallRequest {
     /// Resolves the flags for `ranks` ranks; `default_sizes` are used if the flags name none.
+    ///
+    /// # Errors
+    /// [`Failure`]: no collective is named, a size is invalid for it, or the traffic matrix is missing or invalid.
     pub fn from_args(call: &CallArgs, ranks: usize, default_sizes: &[Bytes]) -> Result<Self, Failure> {
         let requested = match (&call.sizes, call.bytes) {
             (Some(sizes), _) => sizes.0.clone(),

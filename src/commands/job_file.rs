@@ -26,6 +26,9 @@ pub enum JobFile {
 }
 
 /// Reads a job file. `ranks` is the number of ranks of table rows that name none.
+///
+/// # Errors
+/// [`Failure`]: the file or a file that it refers to cannot be read or is invalid.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
         let text = read::read_text_file(path, Limit::STUDY)?;
@@ -43,6 +46,9 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
 
 /// Reads a file that a job or study refers to (a price list, or the configuration of a model) and returns its path and
 /// text. Simplifications in the model of a configuration are reported as warnings.
+///
+/// # Errors
+/// A text that names the file and the reason why it cannot be read.
 pub fn text(path: &Path, output: &Output) -> Result<(String, String), String> {
     let text = read::read_text_file(path, Limit::STUDY).map_err(|error| error.to_string())?;
     let name = path.display().to_string();
@@ -72,6 +78,9 @@ pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> CollectiveCandid
 }
 
 /// Reads the files of a trace, given the path of one of them.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read, or the Chakra traces do not cover all ranks.
 pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     if path.extension().is_some_and(|extension| extension == "et") {
         return read_chakra_traces(path);

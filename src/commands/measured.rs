@@ -71,6 +71,9 @@ struct RejectedRows {
 
 /// Selects the measured times that apply to a plan: those with the plan's numbers of ranks and hosts and its launch
 /// mode, on GPUs of the same generation, with the library's minor release. Rows whose strategy is unknown are omitted.
+///
+/// # Errors
+/// [`Failure`]: a manifest or one of its files cannot be read or is invalid.
 pub fn for_plan(
     manifests: &[PathBuf],
     filter: &MeasurementFilter<'_>,

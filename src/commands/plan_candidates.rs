@@ -27,6 +27,9 @@ pub struct Candidate {
 
 /// Simulates all candidates of a request, by collective and size, fastest first. Candidates without a schedule at a
 /// size are omitted.
+///
+/// # Errors
+/// [`Failure`]: the simulation of a strategy fails, or the caller has stopped the command.
 pub fn simulate(
     request: &PlanRequest<'_>,
     chooser: Option<&Chooser>,

@@ -54,6 +54,9 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
 }
 
 /// Writes a schedule in a format, and warns if the format lacks its protocol.
+///
+/// # Errors
+/// [`Failure`]: the format cannot express the schedule, or the destination cannot be written.
 pub fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(), Failure> {
     let to = match to {
         ScheduleFormat::Json => Format::Json,
@@ -104,6 +107,9 @@ pub struct Refutation<'a> {
 }
 
 /// Verifies a schedule and writes the proof or the first fault.
+///
+/// # Errors
+/// [`Failure`]: the schedule has a fault or is too large to verify, or the destination cannot be written.
 pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {

@@ -123,6 +123,9 @@ fn last_starter(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
 }
 
 /// The first GPUs of the fabric, one for each rank of a schedule.
+///
+/// # Errors
+/// [`Failure`]: the fabric has fewer GPUs in use than the schedule has ranks.
 pub fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
     gpus.get(..ranks as usize).ok_or_else(|| {
         Failure::input(format!("the schedule has {ranks} ranks and the fabric has {} GPUs in use", gpus.len()))

@@ -47,6 +47,9 @@ pub enum SchedulePurpose {
 /// flags name a library and no part of a strategy, the strategy is the library's default choice. Otherwise a plan
 /// selects all parts that the flags do not set. With the profile `ideal`, in which all strategies have equal costs, the
 /// default is the simplest algorithm with one channel.
+///
+/// # Errors
+/// [`Failure`]: the flags name several collectives or sizes, or no strategy satisfies them.
 pub fn single(
     call: &CallArgs,
     strategy: &StrategyArgs,

@@ -26,6 +26,9 @@ const MIN_SPANS_PER_CHANNEL: u64 = 64;
 const GRAPHS: usize = 16;
 
 /// Writes the trace of a recorded run, with less than [`trace::BUDGET`] bytes.
+///
+/// # Errors
+/// [`Failure`]: the trace cannot be encoded.
 pub fn write_trace(
     generator: &dyn ScheduleGenerator,
     timeline: &Timeline,

@@ -30,6 +30,9 @@ pub enum Replace {
 }
 
 /// Checks before the work that a file can be written: its folder exists, and it is not a folder itself.
+///
+/// # Errors
+/// [`Failure`]: the path is a folder, or its parent folder does not exist.
 pub fn check(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::input(format!("cannot write {}: it is a folder; expected a file", path.display())));
@@ -89,6 +92,9 @@ enum StagedContent {
 
 impl Staged {
     /// Stages a file: writes the bytes to the staging folder of its destination.
+    ///
+    /// # Errors
+    /// [`Failure`]: the file cannot be written, is staged already, or may not be replaced according to `replace`.
     pub fn new(path: &Path, bytes: &[u8], replace: Replace) -> Result<Self, Failure> {
         Self::from_parts(path, [bytes], replace)
     }
@@ -138,6 +144,9 @@ impl Staged {
 }
 
 /// Moves files to their destinations. A signal that stops the process takes effect when all moves are done.
+///
+/// # Errors
+/// [`Failure`]: a device cannot be written, or a file cannot be moved.
 pub fn commit(files: &[Staged]) -> Result<(), Failure> {
     commit_and_remove(files, &[])
 }
@@ -206,12 +215,18 @@ fn parent_folder(path: &Path) -> &Path {
 }
 
 /// Stages a text for a folder, which is created if missing. The text ends with one newline.
+///
+/// # Errors
+/// [`Failure`]: the folder cannot be created, and errors of [`Staged::new`].
 pub fn stage_text(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
     make_folder(folder)?;
     Staged::from_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
 }
 
 /// Creates a folder, which is removed again if the command writes nothing into it.
+///
+/// # Errors
+/// [`Failure`]: the folder or one of its ancestors cannot be created.
 pub fn make_folder(folder: &Path) -> Result<(), Failure> {
     if folder.is_dir() {
         return Ok(());
@@ -222,6 +237,9 @@ pub fn make_folder(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Stages files for a folder, which is created if missing. Returns the first error if several fail.
+///
+/// # Errors
+/// As for [`stage_text`].
 pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
@@ -237,6 +255,9 @@ pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 }
 
 /// Writes files to a folder, which is created if missing: all of them, or none.
+///
+/// # Errors
+/// As for [`stage_folder`] and [`commit`].
 pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
@@ -247,6 +268,9 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 
 /// Replaces all results in a folder. Existing files whose name satisfies `is_result` are removed unless they are
 /// written again. `foreign` returns the error for those of them that fabricast did not write.
+///
+/// # Errors
+/// [`Failure`]: the folder cannot be read, the failure of `foreign`, and errors of [`commit`].
 pub fn commit_replacing_folder(
     files: &[Staged],
     folder: &Path,
@@ -275,6 +299,9 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// Creates a folder that only its owner can read.
+    ///
+    /// # Errors
+    /// [`Failure`]: the folder cannot be created.
     pub fn new(stem: &str) -> Result<Self, Failure> {
         let folder = stages().make_scratch(stem);
         folder.map(Self).map_err(|error| Failure::Failed(format!("cannot make a folder for temporary files: {error}")))

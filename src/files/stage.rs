@@ -69,6 +69,9 @@ impl StagingFolders {
     }
 
     /// Creates a folder and its missing ancestors, to be removed if nothing is written to them.
+    ///
+    /// # Errors
+    /// The file system's error if a folder cannot be created.
     pub fn make_folder(&mut self, folder: &Path) -> Result<()> {
         let missing: Vec<&Path> = folder
             .ancestors()
@@ -83,6 +86,9 @@ impl StagingFolders {
     }
 
     /// Creates a file in the staging folder of a destination folder.
+    ///
+    /// # Errors
+    /// The file system's error. In particular, a file with this name must not be staged already.
     pub fn open(&mut self, folder: &Path, name: &OsStr) -> Result<File> {
         let stage = match self.stages.entry(folder.to_owned()) {
             Entry::Occupied(occupied) => occupied.into_mut(),
@@ -114,6 +120,9 @@ impl StagingFolders {
     }
 
     /// Moves all staged files of a folder to their destinations, and removes the stale files of that folder.
+    ///
+    /// # Errors
+    /// The file system's error if a file cannot be moved or removed. Files that were already moved stay in place.
     pub fn commit(&mut self, folder: &Path, stale: &[OsString]) -> Result<()> {
         let Some(mut stage) = self.stages.remove(folder) else {
             return stale.iter().try_for_each(|name| std::fs::remove_file(folder.join(name)));
@@ -134,6 +143,9 @@ impl StagingFolders {
     }
 
     /// Creates a folder for temporary files with an unpredictable name. It is removed when the process is stopped.
+    ///
+    /// # Errors
+    /// The file system's error if the folder cannot be created.
     pub fn make_scratch(&mut self, stem: &str) -> Result<PathBuf> {
         use std::hash::{BuildHasher, Hasher};
         let mut builder = std::fs::DirBuilder::new();
@@ -232,7 +244,7 @@ fn recover(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
         // other contents does not belong to fabricast.
         Err(_) => return std::fs::remove_dir(root),
     };
-    // On file systems without locks, it is not known if the process is alive, so the folder is kept.
+    // On file systems without locks, it is unknown if the process is alive, so the folder is not removed.
     if lock.try_lock().is_err() {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! Algorithms and protocols that a library can run, whether or not it would choose them; `--library` restricts
-//! candidate strategies to them.
+//! Algorithms and protocols that a library supports. `--library` restricts candidate strategies to them, even if the
+//! library would never choose them by default.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 

@@ -24,6 +24,9 @@ use crate::setup;
 
 /// Returns true if the files are manifests of exchanges (`[[exchange]]`). Either all files must be such manifests, or
 /// none.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read, or only some of the files are manifests of exchanges.
 pub fn is_requested(args: &CompareArgs) -> Result<bool, Failure> {
     let is_exchange = |path: &Path| {
         let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));

@@ -32,6 +32,9 @@ pub struct RunLog {
 impl RunLog {
     /// Opens the runs of a folder, which does not have to exist. Without a folder, runs are not saved. A partial last
     /// line is removed.
+    ///
+    /// # Errors
+    /// [`Failure`]: another study writes the file, or the file cannot be read, is too large or has an invalid line.
     pub fn open(folder: Option<&Path>, output: &Output) -> Result<Self, Failure> {
         let path = folder.map(|folder| folder.join(RUNS));
         let mut log = Self { path, file: Mutex::new(None), saved_runs: Vec::new() };
@@ -67,6 +70,9 @@ impl RunLog {
     }
 
     /// Appends the line of a run.
+    ///
+    /// # Errors
+    /// [`Failure`]: the file or its folder cannot be written, or another study writes the file.
     pub fn add(&self, run: &Run) -> Result<(), Failure> {
         let Some(path) = &self.path else { return Ok(()) };
         let line = line(run)?;
@@ -85,6 +91,9 @@ impl RunLog {
 
     /// Returns the text of the file with the runs in the order of the study, followed by runs of other studies. The
     /// text does not depend on the order in which the runs ended.
+    ///
+    /// # Errors
+    /// [`Failure`]: a run cannot be written as JSON.
     pub fn in_order(&self, cases: &[RunSpec], new_runs: &[Run]) -> Result<String, Failure> {
         let mut by_key: FxHashMap<Key, &Run> =
             self.saved_runs.iter().chain(new_runs).map(|run| (run.key, run)).collect();
@@ -95,6 +104,9 @@ impl RunLog {
 }
 
 /// Parses the runs of a file. `path` names the file in errors.
+///
+/// # Errors
+/// [`Failure`]: a complete line is no valid run.
 pub fn read(bytes: &[u8], path: &Path) -> Result<Journal, Failure> {
     journal::read(bytes, &path.display().to_string()).map_err(|error| {
         Failure::input_with_help(error.to_string(), "remove the line to repeat its run; the others are retained")

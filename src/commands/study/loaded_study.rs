@@ -26,6 +26,9 @@ pub struct LoadedStudy<'a> {
 
 impl<'a> LoadedStudy<'a> {
     /// Reads a study and the fabrics of its candidates.
+    ///
+    /// # Errors
+    /// [`Failure`]: the study, a file that it refers to, or the fabric of a candidate cannot be read or is invalid.
     pub fn read(path: &'a Path, output: &Output) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let text = fabricast_topologies::read::read_text_file(path, Limit::STUDY)?;
@@ -60,6 +63,9 @@ impl<'a> LoadedStudy<'a> {
     }
 
     /// Loads a fabric; file names are relative to the study.
+    ///
+    /// # Errors
+    /// The fabric is unknown or invalid.
     pub fn load(&self, request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
         let path = self.folder.join(&request.fabric);
         let is_file = fabricast_topologies::preset::text(&request.fabric).is_none() && path.exists();

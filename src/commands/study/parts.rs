@@ -36,6 +36,9 @@ pub fn cases(cases: &Cases, shard: Shard) -> Vec<RunSpec> {
 }
 
 /// JSON that identifies a shard.
+///
+/// # Errors
+/// [`Failure`]: the value cannot be written as JSON.
 pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
     output::json(&ShardLabel {
         format: "fabricast-shard".to_owned(),
@@ -46,6 +49,9 @@ pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
 }
 
 /// Returns the runs of all shards, in the order of the study.
+///
+/// # Errors
+/// [`Failure`]: a folder has no valid shard of this study, shards belong to different divisions, or runs are missing.
 pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output) -> Result<Vec<Run>, Failure> {
     let mut runs: FxHashMap<Key, (Run, &Path)> = FxHashMap::default();
     let mut seen: Vec<(Shard, &Path)> = Vec::new();

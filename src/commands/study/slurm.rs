@@ -1,7 +1,7 @@
 //! Job scripts that run a study on a Slurm cluster: an array with a task for each shard, and a merge of their results.
 //!
-//! A task runs `study --shard`, which saves each run when it ends. A task that Slurm requeues therefore repeats no
-//! saved run, and a finished task that is submitted again ends at once.
+//! A task runs `study --shard`, which saves each run when it ends. If Slurm requeues a task, the saved runs are
+//! therefore not repeated.
 
 use std::path::Path;
 use std::process::Command;

@@ -33,6 +33,9 @@ pub struct Explained<'a> {
 }
 
 /// Writes the rows where `compared` differs from the library's choice.
+///
+/// # Errors
+/// [`Failure`]: the destination cannot be written.
 pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) -> Result<(), Failure> {
     let departures = departures(plan, compared);
     let ranges = plan.ranges_without_rows().count();

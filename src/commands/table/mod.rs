@@ -62,6 +62,9 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
 }
 
 /// Reads a saved plan.
+///
+/// # Errors
+/// [`Failure`]: the file cannot be read or is no plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
     let text = fabricast_topologies::read::read_text_file(path, fabricast_topologies::read::Limit::TABLE)?;
     let name = path.display().to_string();

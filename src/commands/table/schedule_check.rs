@@ -30,6 +30,9 @@ pub struct ScheduleFile<'a> {
 const ALIGNMENT: u64 = 16;
 
 /// Returns findings on the requested sizes, and a row for each size that the file applies to.
+///
+/// # Errors
+/// [`Failure`]: the schedule and the fabric have different numbers of ranks, or a simulation fails.
 pub fn rows(
     file: &ScheduleFile<'_>,
     setting: &CheckSetting<'_>,

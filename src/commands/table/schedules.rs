@@ -20,6 +20,9 @@ use crate::setup;
 
 /// Generates the schedule files of a plan and passes name and text of each to `stage_file`. Also returns the entries
 /// that the format cannot represent. The fabric is that of the flags, else that of the plan.
+///
+/// # Errors
+/// [`Failure`]: the plan states no fabric, its number of ranks differs from the fabric's, or a schedule is wrong.
 pub fn files<K: Send>(
     plan: &SavedPlan,
     format: Format,

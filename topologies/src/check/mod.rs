@@ -189,7 +189,7 @@ fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     counts.into_iter().max_by_key(|&(value, count)| (count, value)).map(|(value, _)| value)
 }
 
-/// Ranks by host, without MIG instances, which have no links of their own to compare.
+/// Ranks by host. MIG instances are omitted, because they have no links to compare.
 fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
     let mut hosts: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
     for &gpu in fabric.gpus().iter().filter(|&&gpu| fabric.node(gpu).kind != NodeKind::Mig) {
@@ -328,7 +328,7 @@ fn mixed_gpus(fabric: &Fabric) -> Vec<Finding> {
 fn unlinked(fabric: &Fabric) -> Vec<Finding> {
     let mut kinds: BTreeMap<NodeKind, Vec<NodeId>> = BTreeMap::new();
     for (id, node) in fabric.nodes() {
-        // GPUs have a check of their own, and a single CPU needs no link.
+        // GPUs have a separate check, and a single CPU needs no link.
         if !node.kind.is_rank() && node.kind != NodeKind::Cpu && fabric.outgoing_links(id).is_empty() {
             kinds.entry(node.kind).or_default().push(id);
         }

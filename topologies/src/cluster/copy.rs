@@ -17,6 +17,9 @@ pub(super) enum NvlinkDomains {
 
 impl Template<'_> {
     /// Adds `nodes` hosts as copies of the template, in order, and returns the NICs of each host.
+    ///
+    /// # Errors
+    /// Two devices of the cluster would have the same id.
     pub fn fill(
         &self,
         builder: &mut FabricBuilder,

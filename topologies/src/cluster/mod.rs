@@ -1,13 +1,13 @@
 //! Clusters: copies of a host, or of a rack of hosts, joined by a network.
 //!
 //! The ids of a copy's devices get the prefix `n0/`, `n1/` …. A preset of several hosts (a rack) is filled host by
-//! host; the last rack may be partly filled. The switches of the network belong to a host of their own, `network`.
-//! Traffic between racks (or single hosts) uses the network; traffic within them uses their own links.
+//! host; the last rack may be partly filled. The switches of the network belong to a separate host, `network`. Traffic
+//! between racks (or single hosts) uses the network; traffic inside a rack or host uses its internal links.
 //!
-//! **Equal switches are merged into one.** Where a tier of a network consists of equal switches that every flow is
-//! spread over, one switch with the bandwidth of all represents them, as NCCL merges NVSwitches. The load of each link
-//! is the same if it is spread evenly, and the graph of a large cluster stays small. If `radix` or `ecmp` is given, the
-//! switches are modelled individually, which hashed routing and the failure of a single switch require.
+//! **Equal switches are merged into one.** If a tier of a network consists of equal switches over which every flow is
+//! spread, one switch with their total bandwidth represents them, as NCCL merges NVSwitches. The load of each link is
+//! the same if flows are spread evenly, and the graph of a large cluster stays small. If `radix` or `ecmp` is given,
+//! the switches are modelled individually, which hashed routing and the failure of a single switch require.
 
 mod clos;
 mod copy;

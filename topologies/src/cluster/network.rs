@@ -74,7 +74,10 @@ impl Network {
         self.rates.iter().map(|rate| rate.0).sum()
     }
 
-    /// Adds a network switch with the id `id`, or returns an error if the id is taken.
+    /// Adds a network switch with the id `id`.
+    ///
+    /// # Errors
+    /// The id is already in use.
     pub fn switch(&self, builder: &mut FabricBuilder, id: &str) -> Result<NodeId> {
         let host = builder.host(NETWORK_HOST);
         let figures = Figures::Switch(Arc::default());

@@ -52,7 +52,10 @@ impl NicPlan {
     }
 
     /// Adds the new NICs of a host and appends their ids to `nics`. `map` gives the copy of each device of the
-    /// template. Returns an error that contains the id if an id is already in use.
+    /// template.
+    ///
+    /// # Errors
+    /// The id of the NIC, if it is already in use.
     pub fn add(
         &self,
         builder: &mut FabricBuilder,

@@ -44,7 +44,7 @@ pub struct Node {
     pub id: Box<str>,
     /// Kind of the device.
     pub kind: NodeKind,
-    /// Host of the device. Network switches belong to a host of their own (`network`).
+    /// Host of the device. Network switches belong to a separate host, `network`.
     pub host: HostId,
     /// Known figures of the device.
     pub figures: Figures,

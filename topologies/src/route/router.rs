@@ -124,8 +124,8 @@ impl<'f> Router<'f> {
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
-    /// Appends the path from one device to another to `hops`. Variant of [`Router::flow_path`] without an allocation
-    /// of its own.
+    /// Appends the path from one device to another to `hops`. Variant of [`Router::flow_path`] that allocates no memory
+    /// except for the growth of `hops`.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
@@ -180,8 +180,8 @@ impl<'f> Router<'f> {
         })
     }
 
-    /// Pairs of these devices without a path from the first to the second, in order, at most `limit` of them. All
-    /// checks of whether a call can run use this definition of reachability.
+    /// Pairs of these devices without a path from the first to the second, in order. At most `limit` pairs are
+    /// returned. All checks that a call can run use this definition of reachability.
     #[must_use]
     pub fn unreachable_pairs(&self, devices: &[NodeId], limit: usize) -> Vec<(NodeId, NodeId)> {
         let participants = Participants::new(devices);

@@ -137,8 +137,8 @@ pub struct Comparison {
     pub without_outliers: Summary,
     /// Coverage of the rows by their prediction intervals.
     pub coverage: Coverage,
-    /// Slowdown from selecting strategies by prediction among those that were forced; `None` if no call was measured
-    /// with several forced strategies.
+    /// Slowdown that results if the strategy of each call is selected by predicted time, relative to the fastest forced
+    /// strategy of the measurements. `None` if no call was measured with several forced strategies.
     pub regret: Option<Regret>,
     /// Name of the profile used for each measurement.
     pub profiles: Vec<String>,

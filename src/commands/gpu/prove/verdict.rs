@@ -36,7 +36,9 @@ pub(super) struct RankSumTest {
 }
 
 impl Verdict {
-    /// Rank-sum test of the processes' times, with the times without the table scaled by the tolerance.
+    /// Compares the processes' times with the table (`tuned`) and without it (`default`) by one-sided rank-sum tests.
+    /// The verdict is "slower" or "faster" only if the difference exceeds the tolerance: `default` is multiplied by 1
+    /// plus or minus the tolerance before the test.
     pub(super) fn from_times(default: &[f64], tuned: &[f64]) -> RankSumTest {
         let scaled = |factor: f64| default.iter().map(|time| time * factor).collect::<Vec<_>>();
         let slower = one_sided_p_value(tuned, &scaled(1.0 + TOLERANCE));

@@ -85,6 +85,9 @@ pub(super) struct ParsedTopology {
 
 impl ParsedTopology {
     /// Reads all elements below `<system>`.
+    ///
+    /// # Errors
+    /// An element has a missing or invalid attribute.
     pub fn walk(system: Element<'_>, named: Option<&'static GpuModel>) -> Result<Self> {
         let mut found = Self { user_model: named, ..Self::default() };
         for child in system.children() {

@@ -8,7 +8,7 @@
 //!   links are direct.
 //! - **Grace.** GPUs whose memory is a NUMA node are attached to their CPU by NVLink-C2C.
 //! - **PCIe.** `PIX` is a common switch, `PXB` are switches below a common one, and all other pairs are joined through
-//!   the CPU of the NUMA node (`PHB` and `NODE` alike). NVLink hides the PCIe relation of two GPUs: a GPU that shares a
+//!   the CPU of the NUMA node (both `PHB` and `NODE`). NVLink hides the PCIe relation of two GPUs: a GPU that shares a
 //!   switch with no NIC is attached directly to its CPU.
 //! - **Sockets.** One per NUMA node, each joined to every other. If the matrix states no affinity, devices that are
 //!   `SYS` apart are on different sockets.

@@ -273,7 +273,7 @@ fn ranks_without_a_common_rail_stay_connected() {
     assert!(router.path(b, c).is_err());
 }
 
-/// Where a cable for each NIC connects two hosts, senders avoid a cable that one of them has lost.
+/// If a cable for each NIC connects two hosts, senders avoid a cable that one of the hosts has lost.
 #[test]
 fn ranks_are_entered_alike_after_the_loss_of_a_cable() {
     let mut text = String::new();

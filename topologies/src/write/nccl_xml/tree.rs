@@ -22,7 +22,10 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Builds the tree; the error names a device or link that has no place in it.
+    /// Builds the tree of a fabric of one host.
+    ///
+    /// # Errors
+    /// A device or link has no element in NCCL's XML; the error names it.
     pub fn new(fabric: &Fabric) -> Result<Self> {
         for (_, node) in fabric.nodes() {
             match node.kind {

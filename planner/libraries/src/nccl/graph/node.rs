@@ -65,6 +65,9 @@ pub(super) enum InsidePaths {
 
 impl NodeProperties {
     /// Determines the properties of a node from its GPUs, in rank order, and NICs.
+    ///
+    /// # Errors
+    /// NCCL's search is not modelled for this node, for example because two GPUs have no route.
     pub fn new(
         fabric: &Fabric,
         router: &Router<'_>,
