@@ -43,7 +43,7 @@ pub struct Partition {
     pub profiles: Vec<MigProfile>,
 }
 
-/// Error of a text that is not a partition.
+/// Reason why a text is not a valid partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
     /// The `=` or one of its sides is missing.

@@ -41,7 +41,7 @@ pub(super) struct Attachment {
 pub(super) struct Attachments {
     pub exits: Vec<Attachment>,
     pub entries: Vec<Attachment>,
-    /// Substitutes for own ports if none of them is usable.
+    /// Ports of other devices that are used if none of the device's own ports is usable.
     pub substitutes: SubstitutePorts,
 }
 

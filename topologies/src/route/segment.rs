@@ -11,8 +11,8 @@ use super::link_classes::Multiplicity;
 use super::path::Share;
 use crate::{Bandwidth, Picos};
 
-/// Maximum number of equal-cost paths that a flow is spread over; beyond it, one of them is used. The limit keeps
-/// shares small exact fractions.
+/// Maximum number of equal-cost paths over which a flow is spread. If there are more, the flow uses one of them. The
+/// limit keeps the denominators of the shares small, so that shares are exact fractions.
 pub(super) const MAX_PATHS: u64 = 1 << 16;
 
 /// A link of the layered graph. States are dense numbers; steps are in order of travel.

@@ -28,7 +28,7 @@ const MIN_ROWS: usize = 20;
 /// median (validate/data/h200-node, logs-repeat).
 const MIN_HALF_WIDTH: f64 = 0.012;
 
-/// A row with its prediction by a fit without it.
+/// A row and its prediction by a fit that excludes this row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LeftOut {
     pub residual: Residual,

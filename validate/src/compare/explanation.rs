@@ -43,11 +43,11 @@ const MIN_ROWS: usize = 3;
 const MAX_ROWS: usize = 9;
 /// Maximum total number of simulation events to determine a gap once. A search determines the gap some hundred times.
 const MAX_EVENTS: u64 = 300_000;
-/// Natural logarithms of the factors that are tried in sequence, from 5 % to tenfold.
+/// Steps of the search, as natural logarithms of the factor on a parameter: from 5 % to tenfold.
 const SEARCH_STEPS: [f64; 7] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.3];
-/// Number of bisections of the last step.
+/// Number of bisections of the search step in which the gap vanishes.
 const HALVINGS: usize = 6;
-/// Maximum remaining gap, as a natural logarithm, at which a gap counts as explained.
+/// Maximum remaining gap, as a natural logarithm, at which a gap is explained.
 const CLOSED: f64 = 0.005;
 
 /// Searches for an explanation of a group's error. `None` if the rows do not deviate in one direction, or if no

@@ -18,7 +18,7 @@ use crate::measured::manifest::Measurement;
 
 /// Minimum median of measured ÷ predicted time for rows to count as slow.
 const MIN_SLOWDOWN: f64 = 1.25;
-/// Maximum relative deviation of a row from the median ratio for rows to count as equally slow.
+/// Maximum relative deviation of a row from the median ratio for the row to be equally slow.
 const MAX_RATIO_DEVIATION: f64 = 0.1;
 /// Minimum fraction of rows that are equally slow.
 const MIN_SHARE: f64 = 2.0 / 3.0;

@@ -12,13 +12,14 @@ use super::comparison::{Machine, RoutedRow, Routes};
 use super::{ExchangeCompareError, ExchangeMeasurement};
 use crate::measured::manifest::Role;
 
-/// Exponent of the number of rows in the weight of a cluster.
+/// Exponent of the number of rows in the weight of a cluster: 0 gives clusters equal weights, 1 gives rows equal
+/// weights. The value is an estimate.
 const WEIGHT: f64 = 0.3;
-/// First factor by which a parameter is changed.
+/// First factor by which a parameter is changed. It approaches 1 when no change improves the fit.
 const FIRST_STEP: f64 = 1.15;
 /// Number of passes over all parameters.
 const PASSES: usize = 14;
-/// Loss difference up to which two sets of costs count as equally good.
+/// Loss difference up to which two sets of costs are equally good.
 const TOLERANCE: f64 = 1e-6;
 
 /// Predictions of a cluster with costs that were fitted without it.

@@ -24,7 +24,7 @@ use crate::nccl::{Algo, AlgoProto, Function, Proto};
 const BASE_US: [f64; 3] = [12.0, 12.0, 17.0];
 /// Overhead of posting a message with AMD's CPUs, in microseconds (`getNetOverhead`).
 const POST_US: f64 = 2.0;
-/// Factor on the bandwidth of LL in broadcast and reduce on one host.
+/// Factor on the bandwidth of LL in broadcast and reduce on one host (`ncclTopoTuneModel`).
 const ONE_HOST_CHAINS: f64 = 1.65;
 
 /// RCCL's time estimates for a set of hosts.

@@ -39,7 +39,7 @@ pub struct ByteRange {
     pub up_to: u64,
 }
 
-/// Byte ranges of a function; other sizes use Simple.
+/// Byte ranges of LL and LL128 for a function. Calls of other sizes use Simple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionRanges {
     /// Range of LL.

@@ -35,10 +35,10 @@ const LIBRARY_GAP_RATIO: f64 = 1.1;
 /// [`LIBRARY_GAP_RATIO`], because no library reads such plans and their sizes take longer to plan.
 const GAP_RATIO: f64 = 1.5;
 
-/// Largest ratio of neighbouring sizes that both depart from the library's default.
+/// Largest ratio of neighbouring sizes if the selected strategy differs from the library's default at both.
 const DEPARTURE_GAP_RATIO: f64 = 2.0;
 
-/// Largest ratio of neighbouring sizes at which different channel counts are not refined further.
+/// Largest ratio of neighbouring sizes between which a change of the channel count is not located more precisely.
 const CHANNEL_GAP_RATIO: f64 = 1.02;
 
 /// Largest accepted relative slowdown caused by a channel count other than the library's default.

@@ -8,7 +8,7 @@ use fabricast_validate::ab_test::rank_sum::one_sided_p_value;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Tolerated slowdown, as a fraction.
+/// Slowdown that is tolerated, as a fraction of the default's time: 2 %.
 pub(super) const TOLERANCE: f64 = 0.02;
 /// Significance level: a time difference with a p-value above it is attributed to noise.
 pub(super) const SIGNIFICANCE: f64 = 0.01;

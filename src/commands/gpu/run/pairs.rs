@@ -157,7 +157,7 @@ struct CaseJson {
     ranks: u32,
     /// Element type.
     dtype: &'static str,
-    /// Reduction.
+    /// Reduction operation of the call.
     op: String,
     /// Number of elements of the call, or of a rank's block.
     elements: u64,

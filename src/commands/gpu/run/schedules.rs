@@ -19,7 +19,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// Schedule, with the strategy that it was generated from, if any.
+/// Schedule to execute, and the strategy from which it was generated. The strategy is `None` for a schedule from a
+/// file.
 pub(super) struct ScheduleToRun {
     pub(super) schedule: Schedule,
     strategy: Option<Strategy>,
@@ -27,7 +28,7 @@ pub(super) struct ScheduleToRun {
 }
 
 impl ScheduleToRun {
-    /// Strategy that the schedule was generated from, if any.
+    /// Strategy from which the schedule was generated; `None` for a schedule from a file.
     pub(super) fn strategy(&self) -> Option<Strategy> {
         self.strategy
     }

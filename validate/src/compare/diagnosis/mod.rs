@@ -51,8 +51,8 @@ impl RankedCause {
 const MIN_PROBABILITY: f64 = 2.0 / 3.0;
 /// Minimum fraction of the gap that a reported cause explains.
 const MIN_CLOSED: f64 = 0.5;
-/// Prior odds of scatter against a given fault as the reason for slow sizes. An estimate: odds of ten to one against
-/// any fault, for about sixty faults.
+/// Prior odds of scatter against a given fault as the reason for slow sizes. An estimate: ten to one against any fault
+/// at all, divided among about sixty possible faults.
 const SOUND_ODDS: f64 = 600.0;
 /// Maximum odds of the first cause against further reported causes.
 const SIMILAR_ODDS: f64 = 20.0;

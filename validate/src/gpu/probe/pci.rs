@@ -1,4 +1,5 @@
-//! PCIe tree and CPU model from files of the kernel. A value is absent if its file is.
+//! PCIe tree and CPU model, read from the Linux kernel's files. If a file is absent, the value that it would state is
+//! absent.
 
 use std::path::Path;
 

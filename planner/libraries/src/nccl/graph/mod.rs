@@ -138,7 +138,8 @@ struct Island {
 }
 
 impl Island {
-    /// Properties that must agree for nodes to be equal: GPUs with their port, NICs with their speed.
+    /// Properties that are equal for equal nodes, for each GPU and NIC: kind, bandwidth of its port, compute capability
+    /// (GPUs) and speed (NICs).
     fn signature(&self, fabric: &Fabric) -> Vec<(NodeKind, Option<Bandwidth>, Option<u32>, u64)> {
         use fabricast_topologies::fabric::Figures;
         let describe = |&device: &NodeId| {

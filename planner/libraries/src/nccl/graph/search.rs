@@ -15,9 +15,9 @@ use super::SearchNotModelled;
 use super::node::{InsidePaths, Load, NodeProperties};
 use super::speeds::{CommunicatorExtent, speeds};
 
-/// Maximum number of channels of a search.
+/// Maximum number of channels of a search (`MAXCHANNELS / 2`).
 const MAX_SEARCH_CHANNELS: u16 = 32;
-/// Lower limit of the next speed to try, as a fraction of the speed found.
+/// Ratio of a speed to the best speed found, at and below which the search stops (`ncclTopoCompute`).
 const MIN_SPEED_RATIO: f64 = 0.49;
 /// Tolerance factor for rounding errors when the channels use the whole capacity of a link.
 const SLACK: f64 = 1.0 + 1e-9;
