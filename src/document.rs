@@ -235,7 +235,7 @@ impl Document {
     }
 }
 
-/// Documents are named on the command line without `fabricast-` and their number.
+/// Names of documents on the command line: the format name without the prefix `fabricast-` and without the number.
 impl ValueEnum for Document {
     fn value_variants<'a>() -> &'a [Self] {
         &Self::ALL

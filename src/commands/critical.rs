@@ -228,7 +228,7 @@ pub struct StepJson {
     bandwidth_us: f64,
     /// Time added by contention, in µs.
     sharing_us: f64,
-    /// Time that a late rank adds, in µs.
+    /// Time added by a rank that starts late, in µs.
     held_back_us: f64,
 }
 

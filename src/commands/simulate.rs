@@ -223,7 +223,7 @@ struct CostsJson {
     latency: f64,
     /// Transfer time at the bandwidth of the links, in µs.
     bandwidth: f64,
-    /// Time that late ranks and contention add, in µs.
+    /// Time added by ranks that start late and by contention, in µs.
     waiting: f64,
 }
 

@@ -37,7 +37,8 @@ pub struct RunSetting<'a> {
 /// Purpose of a schedule, which determines the detail of its programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulePurpose {
-    /// The schedule is shown, written, verified or executed, so its chunks and operations must be complete.
+    /// The user receives or executes the schedule (it is shown, written, verified or run), so its chunks and operations
+    /// must be complete.
     Named,
     /// The schedule is only timed, so [`algorithm::timing_generator`] may generate shorter programs.
     Timed,

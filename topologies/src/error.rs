@@ -1,4 +1,4 @@
-//! Errors of reading a text into a fabric, each with its source location where it has one.
+//! Errors that occur while a text is read into a fabric. Errors in the text itself have a source location.
 
 use std::fmt;
 use std::ops::Range;

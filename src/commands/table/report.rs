@@ -106,7 +106,7 @@ impl Checked<'_> {
     /// Writes the result of the check.
     ///
     /// # Errors
-    /// [`Failure`]: an entry of the table is invalid on the fabric.
+    /// [`Failure`]: the destination cannot be written, or an entry of the table is invalid on the fabric.
     pub fn write(&self, output: &Output) -> Result<(), Failure> {
         let text = match output.format {
             Format::Json => output::json(&Document::TableCheck.with(&self.json()))?,

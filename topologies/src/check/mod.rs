@@ -180,7 +180,8 @@ fn no_nics(fabric: &Fabric) -> Vec<Finding> {
 /// Prefixes of the source line that marks a fabric as read from a machine's own file.
 const MACHINE_FILES: [&str; 3] = ["NCCL topology file", "nvidia-smi topo -m", "rocm-smi --showtopo"];
 
-/// Returns the most frequent value, of equally frequent ones the greatest; `None` if there are no values.
+/// Returns the most frequent value. If several values are equally frequent, the greatest of them is returned. `None` if
+/// there are no values.
 fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for value in values {

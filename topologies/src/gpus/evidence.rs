@@ -18,7 +18,7 @@ pub enum Vendor {
 pub struct Evidence {
     /// Compute capability × 10, or the gfx number of an AMD GPU; `None` if the file does not state it.
     pub capability: Option<u32>,
-    /// Number of NVLinks of the GPU with the most: the sum over its peers, or those to its switch.
+    /// Maximum number of NVLinks of a GPU: the sum over its peers, or the number of links to its switch.
     pub nvlinks: u32,
     /// True if GPUs are joined by NVLink bridges: no GPU has NVLinks to a switch or to more than one peer.
     pub bridged: bool,

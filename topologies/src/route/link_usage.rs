@@ -359,8 +359,9 @@ impl Router<'_> {
         IslandTraffic { islands: kind.islands, network_latency: kind.between_islands, ..traffic.unwrap_or_default() }
     }
 
-    /// Classes of twins with equal routes. All members or none have traffic, and no route between another device and
-    /// the network passes through a member, since such routes depend on the ports of a device.
+    /// Classes of twins with equal routes. Either all members of a class have traffic or none has. No route between
+    /// another device and the network passes through a member of a class with several members, because such routes
+    /// depend on the ports of the device.
     fn classes<'s>(&self, shape: &'s Shape, kind: &IslandKind) -> TwinClasses<'s> {
         let mut wanted = vec![false; shape.nodes().len()];
         for &device in &kind.devices {

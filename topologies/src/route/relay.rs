@@ -4,8 +4,8 @@
 //! GPU with an NVLink to each. The sender stores there and the receiver loads from there (2.30 src/transport/p2p.cc,
 //! `P2P_INTERMEDIATE`), so a relay uses memory bandwidth but no SMs. All channels use the same single relay. It must be
 //! a rank of the communicator, because other GPUs are not part of its topology, and both of its links must be direct
-//! links between GPUs (src/graph/paths.cc, `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL never relays (in its paths.cc,
-//! GPUs are no intermediate steps).
+//! links between GPUs (src/graph/paths.cc, `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL does not use relays (in its
+//! paths.cc, paths do not pass through GPUs).
 //!
 //! **A failure never increases the bandwidth of a route.** NCCL uses a direct NVLink between two GPUs even if a relay
 //! would have more bandwidth. A pair that was built with a direct link must not gain bandwidth from a relay when that

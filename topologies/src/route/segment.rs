@@ -149,7 +149,7 @@ pub(super) fn picos(latency: u64) -> Picos {
 /// Selects the best of the equal-cost paths and distributes the flow over them. Returns `None` if no target is reached.
 ///
 /// `steps` are in order of travel; `source` and `targets` are states; `weight` selects a path if there are more than
-/// [`MAX_PATHS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are kept.
+/// [`MAX_PATHS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are considered.
 pub(super) fn select_paths(
     states: usize,
     source: u32,

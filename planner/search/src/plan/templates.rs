@@ -3,8 +3,8 @@
 //!
 //! Schedules share a template if the first thread blocks of all ranks do the same in one loop (or in two loops, if a
 //! schedule has more than one). To determine this, a schedule with that number of loops is generated, whatever the
-//! actual size. All ways of timing a schedule give the same time, so the result does not depend on the order of sizes
-//! or threads.
+//! actual size. A schedule has the same time with and without a template, so the result does not depend on the order of
+//! sizes or threads.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -28,8 +28,7 @@ const CHUNK: Bytes = Bytes(1 << 20);
 /// Value computed once, by the first thread that needs it.
 type Shared<T> = Arc<OnceLock<T>>;
 
-/// Key of a generated schedule: collective, algorithm, channels, number of loops and room for chunks, but not the
-/// protocol.
+/// Key of a generated schedule. Protocols share a schedule, so the key does not contain the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     collective: Collective,

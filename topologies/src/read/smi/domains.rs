@@ -70,8 +70,8 @@ fn switched(pairs: &[NvlinkCount], alone: bool) -> Option<Vec<(usize, u16)>> {
     (all_joined && matches_minimum && exceeds_direct_links).then(|| links.into_iter().collect())
 }
 
-/// Evidence from the link counts: the maximum number of links of a GPU, and the type of connection (bridges or
-/// switches).
+/// Evidence from the link counts: the maximum number of links of a GPU, and if all links are bridges, which connect
+/// each GPU to one other GPU.
 pub(super) fn evidence(counts: &[NvlinkCount]) -> Evidence {
     let mut gpus: Vec<usize> = counts.iter().flat_map(|pair| [pair.a, pair.b]).collect();
     gpus.sort_unstable();

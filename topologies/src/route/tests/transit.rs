@@ -25,8 +25,8 @@ fn passed(router: &Router<'_>, transits: &[IslandTraffic]) -> (BTreeSet<LinkId>,
     (links, turns)
 }
 
-/// Checks that the surveyed traffic covers every link and turn of the routes between `devices`, and that its latencies
-/// are at most those of the routes.
+/// Checks that the surveyed traffic contains every link, and every pair of consecutive links (turn), of the routes
+/// between `devices`, and that its latencies are at most those of the routes.
 fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, max_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let participants = Participants::new(devices);

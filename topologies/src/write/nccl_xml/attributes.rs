@@ -45,7 +45,7 @@ pub(super) fn attribute<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
 }
 
 /// Returns true if the source file identified the device (a GPU or NIC) only by its PCI class, as files of cloud
-/// vendors do. It is written without an inner element again.
+/// vendors do. Such a device has no inner element in the source file, and none is written.
 pub(super) fn is_bare(node: &Node) -> bool {
     attribute(node, "class").is_some()
         && ["dev", "rank", "sm", "name"].iter().all(|name| attribute(node, name).is_none())
