@@ -77,7 +77,7 @@ struct Labels<'a> {
     kernel: &'static str,
     /// Operation: prepare, dispatch or combine.
     operation: &'static str,
-    /// Type in which tokens travelled.
+    /// Element type in which tokens were sent.
     token_type: &'static str,
 }
 

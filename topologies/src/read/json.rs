@@ -1,7 +1,7 @@
 //! Reader of the JSON of `fabric show`, for scripts that modify a fabric and for saved fabrics.
 //!
-//! Names, nodes, links and the order of `gpus` are read. `paths` and unknown keys are ignored, because the former
-//! follow from the rest.
+//! Names, nodes, links and the order of `gpus` are read. `paths` and unknown keys are ignored, because paths follow
+//! from the nodes and links.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -53,7 +53,7 @@ impl PathClass {
         Self::Dis,
     ];
 
-    /// NCCL's name in upper case.
+    /// NCCL's name of the class, in upper case.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

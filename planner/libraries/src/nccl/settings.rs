@@ -111,7 +111,7 @@ pub enum Windows {
     Off,
 }
 
-/// Error in the settings.
+/// Reason why a text of NCCL settings is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// A word without `=`.

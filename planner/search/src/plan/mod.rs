@@ -97,7 +97,7 @@ impl PlanRequest<'_> {
 /// Set of candidates that a search simulates. Charts need the times of strategies that cannot win; tables do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// Strategies that can still win or come second.
+    /// Strategies that can still be the fastest or the second-fastest.
     #[default]
     Contenders,
     /// Additionally, the best channel count of every pair of algorithm and protocol.

@@ -39,8 +39,9 @@ fn process_layout(gpus_per_thread: u32) -> Processes {
     if gpus_per_thread > 1 { Processes::Single } else { Processes::PerGpu }
 }
 
-/// Number of ranks of the communicator, from the listed devices. If the ranks are split into groups, that of the first
-/// group. If a process's list is truncated, its number of threads and GPUs per thread determine its number of ranks.
+/// Number of ranks of the communicator, from the listed devices. If the ranks are split into groups, the size of the
+/// first group is returned. If a process's list is truncated, its number of threads and GPUs per thread determine its
+/// number of ranks.
 fn count_ranks(header: &Header) -> Option<u32> {
     let groups = header.devices.iter().any(|device| device.group > 0);
     if groups {
