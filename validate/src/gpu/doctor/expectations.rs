@@ -73,8 +73,7 @@ pub(super) const MIN_LOADED_HOST_SHARE: f64 = 0.4;
 /// 2 %.
 pub(super) const SLOW: f64 = 0.9;
 
-/// Ratio of a measured rate to the nominal rate above which the fabric must be wrong. A margin of 2 % allows for timing
-/// errors.
+/// Ratio of a measured rate to the nominal rate above which the fabric must be wrong. The margin of 2 % is an estimate.
 pub(super) const IMPOSSIBLE: f64 = 1.02;
 
 /// Median of values; of an even number of values, the upper middle one.

@@ -59,8 +59,8 @@ fn nominal_nvlink(compute_capability: u32) -> f64 {
     }
 }
 
-/// Nominal rate of a PCIe lane and NCCL's value of it, GB/s, from generation 1 to 6. NCCL's value is a code ÷ 80; the
-/// codes are 15, 30, 60, 120, 240, 480.
+/// Bandwidth of a PCIe lane in GB/s, from generation 1 to 6: the nominal rate, and NCCL's value. NCCL states 15, 30,
+/// 60, 120, 240 and 480 for the generations (`kvDictPciGen` in `src/graph/topo.cc`) and divides by 80.
 const LANES: [(f64, f64); 6] =
     [(0.25, 0.1875), (0.5, 0.375), (0.984_615, 0.75), (1.969_231, 1.5), (3.938_462, 3.0), (7.562_5, 6.0)];
 
