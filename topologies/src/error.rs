@@ -158,7 +158,7 @@ pub enum Error {
         /// Description with the found and the expected text.
         message: String,
     },
-    /// The text is well formed, but describes something impossible.
+    /// The text is well-formed, but a value in it is invalid or contradicts the rest.
     #[error("{location}: {message}")]
     Invalid {
         /// Location of the impossible value.

@@ -71,7 +71,7 @@ pub type Attributes = Box<[(Box<str>, Box<str>)]>;
 /// Figures of a device, by kind. Absent figures are unknown; an unknown capacity is unlimited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Figures {
-    /// No figures are known, whatever the kind of the device.
+    /// The figures of the device are unknown.
     #[default]
     None,
     /// Figures of a GPU, a MIG instance or an accelerator.
@@ -85,7 +85,7 @@ pub enum Figures {
 }
 
 impl Figures {
-    /// Returns true if no figure is known, whatever the kind; equivalent to [`Figures::None`].
+    /// Returns true if no figure is known. Equivalent to [`Figures::None`] for every kind of device.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match self {

@@ -10,7 +10,8 @@ use fabricast_topologies::Bytes;
 
 use super::KernelError;
 
-/// Size in bytes of the vector that a thread loads or stores at once. It is a multiple of every element size.
+/// Size in bytes of the vector that a thread loads or stores in one instruction. It is a multiple of every element
+/// size.
 const VECTOR: u64 = 16;
 
 /// Byte ranges of the chunks of a call.

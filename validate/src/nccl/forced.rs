@@ -77,9 +77,8 @@ pub fn reserve() -> Result<(), EnvironmentError> {
         // hidden afterwards.
         let value = slot.value();
         slot.set(Some(value.as_deref().unwrap_or_default()));
-        // SAFETY: this is the only thread, so no other thread reads or changes the environment. The text lives as
-        // long as the process, ends with a zero inside its buffer whatever is stored in it, and is only changed by
-        // atomic stores.
+        // SAFETY: this is the only thread, so no other thread reads or changes the environment. The text lives as long
+        // as the process, always ends with a zero inside its buffer, and is only changed by atomic stores.
         let _ = unsafe { putenv(slot.text.as_ptr().cast_mut().cast()) };
         slot.set(value.as_deref());
     }

@@ -61,7 +61,7 @@ pub struct RunRequest {
     pub series_calls: u32,
     /// Seed of the contents of buffers.
     pub seed: u64,
-    /// Numbers of calls of the measurement; `None` to measure nothing.
+    /// Numbers of calls of the measurement; `None` for no measurement.
     pub effort: Option<Effort>,
 }
 
