@@ -161,7 +161,7 @@ pub enum Error {
     /// The text is well-formed, but a value in it is invalid or contradicts the rest.
     #[error("{location}: {message}")]
     Invalid {
-        /// Location of the impossible value.
+        /// Location of the invalid value.
         location: SourceLocation,
         /// Description of the fault and of valid contents.
         message: String,
