@@ -1,6 +1,6 @@
-//! Conditions under which a cause is simulated: a degraded fabric, other routes, settings or launches.
+//! Conditions under which a cause is simulated: a degraded fabric, other routes, other settings or another launch mode.
 //!
-//! Devices of one kind are assumed to be interchangeable: a fault of one GPU or NIC is simulated at the first one.
+//! Devices of one kind are assumed to be interchangeable, so a fault of one GPU or NIC is simulated at the first one.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::candidates::nics_of_first_host;
 use super::cause::{Cause, Device, Extent};
 use crate::measured::manifest::Measurement;
 
-/// A measurement as it would have run under a cause.
+/// A measurement under the conditions of a cause.
 pub(super) struct Hypothesis {
-    /// Description of the run; it has no rows.
+    /// Description of the measurement; it has no rows.
     pub measurement: Measurement,
     pub routes: RouteOptions,
     pub choice: Choice,
@@ -27,15 +27,15 @@ pub(super) struct Hypothesis {
     pub profile: Option<Box<Profile>>,
 }
 
-/// Origin of the strategies of a hypothesis.
+/// Source of the strategies that a hypothesis assumes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// The library chooses again, because it sees the cause.
+    /// The library chooses again under the conditions of the cause, because it detects the cause.
     Library,
-    /// As [`Self::Library`], but calls whose choice is not modelled, or that the library cannot run, have no time.
+    /// As [`Self::Library`], but a call has no time if its choice is not modelled or the library cannot run it.
     Known,
-    /// The predicted strategies run, because the library does not see the cause. NCCL reads the rates that PCIe links
-    /// support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
+    /// The predicted strategies are unchanged, because the library does not detect the cause. NCCL reads the rates that
+    /// PCIe links support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
     Unchanged,
 }
 
@@ -47,8 +47,8 @@ impl Hypothesis {
     }
 }
 
-/// Conditions of a measurement under a cause; `None` if the cause is not simulated or changes nothing. `profile`: costs of
-/// the machine.
+/// Returns the conditions of a measurement under a cause; `None` if the cause is not simulated or has no effect. `profile`: costs
+/// of the machine.
 pub(super) fn apply(
     cause: &Cause,
     measurement: &Measurement,
@@ -169,7 +169,7 @@ fn slower_copies(fabric: &Fabric, kind: NodeKind, divisor: u16) -> Option<Fabric
     (divisor > 1).then(|| fabric.with_slowed_links(&links, 1.0 / f64::from(divisor)))?
 }
 
-/// The first device of a kind that shares its host with the first GPU, or all of the kind.
+/// Returns the first device of a kind on the host of the first GPU, or all devices of the kind.
 fn devices(fabric: &Fabric, kind: NodeKind, extent: Extent) -> Vec<NodeId> {
     let all: Vec<NodeId> = match kind {
         NodeKind::Gpu => fabric.gpus().to_vec(),
@@ -194,7 +194,7 @@ fn nics_of_each_host(fabric: &Fabric, count: usize) -> Vec<NodeId> {
     chosen.map(|(id, _)| id).collect()
 }
 
-/// Both directions of the links of some kinds at a device.
+/// Both directions of the links of the given kinds at a device.
 fn links_of(fabric: &Fabric, device: NodeId, kinds: &[LinkKind]) -> Vec<LinkId> {
     let outgoing = fabric.outgoing_links(device).into_iter().filter(|&link| kinds.contains(&fabric.link(link).kind));
     outgoing.flat_map(|link| [link, link.reverse()]).collect()

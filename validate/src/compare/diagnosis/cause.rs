@@ -1,4 +1,4 @@
-//! Causes that may slow down a machine, in words, with the command that confirms or refutes each.
+//! Causes that may slow down a machine, with a description and a command that confirms or refutes each.
 
 use std::fmt;
 
@@ -48,18 +48,18 @@ pub enum Cause {
         /// Hosts that are affected.
         extent: Extent,
     },
-    /// Links of NICs run at a part of their rate.
+    /// Links of NICs run at a fraction of their rate.
     NicsSlow {
-        /// Rate of the fabric ÷ rate in effect.
+        /// Rate that the fabric states ÷ rate in effect.
         divisor: u16,
         /// NICs that are affected.
         extent: Extent,
     },
-    /// PCIe links run at a part of their rate: fewer lanes or an older generation.
+    /// PCIe links run at a fraction of their rate, because of fewer lanes or an older generation.
     PcieSlow {
         /// Devices at the end of the links.
         device: Device,
-        /// Rate of the fabric ÷ rate in effect.
+        /// Rate that the fabric states ÷ rate in effect.
         divisor: u16,
         /// Links that are affected.
         extent: Extent,
@@ -77,8 +77,8 @@ pub enum Cause {
     MaxChannelsPerPeer(u16),
     /// Calls are launched in another mode than described.
     Launch(Launch, Processes),
-    /// Sends and receives between hosts use fewer channels per peer than their NICs need. Not simulated: stated for
-    /// slow sends between hosts where no simulated cause explains them.
+    /// Sends and receives between hosts use fewer channels per peer than their NICs need. This cause is not simulated;
+    /// it is reported for slow sends between hosts that no simulated cause explains.
     ChannelsPerPeer {
         /// Channels of sends and receives that NCCL reports; `None` if the log does not state them.
         logged: Option<P2pChannels>,
@@ -106,8 +106,8 @@ pub enum Device {
 }
 
 impl Cause {
-    /// Class of the cause, equal for its variants: `nvls`, `peer_access`, `gpu_direct`, `sockets`, `host`,
-    /// `nvlink`, `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer` or `launch`.
+    /// Class of the cause, which all its variants share: `nvls`, `peer_access`, `gpu_direct`, `sockets`, `host`, `nvlink`,
+    /// `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer` or `launch`.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
