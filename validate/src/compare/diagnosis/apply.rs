@@ -75,11 +75,15 @@ pub(super) fn apply(
             hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
             degraded = slower_copies(fabric, NodeKind::Nic, divisor);
         }
-        Cause::Sockets => {
+        Cause::Sockets { interfaces } => {
             hypothesis.routes.gdr = GpuDirect::Off;
             hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
             hypothesis.profile = Some(Box::new(Profile { network: sockets(profile.network), ..profile.clone() }));
-            degraded = Some(limit_nics(fabric, SOCKET_RATE));
+            let others = match interfaces {
+                Extent::One => nics_beyond_the_first(fabric),
+                Extent::All => Vec::new(),
+            };
+            degraded = Some(limit_nics(&fabric.with_failed_devices(&others), SOCKET_RATE));
         }
         Cause::HostSlow { added } => hypothesis.profile = Some(Box::new(with_host_time(profile, added))),
         Cause::NvlinksDown { down, links } => {
@@ -180,6 +184,12 @@ fn devices(fabric: &Fabric, kind: NodeKind, extent: Extent) -> Vec<NodeId> {
         (Extent::One, NodeKind::Nic) => nics_of_first_host(fabric).into_iter().take(1).collect(),
         (Extent::One, _) => all.into_iter().take(1).collect(),
     }
+}
+
+/// Returns all NICs but the first of each host.
+fn nics_beyond_the_first(fabric: &Fabric) -> Vec<NodeId> {
+    let first = nics_of_each_host(fabric, 1);
+    devices(fabric, NodeKind::Nic, Extent::All).into_iter().filter(|nic| !first.contains(nic)).collect()
 }
 
 /// The first NICs of every host.

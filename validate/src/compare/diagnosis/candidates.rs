@@ -44,7 +44,7 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     }
     if configuration.nodes > 1 {
         causes.extend(COPY_DIVISORS.map(|divisor| Cause::GpuDirectOff { divisor }));
-        causes.push(Cause::Sockets);
+        causes.extend([Extent::One, Extent::All].map(|interfaces| Cause::Sockets { interfaces }));
         causes.extend(network_faults(fabric));
     }
     causes.extend(nvlink_faults(fabric));

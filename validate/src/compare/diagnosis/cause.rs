@@ -26,7 +26,10 @@ pub enum Cause {
         divisor: u16,
     },
     /// Messages between hosts go over TCP sockets.
-    Sockets,
+    Sockets {
+        /// Network interfaces that carry the messages: one of each host, or all.
+        interfaces: Extent,
+    },
     /// The host spends more time on each call than described: CPU clock, load or affinity, or the framework.
     HostSlow {
         /// Additional time per call.
@@ -114,7 +117,7 @@ impl Cause {
             Self::NvlsOff => "nvls",
             Self::PeerAccessOff { .. } => "peer_access",
             Self::GpuDirectOff { .. } => "gpu_direct",
-            Self::Sockets => "sockets",
+            Self::Sockets { .. } => "sockets",
             Self::HostSlow { .. } => "host",
             Self::NvlinksDown { .. } => "nvlink",
             Self::NicsDown { .. } | Self::NicsSlow { .. } => "nic",
@@ -141,7 +144,7 @@ impl Cause {
                                    env | grep NCCL_NET_GDR"
                     .to_owned()
             }
-            Self::Sockets => "NCCL_DEBUG=INFO (NET/Socket instead of NET/IB or NET/OFI); \
+            Self::Sockets { .. } => "NCCL_DEBUG=INFO (NET/Socket instead of NET/IB or NET/OFI); \
                               env | grep -E 'NCCL_NET|NCCL_IB_DISABLE'"
                 .to_owned(),
             Self::HostSlow { .. } => "nvidia-smi topo -m (CPU affinity of each GPU), then numactl --cpunodebind=N \
@@ -189,7 +192,12 @@ impl fmt::Display for Cause {
                 f.write_str("GPUDirect RDMA is off: network traffic passes through host memory")?;
                 slower_copies(f, divisor)
             }
-            Self::Sockets => f.write_str("messages between hosts go over TCP sockets"),
+            Self::Sockets { interfaces: Extent::One } => {
+                f.write_str("messages between hosts go over TCP sockets, on one network interface")
+            }
+            Self::Sockets { interfaces: Extent::All } => {
+                f.write_str("messages between hosts go over TCP sockets, on all network interfaces")
+            }
             Self::HostSlow { added } => write!(
                 f,
                 "the host spends {} µs more on each call (CPU clock, load or affinity, or the framework)",
