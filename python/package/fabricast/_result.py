@@ -71,7 +71,7 @@ def warn(message: str) -> None:
     """Issues a warning of a command at the line that called this package."""
     level = 1
     frame = sys._getframe()
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == PACKAGE:
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE + os.sep):
         frame = frame.f_back
         level += 1
     warnings.warn(message, FabricastWarning, stacklevel=level)
