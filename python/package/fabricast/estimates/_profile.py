@@ -142,7 +142,7 @@ def kernel_events(
                     start = round(start + time, 6)
 
 
-def write_profile(path: PathType, times: CollectiveTimes, **settings: Any) -> None:
+def write_profile(path: PathType, times: CollectiveTimes, *, force: bool = False, **settings: Any) -> None:
     """Writes :func:`profile_document` as JSON, for
     ``config.aten_distributed_optimizations.profile_guided_estimations_profile_path``. Chrome and Perfetto open it as well.
 
@@ -151,14 +151,16 @@ def write_profile(path: PathType, times: CollectiveTimes, **settings: Any) -> No
         write_profile("profile.json", CollectiveTimes("hgx-h200", nodes=2), groups=[range(16), range(8)])
 
     Args:
-        path: File to write; an existing one is replaced.
+        path: File to write.
         times: Times of the fabric.
+        force: Overwrite an existing file.
         settings: Keywords of :func:`profile_document`.
 
     Raises:
         ValueError, FabricastError: As :func:`profile_document`.
+        FileExistsError: The file exists.
         OSError: The file cannot be written.
     """
     text = json.dumps(profile_document(times, **settings), indent=1)
-    with open(os.fspath(path), "w", encoding="utf-8") as file:
+    with open(os.fspath(path), "w" if force else "x", encoding="utf-8") as file:
         file.write(text + "\n")
