@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import math
+import pickle
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,6 +154,14 @@ def test_override_replaces_the_size_and_zero_is_the_latency(times: CollectiveTim
             call = node(operator, Tensor([elements]))
             latency, time = estimate(call, 0), estimate(call)
             assert latency is not None and time is not None and 0 < latency <= time
+
+
+def test_pickles_do_not_depend_on_earlier_calls() -> None:
+    estimate = estimates.RuntimeEstimation(CollectiveTimes(fabricast.Fabric("hgx-h200", gpus=4)))
+    before = pickle.dumps(estimate)
+    assert estimate._times.time_us("all_reduce", 4096) > 0
+    assert pickle.dumps(estimate) == before
+    assert pickle.loads(before)._times.time_us("all_reduce", 4096) == estimate._times.time_us("all_reduce", 4096)
 
 
 def test_concurrent_groups_can_be_left_out() -> None:

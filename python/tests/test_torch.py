@@ -73,6 +73,22 @@ def test_overlap_scheduling_uses_the_estimate(times: CollectiveTimes) -> None:
     assert time == times.time_us("all_gather", 8192 * 512 * 4) / 1e3
 
 
+def test_overlap_scheduling_runs_with_the_estimate(times: CollectiveTimes) -> None:
+    scheduling = pytest.importorskip("torch._inductor.fx_passes.overlap_scheduling")
+    asked: list[int | None] = []
+    estimate = RuntimeEstimation(times)
+
+    def counted(node: Any, override_size: int | None = None) -> float | None:
+        time = estimate(node, override_size)
+        if time is not None:
+            asked.append(override_size)
+        return time
+
+    graph = scheduling.schedule_overlap_bucketing(traced(), custom_runtime_estimation=counted, collective_bucketing=True)
+    collectives = [node for node in graph.graph.nodes if estimate(node) is not None]
+    assert len(collectives) == 4 and len(asked) >= 4
+
+
 def test_dtensor_redistributes_at_the_predicted_cost(times: CollectiveTimes) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Partial, Replicate, Shard

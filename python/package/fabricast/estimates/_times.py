@@ -66,6 +66,10 @@ class CollectiveTimes:
             self._cache[key] = max(float(group["time_us"]) for group in run.groups)
         return self._cache[key]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """State without cached times: PyTorch's compile cache keys are digests of its pickled settings, which must not change."""
+        return {"_fabric": self._fabric, "_flags": self._flags, "_cache": {}}
+
     def __repr__(self) -> str:
         settings = "".join(f", {name}={value!r}" for name, value in self._flags.items() if value is not None)
         return f"CollectiveTimes({self._fabric!r}{settings})"
