@@ -1,6 +1,7 @@
 """Times that PyTorch itself estimates for measured collectives: ``python pytorch_estimates.py rows.csv > pytorch-VERSION.csv``.
 
-Needs PyTorch and no GPU: PyTorch is told the GPU's name, its compute capability and the number of GPUs of the host. Columns:
+Needs PyTorch and no GPU: the GPU's name, its compute capability and the number of GPUs of the host replace what PyTorch would
+detect. Columns:
 
 - ``overlap_us``: ``estimate_nccl_collective_runtime_impl`` of ``torch/_inductor/comm_analysis.py``, with the bytes that
   ``estimate_nccl_collective_runtime_from_fx_node`` passes to it: input plus output.
