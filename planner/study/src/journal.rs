@@ -101,6 +101,11 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
     let (bom, bytes) = bytes.split_at(if bytes.starts_with(b"\xef\xbb\xbf") { 3 } else { 0 });
     let mut journal = Journal { complete_bytes: bom.len(), ..Journal::default() };
     for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
+        // The journal of a shard without runs is an empty line.
+        if line == b"\n" || line == b"\r\n" {
+            journal.complete_bytes += line.len();
+            continue;
+        }
         match read_line(line) {
             // A line that lacks only its line break is complete.
             Ok(content) => {

@@ -1,7 +1,7 @@
 //! Settings with which the library is predicted to be faster, also where its times are as expected.
 //!
-//! The times with and without a setting are both predicted, so that the error that all predictions of a machine have in
-//! common cancels. A gain is stated if it exceeds a tenth and the scatter of two predictions ([`is_sure`]).
+//! The times with and without a setting are both predicted, for the same machine, so that the error that predictions of a
+//! machine have in common cancels. A setting is stated if it gains a tenth or more.
 
 use std::fmt;
 
@@ -10,7 +10,6 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::diagnosis::deviation;
 use super::explanation::sample_evenly;
 use super::{CompareError, Compared, Group, Request, profile};
 use crate::measured::Row;
@@ -72,10 +71,6 @@ const MAX_EVENTS: u64 = 500_000;
 const MIN_GAIN: f64 = 1.1;
 /// Smallest part of the largest gain with which a smaller value is preferred.
 const ENOUGH: f64 = 0.95;
-/// Share of the variance of rows that two predictions of a machine do not have in common.
-const OWN_SHARE: f64 = 0.6;
-/// One-sided quantile of 80 % of a normal distribution.
-const ONE_SIDED: f64 = 0.84;
 
 /// Finds settings with which the calls of a group are predicted to be faster. Settings that the measurement states are
 /// left as they are.
@@ -139,7 +134,7 @@ fn can_gain(measurement: &Measurement) -> bool {
         && configuration.env.iter().all(|(name, _)| name != variable)
 }
 
-/// Gain of a setting; `None` if no row surely gains.
+/// Gain of a setting; `None` if no row gains.
 fn gain(
     setting: Setting,
     cases: &[(&Compared, &Row)],
@@ -152,27 +147,9 @@ fn gain(
         .zip(times)
         .filter_map(|(&(compared, _), (&before, &after))| {
             let gain = before?.0 as f64 / after?.0.max(1) as f64;
-            is_sure(gain, deviation(compared.low.0, compared.high.0)).then_some((compared.bytes, gain))
+            (gain >= MIN_GAIN).then_some((compared.bytes, gain))
         })
         .collect();
     let (&(min, _), &(max, _)) = (gaining.first()?, gaining.last()?);
     Some(Advice { setting, min, max, gain: gaining.iter().map(|&(_, gain)| gain).fold(0.0, f64::max) })
-}
-
-/// Returns true if a gain is real in four of five cases, given the standard deviation of ln(time) of one prediction.
-fn is_sure(gain: f64, deviation: f64) -> bool {
-    gain >= MIN_GAIN && gain.ln() >= ONE_SIDED * deviation * (2.0 * OWN_SHARE).sqrt()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gains_within_the_scatter_are_not_stated() {
-        assert!(is_sure(1.11, 0.02));
-        assert!(!is_sure(1.09, 0.02));
-        // 0.84 × 0.3 × √1.2 = 0.276, a factor of 1.318.
-        assert!(is_sure(1.33, 0.3) && !is_sure(1.31, 0.3));
-    }
 }

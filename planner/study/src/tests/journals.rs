@@ -33,6 +33,16 @@ fn truncated_journal_resumes_to_the_same_answer() {
     }
 }
 
+/// A shard without runs writes an empty line, and merges with the others.
+#[test]
+fn empty_lines_of_a_journal_are_skipped() {
+    let completed = CompletedStudy::new(PAIR);
+    let lines: String = completed.runs.iter().map(|run| format!("\n{}\r\n", journal::line(run).unwrap())).collect();
+    let restored = journal::read(lines.as_bytes(), "runs.jsonl").unwrap();
+    assert_eq!((restored.runs, restored.complete_bytes), (completed.runs, lines.len()));
+    assert_eq!(journal::read(b"\n", "runs.jsonl").unwrap().runs, []);
+}
+
 #[test]
 fn invalid_journal_lines_are_errors_with_line_number() {
     let completed = CompletedStudy::new(PAIR);
@@ -46,7 +56,7 @@ fn invalid_journal_lines_are_errors_with_line_number() {
     let retitled = lines[0].replacen(&completed.runs[0].title, "another title", 1);
     assert!(moved != lines[0] && retitled != lines[0]);
     for (line, expected) in [
-        ("", "runs.jsonl:2: not a run of a study"),
+        ("-", "runs.jsonl:2: not a run of a study"),
         ("{\"a\":1}", "runs.jsonl:2: not a run of a study"),
         ("hello", "runs.jsonl:2: not a run of a study: expected value, column 1"),
         (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),

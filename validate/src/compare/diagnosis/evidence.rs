@@ -32,7 +32,7 @@ pub(super) struct Residual {
 }
 
 /// Standard deviation of ln(measured) of a row, from the ends of its prediction interval.
-pub(in super::super) fn deviation(low: u64, high: u64) -> f64 {
+pub(super) fn deviation(low: u64, high: u64) -> f64 {
     let width = (high.max(1) as f64 / low.max(1) as f64).ln();
     (width / INTERVAL).max(MIN_DEVIATION)
 }

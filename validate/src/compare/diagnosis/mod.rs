@@ -20,7 +20,6 @@ use fabricast_sim::profile::Profile;
 use rayon::prelude::*;
 
 pub use cause::{Cause, Device, Extent};
-pub(super) use evidence::deviation;
 
 use super::range::Finding;
 use super::{CompareError, Compared, Group, Request, has_unpredicted_rccl, profile};
@@ -191,7 +190,7 @@ fn cases<'a>(
 fn case<'a>(request: &Request<'a>, compared: &'a Compared, is_slow: bool) -> Option<Case<'a>> {
     let rows: &'a [Row] = &request.measurements.get(compared.measurement)?.rows;
     let row = rows.iter().find(|row| row.line == compared.line)?;
-    Some(Case { compared, row, deviation: deviation(compared.low.0, compared.high.0), is_slow })
+    Some(Case { compared, row, deviation: evidence::deviation(compared.low.0, compared.high.0), is_slow })
 }
 
 impl Case<'_> {
