@@ -111,7 +111,7 @@ impl Barrier {
         program.push(at.wait(1), &flags.collect::<Vec<_>>());
     }
 
-    /// Writes a tree barrier. On every rank, run 0 waits for the children, run 1 signals the parent (empty at the
+    /// Writes a tree barrier. On every rank, run 0 waits for the children, run 1 signals the parent (it is empty at the
     /// root), and the following runs signal the children.
     fn write_tree(tree: &dyn Tree, at: Lane, program: &mut Program) {
         let children = tree.children(at.rank);
@@ -131,8 +131,8 @@ impl Barrier {
         program.push(at.wait(1), &[release]);
     }
 
-    /// Writes recursive doubling: one run per step, empty where the rank does not take part. A guest signals in the
-    /// first step and its stand-in in the last; the steps between are pairwise exchanges.
+    /// Writes recursive doubling: one run per step, which is empty on ranks that are idle in the step. A guest signals
+    /// in the first step and its stand-in in the last; the steps between are pairwise exchanges.
     fn doubling(mapping: PowerOfTwoMapping, at: Lane, program: &mut Program) {
         let steps = mapping.bits() + 2 * u32::from(mapping.has_guests());
         let mut awaited: Vec<Dependency> = Vec::new();
@@ -146,7 +146,7 @@ impl Barrier {
                 Phase::FoldOut => (mapping.guest(at.rank), mapping.stand_in(at.rank)),
             };
             program.push(to.map_or(at.wait(0), |to| at.signal(to)), if to.is_some() { &awaited } else { &[] });
-            // A rank continues once it has sent its signal and received its partner's.
+            // A rank continues after it has sent its signal and received that of its partner.
             if to.is_some() {
                 awaited = vec![Dependency::on_operation(at.rank(), step, 0)];
             }

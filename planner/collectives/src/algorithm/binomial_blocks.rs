@@ -44,7 +44,7 @@ pub(super) struct BinomialBlocks {
     cut: Chunking,
 }
 
-/// Edge of the tree. `blocks` counts the blocks of the child's subtree: its own and the following ones.
+/// Edge of the tree. `blocks`: number of blocks of the child's subtree, which are its own block and the following ones.
 #[derive(Clone, Copy)]
 struct Branch {
     parent: u32,
@@ -100,7 +100,7 @@ impl Pattern for BinomialBlocks {
             (true, true) => Buffer::Output,
             (true, false) => Buffer::Input,
         };
-        // The child's own block is in a different buffer than those of its subtree.
+        // The child's own block is in its input (gather) or output (scatter); those of its subtree are in scratch.
         let (above, below) = (|walk| Parts::new(at_parent, walk), |walk| Parts::new(Buffer::Scratch, walk));
         let others = branch.blocks - 1;
         if self.gathers() {

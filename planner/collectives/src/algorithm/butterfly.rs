@@ -62,8 +62,8 @@ impl Butterfly {
         self.header.call.ranks - self.mapping.count()
     }
 
-    /// Blocks of the positions that are congruent to `position` modulo `modulus`: the stand-ins' blocks, their guests'
-    /// blocks, and the blocks of positions without a guest.
+    /// Returns the blocks of the positions that are congruent to `position` modulo `modulus`: blocks of stand-ins,
+    /// blocks of their guests, and blocks of positions without a guest.
     fn congruent_blocks(&self, position: u32, modulus: u32) -> [Blocks; 3] {
         let (guests, first) = (self.guests(), position % modulus);
         let with_guest = guests.saturating_sub(first).div_ceil(modulus);

@@ -46,7 +46,7 @@ impl Chains {
         CHAINS.min(self.ranks - 1)
     }
 
-    /// First position of a chain; for the index after the last chain, the number of positions.
+    /// Returns the first position of a chain, or the number of positions for the index after the last chain.
     fn head(self, chain: u32) -> u32 {
         let (others, chains) = (self.ranks - 1, self.chains());
         1 + chain * (others / chains) + chain.min(others % chains)

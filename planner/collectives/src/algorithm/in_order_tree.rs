@@ -42,7 +42,7 @@ pub(super) struct InOrder {
     pub(super) ranks: u32,
 }
 
-/// Edge from a position to its parent, and the children of the position.
+/// Node of the tree: the edge from a position to its parent, and the children of the position.
 struct TreeNode {
     parent: Option<ParentEdge>,
     children: Vec<u32>,
@@ -58,7 +58,7 @@ impl InOrder {
             let top = first + size - 1;
             let right = size / 2;
             let left = size - 1 - right;
-            // The left subtree's top is the first child, unless the left subtree is empty.
+            // The root of the left subtree is the first child, unless the left subtree is empty.
             let (mut children, mut ranges) = (Vec::new(), Vec::new());
             if left > 0 {
                 children.push(to_position(top - 1));
@@ -141,7 +141,7 @@ impl ScheduleGenerator for InOrderReduce {
 mod tests {
     use super::*;
 
-    /// The children of each rank, left first, are those of the examples drawn in Open MPI's source.
+    /// The children of each rank, left child first, equal those in the examples drawn in Open MPI's source.
     #[test]
     fn trees_match_open_mpi_examples() {
         let child_ranks = |ranks: u32, rank: u32| {

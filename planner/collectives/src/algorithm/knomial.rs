@@ -43,12 +43,12 @@ pub(super) struct Knomial {
 }
 
 impl Knomial {
-    /// Weight, a power of 4, of the lowest nonzero base-4 digit of a position.
+    /// Returns the weight, a power of 4, of the lowest nonzero base-4 digit of a position.
     fn lowest(position: u32) -> u64 {
         1 << (position.trailing_zeros() / 2 * 2)
     }
 
-    /// Weights of the digits in which the children of a position differ from it, lowest first.
+    /// Returns the weights of the digits in which the children of a position differ from it, lowest first.
     fn weights(self, position: u32) -> impl Iterator<Item = u64> {
         let below = if position == 0 { u64::from(self.ranks) } else { Self::lowest(position) };
         std::iter::successors(Some(1u64), |weight| Some(weight * u64::from(RADIX))).take_while(move |&w| w < below)

@@ -65,7 +65,7 @@ impl ScheduleGenerator for LinearSync {
                 |position: u32, shift: i32| Dependency::shifted(Rank(rank_after(root.0, position, ranks)), lane, shift);
             if rank == root {
                 for position in 1..ranks {
-                    // The first rank waits for the last rank's block of the previous loop.
+                    // The first rank waits for the block of the last rank in the previous loop.
                     let before = if position > 1 { block_arrival(position - 1, 0) } else { block_arrival(others, -1) };
                     program.push(at.signals(loops, Walk::fixed(rank_after(root.0, position, ranks))), &[before]);
                 }

@@ -53,18 +53,18 @@ impl NeighbourExchange {
         self.header.call.ranks
     }
 
-    /// The rank with which `rank` exchanges in a step; in even steps, the other rank of its pair.
+    /// Returns the rank with which `rank` exchanges data in a step; in even steps, the other rank of its pair.
     fn neighbour(&self, rank: u32, step: u32) -> u32 {
         let up = rank.is_multiple_of(2) == step.is_multiple_of(2);
         rank_after(rank, if up { 1 } else { self.ranks() - 1 }, self.ranks())
     }
 
-    /// First of the two blocks that a rank receives in a step (from 1 on). Block pairs are those of ranks 2i and 2i +
-    /// 1.
+    /// Returns the first of the two blocks that a rank receives in a step (from 1 on). Pairs of blocks are those of
+    /// ranks 2i and 2i + 1.
     fn received_block(&self, rank: u32, step: u32) -> u32 {
         let ranks = self.ranks();
-        // Even ranks receive blocks from further and further below in odd steps, and from further and further above in
-        // even steps; for odd ranks it is reversed.
+        // Even ranks receive blocks from increasing distances below in odd steps, and above in even steps; odd ranks
+        // the other way round.
         let distance = 2 * step.div_ceil(2);
         let pair = rank / 2 * 2;
         let above = rank.is_multiple_of(2) == step.is_multiple_of(2);
@@ -87,7 +87,7 @@ impl Pattern for NeighbourExchange {
         };
         match step {
             0 => vec![own_piece, Piece::empty(rank)],
-            // The own block is read from the input, the other block of the pair from the output.
+            // The rank's own block is read from the input, the other block of the pair from the output.
             1 => vec![own_piece, forward(rank ^ 1, 1)],
             _ => vec![Piece::empty(rank), forward(self.received_block(rank, step - 1), 2)],
         }

@@ -38,8 +38,9 @@ use super::host_trees::host_tree;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Runs of a lane, in this order on every rank: reduction in the domain, sum to the parent, local reduction of the
-/// second child's data, results to the children, multicast in the domain.
+/// First run of a lane: reduction in the domain. The runs of a lane have this order on every rank: reduction in the
+/// domain, sum to the parent, local reduction of the second child's data, results to the children, multicast in the
+/// domain.
 const GATHER: u32 = 0;
 const UP: u32 = 1;
 const REDUCE: u32 = 2;
@@ -60,7 +61,7 @@ impl NvlsTree {
         if per_team < 2 || !ranks.is_multiple_of(per_team) {
             return Err(Unsupported::NoTeam { algorithm: Algorithm::NvlsTree });
         }
-        // Both trees run on one channel if there is only one.
+        // With a single channel, both trees run on it.
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
         let slots = layout.chunks();
         let teams = (0..ranks / per_team).map(|team| (team * per_team..(team + 1) * per_team).map(Rank).collect());

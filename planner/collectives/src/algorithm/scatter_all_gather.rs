@@ -60,7 +60,7 @@ impl ScatterAllGather {
         rank_after(position, self.header.call.root.0, self.header.call.ranks)
     }
 
-    /// Returns the piece with which the root sends every other rank its part; an empty piece on other ranks.
+    /// Returns the piece by which the root sends every other rank its part; an empty piece on other ranks.
     fn scatter(&self, rank: u32) -> Vec<Piece> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
         let others = Walk::linear(1, 1);
@@ -70,8 +70,8 @@ impl ScatterAllGather {
         vec![Piece { to: Walk::cyclic(0, rank_after(root, 1, ranks), 1, ranks), len, ..piece }]
     }
 
-    /// Returns the pieces with which a rank sends all parts that it has, its own and the following ones, to the
-    /// position `distance` before it.
+    /// Returns the pieces by which a rank sends all parts that it has, its own and the following ones, to the position
+    /// `distance` before it.
     fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let position = self.position(rank);

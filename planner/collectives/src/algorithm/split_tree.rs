@@ -49,7 +49,8 @@ pub(super) struct SplitTree {
     placement: TreePlacement<BinaryTree>,
 }
 
-/// Runs of a lane, in this order on every rank: to the first child, to the second child, to the neighbour.
+/// Run by which a position sends its half to its neighbour. The runs of a lane have this order on every rank: to the
+/// first child, to the second child, to the neighbour.
 const SWAP: u32 = 2;
 const RUNS_PER_LANE: u32 = 3;
 
@@ -72,7 +73,7 @@ impl SplitTree {
     }
 }
 
-/// Half of the buffer that a position receives from its parent: 0 for the first half, 1 for the second.
+/// Returns the half of the buffer that a position receives from its parent: 0 for the first half, 1 for the second.
 fn half(position: u32) -> u32 {
     (position + 1) % 2
 }
@@ -100,7 +101,7 @@ impl ScheduleGenerator for SplitTree {
                 let mut awaited: Vec<Dependency> =
                     arrival.into_iter().chain([Dependency::shifted(rank, run(index), -1)]).collect();
                 if index == SWAP {
-                    // The children are served first.
+                    // Data is sent to the children first.
                     awaited.extend((0..children.len() as u32).map(|child| Dependency::shifted(rank, run(child), 0)));
                 }
                 program.push(at.put(len, Walk::fixed(to.0), (buffer, chunks), (Buffer::Output, chunks)), &awaited);

@@ -50,7 +50,7 @@ pub(super) struct ReduceScatter {
     shots: Shots,
 }
 
-/// Generator of the first phase, and data needed for the second.
+/// Generator state of the first phase, and data that the second phase needs.
 struct Shots {
     cut: Chunking,
     peers: Peers,
@@ -85,7 +85,7 @@ impl Shots {
         let own_chunks = (Buffer::Output, part_chunks(at.rank));
         for offset in self.peers.offsets() {
             let target = self.peers.target(at.rank, offset);
-            // The slot has the index of the sender's part: it has the same size and is unique to the sender.
+            // The slot has the index of the sender's part, which has the same size and is unique to the sender.
             let slot = (Buffer::Scratch, part_chunks(at.rank));
             let put = at.put(loops, Walk::fixed(target), (Buffer::Input, part_chunks(target)), slot);
             program.push(put, &[Dependency::shifted(at.rank(), first_run + offset - 1, -1)]);

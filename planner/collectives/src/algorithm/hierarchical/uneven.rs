@@ -49,9 +49,9 @@ pub(in crate::algorithm) struct AllToAllV {
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Puts of blocks for the other hosts to the peers (other ranks of the host): one run per peer and host.
+    /// First run of puts of blocks for other hosts to the peers (other ranks of the host); one run per peer and host.
     gather: u32,
-    /// Waits until all peers' blocks for a host have arrived: one run per host.
+    /// First run of waits until all peers' blocks for a host have arrived; one run per host.
     ready: u32,
     /// Number of runs in a loop.
     count: u32,
@@ -82,7 +82,7 @@ impl AllToAllV {
         Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
     }
 
-    /// Run of a put to `peer`; empty if the block has fewer loops.
+    /// Returns the run of a put to `peer`; empty if the block has fewer loops.
     fn put(&self, at: Lane, peer: u32, put: BlockPut) -> Run {
         let BlockPut { from, to, lane, round, src, dst } = put;
         let chunk = Walk::fixed(self.cut.chunk(from, to, round, lane));
@@ -95,7 +95,7 @@ impl AllToAllV {
         let location = levels.location(at.rank);
         let runs = self.runs(program.runs().len() as u32);
         let others = levels.hosts - 1;
-        // A chunk follows that of the previous loop on the same connection.
+        // A chunk follows the chunk of the previous loop on the same connection.
         let push = |program: &mut Program, run, extra: Option<Dependency>| {
             let number = program.runs().len() as u32;
             let before = (round > 0).then(|| Dependency::on_operation(at.rank(), number.wrapping_sub(runs.count), 0));
