@@ -89,7 +89,7 @@ pub fn trace_row(job: &TraceJob, outcome: &Outcome) -> ResultRow {
     let time = outcome.time;
     let fraction = |duration: Picos| duration.0 as f64 / time.0.max(1) as f64;
     // The time in which the busiest rank does not compute counts as exposed communication up to the total time of
-    // communication, and as waiting beyond that (for other ranks, or for recorded start times).
+    // communication, and the remainder as waiting (for other ranks, or for recorded start times).
     let exposed = outcome.exposed().min(outcome.communication);
     let shares = [("compute", outcome.compute), ("communication", exposed), ("waiting", outcome.exposed() - exposed)];
     let bottleneck = shares.iter().rev().max_by_key(|share| share.1).map_or("compute", |share| share.0);

@@ -74,7 +74,7 @@ impl DataMovement {
     }
 }
 
-/// Mark that stands for several operations, with their number and the chunks of the first.
+/// Mark that represents several operations, with their number and the chunks of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MergedMark {
     mark: Mark,

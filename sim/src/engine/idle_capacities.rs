@@ -85,7 +85,7 @@ impl Demand {
         }
     }
 
-    /// Adds the demand of the current run, of which at most `concurrent` operations are active at once.
+    /// Adds the demand of the current run, of which at most `concurrent` operations are active concurrently.
     fn finish_run(&mut self, concurrent: u32) {
         for resource in self.touched.drain(..) {
             let index = resource.0 as usize;

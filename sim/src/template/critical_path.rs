@@ -14,7 +14,7 @@ use crate::lower::{Crossing, Latency};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{RouteId, System};
 
-/// Number that stands for no operation or transfer.
+/// Placeholder for a missing operation or transfer number.
 const NONE: u32 = u32::MAX;
 
 /// Operations of a workload in topological order, to compute its critical path.

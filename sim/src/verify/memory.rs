@@ -15,7 +15,7 @@ pub(super) struct Value {
     pub(super) chunk: u32,
 }
 
-/// Number that stands for no operation, or for the end of a list.
+/// Placeholder for a missing operation number; also marks the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// State of one chunk. Operations are given by their position in the order.

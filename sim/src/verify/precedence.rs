@@ -23,7 +23,7 @@ pub(crate) enum Precedence {
     Deferred,
 }
 
-/// Number that stands for no operation.
+/// Placeholder for a missing operation number.
 const NONE: u32 = u32::MAX;
 
 /// Interval of an operation in the numbering of a forest. The numbers of its descendants are in `first..first + size`.

@@ -98,7 +98,7 @@ pub(super) struct PartsInput<'a> {
     pub root: u32,
 }
 
-/// Number that stands for no set.
+/// Placeholder for a missing set number.
 const NONE: u32 = u32::MAX;
 
 impl PartsInput<'_> {

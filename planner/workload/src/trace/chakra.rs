@@ -34,7 +34,7 @@ use super::wire::{Field, Reader, Value, WireError, zigzag};
 use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace};
 use crate::job::JobError;
 
-/// Collectives in the numeric order of Chakra's `CollectiveCommType`; `None` stands for a barrier.
+/// Collectives in the numeric order of Chakra's `CollectiveCommType`; `None` represents a barrier.
 const COLLECTIVES: [Option<Collective>; 10] = [
     Some(Collective::AllReduce),
     Some(Collective::Reduce),

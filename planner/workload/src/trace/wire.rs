@@ -150,7 +150,7 @@ impl Value<'_> {
     }
 }
 
-/// Decodes a `sint32` or `sint64`. The codes 0, 1, 2, 3, 4 stand for 0, −1, 1, −2, 2.
+/// Decodes a `sint32` or `sint64`. The codes 0, 1, 2, 3, 4 represent 0, −1, 1, −2, 2.
 pub(super) fn zigzag(encoded: u64) -> i64 {
     let sign = -((encoded & 1) as i64);
     (encoded >> 1) as i64 ^ sign

@@ -1,6 +1,6 @@
 //! Deadlock check for thread blocks that execute their steps in sequence.
 
-/// Number that stands for no thread block.
+/// Placeholder for a missing thread block number.
 const NONE: u32 = u32::MAX;
 
 /// Returns true if every thread block completes. `first_steps` has the first step of each block; steps are numbered

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::parse::{Algo, Block, Step, StepKind};
 use crate::schedule::file_format::{FormatError, Source};
 
-/// Number that stands for no step.
+/// Placeholder for a missing step number.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Thread block with the number of its first step.

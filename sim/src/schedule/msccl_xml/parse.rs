@@ -46,7 +46,7 @@ pub(super) struct Block {
     pub(super) steps: Vec<Step>,
 }
 
-/// Type of a step, named by the actions that its letters stand for: receive, reduce, copy, send.
+/// Type of a step, named by the initials of its actions: receive, reduce, copy, send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepKind {
     Send,

@@ -4,7 +4,7 @@
 /// channels.
 pub(super) type Connection = (u32, u32, u32);
 
-/// Number that stands for no connection, step or position.
+/// Placeholder for the number of a missing connection, step or position.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Action of one step. Values are operation numbers.

@@ -123,7 +123,7 @@ impl Synchronization<'_, '_> {
         Ok(draft)
     }
 
-    /// Returns the operations that a dependency stands for.
+    /// Returns the operations that a dependency represents.
     fn resolve(
         &self,
         key: DependencyKey,
