@@ -12,7 +12,7 @@ pub enum SimulateError {
     /// The schedule cannot run on the fabric.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// Returns true if the simulation failed because the schedule has too many operations or runs.
+    /// The engine could not complete the simulation.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

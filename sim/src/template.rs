@@ -85,7 +85,7 @@ struct LoopSizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EqualGroups {
     All,
-    /// Only the first group.
+    /// Only the first group is known to have the template's program.
     First,
 }
 

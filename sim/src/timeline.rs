@@ -87,15 +87,16 @@ fn band(parties: &[ScheduleInstance<'_>], mode: LaunchMode, decides: Bottleneck)
 /// Policy for simulating one representative of equal operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Folding {
-    /// Fold if the symmetry is proven on the actual fabric.
+    /// Symmetric operations are folded if the symmetry is proven on the actual fabric.
     #[default]
     WhereProved,
-    /// As [`Self::WhereProved`], but only the first of equal groups of thread blocks is lowered. Gives time, costs and
-    /// utilizations only. Relies on the symmetry that the generator declares ([`Symmetry`](crate::schedule::Symmetry)).
-    /// Of the channels' own capacities, only those of the first group are listed. Equals [`Self::WhereProved`] if spans
-    /// or background traffic are requested, and for several schedules unless all have the same number of groups.
+    /// Equal to [`Self::WhereProved`], except that only the first of equal groups of thread blocks is lowered. Gives
+    /// time, costs and utilizations only. Relies on the symmetry that the generator declares
+    /// ([`Symmetry`](crate::schedule::Symmetry)). Of the channels' own capacities, only those of the first group are
+    /// listed. Equals [`Self::WhereProved`] if spans or background traffic are requested, and for several schedules
+    /// unless all have the same number of groups.
     GroupsFirst,
-    /// Simulate every operation: no folding, and no skipping of steady states.
+    /// Every operation is simulated: no folding, and no skipping of steady states.
     Off,
 }
 

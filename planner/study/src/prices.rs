@@ -66,19 +66,19 @@ impl Band {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceUnit {
-    /// One item, bought. The number per machine is unknown.
+    /// Purchase price of one item; the number per machine is unknown.
     Each,
-    /// One host, bought.
+    /// Purchase price of one host.
     Node,
-    /// One GPU, bought.
+    /// Purchase price of one GPU.
     Gpu,
-    /// One rack, bought.
+    /// Purchase price of one rack.
     Rack,
-    /// One item per hour. The number per machine is unknown.
+    /// Price per hour of one item; the number per machine is unknown.
     Hour,
-    /// One host per hour.
+    /// Price per hour of one host.
     NodeHour,
-    /// One GPU per hour.
+    /// Price per hour of one GPU.
     GpuHour,
 }
 

@@ -8,7 +8,7 @@ use super::{Assumptions, Candidate};
 /// Setting of the sensitivity analysis: a single change of the study.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// No change: the study as stated.
+    /// The study as stated, without a change.
     AsGiven,
     /// Factor on the bandwidth of links between hosts.
     LinkRate(f64),
@@ -46,7 +46,7 @@ pub enum SettingEffect {
         /// Reason why the setting does not apply.
         reason: String,
     },
-    /// The changed fabric.
+    /// Fabric to which the setting was applied.
     Changed(Box<Fabric>),
 }
 

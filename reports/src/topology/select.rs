@@ -42,11 +42,11 @@ impl Tier {
 /// Part of the picture in which a device is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// In the box of the device's host.
+    /// The device is drawn in the box of its host.
     Local,
-    /// Among the network switches.
+    /// The device is drawn among the network switches.
     Network,
-    /// Among the NVSwitches below the hosts.
+    /// The device is drawn among the NVSwitches below the hosts.
     Shared,
 }
 

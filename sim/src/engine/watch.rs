@@ -9,12 +9,12 @@ use super::SteadyStates;
 /// Times that a run records. Each variant includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recording {
-    /// Only the end of the last operation.
+    /// The run records the end of the last operation only.
     #[default]
     End,
-    /// Also the end of every run.
+    /// The run also records the end of every run of operations.
     RunEnds,
-    /// Also times and costs of every operation ([`Span`](super::Span)).
+    /// The run also records times and costs of every operation ([`Span`](super::Span)).
     Spans,
 }
 

@@ -138,12 +138,10 @@ pub struct WorkRun {
     pub pace: PerOp,
 }
 
-/// No order except that of dependencies.
+/// Order among the operations of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// One after another, as the messages of a connection. Operation i + 1 begins when the software time of operation i
-    /// has ended, while operation i is in transit or waits. Its transfer starts when operation i is done and the
-    /// spacing has elapsed. Such a run has an edge to itself ([`Edge::turn`]).
+    /// The order is determined by dependencies only.
     #[default]
     Free,
     /// In turn, as the messages of a connection: operation i + 1 begins once the software time of operation i is over,

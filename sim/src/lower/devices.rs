@@ -56,16 +56,16 @@ pub(super) struct TransferSpec {
     pub label: u64,
 }
 
-/// Use of the lane per byte on the wire, in units of [`WHOLE`]; `None`: derived from the payload.
+/// Use of a lane, the capacity of a channel, by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LaneUse {
     pub rank: Rank,
     pub channel: Channel,
-    /// Hardware that moves the data of a protocol.
+    /// Use per byte on the wire, in units of [`WHOLE`]; `None`: derived from the payload.
     pub coefficient: Option<u64>,
 }
 
-/// Thread blocks, or other hardware without a capacity of its own in the model.
+/// Hardware that moves the data of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CopiedBy {
     /// Thread blocks, or hardware that is not modelled.

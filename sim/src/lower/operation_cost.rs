@@ -74,10 +74,10 @@ pub(crate) struct Task {
 /// Extent of a connection: within a host, or over a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ConnectionExtent {
-    /// Within a host; also used where the costs do not depend on the connection.
+    /// Connection within a host; also used where the costs do not depend on the connection.
     #[default]
     Host,
-    /// Over a network.
+    /// Connection over a network.
     Network,
 }
 

@@ -102,9 +102,9 @@ pub struct CallTraits {
 /// Ends of a prediction interval, as times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeInterval {
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: Picos,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Picos,
 }
 

@@ -11,9 +11,9 @@ use super::{Collective, OpId, Protocol, json};
 pub enum Format {
     /// fabricast's own lossless JSON.
     Json,
-    /// MSCCL's algorithm files.
+    /// Algorithm files of MSCCL (XML).
     MscclXml,
-    /// MSCCL++'s execution plans.
+    /// Execution plans of MSCCL++ (JSON).
     Mscclpp,
 }
 
@@ -108,10 +108,10 @@ pub enum WriteError {
     /// The chunks have no common unit size.
     #[error("chunks of different sizes that are not multiples of a common one: {reason}")]
     UnequalChunks {
-        /// The common unit of the chunks is so small that the file would move too many units.
+        /// Description of the chunks that have no common unit.
         reason: String,
     },
-    /// Number of units moved by all operations, counted at sender and receiver.
+    /// The common unit of the chunks is so small that the file would move too many units.
     #[error("chunks whose common size is so small that {moved} are moved; expected at most {most}")]
     TooFine {
         /// Number of units moved by all operations, counted at both ends.

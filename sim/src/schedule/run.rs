@@ -37,7 +37,7 @@ pub struct TeamId(pub u32);
 pub enum Buffer {
     /// The caller's input; never written, except as the output of an in-place call.
     Input,
-    /// The caller's output.
+    /// The caller's output buffer.
     Output,
     /// Memory that belongs to the communication library.
     Scratch,
@@ -66,20 +66,20 @@ pub struct ChunkRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
-    /// peer.dst = own.src
+    /// Write to the peer: peer.dst = own.src
     Put,
-    /// peer.dst = peer.dst ⊕ own.src
+    /// Reduction into the peer's data: peer.dst = peer.dst ⊕ own.src
     PutReduce,
     /// peer.dst = peer.input ⊕ own.src, with the input chunks of the same indices as dst: the receiver adds its own
     /// contribution as the data arrives (NCCL's receive-reduce-send), without a prior copy of the input.
     PutReduceInput,
-    /// own.dst = peer.src
+    /// Read from the peer: own.dst = peer.src
     Get,
-    /// own.dst = own.dst ⊕ peer.src
+    /// Reduction of the peer's data into own data: own.dst = own.dst ⊕ peer.src
     GetReduce,
-    /// own.dst = own.src
+    /// Local copy: own.dst = own.src
     Copy,
-    /// own.dst = own.dst ⊕ own.src
+    /// Local reduction: own.dst = own.dst ⊕ own.src
     Reduce,
     /// dst = own.src at every rank of a team, including the executing one. The switch replicates the data (NVLS:
     /// `multimem.st`).
@@ -295,7 +295,7 @@ pub struct Run {
     pub span: u32,
 }
 
-/// Id of the operation in the schedule.
+/// Single operation, computed from its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Id of the operation in the schedule.

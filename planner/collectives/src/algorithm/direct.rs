@@ -59,12 +59,12 @@ pub(super) struct Direct {
     rotation: RotationDigit,
 }
 
-/// Number of partners that a rank sends to concurrently.
+/// Order in which a rank sends to its partners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartnerOrder {
-    /// All partners concurrently.
+    /// The rank sends to all partners concurrently.
     Concurrent,
-    /// One partner at a time.
+    /// The rank sends to one partner at a time.
     Sequential,
 }
 

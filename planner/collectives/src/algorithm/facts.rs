@@ -166,7 +166,7 @@ pub enum Traffic {
     Minimum,
     /// More than the minimum, in exchange for fewer steps or a simpler pattern.
     More,
-    /// Not comparable with the minimum, because switches reduce and multicast.
+    /// The traffic is not comparable with the minimum, because switches reduce and multicast.
     Switched,
 }
 

@@ -57,11 +57,11 @@ pub(super) struct Ring {
 /// Numbering of the blocks of an all_gather or a reduce_scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockNumbering {
-    /// By the rank that owns the block.
+    /// Blocks are numbered by the rank that owns them.
     ByRank,
-    /// By the position of that rank on the lane's ring. Used if positions are not evenly spaced in rank number; the
-    /// blocks that a rank forwards then form a walk. Every block of a lane uses the chunks of another block of equal
-    /// size.
+    /// Blocks are numbered by the position of their owner on the lane's ring. Used if positions are not evenly spaced
+    /// in rank number; the blocks that a rank forwards then form a walk. Every block of a lane uses the chunks of
+    /// another block of equal size.
     ByPosition,
 }
 

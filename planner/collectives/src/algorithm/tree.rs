@@ -62,9 +62,9 @@ pub(super) struct DoubleTree {
 
 /// Order of the ranks of a host along a chain.
 struct Chain {
-    /// Ranks by position.
+    /// Ranks of the host, indexed by position on the chain.
     ranks: Vec<u32>,
-    /// Positions by rank.
+    /// Positions on the chain, indexed by rank in the host.
     positions: Vec<u32>,
 }
 

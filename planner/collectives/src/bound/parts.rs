@@ -80,9 +80,9 @@ pub(super) struct Level {
 /// Indicates if switches that reduce or multicast are between the sets of a level, as opposed to inside a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwitchesBetween {
-    /// There are no such switches: only ranks, and switches inside the sets, reduce.
+    /// No such switch exists: only ranks, and switches inside the sets, reduce.
     None,
-    /// There is at least one such switch.
+    /// At least one such switch exists.
     Some,
 }
 

@@ -38,7 +38,7 @@ enum CallPart {
 /// Time that is already known for a call with the same strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownTime {
-    /// No time of such a call is known.
+    /// The time of such a call is unknown.
     Unknown,
     /// Time of the first group without concurrent groups, at the same message size.
     FirstGroupAlone(Picos),
@@ -56,7 +56,7 @@ struct TimingRequest {
 
 /// Method by which a call is timed.
 enum TimingMethod<'g> {
-    /// No simulation, because the time is already known.
+    /// The time is already known, so nothing is simulated.
     Known(Picos),
     /// Extrapolation from smaller messages, for streams of equal chunks in large groups.
     StreamSampling(SizeSample),

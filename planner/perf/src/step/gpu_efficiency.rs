@@ -25,7 +25,7 @@ const POWER_EXPONENT: f64 = 0.64;
 /// Largest share of the peak if power is not the limit, an estimate. A100 reaches 0.85, RTX PRO 6000 0.83, H20 0.96.
 const MAX_SHARE: f64 = 0.9;
 
-/// Median share of the models with a measured rate in `topologies/data/gpus.toml`.
+/// Median share of the 16-bit peak over the models with a measured rate in `topologies/data/gpus.toml`.
 const TYPICAL_SHARE: f64 = 0.77;
 
 /// Basis of the GEMM throughput of a GPU model.

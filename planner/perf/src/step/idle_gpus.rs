@@ -67,8 +67,7 @@ struct GpuSubset {
 struct GpuSubsets<'a> {
     /// All devices that the job may use, in rank order.
     all: &'a [NodeId],
-    /// Possible numbers of GPUs in a domain: any number of GPUs of one host, or several whole hosts with as many GPUs
-    /// as the fullest host.
+    /// Hosts of each domain with their GPUs, the host with the most GPUs first.
     domains: Vec<Vec<Vec<NodeId>>>,
 }
 
@@ -84,8 +83,8 @@ impl<'a> GpuSubsets<'a> {
         Self { all, domains: domains.map(hosts_by_size).collect() }
     }
 
-    /// Returns the subsets, largest first. Of several subsets of equal size, only the one with the fewest domains is
-    /// returned.
+    /// Returns the possible numbers of GPUs in a domain: any number of GPUs of one host, or several whole hosts with as
+    /// many GPUs as the fullest host.
     fn possible_sizes(domain: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
         let full = domain.first().map_or(0, Vec::len);
         let full_hosts = domain.iter().take_while(move |host| host.len() == full).count();

@@ -11,9 +11,9 @@ use fabricast_workload::job::{Degrees, EndAccounting, ExpertSharding, Order, Seq
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// Training steps.
+    /// Training of a model, in steps.
     Training,
-    /// Inference requests.
+    /// Inference, in requests.
     Inference,
     /// Replay of a recorded trace.
     Trace,

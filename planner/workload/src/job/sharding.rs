@@ -97,7 +97,7 @@ pub enum ReductionStreams {
 pub enum WeightLifetime {
     /// One pass of a layer. Weights are gathered for each pass.
     Pass,
-    /// From a micro-batch's forward pass to its backward pass. Weights are gathered once per micro-batch.
+    /// Time from a micro-batch's forward pass to its backward pass. Weights are gathered once per micro-batch.
     MicroBatch,
     /// The whole step. Weights are gathered once, after the optimizer.
     Step,

@@ -43,10 +43,10 @@ const MIN_OPERATIONS: u64 = 4096;
 /// Treatment of steady states: skipping or simulating their periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SteadyStates {
-    /// Skip whole periods, unless spans are recorded.
+    /// Whole periods are skipped, unless spans are recorded.
     #[default]
     Skip,
-    /// Simulate every operation.
+    /// Every operation is simulated.
     Simulate,
 }
 
