@@ -112,7 +112,7 @@ fn lockstep(i: u64) -> u64 {
     if i.is_multiple_of(2) { 700_000 } else { 2_276 }
 }
 
-/// Returns a random time around a latency, in picoseconds, so that hardly any events coincide.
+/// Returns a random time around a latency, in picoseconds, so that few events coincide.
 fn skewed(i: u64) -> u64 {
     1 + random(i) % 1_400_000
 }

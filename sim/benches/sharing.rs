@@ -1,4 +1,4 @@
-//! Benchmark of max–min sharing alone: a full solution when everything starts at once, and a solution after one flow
+//! Benchmark of max–min sharing alone: a full solution when all flows start concurrently, and a solution after one flow
 //! ends and starts again.
 #![allow(missing_docs)] // made by criterion's macros
 

@@ -48,7 +48,7 @@ pub fn back_to_back_time(
     Ok(setting.profile.launch(mode.launch, mode.processes).call_time(step, mode.host_work(generator.header())))
 }
 
-/// Returns the time at which a rank has handed its last bytes to a link; 0 if the rank sends nothing.
+/// Returns the time at which a rank has sent its last bytes to a link; 0 if the rank sends nothing.
 fn sending_end(lowered: &Lowered, ends: &[Picos], rank: usize) -> Picos {
     let starts = &lowered.rank_starts;
     let runs = match (starts.get(rank), starts.get(rank + 1)) {

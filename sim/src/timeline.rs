@@ -224,7 +224,7 @@ pub fn simulate_concurrent(
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
-    // The system is a small part of a large workload. The rest is no longer needed.
+    // The system is a small part of a large workload. The rest of the workload is not needed any more.
     let system = only_system(workload);
     let utilization = utilization(&system, &resources, &traffic, outcome.end);
     Ok(Timeline {

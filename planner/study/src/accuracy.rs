@@ -14,7 +14,7 @@ use super::{Candidate, EfficiencyOverrides, Study};
 use fabricast_workload::job::{Job, Serving, Training};
 use fabricast_workload::trace::EventKind;
 
-/// Kind of work, as far as published figures distinguish it.
+/// Kind of work, as distinguished by the published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Training,

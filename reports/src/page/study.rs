@@ -27,7 +27,7 @@ pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
 }
 
 /// Creates the page of a study that also shows the library's default strategies in the steps of the first-ranked
-/// candidate, by job, if available. Otherwise as [`page`].
+/// candidate, by job, if available. Without them the page equals that of [`page`].
 #[must_use]
 pub fn page_with_library_defaults(
     answer: &Answer,

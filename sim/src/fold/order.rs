@@ -34,7 +34,7 @@ pub(super) fn topological_order(workload: &Workload) -> Vec<u32> {
             missing[run as usize] += 1;
         }
     }
-    // Each entry is now the start of the next run.
+    // After the loop, each entry is the start of the next run.
     let ends = starts;
     let mut order: Vec<u32> = (0..count as u32).filter(|&run| missing[run as usize] == 0).collect();
     let mut next = 0;

@@ -47,8 +47,8 @@ pub(super) struct Passages<'a> {
     /// Ranks of each multicast team.
     teams: &'a [Vec<Rank>],
     devices: Devices<'a>,
-    /// Table entries of the passages created for the current rank. They are cleared for each rank, since ranks share
-    /// hardly any.
+    /// Table entries of the passages created for the current rank. They are cleared for each rank, since ranks
+    /// share few passages.
     known: FxHashMap<Key, u32>,
     last: Option<(Key, u32)>,
     /// Ranges of the workload's passages for the current rank.

@@ -37,7 +37,7 @@ pub enum Bottleneck {
 /// Prediction intervals of a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictionIntervals {
-    /// Interval for regimes that have no interval of their own.
+    /// Interval for regimes without a specific interval.
     pub default: PredictionInterval,
     /// Intervals of the regimes that were fitted separately.
     pub regimes: Vec<RegimeBand>,

@@ -187,7 +187,7 @@ pub enum SharedPasses {
     AdditionalReceive,
     /// Sends the data of the passes to a further peer: another store.
     AdditionalSend,
-    /// Has no passes of its own: it is part of the operation that sends the sum.
+    /// The operation has no separate passes: it is part of the operation that sends the sum.
     Merged,
 }
 

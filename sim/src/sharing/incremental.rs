@@ -1,4 +1,4 @@
-//! Incremental solution of max–min sharing, which starts at a change and extends as far as the change has an effect.
+//! Incremental solution of max–min sharing, which starts at a change and extends to the routes that the change affects.
 //!
 //! In a large system, one transfer more or less changes the levels of few routes, although all routes are connected.
 //! Routes are therefore first held at their levels: only changed routes are *free*. Filling is limited to the

@@ -8,7 +8,7 @@
 //! second smallest, and so on, subject to Σ a·count·x ≤ C for every capacity and x ≤ cap for every route. The solution
 //! is found by progressive filling: raise a common level until a capacity or a cap is reached, freeze the routes that
 //! use it, and continue with the rest (Bertsekas & Gallager, *Data Networks*, §6.5.2). Levels are whole [`Rate`]s,
-//! rounded down, and all capacities reached at the same level freeze at once; so the result depends on neither order
+//! rounded down, and all capacities reached at the same level freeze together; so the result depends on neither order
 //! nor ids, and a full capacity leaves less than one rate unit per transfer unused.
 //!
 //! A capacity that is not filled even if all its transfers have the rates that they would have alone (`demand`) never

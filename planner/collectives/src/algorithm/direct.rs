@@ -206,7 +206,7 @@ impl Direct {
         }
     }
 
-    /// Writes a send_recv to the next rank; in place, the data goes through scratch.
+    /// Writes a send_recv to the next rank; in place, the data passes through scratch.
     fn shift(&self, rank: Rank, in_place: bool, program: &mut Program) {
         let ranks = self.header.call.ranks;
         let (next, previous) = ((rank.0 + 1) % ranks, (rank.0 + ranks - 1) % ranks);

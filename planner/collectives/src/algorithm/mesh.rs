@@ -37,8 +37,8 @@ pub(crate) fn ring_count(ranks: u32) -> u32 {
     }
 }
 
-/// Returns rings over ranks that are linked in pairs. The rings use every direction of every link equally. Returns none
-/// for fewer than three ranks.
+/// Returns rings over ranks that are linked in pairs. The rings use every direction of every link equally. Returns no
+/// rings for fewer than three ranks.
 pub(super) fn rings(ranks: u32) -> Vec<Vec<u32>> {
     let modulus = ranks.saturating_sub(1);
     let closed = |shift| zigzag(modulus, shift).into_iter().chain([modulus]).collect();

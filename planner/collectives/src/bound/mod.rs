@@ -98,7 +98,7 @@ pub struct Bound {
 /// Indicates if several ranks share a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Every rank has a device of its own.
+    /// Every rank has a separate device.
     None,
     /// Some ranks share a device.
     Some,

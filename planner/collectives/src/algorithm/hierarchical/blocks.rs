@@ -13,7 +13,7 @@
 //!
 //! # Example
 //!
-//! An all_gather on two hosts of four ranks. Rank 0 sends its block to rank 4 on the other host and to its mates, which
+//! An all_gather on two hosts of four ranks. Rank 0 sends its block to rank 4 on the other host and to its peers, which
 //! also get the block that arrives from there.
 //!
 //! ```

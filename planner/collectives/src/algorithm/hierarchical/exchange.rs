@@ -15,7 +15,7 @@
 //!
 //! # Example
 //!
-//! An all_to_all on two hosts of four ranks. Rank 0 sends its mates their blocks and those for their positions on the
+//! An all_to_all on two hosts of four ranks. Rank 0 sends its peers their blocks and those for their positions on the
 //! other host, then the four blocks gathered for rank 4. In a direct exchange it would send to four ranks there.
 //!
 //! ```

@@ -13,8 +13,8 @@
 //!
 //! # Example
 //!
-//! A broadcast to two hosts of four ranks. The root divides the buffer over its mates, passes its own quarter to rank 4
-//! on the other host, and sends that quarter to its mates.
+//! A broadcast to two hosts of four ranks. The root divides the buffer over its host, passes its own quarter to rank 4
+//! on the other host, and sends that quarter to its peers.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
