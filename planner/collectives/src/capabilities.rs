@@ -27,8 +27,8 @@ pub enum HostLinks {
 }
 
 impl Hosts {
-    /// Returns whether `ranks` ranks with `ranks_per_node` ranks per host occupy one host or several. 0 ranks per node
-    /// means one host.
+    /// Returns the number of hosts, one or several, that `ranks` ranks occupy with `ranks_per_node` ranks per host; 0
+    /// ranks per host mean one host.
     #[must_use]
     pub fn from_counts(ranks: u32, ranks_per_node: u32) -> Self {
         if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }

@@ -63,9 +63,10 @@ impl Strategy {
         .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
     }
 
-    /// Returns true if a step moves one slot of a connection's buffer, as in double trees and in the chains of broadcast
-    /// and reduce. In rings of other collectives a step moves four slots (NCCL 2.28 src/enqueue.cc, `calcCollChunking`;
-    /// ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and REDUCE_CHUNKSTEPS in src/include/collectives.h).
+    /// Returns true if a step moves one slot of a connection's buffer, as in double trees and in the chains of
+    /// broadcast and reduce. In rings of other collectives a step moves four slots (NCCL 2.28 src/enqueue.cc,
+    /// `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and REDUCE_CHUNKSTEPS in
+    /// src/include/collectives.h).
     fn moves_single_slots(&self, collective: Collective) -> bool {
         match self.algorithm {
             Algorithm::Tree => collective == Collective::AllReduce,

@@ -2,9 +2,9 @@
 //!
 //! The demand on a capacity is the sum of the rates that its active transfers would have alone. A capacity whose demand
 //! does not exceed it limits no transfer (`sharing/demand`). An upper bound on the demand over the whole run follows
-//! from the number of operations of each run that can be active concurrently: for example, one in a run whose operations
-//! each wait for the previous one. Capacities that this bound does not fill are removed from all routes; a route keeps
-//! the limit that such a capacity sets for a single transfer. Rates do not change.
+//! from the number of operations of each run that can be active concurrently: for example, one in a run whose
+//! operations each wait for the previous one. Capacities that this bound does not fill are removed from all routes; a
+//! route retains the limit that such a capacity sets for a single transfer. Rates do not change.
 //!
 //! Without these capacities, parts of a workload that share only such capacities are independent. Channels of a tree on
 //! different NICs, for example, fold to one.

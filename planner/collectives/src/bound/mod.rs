@@ -95,7 +95,7 @@ pub struct Bound {
     pub limited_by: BoundSource,
 }
 
-/// Indicates if several ranks share a device.
+/// Sharing of devices among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Every rank has a separate device.
@@ -128,7 +128,7 @@ pub struct Bounds {
     lines: Vec<OnceLock<Vec<LinearBound>>>,
 }
 
-/// Indicates if switches limit their total forwarding rate, which the efficiency of links does not affect.
+/// Limit on the total forwarding rate of switches, which the efficiency of links does not affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crossbars {
     Unlimited,

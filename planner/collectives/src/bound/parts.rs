@@ -68,7 +68,7 @@ pub(super) struct Level {
     pub parts: Vec<RankSet>,
     /// Index of each rank's set in `parts`, by rank.
     pub part_of_rank: Vec<u32>,
-    /// Indicates if switches that reduce or multicast are between the sets.
+    /// Presence of switches that reduce or multicast between the sets.
     pub switches_between: SwitchesBetween,
     /// Maximum total rate into all sets in bytes per second, which is less than the sum of their capacities if sets
     /// share links to the network; [`UNLIMITED`] if there is no limit.
@@ -77,7 +77,7 @@ pub(super) struct Level {
     pub out: u128,
 }
 
-/// Indicates if switches that reduce or multicast are between the sets of a level, as opposed to inside a set.
+/// Presence of switches that reduce or multicast between the sets of a level, as opposed to inside a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwitchesBetween {
     /// No such switch exists: only ranks, and switches inside the sets, reduce.

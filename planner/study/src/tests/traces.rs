@@ -13,8 +13,8 @@ fn trace_files(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, S
     move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
 }
 
-/// A trace has the same completion time as without a study on the same fabric, costs that fraction of an hour, and has
-/// no tokens. A candidate with too few GPUs is reported.
+/// A trace has the same completion time as without a study on the same fabric. Its cost is that of its fraction of an
+/// hour, and it has no tokens. A candidate with too few GPUs is reported.
 #[test]
 fn traces_run_as_jobs() {
     let completed = CompletedStudy::with_traces(TRACED, &trace_files(TRACE));

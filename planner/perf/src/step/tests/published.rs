@@ -7,7 +7,7 @@ use fabricast_workload::job::footprint;
 
 const PUBLISHED: &str = include_str!("../../../../data/published.csv");
 
-/// Run in a row of the file. Values that the publication does not state are 0.
+/// Published training run: a row of `planner/data/published.csv`. Values that the publication does not state are 0.
 struct Run {
     label: String,
     full: bool,
