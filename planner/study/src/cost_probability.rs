@@ -43,8 +43,8 @@ impl ScoreBand {
 /// groups; with more groups, its error is negligible.
 const MAX_POINTS: usize = 32;
 
-/// Returns the probability that each candidate has the lowest score, indexed like `bands`; the probabilities add up to
-/// 1. `None` for candidates without a band.
+/// Returns the probability that each candidate has the lowest score, indexed like `bands`; `None` for candidates
+/// without a band. The probabilities add up to 1.
 #[must_use]
 pub fn lowest_score_probabilities(bands: &[Option<ScoreBand>]) -> Vec<Option<f64>> {
     let participants: Vec<(usize, ScoreBand)> =

@@ -34,8 +34,8 @@ pub(super) struct UncertainScore {
     pub error: f64,
 }
 
-/// Returns the probability that each candidate has the lowest score, indexed like `scores`; the probabilities add up to
-/// 1. `None` for candidates without a score.
+/// Returns the probability that each candidate has the lowest score, indexed like `scores`; `None` for candidates
+/// without a score. The probabilities add up to 1.
 pub(super) fn lowest_score_probabilities(scores: &[Option<UncertainScore>]) -> Vec<Option<f64>> {
     let participants: Vec<(usize, UncertainScore)> =
         scores.iter().enumerate().filter_map(|(number, score)| Some((number, (*score)?))).collect();

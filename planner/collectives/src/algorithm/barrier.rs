@@ -2,14 +2,15 @@
 //! step plus the latency of its route.
 //!
 //! - **Dissemination**: in round k a rank signals the rank 2ᵏ after it, and starts the next round once the rank 2ᵏ
-//!   before it has signalled. ⌈log2 n⌉ rounds for any number of ranks, n signals each.
-//! - **One-shot**: every rank sets a flag at every other rank and waits for n − 1 flags. One step, n(n − 1) signals.
+//!   before it has signalled. Any number of ranks n needs ⌈log2 n⌉ rounds of n signals each.
+//! - **One-shot**: every rank sets a flag at every other rank and waits for n − 1 flags. This is one step with n(n − 1)
+//!   signals.
 //! - **Tree**: signals travel up a binomial tree to rank 0 and back down. The number of steps is twice the depth, which
 //!   is the largest number of one bits in a rank below n; 2(n − 1) signals. **Linear** uses a tree of one level
-//!   ([`super::linear`]): two steps.
-//! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. log2 n rounds, plus two
-//!   if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour first and
-//!   are signalled last.
+//!   ([`super::linear`]) and needs two steps.
+//! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. There are log2 n rounds,
+//!   plus two if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour
+//!   first and are signalled last.
 //!
 //! A step needs latency L on links of equal latency. Only the first channel is used. Runs per rank: ⌈log2 n⌉ + 1 for
 //! dissemination, one per host plus one for one-shot, one per neighbour plus two for trees, at most log2 n + 3 for

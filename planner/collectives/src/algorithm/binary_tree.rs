@@ -2,9 +2,9 @@
 //!
 //! Positions are numbered from the root; level l starts at position 2ˡ − 1. Position p of level l has the children
 //! `p + 2ˡ` and `p + 2·2ˡ`, if they exist, and sends to both concurrently, so a broadcast sends at most 2 buffers out
-//! of a rank. On equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children needs L
-//! + 2·bytes/B, and a level of single children needs L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in the
-//! last level, the total time is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite
+//! of a rank. On equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children takes
+//! the time L + 2·bytes/B, and a level of single children L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in
+//! the last level, the total time is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite
 //! direction; over a full tree, n = 2ᵏ − 1, the time is the same. Chunks are pipelined. Runs per rank and lane: one per
 //! child, and at least one for a reduce.
 //!

@@ -3,15 +3,15 @@
 //! **all_gather.** In step k a rank sends the blocks that it has, its own and the following ones, to the rank 2ᵏ before
 //! it; the last step sends only the missing blocks. Every rank sends (n−1)/n of the bytes. Time on equal links of
 //! latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. Blocks are written directly to their final position, so
-//! the rotations of the original are not needed. Three runs per rank, lane, loop and step.
+//! the rotations of the original are not needed. Each rank has three runs per lane, loop and step.
 //!
 //! **all_to_all.** A block with j ranks to go moves by 2ᵏ in step k for every set bit k of j. About half of the blocks
 //! move in each step, for n = 2ᵐ a total of m/2 times the bytes. Time on equal links: Σₖ(L + bₖ·bytes/(n·B)), where bₖ
 //! is the count of numbers below n with bit k set; for n = 2ᵐ, m·(L + bytes/(2B)). A hop that is not the last writes to
 //! a scratch region of its step (⌈log2 n⌉−1 times the bytes in total), because the block that it would overwrite is
 //! still being sent. The first rotation of the original is done by addressing and the last one by the last hop; in
-//! place, the last hop writes to scratch as well, and a final step copies. One run per step, loop, and row or column of
-//! blocks that move between the same two regions, of the order of √n in total.
+//! place, the last hop writes to scratch as well, and a final step copies. There is one run per step, loop, and row or
+//! column of blocks that move between the same two regions, of the order of √n in total.
 //!
 //! Source: Bruck, Ho, Kipnis, Upfal, Weathersby, *Efficient Algorithms for All-to-All Communications in Multiport
 //! Message-Passing Systems*, IEEE TPDS 1997.

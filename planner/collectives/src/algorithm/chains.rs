@@ -2,10 +2,10 @@
 //!
 //! The other ranks, counted from the root, are divided into four consecutive chains whose lengths differ by at most
 //! one; the longest has l = ⌈(n−1)/4⌉ ranks. The root sends to the heads of all chains concurrently (for a reduce,
-//! receives from them), and every other rank sends to the next rank of its chain. l steps. Time on equal links of
-//! latency L and bandwidth B for one chunk: l·L + (l − 1 + min(4, n−1))·bytes/B for a broadcast, and for a reduce if
-//! all chains have the same length. Chunks are pipelined. Runs per rank and lane: one per child, and at least one for a
-//! reduce. A single chain is in [`super::ring`].
+//! receives from them), and every other rank sends to the next rank of its chain. There are l steps. Time on equal
+//! links of latency L and bandwidth B for one chunk: l·L + (l − 1 + min(4, n−1))·bytes/B for a broadcast, and for a
+//! reduce if all chains have the same length. Chunks are pipelined. Runs per rank and lane: one per child, and at least
+//! one for a reduce. A single chain is in [`super::ring`].
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_chain). The default fan-out is 4
 //! (coll_tuned_bcast_algorithm_chain_fanout); the fixed decision rules pass none, which means one chain.

@@ -4,9 +4,10 @@
 //!
 //! **Direct** has one step. Time on equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L +
 //! bytes/B. All puts of a loop are concurrent; the chunk of the next loop follows the previous one on its connection.
-//! One run per rank, lane and host, or with several loops one per peer. In place, all_to_all and send_recv go through
-//! scratch, because arriving data would overwrite data not yet sent; they need a run per peer. In an all_to_all, a
-//! gather and a scatter over several hosts, the channels are divided among the hosts (`host_channels`).
+//! Each rank has one run per lane and host, or with several loops one per lane and peer. In place, all_to_all and
+//! send_recv pass through scratch, because arriving data would overwrite data not yet sent; they need a run per peer.
+//! In an all_to_all, a gather and a scatter over several hosts, the channels are divided among the hosts
+//! (`host_channels`).
 //!
 //! **Pairwise** has n − 1 steps: in step k a rank sends to the rank k after it and receives from the rank k before it,
 //! and starts the next step once its own message has arrived. The last partner of a loop is followed by the first

@@ -1,9 +1,9 @@
 //! Rings along the dimensions of a grid of ranks, one dimension after the other.
 //!
 //! With sides a₁, a₂, … and n ranks in total: **reduce_scatter** traverses the rings of the first dimension with all
-//! bytes, those of the second with the remaining 1/a₁, and so on; **all_gather** goes in the opposite order, from the
-//! last dimension to the first; **all_reduce** is both. Σ(aᵢ−1) steps, twice that for all_reduce, compared with n − 1
-//! for a single ring. As in a ring, every rank sends (n−1)/n of the bytes, twice that for all_reduce. Time on equal
+//! bytes, those of the second with the remaining 1/a₁, and so on; **all_gather** has the opposite order, from the last
+//! dimension to the first; **all_reduce** is both. There are Σ(aᵢ−1) steps, twice that for all_reduce, compared with n
+//! − 1 for a single ring. As in a ring, every rank sends (n−1)/n of the bytes, twice that for all_reduce. Time on equal
 //! links of latency L and bandwidth B: Σᵢ(aᵢ−1)(L + bytes/(a₁…aᵢ·B)), twice that for all_reduce. Channels start with
 //! different dimensions, and the next group of as many channels traverses the rings backwards, so that links of all
 //! dimensions and directions are busy concurrently.

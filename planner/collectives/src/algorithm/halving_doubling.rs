@@ -2,12 +2,12 @@
 //! all_gather that doubles the completed data.
 //!
 //! **reduce_scatter.** Over distances of n/2, n/4, …, 1 positions, two ranks exchange halves of their remaining data,
-//! each sending the half that the other continues with. log2 n steps; every rank sends (n−1)/n of the bytes. Partial
-//! sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2,
-//! …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are contiguous.
-//! Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice that for
-//! all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and twice the input
-//! more for their stand-ins.
+//! each sending the half that the other continues with. There are log2 n steps; every rank sends (n−1)/n of the bytes.
+//! Partial sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over
+//! distances 1, 2, …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are
+//! contiguous. Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B,
+//! twice that for all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and
+//! twice the input more for their stand-ins.
 //!
 //! Runs per rank and lane: two per step for all_reduce; three per step and loop for reduce_scatter. The all_gather on
 //! its own is in [`super::doubling`].

@@ -3,9 +3,9 @@
 //! The last rank is the top. Of the ranks below a rank, the first half (rounded down) forms the right subtree and the
 //! rest the left. The last rank of each subtree is its top, so every subtree is a contiguous range that ends with its
 //! top. Sums from both subtrees travel up concurrently; if the root is not the last rank, the last rank sends it the
-//! result. ⌊log₂ n⌋ steps plus that one. Time on equal links of latency L and bandwidth B with one chunk and n = 2ᵏ −
-//! 1: (k−1)(L + 2·bytes/B), plus L + bytes/B. Chunks are pipelined. Runs per rank and lane: one per child, at least
-//! one; one more at the last rank.
+//! result. There are ⌊log₂ n⌋ steps plus that one. Time on equal links of latency L and bandwidth B with one chunk and
+//! n = 2ᵏ − 1: (k−1)(L + 2·bytes/B), plus L + bytes/B. Chunks are pipelined. Runs per rank and lane: one per child, at
+//! least one; one more at the last rank.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_in_order_bintree), coll_base_reduce.c.
 //!

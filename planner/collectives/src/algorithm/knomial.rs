@@ -4,8 +4,8 @@
 //! cleared. A rank sends to all its children concurrently, those with the largest subtrees first. The number of steps
 //! is the maximum number of nonzero digits of a position below n, at most ⌈log₄ n⌉; the root has as many children as
 //! there are numbers r·4ᵏ below n (r = 1, 2, 3). Time on equal links of latency L and bandwidth B with one chunk and n
-//! = 4ᵐ: a rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. One run per rank, lane
-//! and child.
+//! = 4ᵐ: a rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. Each rank has one run per
+//! lane and child.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; the default radix
 //! is 4 (coll_tuned_bcast_algorithm_knomial_radix).

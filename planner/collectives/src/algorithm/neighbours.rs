@@ -1,9 +1,10 @@
 //! Neighbour exchange: all_gather in n/2 steps between adjacent ranks.
 //!
 //! Ranks 2i and 2i + 1 first exchange their own blocks. In each further step every rank alternates between its two
-//! neighbours and sends the two blocks that it received last (at first those of its own pair). n/2 steps; every rank
-//! sends (n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: n/2·L + (n−1)/n · bytes/B. An odd
-//! number of ranks cannot be paired and uses [`super::ring`], as in Open MPI. Three runs per rank, lane, loop and step.
+//! neighbours and sends the two blocks that it received last (at first those of its own pair). There are n/2 steps;
+//! every rank sends (n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: n/2·L + (n−1)/n · bytes/B.
+//! An odd number of ranks cannot be paired and uses [`super::ring`], as in Open MPI. Each rank has three runs per lane,
+//! loop and step.
 //!
 //! Source: Chen, Zhang, Zhang, Yuan, *Performance Evaluation of Allgather Algorithms on Terascale Linux Cluster with
 //! Fast Ethernet*, HPC Asia 2005; Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allgather.c (neighborexchange).

@@ -3,8 +3,9 @@
 //! In each domain of g ranks the switch reduces part i for the rank at position i ([`super::nvls`]). The ranks at
 //! position i of all domains reduce it up and broadcast it down a binary tree, half of the lanes on each of the two
 //! trees ([`super::host_trees`]). The switch then multicasts the sums. Links between h domains carry 2·bytes/g per rank
-//! for each child, those inside carry the bytes once per direction. 2 + 2·log2 h steps. Time with one loop, latency L
-//! and bandwidth B inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' + bytes/(g·B')).
+//! for each child, those inside carry the bytes once per direction. There are 2 + 2·log2 h steps. Time with one loop,
+//! latency L and bandwidth B inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' +
+//! bytes/(g·B')).
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h (RunWorkColl for NCCL_ALGO_NVLS_TREE), src/graph/connect.cc
 //! (`connectNvlsTrees`).

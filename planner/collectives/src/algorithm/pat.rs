@@ -9,7 +9,8 @@
 //! trees in parallel, and n − 1 for blocks as large as a chunk. **reduce_scatter** runs backwards, with partial sums
 //! instead of blocks. As trees are completed depth first, a rank has at most A·log2(N/A) partial sums at a time; each
 //! is in scratch at the index of its block. Every rank sends (n−1)/n of the bytes. Time on equal links of latency L and
-//! bandwidth B with unlimited chunks: ⌈log2 n⌉·L + (n−1)/n · bytes/B. At most four runs per rank, lane, loop and step.
+//! bandwidth B with unlimited chunks: ⌈log2 n⌉·L + (n−1)/n · bytes/B. Each rank has at most four runs per lane, loop
+//! and step.
 //!
 //! Source: Jeaugey, *PAT: a new algorithm for all-gather and reduce-scatter operations at scale*, arXiv 2506.20252,
 //! 2025; NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).

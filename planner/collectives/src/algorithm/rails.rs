@@ -1,10 +1,11 @@
 //! Rings and chains that use all NICs of their hosts.
 //!
 //! The NICs of a host are its rails; rail i connects NIC i of every host. Channel c enters a host at rail c, leaves it
-//! at the previous rail, and traverses the next host in reverse, entering it where it left the first. With an even
-//! number of hosts, every rail carries the same number of channels in each direction, and no message changes rails
-//! between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail. An even number of ranks per host that
-//! are linked in pairs are traversed on paths that use all links equally ([`super::mesh`]).
+//! at the previous rail, and traverses the next host in reverse, entering it at the rail where it left the first. With
+//! an even number of hosts, every rail carries the same number of channels in each direction, and no message changes
+//! rails between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail. An even
+//! number of ranks per host that are linked in pairs are traversed on paths that use all links equally
+//! ([`super::mesh`]).
 //!
 //! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2:
 //! alternating hosts), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). Reversing in

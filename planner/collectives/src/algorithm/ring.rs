@@ -1,12 +1,12 @@
 //! Ring: each rank sends chunks to the next rank in a fixed order; broadcast and reduce use the ring as a chain.
 //!
 //! **all_reduce.** A loop has one chunk per rank. At step t the rank at position p sends chunk p − t. For n − 1 steps
-//! the receiver reduces with its own input on arrival, and for n − 1 more steps the complete sums are forwarded. 2(n−1)
-//! steps; every rank sends 2(n−1)/n of the bytes. Time with one loop and equal links of latency L and bandwidth B:
-//! 2(n−1)(L + bytes/(n·B)). **reduce_scatter** is the first half (chunk p − 1 − t, intermediate sums in scratch) and
-//! **all_gather** the second half, each with (n−1)(L + bytes/(n·B)). **broadcast, reduce.** Chunks are pipelined along
-//! the chain that starts (ends) at the root; a link carries the next chunk directly after the previous one. With k
-//! equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
+//! the receiver reduces with its own input on arrival, and for n − 1 more steps the complete sums are forwarded. There
+//! are 2(n−1) steps; every rank sends 2(n−1)/n of the bytes. Time with one loop and equal links of latency L and
+//! bandwidth B: 2(n−1)(L + bytes/(n·B)). **reduce_scatter** is the first half (chunk p − 1 − t, intermediate sums in
+//! scratch) and **all_gather** the second half, each with (n−1)(L + bytes/(n·B)). **broadcast, reduce.** Chunks are
+//! pipelined along the chain that starts (ends) at the root; a link carries the next chunk directly after the previous
+//! one. With k equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
 //!
 //! Sources: Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009; NCCL
 //! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the

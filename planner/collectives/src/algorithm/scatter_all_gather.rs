@@ -2,10 +2,10 @@
 //! than one.
 //!
 //! The root sends every other rank a distinct part; all ranks but the root then gather the parts as in
-//! [`super::bruck`], over distances 1, 2, 4, …. 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes, other ranks
-//! at most (n−1)/n. Time on equal links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n · bytes/B. Parts are
-//! counted from the root, so that a step is one transfer, or two if it wraps around after the last part. Three runs per
-//! rank, lane, loop and step.
+//! [`super::bruck`], over distances 1, 2, 4, …. There are 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes,
+//! other ranks at most (n−1)/n. Time on equal links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n ·
+//! bytes/B. Parts are counted from the root, so that a step is one transfer, or two if it wraps around after the last
+//! part. Each rank has three runs per lane, loop and step.
 //!
 //! Source: van de Geijn, *On Global Combine Operations*, JPDC 1994; Thakur, Rabenseifner, Gropp, *Optimization of
 //! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The

@@ -3,10 +3,10 @@
 //! The tree is that of [`super::binary_tree`]: positions are counted from the root, with odd ones below its first child
 //! and even ones below its second. The root sends the first half to its first child and the second half to its second;
 //! every other rank forwards the half that it receives to both its children concurrently. Positions 2i − 1 and 2i then
-//! exchange their halves; if the last position has no neighbour, the root sends it the second half. ⌊log₂ n⌋ + 1 steps;
-//! no rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk per half, n = 2ᵏ
-//! − 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined. Three runs per
-//! rank and lane.
+//! exchange their halves; if the last position has no neighbour, the root sends it the second half. The number of steps
+//! is ⌊log₂ n⌋ + 1; no rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk
+//! per half, n = 2ᵏ − 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined.
+//! Each rank has three runs per lane.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c (split_bintree).
 //!

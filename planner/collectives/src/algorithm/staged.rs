@@ -1,4 +1,4 @@
-//! Collectives that MPI performs in host memory: the whole input is copied there, the collective runs in place, and the
+//! Collectives that MPI runs in host memory: the whole input is copied there, the collective runs in place, and the
 //! whole result is copied back.
 //!
 //! Open MPI reduces on the CPU; for buffers in GPU memory, its `accelerator` component stages reductions like this. The

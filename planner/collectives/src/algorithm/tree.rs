@@ -5,14 +5,14 @@
 //! second tree, in which the leaves of the first are inner nodes. Within a host, ranks form a chain; its first rank is
 //! connected to the parent host and one child host, its second rank to the other child host (NCCL's balanced tree).
 //! Chunks are pipelined up and down concurrently. Every rank has at most two children: the first one's data is reduced
-//! with the rank's input on arrival, the second one's goes through scratch and a local reduction. Depth at most g − 1 +
-//! 2·log2 h in each direction for h hosts of g ranks (log2 h for g = 1); for one chunk of c bytes up a chain of n ranks
-//! and down again, 2(n−1)(L + c/B). Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast,
-//! reduction and scan*, Parallel Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
+//! with the rank's input on arrival, the second one's passes through scratch and a local reduction. The depth is at
+//! most g − 1 + 2·log2 h in each direction for h hosts of g ranks (log2 h for g = 1); for one chunk of c bytes up a
+//! chain of n ranks and down again, 2(n−1)(L + c/B). Sources: Sanders, Speck, Träff, *Two-tree algorithms for full
+//! bandwidth broadcast, reduction and scan*, Parallel Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
 //!
 //! **broadcast, reduce.** Ranks are counted from the root; the parent is the rank with its lowest set bit cleared. A
-//! rank serves one child after the other; a broadcast starts with the child of the largest subtree. One chunk: ⌈log2
-//! n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
+//! rank serves one child after the other; a broadcast starts with the child of the largest subtree. One chunk takes
+//! ⌈log2 n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
 //! Communication Operations in MPICH*, 2005.
 //!
 //! # Example

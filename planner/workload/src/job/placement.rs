@@ -9,9 +9,9 @@
 //!   not named are idle but still count for the cost, for example eight of each rack of 72 in jobs whose size is a
 //!   power of two.
 //!
-//! There is no separate placement file, since ranges are short. GPUs are numbered as in the fabric, host by host from
-//! 0. `parallel.order` is independent of the placement: it determines the ranks of a group, and the placement
-//! determines their GPUs.
+//! There is no separate placement file, since ranges are short. GPUs are numbered as in the fabric, host by host,
+//! starting with 0. `parallel.order` is independent of the placement: it determines the ranks of a group, and the
+//! placement determines their GPUs.
 
 use std::borrow::Cow;
 

@@ -6,8 +6,9 @@
 //! **reduce_scatter** runs backwards: the contributions of one host to a block are summed at the owner's position
 //! there, in the order in which the ring needs them, and the ring then accumulates them. Links between hosts carry
 //! (h−1)/h · bytes/g per rank, those within (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B'
-//! between, let S = L + (g−1)·bytes/(n·B) and T = L' + bytes/(n·B'). If S ≤ T: (h−1)·T + S; for reduce_scatter (h−1)·T
-//! + 2S, or S on a single host. Runs per rank, lane and loop: g + 2 for all_gather, at most 4g for reduce_scatter.
+//! between, let S = L + (g−1)·bytes/(n·B) and T = L' + bytes/(n·B'). If S ≤ T, the time is (h−1)·T + S; for
+//! reduce_scatter it is (h−1)·T + 2S, or S on a single host. Runs per rank, lane and loop: g + 2 for all_gather, at
+//! most 4g for reduce_scatter.
 //!
 //! Source: the decomposition of [`super::all_reduce`]; the overlap is that of NCCL's rings over NICs and NVLink.
 //!

@@ -3,7 +3,7 @@
 //! Blocks for another host first go to the rank of the own host at the position of their destination, and from there
 //! travel on its rail once the blocks of all ranks of the host for that destination host have arrived. Empty blocks are
 //! skipped; their runs have length 0 so that run numbers do not depend on sizes. With equal blocks, the out-of-place
-//! operations equal those of the all_to_all. 2gh runs per rank, lane and loop.
+//! operations equal those of the all_to_all. Each rank has 2gh runs per lane and loop.
 //!
 //! Source: see `exchange`.
 //!
