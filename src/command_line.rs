@@ -13,8 +13,8 @@ use crate::output::Output;
 use crate::terminal::{self, Colours};
 use crate::{args, commands, files, run_control};
 
-/// Runs the command that the arguments of this process name, and returns its exit code: 0 done, 1 failed, 2 bad input or
-/// usage, 3 no GPU, 130 stopped by Ctrl-C, 143 by SIGTERM.
+/// Runs the command that this process's arguments name and returns its exit code: 0 for success, 1 for a failed
+/// command, 2 for invalid input or usage, 3 for a missing GPU, 130 after Ctrl-C, 143 after SIGTERM.
 #[must_use]
 pub fn main() -> ExitCode {
     let (definition, colours) = definition();
@@ -24,7 +24,8 @@ pub fn main() -> ExitCode {
         Err(error) => return report_clap_error(&error, colours),
     };
     if matches!(cli.command, Command::Gpu(_)) {
-        // Must precede the start of any thread. A failure is reported by the code that needs the reservation.
+        // The reservation must precede the start of any thread. If it fails, the code that needs it reports the
+        // failure.
         let _ = fabricast_validate::nccl::reserve();
     }
     match run(&cli) {
@@ -54,8 +55,8 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Command-line definition, with colours if both outputs are terminals. Arguments with control characters disable
-/// colours, so that their sequences cannot pass for clap's.
+/// Command-line definition, and the use of colours: only if both outputs are terminals and no argument contains control
+/// characters, whose sequences could be mistaken for clap's colours.
 fn definition() -> (clap::Command, Colours) {
     let is_visible = std::env::args_os().all(|argument| !argument.to_string_lossy().contains(is_hidden));
     match is_visible && terminal::is_output_shown() && terminal::is_error_shown() {
@@ -72,13 +73,13 @@ fn report_clap_error(error: &clap::Error, colours: Colours) -> ExitCode {
         terminal::write_stderr_coloured(text.trim_end(), colours);
         return ExitCode::from(2);
     }
-    // A failure to print cannot be reported.
+    // A failure to print cannot be reported, so it is ignored.
     let _ = terminal::print(&text, colours);
     ExitCode::SUCCESS
 }
 
-/// Reports a failure on standard error, with the offending line if there is one. Lines are wrapped only on a terminal;
-/// elsewhere the message is one line for programs.
+/// Reports a failure on standard error, with the erroneous line of the input if there is one. Lines are wrapped on a
+/// terminal only; elsewhere the message is a single line that programs can parse.
 pub(crate) fn report(failure: &Failure) {
     let terminal = terminal::is_error_shown();
     let mut theme = if terminal { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Kind of a JSON document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document {
-    /// Times of calls, divided by cost parameter of the profile.
+    /// Times of calls, broken down by cost parameter of the profile.
     Breakdown,
     /// Fit of an efficiency curve of kernels.
     EfficiencyFit,
@@ -45,9 +45,9 @@ pub enum Document {
     Replay,
     /// List of the shipped GPU models.
     List,
-    /// List of the models that jobs name.
+    /// List of the language models that jobs can name.
     Models,
-    /// List of the prices that studies name.
+    /// List of the prices that studies can name.
     Prices,
     /// Fastest strategy of each call.
     Plan,
@@ -61,11 +61,11 @@ pub enum Document {
     Simulation,
     /// Simulations of a call at several sizes or with several strategies.
     Simulations,
-    /// Rows in which a plan differs from the library's choice.
+    /// Rows in which a plan differs from the library's default.
     Explanation,
-    /// Predicted times of a table's choices.
+    /// Predicted times of a table's selections.
     TableCheck,
-    /// Results of a study, which hold their format themselves.
+    /// Results of a study, which contain the key `format` already.
     Study,
     /// List of the JSON documents that have a schema.
     Schemas,
@@ -190,8 +190,8 @@ impl Document {
         Self::ALL.into_iter().find(|document| document.format() == format)
     }
 
-    /// Keys of the document's main list, whose items are the rows of its table; a document has one of them. Empty: the
-    /// document as a whole is the only row.
+    /// Keys of the document's main list, whose items are the rows of its table; a document contains exactly one of
+    /// these keys. Empty if the whole document is a single row.
     pub fn row_lists(self) -> &'static [&'static str] {
         match self {
             Self::Exchange | Self::Simulation | Self::Verification => &[],
@@ -235,7 +235,7 @@ impl Document {
     }
 }
 
-/// Documents are named on the command line without `fabricast-` and their number.
+/// Names of documents on the command line: the format name without the prefix `fabricast-` and without the number.
 impl ValueEnum for Document {
     fn value_variants<'a>() -> &'a [Self] {
         &Self::ALL
@@ -246,7 +246,7 @@ impl ValueEnum for Document {
     }
 }
 
-/// Document of an object's keys.
+/// Document whose keys are those of an object.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Tagged<'a, T> {
     /// Name and number of the format.
@@ -255,7 +255,7 @@ pub struct Tagged<'a, T> {
     content: &'a T,
 }
 
-/// Document of a list.
+/// Document with a list under the key `rows`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Rows<'a, T> {
     /// Name and number of the format.
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn all_documents_are_listed_by_unique_names() {
-        // Schemas is the last variant.
+        // The count is checked against the last variant, `Schemas`.
         assert_eq!(Document::ALL.len(), Document::Schemas as usize + 1);
         let names: std::collections::BTreeSet<&str> = Document::ALL.into_iter().map(Document::name).collect();
         assert_eq!(names.len(), Document::ALL.len());

@@ -1,4 +1,5 @@
-//! Excerpts of input around an error, cut to the width of a terminal. A file may be a single line of megabytes.
+//! Excerpts of the input around an error, limited to the width of a terminal, because a file may be a single line of
+//! megabytes.
 
 use fabricast_topologies::SourceLocation;
 use fabricast_topologies::visible::{is_hidden, visible};
@@ -28,7 +29,7 @@ impl Excerpt {
         let column = usize::try_from(location.column).ok()?.saturating_sub(1);
         let first_line = number.saturating_sub(1);
         let mut lines = text.lines().skip(first_line).take(number - first_line + 2).peekable();
-        // The text may end with the line break before the location.
+        // If the text ends with the line break before the location, there is no line to show.
         lines.peek()?;
         let mut excerpt_text = String::new();
         let mut span = None;
@@ -88,7 +89,8 @@ impl SourceCode for Excerpt {
         lines_before: usize,
         _lines_after: usize,
     ) -> Result<Box<dyn SpanContents<'a> + 'a>, MietteError> {
-        // Without context lines, miette requests only the position; with them, the retained lines.
+        // With no context lines, miette requests only the position of the error; otherwise it requests all lines of the
+        // excerpt.
         let (line, column) = if lines_before == 0 { self.position } else { (self.first_line, 0) };
         let range = if lines_before == 0 { *span } else { (0, self.text.len()).into() };
         let data = self.text.as_bytes().get(range.offset()..range.offset() + range.len()).unwrap_or_default();
@@ -123,7 +125,7 @@ mod tests {
         assert_eq!(marked(&result), "bad");
         assert!(result.text.chars().count() < WIDTH + 4 && result.text.starts_with('…'), "{}", result.text);
         assert_eq!(result.position, (0, 1_000_000));
-        // The marked range may be very long as well.
+        // The marked range is limited as well.
         assert!(excerpt(&line, 0..line.len()).text.chars().count() < WIDTH + 4);
     }
 

@@ -65,8 +65,8 @@ impl Failure {
         self
     }
 
-    /// Prefixes the message with the file name, unless it contains it. The file is the location of the error, unless it
-    /// has one.
+    /// Adds the file name to the message, unless the message contains it. The file becomes the location of the error if
+    /// there is none.
     pub fn with_file(mut self, path: &Path) -> Self {
         let name = path.display().to_string();
         if let Self::Input { location: location @ None, .. } = &mut self {

@@ -1,4 +1,4 @@
-//! Output of results to standard output or `-o FILE`, in one step, so that a failure leaves no partial file.
+//! Output of results to standard output or to the file of `-o`, in one step, so that a failure leaves no partial file.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -63,6 +63,10 @@ pub struct Output {
 
 impl Output {
     /// Creates the output from the flags. A file that cannot be written is reported before any work.
+    ///
+    /// # Errors
+    /// [`Failure`]: the parent folder of the output file does not exist, or the path has the wrong type (file or
+    /// folder).
     pub fn new(flags: &GlobalArgs, kind: PathKind) -> Result<Self, Failure> {
         match (&flags.output, kind) {
             (Some(path), PathKind::File) => files::check(path)?,
@@ -123,8 +127,11 @@ impl Output {
         }
     }
 
-    /// Returns this output with a file as its destination if `-o` names none. On the way to a caller in this process
-    /// nothing changes.
+    /// Returns this output with a file as its destination if `-o` names none. For output to a caller in this process,
+    /// the destination is unchanged.
+    ///
+    /// # Errors
+    /// [`Failure`]: the default file cannot be written, because its path is a folder.
     pub fn with_default_file(&self, name: &str) -> Result<Self, Failure> {
         if self.file.is_some() || self.caller.is_some() {
             return Ok(self.clone());
@@ -133,7 +140,10 @@ impl Output {
         Ok(Self { file: Some(name.into()), verbosity: self.verbosity.min(Verbosity::Quiet), ..self.clone() })
     }
 
-    /// Writes a line on what a command did to standard output, unless quiet.
+    /// Writes a line that describes a completed action to standard output, unless quiet.
+    ///
+    /// # Errors
+    /// [`Failure`]: standard output cannot be written.
     pub fn write_message(&self, line: &str) -> Result<(), Failure> {
         if self.verbosity == Verbosity::Quiet || self.caller.is_some() {
             return Ok(());
@@ -197,21 +207,33 @@ impl Output {
     }
 
     /// Writes a result, with one newline at its end.
+    ///
+    /// # Errors
+    /// [`Failure`]: the caller has stopped the command, or the destination cannot be written or may not be replaced.
     pub fn write(&self, text: &str) -> Result<(), Failure> {
         self.write_with(text, None)
     }
 
     /// Writes a result and an additional file, or neither.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
     pub fn write_with(&self, text: &str, additional_file: Option<AdditionalFile<'_>>) -> Result<(), Failure> {
         self.write_with_files(text, additional_file.as_slice())
     }
 
     /// Writes a result and additional files: all of them, or none.
+    ///
+    /// # Errors
+    /// As for [`Self::write`].
     pub fn write_with_files(&self, text: &str, additional_files: &[AdditionalFile<'_>]) -> Result<(), Failure> {
         self.write_all(text, additional_files, Vec::new(), files::commit)
     }
 
     /// Writes a result, additional files and files that are already staged: all of them, or none. `commit` moves them.
+    ///
+    /// # Errors
+    /// As for [`Self::write`], and errors of `commit`.
     pub fn write_all(
         &self,
         text: &str,
@@ -222,7 +244,7 @@ impl Output {
         self.check_interrupt()?;
         let text = format!("{}\n", text.trim_end_matches('\n'));
         let coloured = self.format == Format::Text && self.text_options().style == Style::Colour;
-        // Files may be shown on a terminal, so control characters are made visible. JSON uses its own escapes, which
+        // Text files may be shown on a terminal, so control characters are made visible. JSON uses escapes, which
         // parsers decode.
         let text = match text.trim_start().starts_with(['{', '[']) || self.format == Format::Json {
             true => visible_in_strings(&text),
@@ -248,12 +270,18 @@ impl Output {
     }
 
     /// Writes a value as a result in JSON.
+    ///
+    /// # Errors
+    /// As for [`json()`] and [`Self::write`].
     pub fn write_json(&self, value: &impl serde::Serialize) -> Result<(), Failure> {
         self.write(&json(value)?)
     }
 }
 
 /// Formats a value as JSON with visible control characters.
+///
+/// # Errors
+/// [`Failure`]: the value has no representation in JSON, for example a map whose keys are not texts.
 pub fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value);
     let text = text.map_err(|error| Failure::Failed(format!("cannot write JSON: {error}")))?;

@@ -1,7 +1,8 @@
-//! Commands as calls from another program: settings by flag name in, the JSON document of the command out.
+//! Commands as calls from another program: the input is a list of settings by flag name, and the output is the
+//! command's JSON document.
 //!
-//! The definition of the command line is the only list of settings: a request is parsed by it, so that values, defaults,
-//! conflicts and messages are those of the command.
+//! A request is parsed with the definition of the command line, so that values, defaults, conflicts and messages equal
+//! those of the command.
 
 mod flags;
 mod schedule_file;
@@ -26,7 +27,7 @@ pub use schedule_file::{ScheduleFile, ScheduleFileFormat};
 pub enum Setting {
     /// The flag without a value.
     Switch,
-    /// The flag with each of these values in turn.
+    /// The flag, repeated for each of these values.
     Values(Vec<OsString>),
 }
 
@@ -76,8 +77,9 @@ pub struct Control {
 }
 
 impl Control {
-    /// Stops the command: it ends with exit code 130 and writes no further file. Simulations, plans and studies end within
-    /// milliseconds of computation or after their current run; others end before they would write their result.
+    /// Stops the command: it ends with exit code 130 and writes no further file. Simulations and plans end within
+    /// milliseconds, studies at the latest after their current run, and all other commands before they write their
+    /// result.
     pub fn stop(&self) {
         self.interrupt.store(true, Ordering::Relaxed);
     }
@@ -171,7 +173,7 @@ impl RequestError {
     }
 }
 
-/// Runs `work`, whose output goes to `control`, and returns what arrived there.
+/// Runs `work`, whose output goes to `control`, and returns the result and the warnings that `control` received.
 fn answer_of(control: &Control, work: impl FnOnce() -> Result<(), Failure>) -> Result<Answer, RequestError> {
     control.with_answer(|answer| *answer = Answer::default());
     let outcome = work();
@@ -251,7 +253,7 @@ mod tests {
         let settings = ["fabric=dgx-a100", "collective=all_gather", "bytes=64KiB", "algorithm=ring", "protocol=simple"]
             .map(|setting| setting.split_once('=').map(|(name, value)| (name, Setting::value(value))).unwrap());
         let generated = Request::new(&["schedule", "generate"], &[], &settings).unwrap().run(&Arc::default()).unwrap();
-        // The first message goes to a wrong rank.
+        // The first message is sent to a wrong rank, so the schedule is incorrect.
         let schedule = generated.result.unwrap().replacen("\"peer\":1", "\"peer\":2", 1);
         std::fs::write(&file, schedule).unwrap();
         let error =

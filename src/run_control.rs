@@ -14,9 +14,9 @@ use crate::terminal::write_stderr;
 /// Progress bar, cleared when the process ends early.
 static BAR: Mutex<Option<indicatif::ProgressBar>> = Mutex::new(None);
 
-/// Installs the signal handler. From then on Ctrl-C and SIGTERM end the process immediately, with one line on standard
+/// Installs the signal handler. From then on, Ctrl-C and SIGTERM end the process immediately, with one line on standard
 /// error, exit code 130 or 143, and no partial file. GPU work is first requested to stop and to release its resources;
-/// a second signal does not wait for it.
+/// a second signal ends the process without this wait.
 pub fn stop_on_signals() {
     // Without a handler, signals end the process without cleanup.
     #[cfg(unix)]

@@ -22,6 +22,10 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 /// Loads a fabric from the flags, with failed and slow links, and reports its warnings.
+///
+/// # Errors
+/// [`Failure`]: the fabric, a failed link or a slow link is unknown or invalid, or the fabric `auto` cannot be
+/// detected.
 pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Output) -> Result<Fabric, Failure> {
     let request = FabricRequest {
         fabric: name.to_owned(),
@@ -88,6 +92,10 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
 }
 
 /// Routing options of calls, including the location of their buffers.
+///
+/// # Errors
+/// [`Failure`]: the peer named by `--buffers` is unknown or no GPU, or a GPU has no device for buffers in that
+/// location.
 pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions, Failure> {
     let buffers = match &flags.buffers {
         Buffers::Place(location) => *location,
@@ -111,6 +119,9 @@ pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions,
 }
 
 /// Returns the device of each rank: the GPUs of a fabric in order, each `per_gpu` times. There is at least one rank.
+///
+/// # Errors
+/// [`Failure`]: the fabric has no GPUs in use.
 pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     match fabric.gpus() {
         [] => Err(Failure::input(format!("fabric `{}` has no GPUs in use, so there are no ranks", fabric.name()))),
@@ -119,11 +130,17 @@ pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
 }
 
 /// Returns the profile named by the flags, otherwise the NCCL profile that best matches the fabric.
+///
+/// # Errors
+/// [`Failure`]: the named profile is unknown or invalid, or no profile matches the fabric.
 pub fn profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Nccl, flags, fabric)
 }
 
 /// Returns the profile for generated kernels: named by the flags, otherwise the best match for the fabric.
+///
+/// # Errors
+/// As for [`profile()`].
 pub fn kernels_profile(flags: &CostArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     profile_for(Software::Kernels, flags, fabric)
 }
@@ -158,6 +175,9 @@ fn profile_for(software: Software, flags: &CostArgs, fabric: &Fabric) -> Result<
 }
 
 /// Returns a profile by name, or from a file.
+///
+/// # Errors
+/// [`Failure`]: no profile has this name, or the file cannot be read or is no valid profile.
 pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // A name with a separator is a path, and so is any readable file.
     let path = Path::new(name);
@@ -186,7 +206,8 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
     }
 }
 
-/// Library whose default choices are shown: the named one, else the profile's, else NCCL (for `ideal`).
+/// Library whose default choices are shown: the one that the flags name, otherwise the profile's, otherwise NCCL (for
+/// the profile `ideal`).
 pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     match flags.library {
         Some(LibraryChoice::None) => None,
@@ -195,7 +216,8 @@ pub fn library(flags: &LibraryArgs, profile: &Profile) -> Option<Library> {
     }
 }
 
-/// Library that picks are restricted to: the named one, or that of an MPI profile, which is valid for its library only.
+/// Library to which candidates are restricted: the one that the flags name, or that of an MPI profile, whose costs are
+/// valid for this library only. `None` for no restriction.
 pub fn restricting_library(flags: &LibraryArgs, profile: &Profile) -> Option<LibraryCapabilities> {
     let profile_library = profile.messages.and_then(|_| profile.library.parse().ok());
     let library = match flags.library {
@@ -214,7 +236,7 @@ pub fn chooser(
     call: &CallArgs,
     strategy: &StrategyArgs,
 ) -> Chooser {
-    // Settings made by the network plugin.
+    // NCCL settings that the machine's network plugin makes.
     let plugin = MeasuredNetwork::for_machine(router.fabric()).ok().flatten().and_then(|network| network.settings);
     let plugin_settings = plugin.and_then(|text| Settings::parse(&text).ok()).map(|(settings, _)| settings);
     let conditions = Conditions {
@@ -243,6 +265,9 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> L
 }
 
 /// Start delay of each rank: `gpu5=20us` applies to all ranks of the device.
+///
+/// # Errors
+/// [`Failure`]: a text is not `GPU=TIME`, or names a device that is unknown or no rank.
 pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> Result<Vec<Picos>, Failure> {
     let mut delays = vec![Picos::ZERO; placement.len()];
     let mut ranks: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();
@@ -270,6 +295,9 @@ pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> R
 }
 
 /// Reads timed flows from a CSV file.
+///
+/// # Errors
+/// [`Failure`]: the file cannot be read, or a line is invalid or names an unknown device.
 pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     let name = path.display().to_string();
     let text = fabricast_topologies::read::read_text_file(path, Limit::FLOWS)?;
@@ -278,6 +306,9 @@ pub fn flows(path: &Path, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
 }
 
 /// Reads background flows from a file; returns none without a file.
+///
+/// # Errors
+/// As for [`flows()`].
 pub fn background(path: Option<&Path>, fabric: &Fabric) -> Result<Vec<Flow>, Failure> {
     path.map_or(Ok(Vec::new()), |path| flows(path, fabric))
 }

@@ -7,7 +7,7 @@ pub const INTERRUPTED: u8 = 130;
 /// Exit code after SIGTERM, which Slurm and Kubernetes send: 128 + SIGTERM.
 pub const TERMINATED: u8 = 143;
 
-/// Exit code of the last signal.
+/// Exit code of a run that is stopped, set by the last received signal.
 static STOPPED: AtomicU8 = AtomicU8::new(INTERRUPTED);
 
 /// Returns the exit code of a stopped run.

@@ -11,7 +11,8 @@ use fabricast_topologies::visible::{visible_coloured, visible_lines};
 pub enum Colours {
     /// All escape sequences are made visible.
     None,
-    /// Colour sequences pass. The command added them itself, after making external parts visible.
+    /// Colour sequences are not escaped. The command added them itself, after it made external parts of the text
+    /// visible.
     Own,
 }
 
@@ -59,7 +60,8 @@ pub fn is_error_shown() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Width of the terminal in columns: that of the environment variable COLUMNS, otherwise the terminal's, if there is one.
+/// Width of the terminal in columns: the value of the environment variable COLUMNS, otherwise the size of the terminal,
+/// if there is one.
 pub fn width() -> Option<u16> {
     stated_width().or_else(|| terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| width))
 }

@@ -141,12 +141,7 @@ fn bound(fabric: &Fabric, collective: Collective, bytes: Bytes) -> Picos {
     let ranks = fabric.gpus().len() as u32;
     let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     let router = Router::new(fabric, RouteOptions::default());
-    // The bound of all_to_all also uses the slowest cut of an all_gather; a slow link may change that cut.
-    let bounds = match collective {
-        Collective::AllToAll => Bounds::from_parts(fabric, &router, fabric.gpus(), 0),
-        _ => Bounds::new(fabric, &router, fabric.gpus(), 0),
-    };
-    bounds.bound(&call).time
+    Bounds::new(fabric, &router, fabric.gpus(), 0).bound(&call).time
 }
 
 /// Returns true if all ranks can still reach each other.

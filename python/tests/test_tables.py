@@ -1,9 +1,11 @@
 """Arrow tables: columns are the keys of the rows, values those of the JSON, types those of the schema."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.parquet
 import pytest
 
 import fabricast
@@ -50,6 +52,25 @@ def test_rows_survive_the_way_through_arrow() -> None:
                 if not isinstance(expected.get(name), (str, type(None))):
                     got[name] = json.loads(got[name])
             assert without_nulls(got) == without_nulls(expected)
+
+
+def test_parquet_files_have_the_table(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    for number, result in enumerate(all_results()):
+        path = tmp_path / f"{number}.parquet"
+        result.to_parquet(path)
+        assert parquet.read_table(path).equals(pyarrow.table(result))
+
+
+def test_parquet_files_are_not_overwritten(plan: fabricast.Result, tmp_path: Path) -> None:
+    path = tmp_path / "plan.parquet"
+    plan.to_parquet(path, "ranges")
+    with pytest.raises(FileExistsError):
+        plan.to_parquet(path)
+    assert len(pyarrow.parquet.read_table(path)) == len(plan.ranges)
+    plan.to_parquet(path, force=True)
+    assert len(pyarrow.parquet.read_table(path)) == len(plan)
 
 
 def test_columns_are_in_the_order_of_the_document(plan: fabricast.Result) -> None:

@@ -2,7 +2,7 @@
 
 use clap::Command;
 
-/// Three examples of each command, by the words after `fabricast`; lines of a shell.
+/// Three examples per command, by the words after `fabricast`; each example is a shell command line.
 const EXAMPLES: [(&str, [&str; 3]); 33] = [
     (
         "",
@@ -230,7 +230,8 @@ const EXAMPLES: [(&str, [&str; 3]); 33] = [
     ("man", ["fabricast man -o ~/.local/share/man/man1", "fabricast man", "fabricast man --force -o man1"]),
 ];
 
-/// Flags that only `--help` lists: settings of unusual machines, calls and files. The short help has the others.
+/// Flags that only `--help` lists: settings for unusual machines, calls and files. The short help (`-h`) lists all
+/// others.
 const RARE_FLAGS: [&str; 28] = [
     "mig",
     "ecmp",

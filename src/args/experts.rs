@@ -1,4 +1,4 @@
-//! Arguments of dispatch and combine of experts.
+//! Arguments of `--collective dispatch` and `combine`: tokens, experts and kernel.
 
 use std::path::PathBuf;
 

@@ -109,8 +109,8 @@ pub struct ExecutionArgs {
 }
 
 impl ExecutionArgs {
-    /// Returns true if an executor is requested for schedules of a protocol. Without `--executor`, kernels and NCCL run
-    /// all schedules, and copy engines run copy-engine schedules.
+    /// Returns true if an executor is requested for schedules of a protocol. Without `--executor`, generated kernels
+    /// and NCCL run all schedules, and copy engines run schedules of the protocol `copy_engine`.
     pub fn wants(&self, choice: ExecutorChoice, protocol: Protocol) -> bool {
         if !self.executor.is_empty() {
             return self.executor.contains(&choice);

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// Side lengths of a grid of one to three dimensions.
+/// Side lengths of a grid with one to three dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid(pub Vec<u32>);
 

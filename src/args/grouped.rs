@@ -65,7 +65,7 @@ impl FromStr for GroupedCall {
                     }
                     settings.push((key, value.trim().to_owned()));
                 }
-                // Continues a list of ranks.
+                // A part without a key that follows `ranks=` continues the list of ranks.
                 (None, Some((Key::Ranks, ranks))) => {
                     ranks.push(',');
                     ranks.push_str(part);
@@ -80,7 +80,7 @@ impl FromStr for GroupedCall {
             settings,
             text: text.to_owned(),
         };
-        // Reports unreadable values while the flag is parsed.
+        // Applies the settings once, so that invalid values are reported while the flag is parsed.
         call.apply_to(&CallArgs::default(), &StrategyArgs::default())?;
         Ok(call)
     }
@@ -88,6 +88,9 @@ impl FromStr for GroupedCall {
 
 impl GroupedCall {
     /// Returns the flags with the settings of this call applied.
+    ///
+    /// # Errors
+    /// A text that names the invalid value.
     pub fn apply_to(&self, call: &CallArgs, strategy: &StrategyArgs) -> Result<(CallArgs, StrategyArgs), String> {
         let (mut call, mut strategy) = (call.clone(), strategy.clone());
         call.collective = Some(self.collective);

@@ -209,6 +209,9 @@ pub enum CollectiveChoice {
 }
 
 /// Parses a collective name, `halo`, `dispatch`, `combine` or `all`.
+///
+/// # Errors
+/// A text that names the unknown collective.
 pub(super) fn collective_choice(name: &str) -> Result<CollectiveChoice, String> {
     match name {
         "all" => return Ok(CollectiveChoice::All),

@@ -18,7 +18,7 @@ pub fn visible_commands() -> Command {
     without_hidden(super::with_examples(Cli::command()))
 }
 
-/// Removes hidden subcommands and arguments. Clap cannot remove either, so a command that has any is rebuilt.
+/// Removes hidden subcommands and arguments. Clap cannot remove them, so a command that has any is rebuilt.
 fn without_hidden(command: Command) -> Command {
     let command = command.mut_subcommands(without_hidden);
     if !command.get_subcommands().any(Command::is_hide_set) && !command.get_arguments().any(Arg::is_hide_set) {
@@ -34,8 +34,8 @@ fn without_hidden(command: Command) -> Command {
         .subcommands(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).cloned())
 }
 
-/// Returns every visible command with the words that name it, the root first. Completions and manual pages must cover
-/// all of them. Clap's own `help` subcommand is excluded.
+/// Returns every visible command with the words that name it, beginning with the root command. Completions and manual
+/// pages must cover all of them. Clap's own `help` subcommand is excluded.
 #[cfg(test)]
 pub fn every_command() -> Vec<(Vec<String>, Command)> {
     fn add(parents: &[String], command: &Command, commands: &mut Vec<(Vec<String>, Command)>) {

@@ -9,7 +9,8 @@ use fabricast_topologies::{Fabric, NodeId};
 /// Utilization, as a fraction, from which a resource is called the bottleneck.
 const BOTTLENECK_UTILIZATION: f64 = 0.5;
 
-/// Returns the bottleneck of the pick of a plan's row: its busiest resource if the utilization is high, else `latency`.
+/// Returns the bottleneck of the strategy selected in a plan's row: the resource with the highest utilization if that
+/// exceeds [`BOTTLENECK_UTILIZATION`], otherwise `latency`.
 pub fn bottleneck_of_row(row: &Row, fabric: &Fabric) -> String {
     match row.pick.busiest {
         Some(busiest) if busiest.fraction >= BOTTLENECK_UTILIZATION => name(busiest.resource, fabric),
@@ -17,8 +18,8 @@ pub fn bottleneck_of_row(row: &Row, fabric: &Fabric) -> String {
     }
 }
 
-/// Returns the bottleneck of a run by utilization alone: the busiest resource if its utilization is high, else
-/// `latency`.
+/// Returns the bottleneck of a run by utilization alone: the resource with the highest utilization if that exceeds
+/// [`BOTTLENECK_UTILIZATION`], otherwise `latency`.
 pub fn bottleneck_of_utilization(utilization: &[Utilization], fabric: &Fabric) -> String {
     match Utilization::busiest(utilization) {
         Some(busiest) if busiest.fraction >= BOTTLENECK_UTILIZATION => name(busiest.resource, fabric),
@@ -26,8 +27,8 @@ pub fn bottleneck_of_utilization(utilization: &[Utilization], fabric: &Fabric) -
     }
 }
 
-/// Returns the bottleneck of a run of a collective: a resource of high utilization, else the largest cost along the
-/// critical path. `last_starter` is the device that starts last.
+/// Returns the bottleneck of a collective's run: the resource with the highest utilization if that is high, otherwise
+/// the largest cost on the critical path. `last_starter` is the device that starts last.
 pub fn bottleneck_of_run(timeline: &Timeline, fabric: &Fabric, last_starter: Option<NodeId>) -> String {
     let busiest = Utilization::busiest(&timeline.utilization).filter(|busiest| busiest.bytes > 0.0);
     let busiest_above =

@@ -29,6 +29,9 @@ struct Row {
 }
 
 /// Prints the breakdown of every size and draws the chart.
+///
+/// # Errors
+/// [`Failure`]: the chart's file cannot be written, the flags are invalid, or a simulation fails.
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
     let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
     output.check_additional_file(path)?;
@@ -74,8 +77,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     output.write_with(&written, Some(AdditionalFile { path, content: &picture }))
 }
 
-/// Name of the time that no cost parameter explains (`UNEXPLAINED`). It is shown if it exceeds `MIN_UNEXPLAINED_SHARE`
-/// of the time of a row, which excludes rounding errors.
+/// Label of the time that no cost parameter explains. It is listed only if it exceeds `MIN_UNEXPLAINED_SHARE` of a
+/// row's time, so that rounding errors are not listed.
 const UNEXPLAINED: &str = "rest";
 const MIN_UNEXPLAINED_SHARE: f64 = 0.005;
 
@@ -126,7 +129,7 @@ fn table(names: &[String], rows: &[Row]) -> Table {
     table
 }
 
-/// Removes the table of the profile from a parameter name.
+/// Removes the name of the profile's table from a parameter name.
 fn short(name: &str) -> &str {
     name.strip_prefix("protocol.").or_else(|| name.strip_prefix("launch.")).unwrap_or(name)
 }

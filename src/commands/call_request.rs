@@ -18,6 +18,9 @@ pub struct CallRequest {
 }
 
 /// Returns the requested collectives, in the order of the documentation. `all` selects those with arbitrary sizes.
+///
+/// # Errors
+/// [`Failure`]: no collective is named, or the command does not accept `dispatch` and `combine`.
 pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
     match call.collective {
         Some(CollectiveChoice::One(collective)) => Ok(vec![collective]),
@@ -38,6 +41,9 @@ pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
 
 impl CallRequest {
     /// Resolves the flags for `ranks` ranks; `default_sizes` are used if the flags name none.
+    ///
+    /// # Errors
+    /// [`Failure`]: no collective is named, a size is invalid for it, or the traffic matrix is missing or invalid.
     pub fn from_args(call: &CallArgs, ranks: usize, default_sizes: &[Bytes]) -> Result<Self, Failure> {
         let requested = match (&call.sizes, call.bytes) {
             (Some(sizes), _) => sizes.0.clone(),
@@ -73,7 +79,8 @@ impl CallRequest {
     }
 }
 
-/// Returns the matrix of an all_to_allv call. A halo's matrix has faces of one byte.
+/// Returns the matrix of an all_to_allv call; `None` for other collectives. For a halo exchange, every face has one
+/// byte.
 fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<TrafficMatrix>, Failure> {
     let matrix = match (call.collective, &call.matrix, &call.grid) {
         (Some(CollectiveChoice::One(Collective::AllToAllV)), Some(path), None) => {
@@ -113,8 +120,8 @@ fn matrix_failure(error: &MatrixError) -> Failure {
     Failure::input_at(error.to_string(), None, error.location())
 }
 
-/// Returns the protocols to consider. The default of a halo is [`Protocol::Symmetric`]: neighbours write their faces
-/// directly into each other's memory.
+/// Returns the protocols to consider. The default for a halo exchange is [`Protocol::Symmetric`], because neighbours
+/// write their faces directly into each other's memory.
 pub fn protocols(call: &CallArgs, flags: &StrategyArgs) -> Vec<Protocol> {
     match call.collective {
         Some(CollectiveChoice::Halo) if flags.protocol.is_empty() => vec![Protocol::Symmetric],

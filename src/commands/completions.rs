@@ -23,7 +23,7 @@ mod tests {
     use std::io::Write;
     use std::process::{Command, Stdio};
 
-    /// Runs bash and returns the completions that it offers for each command line; the last word is incomplete.
+    /// Runs bash and returns the completions that it offers for each command line, whose last word is incomplete.
     fn offered_by_bash(command_lines: &[Vec<String>]) -> Vec<Vec<String>> {
         let mut input = script(Shell::Bash);
         for words in command_lines {
@@ -99,7 +99,8 @@ mod tests {
             for name in subcommand_names(&command) {
                 assert!(listed.contains(&format!("\n'{name}:")), "{path:?} {name}");
             }
-            // The flags of a command are in its branch; those of the root command come before the first branch.
+            // Flags of a subcommand are in its branch of the script; flags of the root command are in front of the
+            // first branch.
             let branch = match path.as_slice() {
                 [_] => block(&zsh, "_arguments", "&& ret=0").to_owned(),
                 [.., last] => {

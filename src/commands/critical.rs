@@ -12,10 +12,10 @@ use serde::Serialize;
 use super::format_count;
 use super::operations::{Operation, Operations};
 
-/// Maximum number of table rows; of more, the longest ones are shown.
+/// Maximum number of table rows. If there are more, the longest ones are shown.
 const MAX_ROWS: usize = 12;
 
-/// Steps of a critical path, in order of time. The launch overhead follows the last step.
+/// Steps of a critical path in chronological order. The launch overhead follows the last step.
 pub struct CriticalPath {
     steps: Vec<Step>,
     launch: Picos,
@@ -64,7 +64,7 @@ impl CriticalPath {
             Column::new("ranks", "ranks", Unit::Text),
             Column::new("chunks", "chunks", Unit::Text),
         ];
-        // Kinds of duration that are zero everywhere get no column.
+        // A column is omitted if its kind of duration is zero in all rows.
         let kinds: Vec<usize> = (0..KINDS.len()).filter(|&kind| totals.0[kind] > Picos::ZERO).collect();
         fields.extend(kinds.iter().map(|&kind| Column::new(KINDS[kind], KINDS[kind], Unit::Micros)));
         fields.push(Column::new("sum", "sum", Unit::Micros));
@@ -174,7 +174,8 @@ fn ends(operation: &Operation) -> String {
     if from == to { from.0.to_string() } else { format!("{} → {}", from.0, to.0) }
 }
 
-/// Retains the longest rows, in their order. Returns the number of steps and the sums of the removed rows.
+/// Keeps the longest rows, in chronological order. Returns the number of steps and the duration sums of the removed
+/// rows; `None` if no row was removed.
 fn retain_longest_rows(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
     if rows.len() <= MAX_ROWS {
         return None;
@@ -227,7 +228,7 @@ pub struct StepJson {
     bandwidth_us: f64,
     /// Time added by contention, in µs.
     sharing_us: f64,
-    /// Time that a late rank adds, in µs.
+    /// Time added by a rank that starts late, in µs.
     held_back_us: f64,
 }
 

@@ -1,4 +1,4 @@
-//! `simulate --collective dispatch` and `combine`: exchange of tokens with their experts.
+//! `simulate --collective dispatch` and `combine`: exchange of tokens between ranks and their experts.
 
 use std::path::Path;
 
@@ -22,7 +22,8 @@ use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
 use crate::setup;
 
-/// Hidden size, experts and experts per token of DeepSeek-V3, with which kernels are usually measured.
+/// Default hidden size, number of experts and experts per token: those of DeepSeek-V3, with which most published kernel
+/// measurements were made.
 const DEFAULT_HIDDEN: u32 = 7168;
 const DEFAULT_EXPERTS: u32 = 256;
 const DEFAULT_TOP_K: u32 = 8;
@@ -34,27 +35,27 @@ pub struct ExchangeJson {
     collective: &'static str,
     /// Kernel that exchanges the tokens.
     kernel: &'static str,
-    /// SMs of the kernel; null if it computes their number itself.
+    /// Number of SMs of the kernel; null if the kernel determines it.
     sms: Option<u32>,
     /// Number of ranks.
     ranks: u32,
     /// Number of NVLink domains: sets of ranks that reach each other without the network.
     nvlink_domains: u32,
-    /// Tokens of each rank.
+    /// Number of tokens of each rank.
     tokens: u64,
-    /// Elements of a token.
+    /// Number of elements of a token (hidden size).
     hidden: u32,
-    /// Experts of all ranks.
+    /// Number of experts over all ranks.
     experts: u32,
-    /// Experts of a token.
+    /// Number of experts of each token.
     top_k: u32,
-    /// Type in which tokens travel.
+    /// Element type in which tokens are sent.
     token_type: &'static str,
-    /// Bytes of a token with its scales.
+    /// Size of a token with its scales, in bytes.
     token_bytes: u64,
-    /// Mean number of ranks with an expert of a token.
+    /// Mean number of ranks that have an expert of a token.
     ranks_per_token: f64,
-    /// Mean number of NVLink domains with an expert of a token.
+    /// Mean number of NVLink domains that have an expert of a token.
     domains_per_token: f64,
     /// Predicted time, in µs.
     time_us: f64,
@@ -62,14 +63,14 @@ pub struct ExchangeJson {
     low_us: f64,
     /// Upper end of the 80 % prediction interval, in µs.
     high_us: f64,
-    /// Time of the kernels that count tokens before a dispatch, in µs, not part of `time_us`; null for kernels that count
-    /// as they dispatch, and for combine.
+    /// Time of the kernels that count tokens before a dispatch, in µs; not included in `time_us`. Null for combine, and
+    /// for kernels that count tokens during the dispatch.
     prepare_us: Option<f64>,
-    /// Bandwidth over the network in GB/s as DeepEP defines it: copies of tokens to all NVLink domains (low latency: to
-    /// all experts), those that stay included, by time; null within one domain.
+    /// Network bandwidth in GB/s as DeepEP defines it: bytes of the token copies for all NVLink domains (low-latency
+    /// kernels: for all experts) ÷ time. Copies that remain in their own domain are included. Null within one domain.
     network_gb_per_s: Option<f64>,
-    /// Bandwidth over NVLink in GB/s as DeepEP defines it: copies of tokens to all ranks with one of their experts (low
-    /// latency: to all experts), those that stay included, by time.
+    /// NVLink bandwidth in GB/s as DeepEP defines it: bytes of the token copies for all ranks with one of their experts
+    /// (low-latency kernels: for all experts) ÷ time. Copies that remain on their own rank are included.
     nvlink_gb_per_s: f64,
     /// Lower bound on the time of any kernel, in µs.
     bound_us: f64,
@@ -84,17 +85,17 @@ pub struct ExchangeJson {
 /// Parts of the time of an exchange, in µs.
 #[derive(Serialize, JsonSchema)]
 struct ExchangeCostsJson {
-    /// Launches, flags and synchronization.
+    /// Time of launches, flags and synchronization, in µs.
     fixed: f64,
-    /// Movement of tokens at the rate of the bottleneck.
+    /// Time of moving tokens at the rate of the bottleneck, in µs.
     transfer: f64,
-    /// Filling and draining of forwarding buffers.
+    /// Time of filling and draining forwarding buffers, in µs.
     fill: f64,
-    /// Copies and sums from receive buffers.
+    /// Time of copies and sums from receive buffers, in µs.
     receive: f64,
 }
 
-/// Result with what only the text needs.
+/// Result for JSON, with additional data for the text.
 struct Answer {
     json: ExchangeJson,
     time: ExchangeTime,
@@ -153,7 +154,8 @@ pub fn run(args: &SimulateArgs, operation: Operation, fabric: &Fabric, output: &
     }
 }
 
-/// Refuses flags of schedules: an exchange has tokens instead of a size, and a kernel instead of a strategy.
+/// Rejects flags that apply to schedules only. An exchange has a number of tokens instead of a message size, and a
+/// kernel instead of a strategy.
 fn check_other_flags(args: &SimulateArgs, operation: Operation) -> Result<(), Failure> {
     let (call, strategy) = (&args.call, &args.strategy);
     let given = [
@@ -213,7 +215,7 @@ fn write_matrix(
     output.write_with(text, Some(AdditionalFile { path, content: content.as_bytes() }))
 }
 
-/// Matrix as `--matrix` reads it: a line per sender, a size per receiver.
+/// Matrix in the format of `--matrix`: a line per sender, a size per receiver.
 fn matrix_csv(matrix: &TrafficMatrix) -> String {
     let line = |from: u32| {
         let sizes: Vec<String> = (0..matrix.ranks()).map(|to| matrix.get(from, to).0.to_string()).collect();

@@ -20,7 +20,7 @@ use crate::output::{Output, Verbosity};
 use crate::output_format::Format;
 use crate::setup;
 
-/// Maximum number of GPUs for which all paths are listed; their number is quadratic in the GPUs.
+/// Maximum number of GPUs for which all paths are listed, because the number of paths is quadratic.
 const MAX_GPUS_FOR_PATHS: usize = 512;
 /// Maximum number of GPUs for which the matrix of all pairs is drawn.
 const MAX_GPUS_FOR_MATRIX: usize = 16;
@@ -184,7 +184,8 @@ fn models(fabric: &Fabric, gpus: &[NodeId]) -> String {
     texts.collect::<Vec<_>>().join(", ")
 }
 
-/// Describes the paths between GPUs: the matrix of pairs if it fits, and the kinds of paths.
+/// Describes the paths between GPUs: the matrix of all pairs (for at most [`MAX_GPUS_FOR_MATRIX`] GPUs), and the counts
+/// by kind of path.
 fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
     let gpus = fabric.gpus();
     if gpus.len() < 2 {
@@ -336,12 +337,12 @@ fn link_kinds(fabric: &Fabric) -> Table {
     table
 }
 
-/// Problem of a fabric.
+/// Finding of `fabric check`.
 #[derive(Serialize, JsonSchema)]
 pub struct FindingJson {
     /// Severity: `error`, `warning` or `note`.
     severity: String,
-    /// Description.
+    /// Description of the finding.
     message: String,
 }
 

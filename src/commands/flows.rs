@@ -30,20 +30,20 @@ pub struct FlowsJson<'a> {
     time_us: f64,
     /// Number of events of the simulation.
     events: u64,
-    /// The most utilized resource.
+    /// Name of the resource with the highest utilization.
     bottleneck: String,
     /// Flows, in the order of the file.
     flows: Vec<FlowJson<'a>>,
-    /// Utilization of the used links, by direction.
+    /// Utilization of the link directions that carried traffic.
     links: Vec<LinkJson>,
-    /// Number of used link directions that are not listed, the least utilized ones.
+    /// Number of link directions with traffic that `links` omits, those with the lowest utilization.
     links_omitted: usize,
     /// Utilization of the busiest resources over time; only with `--utilization-over-time`.
     #[serde(skip_serializing_if = "Option::is_none")]
     load: Option<LoadJson>,
 }
 
-/// Simulated flow.
+/// Simulated flow with its times.
 #[derive(Serialize, JsonSchema)]
 struct FlowJson<'a> {
     /// Device that sends.
@@ -108,7 +108,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     }
 }
 
-/// Failure that names the file, and the flow if one caused it.
+/// Failure with the name of the file, and the flow if a single flow caused the error.
 fn failure(error: SimulateError, path: &Path) -> Failure {
     let flow = match &error {
         SimulateError::Engine(error) => flows::overlong_flow(error),

@@ -1,4 +1,5 @@
-//! `simulate --group` and `simulate --call`: concurrent calls, the same on several groups of ranks or different ones.
+//! `simulate --group` and `simulate --call`: concurrent calls, either one call on several groups of ranks or several
+//! different calls.
 
 use fabricast_collectives::bound::Bounds;
 use fabricast_reports::format;
@@ -260,7 +261,7 @@ impl Answer {
             Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS),
             Column::new("bound_us", "bound alone", Unit::Micros),
         ];
-        // The heading names what all groups have in common.
+        // With `--group`, the heading names the call that all groups run, so the columns for it are omitted.
         let call_columns = call_columns.into_iter().filter(|_| !self.calls.is_empty());
         let mut table = Table::new(call_columns.chain(columns).collect());
         for group in self.groups.iter().chain(&self.calls) {

@@ -70,15 +70,15 @@ pub struct JobJson<'a> {
     time_us: f64,
     /// Number of ranks.
     ranks: u32,
-    /// Computation time of the busiest rank, in µs.
+    /// Computation time of the rank with the most computation, in µs.
     compute_us: f64,
     /// Time during which at least one call runs, in µs.
     communication_us: f64,
-    /// Time during which the busiest rank does not compute, in µs.
+    /// Exposed communication of the rank with the most computation, in µs: time without computation.
     exposed_us: f64,
     /// Number of simulated calls.
     calls: usize,
-    /// Parts of the trace that take no time or were not read.
+    /// Descriptions of the parts of the trace that are not simulated, or simulated with zero duration.
     left_out: &'a [String],
     /// Events, in the order of the trace.
     events: Vec<EventJson<'a>>,

@@ -19,13 +19,16 @@ const MAX_FILES: u32 = 1 << 17;
 
 /// Parsed `--job` file: either a job description or a trace of events.
 pub enum JobFile {
-    /// Job as in studies, whose parallelism is still to be chosen, and the study's kernel efficiencies.
+    /// Job description as in studies, without a fixed parallelism, and the kernel efficiencies that the study sets.
     Job(Box<Job>, EfficiencyOverrides),
     /// Events of a job, recorded in a trace or listed in a table.
     Trace(Trace),
 }
 
 /// Reads a job file. `ranks` is the number of ranks of table rows that name none.
+///
+/// # Errors
+/// [`Failure`]: the file or a file that it refers to cannot be read or is invalid.
 pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failure> {
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml")) {
         let text = read::read_text_file(path, Limit::STUDY)?;
@@ -41,13 +44,16 @@ pub fn read(path: &Path, ranks: usize, output: &Output) -> Result<JobFile, Failu
     Ok(JobFile::Trace(trace))
 }
 
-/// Reads a file that a job or study refers to: a price list, or the configuration of a model, whose simplifications are
-/// reported. Returns its path and text.
+/// Reads a file that a job or study refers to (a price list, or the configuration of a model) and returns its path and
+/// text. Simplifications in the model of a configuration are reported as warnings.
+///
+/// # Errors
+/// A text that names the file and the reason why it cannot be read.
 pub fn text(path: &Path, output: &Output) -> Result<(String, String), String> {
     let text = read::read_text_file(path, Limit::STUDY).map_err(|error| error.to_string())?;
     let name = path.display().to_string();
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-        // A configuration that cannot be read is an error where the job refers to it.
+        // An invalid configuration is reported as an error where the job refers to it.
         for note in configuration_notes(&text).unwrap_or_default() {
             output.warn(&format!("{name}: {note}"));
         }
@@ -62,8 +68,8 @@ pub fn heading(source: &str, ranks: u32, fabric: &Fabric, profile: &Profile) -> 
     format!("{source} on {} · {ranks} · profile {profile}", fabric.name())
 }
 
-/// Returns the implementations that calls may use: those of the library if one is named, else those that the job
-/// requests. A trace requests none and allows any, as in `plan`.
+/// Returns the implementations that calls may use: those of the library if one is named, otherwise those that the job
+/// names. A trace names none and allows all, as in `plan`.
 pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> CollectiveCandidates {
     match library.library {
         Some(_) => CollectiveCandidates::Library,
@@ -72,6 +78,9 @@ pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> CollectiveCandid
 }
 
 /// Reads the files of a trace, given the path of one of them.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read, or the Chakra traces do not cover all ranks.
 pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     if path.extension().is_some_and(|extension| extension == "et") {
         return read_chakra_traces(path);
@@ -80,7 +89,7 @@ pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
     Ok(vec![(path.display().to_string(), text.into_bytes())])
 }
 
-/// Reads the Chakra traces of all ranks from 0 on, in the folder of the given one.
+/// Reads the Chakra traces of all ranks, from rank 0 on, in the folder of the given trace.
 fn read_chakra_traces(path: &Path) -> Result<Vec<Contents>, Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     let numbered = stem.rsplit_once('.').filter(|(_, number)| number.parse::<u32>().is_ok());
@@ -93,7 +102,7 @@ fn read_chakra_traces(path: &Path) -> Result<Vec<Contents>, Failure> {
     if paths.is_empty() {
         return Err(Failure::input(format!("{}: there is no such file", rank_path(0).display())));
     }
-    // A missing rank would silently reduce the job to the other ranks.
+    // If the trace of a rank is missing, the job would silently have fewer ranks, so this is an error.
     let extra_rank = |file_name: &std::ffi::OsString| {
         let number = file_name.to_str()?.strip_prefix(&format!("{name}."))?.strip_suffix(".et")?.parse::<u32>().ok()?;
         (number as usize >= paths.len()).then_some(number)

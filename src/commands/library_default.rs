@@ -1,4 +1,4 @@
-//! The library's default choice in plans: table columns, JSON keys, and notes on missing predictions.
+//! The library's default choice in plans: table columns, JSON keys, and notes on choices that cannot be predicted.
 
 use fabricast_reports::table::{Cell, Column, Unit, Value};
 use fabricast_search::plan::{LibraryDefault, Plan, Preference, Row};
@@ -27,7 +27,7 @@ pub struct Json {
     /// Measured time, in µs; absent if it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
-    /// Slowdown against the fastest strategy: time ÷ its time − 1.
+    /// Slowdown relative to the fastest strategy, as a fraction: time of the default ÷ time of the fastest − 1.
     default_slowdown: f64,
     /// The library's own name of its choice.
     name: String,
@@ -35,9 +35,10 @@ pub struct Json {
     chunk: Option<u64>,
     /// Threads per thread block; null: the protocol's default.
     threads: Option<u16>,
-    /// Channels that the library allots to the call; `channels` of them carry data.
+    /// Maximum number of channels that the library allows for the call; `channels` of them get work.
     max_channels: u16,
-    /// The library's own estimate of the time, in µs; it ranks choices and is not a prediction.
+    /// The library's own time estimate, in µs. The library uses it to rank its algorithms; it is not an accurate
+    /// prediction.
     expected_us: Option<f64>,
 }
 
@@ -63,8 +64,8 @@ impl Json {
     }
 }
 
-/// Overlap of the prediction intervals of the library's choice and the fastest strategy, as a share, if this overlap
-/// made the library's choice the pick.
+/// Overlap of the prediction intervals of the library's default and the fastest strategy, as a fraction of the shorter
+/// one. `None` if the default was not selected because of this overlap.
 pub fn overlap(row: &Row) -> Option<f64> {
     match row.preference {
         Preference::Fastest | Preference::Neighbours { .. } => None,
@@ -72,7 +73,7 @@ pub fn overlap(row: &Row) -> Option<f64> {
     }
 }
 
-/// Slowdown of the library's choice relative to the fastest strategy, which may differ from the pick.
+/// Slowdown of the library's default relative to the fastest strategy, which is not always the selected strategy.
 fn default_slowdown(row: &Row) -> Option<f64> {
     let fastest = row.preference.rejected_fastest().unwrap_or(&row.pick);
     row.library_default.as_ref().map(|default| default.default_slowdown(fastest))
@@ -87,7 +88,7 @@ pub fn strategy_cell(row: &Row) -> Cell {
     .into()
 }
 
-/// Columns for the text table; none if no choice is known.
+/// Columns of the text table; empty if no choice is known.
 pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     let (Some(library), true) = (plan.library, plan.rows.iter().any(|row| row.library_default.is_some())) else {
         return Vec::new();
@@ -101,7 +102,7 @@ pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
     ]
 }
 
-/// Columns for CSV, named as the JSON keys.
+/// Columns of the CSV table, with the JSON keys as names.
 pub fn csv_fields<'a>() -> Vec<Field<'a>> {
     let cell = |value: fn(&LibraryDefault) -> Value| -> Box<dyn Fn(&Row) -> Cell + 'a> {
         Box::new(move |row: &Row| row.library_default.as_ref().map_or(Value::Missing, value).into())
@@ -127,7 +128,7 @@ pub fn csv_fields<'a>() -> Vec<Field<'a>> {
     ]
 }
 
-/// Notes on rows that retain the library's choice, and reasons why choices are unknown.
+/// Notes on rows in which the library's default was selected, and reasons why choices are unknown.
 pub fn notes(plan: &Plan) -> String {
     let retained = plan.rows.iter().filter(|row| overlap(row).is_some()).count();
     let retained = (retained > 0).then(|| {

@@ -20,11 +20,11 @@ pub struct LinkJson {
     utilization: f64,
 }
 
-/// Maximum number of listed links; of more, the most utilized ones are listed.
+/// Maximum number of listed links. If there are more, those with the highest utilization are listed.
 const MAX_LINKS: usize = 20_000;
 
 impl LinkJson {
-    /// Returns the used links in order of id, and the number of omitted ones.
+    /// Returns the links that carried traffic, in order of id, and the number of omitted ones.
     pub fn list(utilization: &[Utilization], fabric: &Fabric) -> (Vec<Self>, usize) {
         let mut links: Vec<(LinkId, &Utilization)> = utilization
             .iter()
@@ -48,7 +48,8 @@ impl LinkJson {
     }
 }
 
-/// Describes the most utilized link, its utilization, and how many other links equal it.
+/// Describes the link with the highest utilization, the utilization, and the number of other links with an equal
+/// utilization.
 pub fn busiest(utilization: &[Utilization], fabric: &Fabric) -> Option<String> {
     let links = || utilization.iter().filter(|used| matches!(used.resource, Resource::Link(_)));
     let busiest_link = links()

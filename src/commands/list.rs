@@ -42,9 +42,9 @@ pub struct GpuJson<'a> {
     links: u32,
     /// Bandwidth of a link in each direction, in GB/s.
     link_gb_per_s: Option<f64>,
-    /// PCIe generation.
+    /// Generation of the GPU's PCIe link: 5 is PCIe 5.0.
     pcie_generation: Option<u32>,
-    /// True if the switches of its boards reduce and multicast.
+    /// True if the NVSwitches of the GPU's HGX boards support reduction and multicast.
     multicast: bool,
     /// Dense 16-bit rate, in TFLOP/s.
     bf16_tflops: Option<f64>,
@@ -135,7 +135,7 @@ fn gpus(output: &Output) -> Result<(), Failure> {
 /// JSON of a model in `list models`.
 #[derive(Serialize, JsonSchema)]
 pub struct ModelJson {
-    /// Name that jobs use.
+    /// Name by which jobs refer to the model.
     name: String,
     /// Number of parameters.
     parameters: u64,
@@ -151,9 +151,9 @@ pub struct ModelJson {
     experts: u64,
     /// Number of experts that a token uses.
     experts_per_token: u64,
-    /// Sequence length of training if the job states none, in tokens.
+    /// Default sequence length of training, in tokens.
     seq: u64,
-    /// Simplification of the model; null if there is none.
+    /// Simplification in the representation of the model; null if there is none.
     note: Option<String>,
     /// Sources of the figures.
     source: String,
@@ -227,17 +227,17 @@ fn models(output: &Output) -> Result<(), Failure> {
 /// JSON of a price in `list prices`.
 #[derive(Serialize, JsonSchema)]
 pub struct PriceJson {
-    /// Name of the item, which candidates use.
+    /// Name by which candidates refer to the price.
     item: String,
-    /// Lowest price seen for one unit.
+    /// Lowest known price for one unit.
     low: f64,
-    /// Highest price seen for one unit.
+    /// Highest known price for one unit.
     high: f64,
     /// Currency of the prices.
     currency: String,
     /// Unit of the price: `each`, `node`, `gpu`, `rack`, `hour`, `node_hour` or `gpu_hour`.
     unit: &'static str,
-    /// Date of the price, as its source gives it.
+    /// Date of the price, as stated in its source.
     date: String,
     /// Source of the price.
     source: String,

@@ -27,7 +27,8 @@ pub enum Kind {
     Channels,
 }
 
-/// Returns the `count` most utilized resources of a kind; of equals, the first.
+/// Returns the `count` resources of a kind with the highest utilization. Of resources with equal utilization, the first
+/// ones are returned.
 pub fn busiest<'a>(
     utilization: &'a [Utilization],
     load: &'a LoadOverTime,
@@ -48,7 +49,7 @@ pub fn busiest<'a>(
 pub struct LoadJson {
     /// Duration of a time slice, in µs.
     slice_us: f64,
-    /// The busiest resources.
+    /// Resources with the highest utilization.
     resources: Vec<ResourceJson>,
     #[serde(skip)]
     slice: Picos,

@@ -1,5 +1,5 @@
-//! `man`: manual pages, generated from the definitions that parse the command line. There is one page per command, as
-//! in git (`man fabricast-fabric-show`). Pages have no date, so their text is deterministic.
+//! `man`: manual pages, generated from the definitions that parse the command line. Each command has its own page, as
+//! in git (`man fabricast-fabric-show`). Pages have no date, so that their text is deterministic.
 
 use clap::Command;
 use clap_mangen::Man;
@@ -28,7 +28,8 @@ fn pages() -> std::io::Result<Vec<(String, String)>> {
     Ok(pages)
 }
 
-/// The command with flags that the short help leaves out, whose texts pages would leave out as well.
+/// Returns the command without hidden flags in the short help, because manual pages would omit the flags that the short
+/// help hides.
 fn with_all_help(command: Command) -> Command {
     command.mut_args(|flag| flag.hide_short_help(false)).mut_subcommands(with_all_help)
 }

@@ -50,13 +50,13 @@ pub fn warn(loaded: &Loaded, output: &Output) {
 pub struct MeasurementFilter<'a> {
     /// Number of ranks and number of hosts of the plan.
     pub ranks_and_hosts: (u32, u32),
-    /// Launch mode of the plan's calls.
+    /// Launch mode of the plan's calls, which measurements must have.
     pub mode: LaunchMode,
     /// Fabric whose GPU generation must match.
     pub fabric: &'a Fabric,
     /// Library whose default choices are shown.
     pub library: Option<Library>,
-    /// Restriction of the picks, possibly to that library.
+    /// Restriction of the candidates, possibly to that library.
     pub restriction: &'a Restriction,
 }
 
@@ -69,8 +69,11 @@ struct RejectedRows {
     unknown: u64,
 }
 
-/// Selects the measured times that apply to a plan: equal numbers of ranks and hosts, equal launch mode, GPUs of the
-/// same generation, and the library's minor release. Rows whose strategy is unknown are omitted.
+/// Selects the measured times that apply to a plan: those with the plan's numbers of ranks and hosts and its launch
+/// mode, on GPUs of the same generation, with the library's minor release. Rows whose strategy is unknown are omitted.
+///
+/// # Errors
+/// [`Failure`]: a manifest or one of its files cannot be read or is invalid.
 pub fn for_plan(
     manifests: &[PathBuf],
     filter: &MeasurementFilter<'_>,
@@ -148,9 +151,9 @@ impl RejectedRows {
 }
 
 impl MeasurementFilter<'_> {
-    /// Returns true if a measurement was made with the requested library and minor release. A measurement that names no
-    /// library counts as the NCCL release of the profile nearest to its fabric. Kernels of other software count as
-    /// candidates if picks are not restricted to the library.
+    /// Returns true if a measurement was made with the requested library and minor release. A measurement without a
+    /// library is assumed to use the NCCL release of the profile that best matches its fabric. Kernels of other
+    /// software are accepted if candidates are not restricted to the library.
     fn matches_library(&self, measurement: &Measurement) -> Result<bool, Failure> {
         let Some(requested) = self.library else { return Ok(true) };
         let release = |version: &str| -> Vec<String> { version.split('.').take(2).map(str::to_owned).collect() };

@@ -1,5 +1,5 @@
-//! Check of buffer sizes against GPU memory. Calls that do not fit are timed as on a GPU with enough memory, with a
-//! warning.
+//! Check of buffer sizes against GPU memory. Calls that do not fit are simulated as if the memory were sufficient, with
+//! a warning.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ pub struct MemoryShortfall {
 }
 
 impl MemoryShortfall {
-    /// Returns the GPU with the least memory among those that a call exceeds. `None` if all hold the buffers or state
-    /// no memory.
+    /// Returns the GPU with the least memory among those whose memory is too small for the buffers. `None` if the
+    /// buffers fit on all GPUs or no memory size is known.
     fn check(size: Bytes, buffers: Bytes, fabric: &Fabric, placement: &[NodeId]) -> Option<Self> {
         let mut ranks: BTreeMap<NodeId, u64> = BTreeMap::new();
         for &device in placement {
@@ -59,7 +59,7 @@ impl MemoryShortfall {
             .iter()
             .flat_map(|&collective| request.sizes.iter().map(move |&size| (size, collective)));
         let shortfalls = calls.filter_map(|(size, collective)| {
-            // The total of a matrix is spread over the ranks.
+            // The bytes of the matrix are divided equally over the ranks.
             let largest =
                 if collective == Collective::AllToAllV { Bytes(size.0 / u64::from(ranks.max(1))) } else { size };
             let buffers = buffers(collective, largest, ranks, request.buffers);
@@ -78,8 +78,8 @@ impl MemoryShortfall {
         shortfalls.min_by_key(|shortfall| shortfall.bytes)
     }
 
-    /// Returns the shortfall of the smallest measured size that exceeds a GPU's memory, and so cannot have been
-    /// measured on such a GPU.
+    /// Returns the shortfall of the smallest measured size that exceeds a GPU's memory. Such a size cannot have been
+    /// measured on the stated GPU.
     pub fn check_measurements(measurements: &[Measurement]) -> Option<Self> {
         let shortfalls = measurements.iter().filter_map(|measurement| {
             let check_row = |bytes| {

@@ -1,4 +1,4 @@
-//! Subcommands, one file each: read the inputs, call the library crates, format the output.
+//! Subcommands, one file each. A subcommand reads its inputs, calls the library crates and formats the output.
 
 mod bottleneck;
 mod breakdown;
@@ -86,8 +86,8 @@ fn format_count(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// Name of a profile. A note is added if the GPUs need RCCL and its choices on their hosts are not predicted. Profiles
-/// of MPI libraries are valid on any GPU.
+/// Name of a profile, with a note if the GPUs need RCCL and its choices on these hosts cannot be predicted. Profiles of
+/// MPI libraries are valid on any GPU.
 fn profile_and_library(profile: &Profile, fabric: &Fabric) -> String {
     let gpus = fabric.gpus();
     let is_predicted = profile.messages.is_some() || has_predicted_library(fabric, gpus);
@@ -95,7 +95,8 @@ fn profile_and_library(profile: &Profile, fabric: &Fabric) -> String {
     format!("{}{note}", profile.name)
 }
 
-/// Returns true if the choices of the GPUs' library are predicted: NCCL's, or RCCL's on the hosts that it has tables for.
+/// Returns true if the choices of the GPU vendor's library can be predicted: always for NCCL, and for RCCL on hosts for
+/// which it has tables.
 fn has_predicted_library(fabric: &Fabric, placement: &[NodeId]) -> bool {
     Library::NEWEST_NCCL.runs_on(fabric, placement) || RcclHosts::from_fabric(fabric, placement).is_ok()
 }

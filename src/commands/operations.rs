@@ -18,7 +18,7 @@ pub struct Operation {
     pub rank: Rank,
     pub channel: Channel,
     pub kind: OpKind,
-    /// Rank of the source data; the executing rank for local operations.
+    /// Rank that holds the source data; for local operations, the executing rank.
     pub from: Rank,
     /// Rank of the destination.
     pub to: Rank,
@@ -29,7 +29,7 @@ pub struct Operation {
 }
 
 impl<'a> Operations<'a> {
-    /// Creates a collection without programs.
+    /// Creates an empty collection.
     pub fn new(timeline: &'a Timeline) -> Self {
         Self { timeline, programs: FxHashMap::default() }
     }
@@ -56,7 +56,7 @@ impl<'a> Operations<'a> {
         let (kind, peer) = (run.kind, Rank(run.peer.at(span.index)));
         let (from, to) = match kind {
             OpKind::Copy | OpKind::Reduce | OpKind::Wait => (rank, rank),
-            // The peer of a multicast is a team, not a rank.
+            // The peer of a multicast is a group of ranks, not a single rank.
             _ if kind.is_multicast() => (rank, rank),
             _ if kind.reads_peer() => (peer, rank),
             _ => (rank, peer),

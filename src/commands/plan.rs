@@ -46,7 +46,8 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         .map(|library| setup::chooser(library, &router, &placement, &args.library, &args.call, &args.strategy));
     let offer = chooser.as_ref().map(Chooser::capabilities);
     let restricting = setup::restricting_library(&args.library, &profile);
-    // The chooser's offer for the same library includes its tables for this fabric.
+    // The capabilities from the chooser are preferred for the same library, because they include its tables for this
+    // fabric.
     let restricting = restricting.map(|named| offer.filter(|offer| offer.library == named.library).unwrap_or(named));
     let restriction = Restriction { library: restricting, ..setup::restriction(&flags) };
     let mode = setup::launch_mode(&args.costs, &fabric, &placement);
@@ -101,7 +102,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     space.add_omitted(&plan.rows);
     let advice =
         offer.filter(|_| !is_library_unpredicted(&request)).map(|offer| (offer, advise(&request, offer, &plan.rows)));
-    // Without a known choice of the library there is nothing to advise.
+    // If the library's choice is unknown at all sizes, there is no advice.
     let advice = advice.filter(|(_, advice)| advice.unknown < advice.rows.len());
     let answer = match output.format {
         Format::Json => output::json(&Document::Plan.with(&PlanJson::new(
@@ -147,7 +148,8 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
 /// Maximum number of lines about schedules that are too large.
 const MAX_TOO_LARGE_LINES: usize = 6;
 
-/// Describes the channel counts that were tried, and the strategies that were excluded although they can run.
+/// Describes the channel counts that were tried, and the strategies that the fabric supports but the search space
+/// excludes.
 fn describe_search(space: &SearchSpace) -> String {
     let mut lines = String::new();
     let counts: Vec<String> = space.channels.iter().map(u16::to_string).collect();
@@ -192,7 +194,7 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
     format!("{collective_label}{} · {hosts_label}{ranks} · profile {}{rccl_note}", plan.fabric, plan.profile)
 }
 
-/// Returns true if the choices of the GPUs' library are not predicted (RCCL on some hosts) and no other library is
+/// Returns true if the choices of the GPUs' library cannot be predicted (RCCL on some hosts) and no other library is
 /// requested.
 fn is_library_unpredicted(request: &PlanRequest<'_>) -> bool {
     let is_other = request.library.is_some_and(|chooser| matches!(chooser.library(), Library::OpenMpi(_)));
@@ -212,19 +214,19 @@ fn fill_table<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -
     table
 }
 
-/// Slowdown of the runner-up relative to the pick, as a share.
+/// Slowdown of the runner-up relative to the selected strategy, as a fraction.
 fn runner_up_slowdown(row: &Row) -> Option<f64> {
     row.runner_up.map(|second| second.time.0 as f64 / row.pick.time.0.max(1) as f64 - 1.0)
 }
 
-/// Tables of the library's best strategies, for a plan that is not restricted to it. The rows of a restricted plan are
-/// these strategies already.
+/// Tables of the library's best strategies, for a plan that is not restricted to the library. A plan that is restricted
+/// to it has these strategies in its rows already.
 fn advised_text(plan: &Plan, advice: &Advice, fabric: &Fabric, heading: &str, options: &TextOptions) -> String {
     let advised = Plan { rows: advice.rows.clone(), ..plan.clone() };
     text(&advised, fabric, heading, options)
 }
 
-/// Tables of all collectives. Narrow terminals hide columns from the right.
+/// Tables of all collectives. On a narrow terminal, columns are hidden from the right.
 fn text(plan: &Plan, fabric: &Fabric, heading: &str, options: &TextOptions) -> String {
     let groups: Vec<&[Row]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
     let tables: Vec<Table> = groups
@@ -315,7 +317,7 @@ struct Chart<'a> {
 }
 
 impl<'a> Chart<'a> {
-    /// Checks that the chart can be drawn and written, before the plan is computed.
+    /// Creates the chart's destination. Checks that the chart can be drawn and written, before the plan is computed.
     fn new(path: &'a Path, collectives: &[Collective], output: &Output) -> Result<Self, Failure> {
         let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
         let &[collective] = collectives else {

@@ -1,5 +1,5 @@
-//! Advice of a plan in words and JSON: where the library's own choice is right, what to set elsewhere, and which
-//! kernels of other software are faster.
+//! Advice of a plan as sentences and JSON: sizes at which the library's default is best, settings for other sizes, and
+//! kernels of other software that are faster.
 
 use fabricast_libraries::{Library, LibraryCapabilities};
 use fabricast_reports::format::{bytes, percent};
@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use super::format_count;
 
-/// Largest number of ranges of sizes that a line names; the table has all.
+/// Maximum number of size ranges in one line; the table lists all ranges.
 const MAX_RANGES: usize = 3;
 
-/// Lines that open the text of a plan: a line per collective, how to set what is faster, and kernels of other software.
+/// Lines at the top of a plan's text: one line per collective, the settings that select faster strategies, and kernels
+/// of other software.
 pub fn lines(advice: &Advice, capabilities: LibraryCapabilities) -> Vec<String> {
     let mut collectives: Vec<Collective> = advice.rows.iter().map(|row| row.collective).collect();
     collectives.dedup();
@@ -58,7 +59,7 @@ pub fn lines(advice: &Advice, capabilities: LibraryCapabilities) -> Vec<String> 
     lines
 }
 
-/// Sentence on the library's own choice for a collective.
+/// Sentence on the library's default choice for a collective.
 fn own_choice(advice: &Advice, collective: Collective, library: Library) -> String {
     let changes: Vec<&Improvement> = advice.changes.iter().filter(|change| change.collective == collective).collect();
     let unknown = match unknown_rows(advice, collective) {
@@ -75,12 +76,12 @@ fn own_choice(advice: &Advice, collective: Collective, library: Library) -> Stri
     format!("change {library}'s own choice: {ranges}{rest}{unknown}")
 }
 
-/// Number of sizes for which the library's own choice is unknown.
+/// Number of sizes for which the library's default choice is unknown.
 fn unknown_rows(advice: &Advice, collective: Collective) -> usize {
     advice.rows.iter().filter(|row| row.collective == collective && row.library_default.is_none()).count()
 }
 
-/// The first ranges, the others counted.
+/// Descriptions of the first ranges, followed by the number of further ranges.
 fn listed(ranges: &[&Improvement], describe: impl Fn(&Improvement) -> String) -> String {
     let mut texts: Vec<String> = ranges.iter().take(MAX_RANGES).map(|range| describe(range)).collect();
     if ranges.len() > MAX_RANGES {
@@ -110,11 +111,11 @@ fn gain(Gain { predicted, min, max }: &Gain) -> String {
     format!("{} % faster{interval}", percent(*predicted))
 }
 
-/// Smallest predicted gain, as a share, that is worth a trial although the intervals overlap.
+/// Minimum predicted gain, as a fraction, for which a trial is suggested although the prediction intervals overlap.
 const WORTH_A_TRIAL: f64 = 0.1;
 
-/// The largest predicted gain of another strategy of the library whose interval overlaps that of its own choice; `None`
-/// if there is none that is worth a trial.
+/// Sentence on the largest predicted gain of another strategy of the library whose prediction interval overlaps that of
+/// the default. `None` if no gain reaches [`WORTH_A_TRIAL`].
 fn possible_gain(advice: &Advice, collectives: &[Collective]) -> Option<String> {
     let rows = advice.rows.iter().filter(|row| collectives.contains(&row.collective));
     let gains = rows.filter_map(|row| {
@@ -132,7 +133,7 @@ fn possible_gain(advice: &Advice, collectives: &[Collective]) -> Option<String> 
     ))
 }
 
-/// Ways to make the library use the faster strategies; `None` if there are none.
+/// Sentence on the settings with which the library uses the faster strategies; `None` if there are no such settings.
 fn how_to_set(advice: &Advice, library: Library) -> Option<String> {
     let first = advice.changes.first()?;
     let table = |format: &str| {
@@ -145,7 +146,7 @@ fn how_to_set(advice: &Advice, library: Library) -> Option<String> {
         Library::OpenMpi(_) => Some(table("openmpi")),
         Library::Rccl(_) => None,
     };
-    // Variables hold for all calls, whatever their size (NCCL_ALGO and NCCL_PROTO, which RCCL reads too).
+    // Environment variables (NCCL_ALGO and NCCL_PROTO, which RCCL also reads) apply to calls of all sizes.
     let serves_all = first.strategies.len() == advice.rows.len();
     let variables = match (library, serves_all, first.algorithm(), first.protocol()) {
         (Library::Nccl(_) | Library::Rccl(_), true, Some(algorithm), Some(protocol)) => {
@@ -173,15 +174,15 @@ fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> Stri
 /// JSON of the advice.
 #[derive(Serialize, JsonSchema)]
 pub struct AdviceJson {
-    /// Library whose own choice the advice is about.
+    /// Library to which the advice applies.
     library: String,
-    /// The advice in words, the answer first.
+    /// Advice as sentences, the most important one first.
     text: Vec<String>,
-    /// Ranges in which another strategy of the library is clearly faster than its own choice.
+    /// Ranges in which another strategy of the library is clearly faster than its default.
     changes: Vec<ImprovementJson>,
     /// Ranges in which kernels that the library does not have are faster than its best strategy.
     other_kernels: Vec<ImprovementJson>,
-    /// Number of rows for which the library's own choice is unknown.
+    /// Number of rows for which the library's default is unknown.
     unknown: usize,
 }
 
@@ -200,7 +201,7 @@ struct ImprovementJson {
     protocol: Option<&'static str>,
     /// Numbers of channels, by planned size.
     channels: Vec<u16>,
-    /// Gain by the predicted times: time of the slower ÷ time of the faster − 1.
+    /// Gain by the predicted times, as a fraction: time of the slower strategy ÷ time of the faster one − 1.
     gain: f64,
     /// Gain at the unfavourable ends of both 80 % prediction intervals.
     min_gain: f64,

@@ -1,4 +1,4 @@
-//! `plan --all`: every candidate of each call with its time.
+//! `plan --all`: every candidate of each call with its predicted time.
 
 use fabricast_libraries::Chooser;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
@@ -19,7 +19,7 @@ pub struct Candidate {
     bytes: Bytes,
     timed: TimedStrategy,
     busbw_gb_per_s: f64,
-    /// Time ÷ time of the fastest candidate of the call − 1.
+    /// Slowdown relative to the fastest candidate of the call, as a fraction.
     slower: f64,
     /// True if the library of the plan can run the candidate; `None` without a library.
     is_of_library: Option<bool>,
@@ -27,6 +27,9 @@ pub struct Candidate {
 
 /// Simulates all candidates of a request, by collective and size, fastest first. Candidates without a schedule at a
 /// size are omitted.
+///
+/// # Errors
+/// [`Failure`]: the simulation of a strategy fails, or the caller has stopped the command.
 pub fn simulate(
     request: &PlanRequest<'_>,
     chooser: Option<&Chooser>,
@@ -152,7 +155,7 @@ pub struct CandidateJson {
     high_us: f64,
     /// Bus bandwidth as nccl-tests defines it, in GB/s (10⁹ bytes per second).
     busbw_gb_per_s: f64,
-    /// Time ÷ time of the fastest candidate of the call − 1.
+    /// Slowdown relative to the fastest candidate of the call, as a fraction: time ÷ time of the fastest − 1.
     slower: f64,
     /// True if the library of the plan can run the strategy; null without a library.
     is_of_library: Option<bool>,

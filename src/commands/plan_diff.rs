@@ -57,7 +57,7 @@ struct RowDiff {
     before: Option<PickJson>,
     /// Strategy and time of the second plan.
     after: Option<PickJson>,
-    /// Relative change of the time: after / before - 1.
+    /// Relative change of the time: after ÷ before − 1.
     change: Option<f64>,
 }
 
@@ -80,7 +80,8 @@ impl PickJson {
         Self { algorithm, protocol, channels: pick.channels, time_us: Some(pick.effective_us()) }
     }
 
-    /// Returns a plan's pick for a size: its row, or the enclosing range if the collective has no rows.
+    /// Returns a plan's strategy for a size: that of the row, or that of the range around the size if the collective
+    /// has no rows.
     fn pick_at(plan: &SavedPlan, rows: &Rows<'_>, collective: Collective, bytes: Bytes) -> Option<Self> {
         if plan.has_rows(collective) {
             return rows.get(&(collective, bytes)).map(|row| Self::from_pick(&row.pick));
@@ -137,8 +138,8 @@ fn describe_side(side: &Side<'_>) -> String {
 
 type Rows<'a> = BTreeMap<(Collective, Bytes), &'a SavedRow>;
 
-/// Returns the number of equal rows, and the differing rows. Plans are compared at the sizes of their rows. A
-/// collective without rows in either plan is compared where ranges begin.
+/// Returns the number of equal rows, and the rows that differ. Plans are compared at the sizes of their rows. For a
+/// collective without rows in both plans, they are compared at the first size of each range.
 fn compare_rows(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
     let rows = |plan| -> Rows<'_> {
         let plan: &SavedPlan = plan;

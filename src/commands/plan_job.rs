@@ -1,5 +1,5 @@
-//! `plan --job`: the calls of a job, their counts and the picks for them. The parallelism of a TOML job is chosen
-//! first, as in studies. Traces, logs and tables list their calls.
+//! `plan --job`: the calls of a job, their counts and the strategies selected for them. For a TOML job, the parallelism
+//! is selected first, as in studies. Traces, logs and tables list their calls.
 
 use std::path::Path;
 
@@ -85,7 +85,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     }
 }
 
-/// Warns of the smallest call whose buffers exceed the memory of a GPU.
+/// Warns if the buffers of a call exceed the memory of a GPU; names the smallest such call.
 fn warn_about_memory(calls: &[CallGroup], fabric: &Fabric, output: &Output) {
     if let Some(shortfall) = MemoryShortfall::check_calls(calls, fabric) {
         shortfall.warn(output);
@@ -111,7 +111,7 @@ pub struct PlanJobJson<'a> {
     rows: Vec<RowJson>,
     /// Time of all rows, each weighted by the number of calls per group, in µs.
     total_us: f64,
-    /// Same total with the library's default choices, in µs; absent if one of them is unknown.
+    /// Total with the library's default choices, in µs; absent if one of them is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_total_us: Option<f64>,
 }
@@ -129,7 +129,7 @@ struct RowJson {
     groups: usize,
     /// Number of calls over all groups.
     calls: u64,
-    /// Number of calls per group.
+    /// Mean number of calls per group.
     calls_each: f64,
     /// Algorithm of the strategy.
     algorithm: &'static str,
@@ -193,7 +193,7 @@ impl RowJson {
     }
 }
 
-/// Total time of a group's calls, in µs.
+/// Time of all calls of a group, in µs.
 fn total(planned: &PlannedCalls, time: Picos) -> f64 {
     planned.calls.calls_per_group * time.us()
 }

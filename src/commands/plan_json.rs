@@ -1,4 +1,4 @@
-//! JSON of a plan, from which `table` also makes tuning tables.
+//! JSON of a plan. `table` reads it to make tuning tables.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct PlanInputs<'a> {
     pub request: &'a PlanRequest<'a>,
     /// Number of hosts with ranks.
     pub hosts: u32,
-    /// Requested fabric, if a name and numbers describe it completely.
+    /// Requested fabric, if its name and numbers identify it completely; otherwise `None`.
     pub requested_fabric: Option<RequestedFabric<'a>>,
     /// Strategies that the library can run on the fabric.
     pub offer: Option<LibraryCapabilities>,
@@ -33,7 +33,7 @@ pub struct PlanInputs<'a> {
     pub space: &'a SearchSpace,
     /// All candidates with their times; `None` without `--all`.
     pub candidates: Option<Vec<CandidateJson>>,
-    /// Advice on the library's own choice; `None` if it is unknown.
+    /// Advice on the library's default choice; `None` if the default is unknown.
     pub advice: Option<AdviceJson>,
 }
 
@@ -52,7 +52,7 @@ pub struct RequestedFabric<'a> {
 }
 
 impl<'a> RequestedFabric<'a> {
-    /// Creates the description from the flags; `None` if a name and numbers do not describe the fabric completely.
+    /// Creates the description from the flags; `None` if a name and numbers do not identify the fabric completely.
     pub fn from_args(args: &'a PlanArgs) -> Option<Self> {
         let (fabric, what_if) = (&args.fabric, &args.what_if);
         let plain = fabric.size.network.is_none()
@@ -81,7 +81,7 @@ pub struct PlanJson<'a> {
     nodes: u32,
     /// Library and version whose default choices are predicted; null if none is.
     library: Option<String>,
-    /// Number of nodes as NCCL counts them.
+    /// Number of nodes from NCCL's point of view: NVLink domains if they span hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_nodes: Option<u32>,
     /// Options that identify the fabric; null if they do not describe it completely.
@@ -95,12 +95,13 @@ pub struct PlanJson<'a> {
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a MemoryShortfall>,
-    /// Advice: where the library's own choice is right, and what is faster elsewhere; absent if its choice is unknown.
+    /// Advice: sizes at which the library's default is best, and faster strategies at other sizes; absent if the
+    /// default is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<&'a AdviceJson>,
     /// Best strategies, by collective and requested size.
     rows: Vec<RowJson>,
-    /// Rows at intermediate sizes, around those where the pick changes.
+    /// Rows at intermediate sizes, near sizes at which the selected strategy changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refined_rows: Vec<RowJson>,
     /// Best strategy of each range of sizes, by collective.
@@ -111,47 +112,47 @@ pub struct PlanJson<'a> {
     /// Every candidate with its time, by collective and size, fastest first; only with `--all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     candidates: Option<&'a [CandidateJson]>,
-    /// Candidates that were considered, and those that were not.
+    /// Candidates that were tried, and candidates that were excluded.
     searched: SearchedJson,
 }
 
-/// Candidates that were considered, and those that were not.
+/// Candidates that were tried, and candidates that were excluded.
 #[derive(Serialize, JsonSchema)]
 struct SearchedJson {
-    /// Numbers of channels that were considered.
+    /// Channel counts that were tried.
     channels: Vec<u16>,
-    /// Algorithms and protocols that were considered.
+    /// Algorithms and protocols that were tried.
     strategies: Vec<TriedJson>,
-    /// Candidates that were not considered.
+    /// Candidates that were excluded.
     not_tried: Vec<NotTriedJson>,
 }
 
-/// Algorithm that was considered for a collective.
+/// Algorithm that was tried for a collective.
 #[derive(Serialize, JsonSchema)]
 struct TriedJson {
     /// The collective, as nccl-tests names it.
     collective: Collective,
-    /// The algorithm.
+    /// Name of the algorithm.
     algorithm: &'static str,
-    /// Its protocols.
+    /// Protocols that were tried with the algorithm.
     protocols: Vec<&'static str>,
 }
 
-/// Candidates that were not considered.
+/// Candidates that were excluded.
 #[derive(Serialize, JsonSchema)]
 struct NotTriedJson {
-    /// The collective; null: any.
+    /// Collective of the candidates; null for all.
     collective: Option<Collective>,
     /// Size of the call in bytes; absent: any size.
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<Bytes>,
-    /// The algorithm; null: any.
+    /// Algorithm of the candidates; null for all.
     algorithm: Option<&'static str>,
-    /// Null: any protocol.
+    /// Protocols of the candidates; null for all.
     protocols: Option<Vec<&'static str>>,
-    /// Null: any number of channels.
+    /// Number of channels of the candidates; null for all.
     channels: Option<u16>,
-    /// Reason why they were not considered.
+    /// Reason why they were excluded.
     reason: String,
 }
 
@@ -176,15 +177,15 @@ struct RowJson {
     runner_up: Option<PricedJson>,
     /// The library's default choice; null if it is unknown.
     library_default: Option<library_default::Json>,
-    /// Overlap of the prediction intervals of the library's choice and the fastest strategy, if it made the library's
-    /// choice the pick; otherwise null.
+    /// Overlap of the prediction intervals of the library's default and the fastest strategy, as a fraction of the
+    /// shorter one; null unless the default was selected because of this overlap.
     #[serde(rename = "kept_for_overlap")]
     default_interval_overlap: Option<f64>,
-    /// Fastest of all candidates (`searched`). It differs from the pick if fewer channels, the library's choice or the
-    /// pick of neighbouring sizes is preferred.
+    /// Fastest of all candidates (`searched`). It differs from the selected strategy if fewer channels, the library's
+    /// default or the strategy of neighbouring sizes was preferred.
     fastest: PricedJson,
-    /// Entry of the library's table, if it differs from the pick: the fastest strategy that the library runs, if
-    /// clearly faster than its own choice. Present only if the candidates are not restricted to the library.
+    /// Entry of the library's table, if it differs from the selected strategy: the fastest strategy that the library
+    /// runs, if this is clearly faster than its default. Absent if the candidates are restricted to the library.
     #[serde(skip_serializing_if = "Option::is_none")]
     best_of_library: Option<PricedJson>,
 }

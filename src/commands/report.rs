@@ -44,7 +44,7 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
         }
         loaded.push(study);
     }
-    // Additional data from each answer's study file, in the order of the answers.
+    // Details from each answer's study file, in the order of the answers.
     let details: Vec<Option<BestCandidateDetails>> = answers(&inputs)
         .map(|answer| {
             let loaded = loaded.iter().find(|loaded| loaded.is_answered_by(answer))?;
@@ -148,7 +148,7 @@ fn charts<'a>(
                     let bytes = bytes.map_err(|error| Failure::Failed(error.to_string()))?;
                     files.push((format!("{name}.{extension}"), bytes));
                 }
-                // Schedules of many ranks are not drawn, neither here nor on the page.
+                // Schedules of many ranks are drawn neither in files nor on the page.
                 let example = comparison.and_then(|comparison| comparison.shown.as_ref());
                 if let Some(Ok(bytes)) = example.map(|example| steps::render(&example.schedule, format)) {
                     files.push((format!("schedule-{number}.{extension}"), bytes));

@@ -1,4 +1,4 @@
-//! `schedule`: generate, verify, convert and show schedule files.
+//! `schedule`: generates, verifies, converts and shows schedule files.
 
 use std::path::Path;
 
@@ -54,6 +54,9 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
 }
 
 /// Writes a schedule in a format, and warns if the format lacks its protocol.
+///
+/// # Errors
+/// [`Failure`]: the format cannot express the schedule, or the destination cannot be written.
 pub fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result<(), Failure> {
     let to = match to {
         ScheduleFormat::Json => Format::Json,
@@ -88,7 +91,8 @@ pub struct Proof {
     operations: u64,
 }
 
-/// JSON of the first fault, as an object and, for other readers, with its fields next to `ok`.
+/// JSON of the first fault. The fault is an object and, for readers that expect a flat document, its fields are also
+/// next to `ok`.
 #[derive(Serialize, JsonSchema)]
 pub struct Refutation<'a> {
     /// False: the schedule is wrong.
@@ -103,6 +107,9 @@ pub struct Refutation<'a> {
 }
 
 /// Verifies a schedule and writes the proof or the first fault.
+///
+/// # Errors
+/// [`Failure`]: the schedule has a fault or is too large to verify, or the destination cannot be written.
 pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> Result<(), Failure> {
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
@@ -129,7 +136,7 @@ pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> R
     }
 }
 
-/// Returns the image format of a picture file. Checks it and the file before any work.
+/// Returns the image format of a picture file. The format and the file are checked before any work.
 fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure> {
     output.check_additional_file(path)?;
     chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))

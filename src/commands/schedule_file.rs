@@ -9,12 +9,18 @@ use fabricast_topologies::read::Limit;
 use crate::failure::Failure;
 
 /// Reads a schedule file of any supported format.
+///
+/// # Errors
+/// [`Failure`]: the file cannot be read, and errors of [`parse`].
 pub fn read(path: &Path) -> Result<Schedule, Failure> {
     let name = path.display().to_string();
     parse(&fabricast_topologies::read::read_text_file(path, Limit::SCHEDULE)?, &name)
 }
 
 /// Parses the text of a schedule file. `name` names it in errors.
+///
+/// # Errors
+/// [`Failure`]: the text is no valid schedule, with the line of the error.
 pub fn parse(text: &str, name: &str) -> Result<Schedule, Failure> {
     format::read(text, name).map_err(|error| {
         let failure = Failure::input_at(error.to_string(), None, Some(&error.location));

@@ -110,7 +110,7 @@ impl Document {
             Self::Simulations => self.rows::<Simulation>(),
             Self::Explanation => self.object::<Explained<'_>>(),
             Self::TableCheck => self.object::<CheckedJson<'_>>(),
-            // The content has the key `format` itself.
+            // A study's content already has the key `format`.
             Self::Study => self.document::<Study>(),
             Self::Schemas => self.rows::<DocumentJson>(),
         }
@@ -180,8 +180,8 @@ fn without_links(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Calls `visit` with the path and schema of every property, at any depth, except for names of enum variants, which
-    /// exclude further keys and are described as a whole.
+    /// Calls `visit` with the path and schema of every property, at any depth. Properties that are names of enum
+    /// variants are skipped, because the enum as a whole has the description.
     fn visit_properties(schema: &Json, path: &str, visit: &mut impl FnMut(&str, &Json)) {
         match schema {
             Json::Object(keys) => {

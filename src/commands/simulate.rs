@@ -122,7 +122,10 @@ fn last_starter(delays: &[Picos], placement: &[NodeId]) -> Option<NodeId> {
     (*delay > Picos::ZERO).then_some(*device)
 }
 
-/// The first GPUs, one for each rank of a schedule.
+/// The first GPUs of the fabric, one for each rank of a schedule.
+///
+/// # Errors
+/// [`Failure`]: the fabric has fewer GPUs in use than the schedule has ranks.
 pub fn placement(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
     gpus.get(..ranks as usize).ok_or_else(|| {
         Failure::input(format!("the schedule has {ranks} ranks and the fabric has {} GPUs in use", gpus.len()))
@@ -178,9 +181,9 @@ pub struct Answer {
     fold_factor: f64,
     /// Predicted time by kind, in µs.
     cost_us: CostsJson,
-    /// Utilization of the used links, by direction.
+    /// Utilization of the link directions that carried traffic.
     links: Vec<LinkJson>,
-    /// Number of used link directions that are not listed, the least utilized ones.
+    /// Number of link directions with traffic that `links` omits, those with the lowest utilization.
     links_omitted: usize,
     /// Operations that determine the time; only with `--critical-path`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -211,22 +214,22 @@ enum TableColumns {
     WithLabels,
 }
 
-/// Parts of the predicted time, in µs; their sum is the time.
+/// Parts of the predicted time, in µs; their sum is `time_us`.
 #[derive(Serialize, JsonSchema)]
 struct CostsJson {
     /// Software time, in µs.
     software: f64,
     /// Latency of paths, in µs.
     latency: f64,
-    /// Time of bytes at the rates of links, in µs.
+    /// Transfer time at the bandwidth of the links, in µs.
     bandwidth: f64,
-    /// Time that late ranks and contention add, in µs.
+    /// Time added by ranks that start late and by contention, in µs.
     waiting: f64,
 }
 
 impl Answer {
     pub fn new(header: &Header, timeline: &Timeline, bound: &Bound, fabric: &Fabric, format: Format) -> Self {
-        // Only JSON lists links; naming half a million of them is slow.
+        // Only JSON lists links, because formatting the names of half a million links takes long.
         let (links, links_omitted) = match format {
             Format::Json => LinkJson::list(&timeline.utilization, fabric),
             Format::Text | Format::Csv => Default::default(),
@@ -234,7 +237,7 @@ impl Answer {
         let call = header.call;
         let costs = timeline.costs;
         let TimeInterval { low, high } = timeline.band.around(timeline.time);
-        // The interval does not extend below the lower bound, which holds for any software.
+        // The lower bound applies to any software, so the interval is cut there.
         let band = TimeInterval { low: low.max(bound.time).min(timeline.time), high };
         let part = |name: &str, time| Part { name: name.to_owned(), time };
         Self {

@@ -34,18 +34,23 @@ pub struct RunSetting<'a> {
     pub mode: LaunchMode,
 }
 
-/// Purpose of a schedule, which decides how detailed its programs must be.
+/// Purpose of a schedule, which determines the detail of its programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulePurpose {
-    /// Shown, written, verified or executed: chunks and operations must be named.
+    /// The user receives or executes the schedule (it is shown, written, verified or run), so its chunks and operations
+    /// must be complete.
     Named,
-    /// Only timed: [`algorithm::timing_generator`] may generate shorter programs.
+    /// The schedule is only timed, so [`algorithm::timing_generator`] may generate shorter programs.
     Timed,
 }
 
-/// Returns the generator for the flags: one collective, one algorithm, one protocol. If the flags name a library and no
-/// part of a strategy, it is the library's default choice. Otherwise the plan's pick fills what the flags leave open.
-/// With the profile `ideal`, where all strategies cost the same, the default is the simplest one with one channel.
+/// Returns the generator of the strategy that the flags describe: one collective, one algorithm, one protocol. If the
+/// flags name a library and no part of a strategy, the strategy is the library's default choice. Otherwise a plan
+/// selects all parts that the flags do not set. With the profile `ideal`, in which all strategies have equal costs, the
+/// default is the simplest algorithm with one channel.
+///
+/// # Errors
+/// [`Failure`]: the flags name several collectives or sizes, or no strategy satisfies them.
 pub fn single(
     call: &CallArgs,
     strategy: &StrategyArgs,
@@ -137,7 +142,8 @@ fn library_default(
     }
 }
 
-/// The plan's pick within the flags. `None` for `ideal`, and if the flags leave nothing open or list several values.
+/// Strategy that a plan selects under the restrictions of the flags. `None` for the profile `ideal`, and if the flags
+/// set all parts or list several values.
 fn plan_pick(
     call: &Call,
     matrix: Option<&TrafficMatrix>,
@@ -172,7 +178,7 @@ fn plan_pick(
     };
     match plan(&request, Watcher::default()) {
         Ok(plan) => Ok(plan.rows.first().map(|row| row.pick.strategy)),
-        // The caller reports the invalid combination, with the possible ones.
+        // The caller reports the invalid combination together with the valid ones.
         Err(PlanError::NothingToChoose { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }

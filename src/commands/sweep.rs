@@ -23,7 +23,7 @@ use crate::output_format::Format;
 use crate::run_control::{self, Position};
 use crate::setup;
 
-/// Largest number of warnings about combinations that do not exist; further ones are counted.
+/// Maximum number of warnings about combinations that do not exist; the number of further ones is stated.
 const MAX_WARNINGS: usize = 4;
 
 /// Returns true if the flags list several sizes, algorithms, protocols or numbers of channels.
@@ -39,7 +39,7 @@ struct Case {
     strategy: StrategyArgs,
 }
 
-/// Combinations of the lists, sizes first.
+/// All combinations of the lists; sizes vary slowest.
 fn cases(args: &SimulateArgs) -> Vec<Case> {
     fn options<T: Clone>(list: &[T]) -> Vec<Option<T>> {
         if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }
@@ -152,7 +152,7 @@ fn simulate_case(
     Ok(answer)
 }
 
-/// Table of all combinations; what they share is in the heading.
+/// Table of all combinations. Properties that all rows share are in the heading instead of a column.
 fn text(answers: &[Answer], fabric: &Fabric, profile: &Profile, output: &Output) -> String {
     let mut table = Table::new(vec![
         Column::new("bytes", "size", Unit::Bytes),

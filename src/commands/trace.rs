@@ -18,13 +18,17 @@ use crate::output::Output;
 /// Maximum number of operations in a trace before spans are merged. Ranks are added until it is reached.
 const MAX_SPANS: u64 = 2_500_000;
 
-/// Size that a channel counts as at least, in spans, because of its names and of spans that cannot be merged.
+/// Minimum size of a channel in the trace, in equivalent spans, because of its names and of spans that cannot be
+/// merged.
 const MIN_SPANS_PER_CHANNEL: u64 = 64;
 
 /// Number of resources whose utilization is drawn above the ranks.
 const GRAPHS: usize = 16;
 
 /// Writes the trace of a recorded run, with less than [`trace::BUDGET`] bytes.
+///
+/// # Errors
+/// [`Failure`]: the trace cannot be encoded.
 pub fn write_trace(
     generator: &dyn ScheduleGenerator,
     timeline: &Timeline,
@@ -49,8 +53,8 @@ pub fn write_trace(
     Ok(bytes)
 }
 
-/// Returns the operations of as many ranks as a trace can hold, and the number of those ranks. Ranks on the critical
-/// path come first, from its end, then ranks from 0 on.
+/// Returns the operations of the ranks that fit into a trace, and the number of those ranks. Ranks on the critical path
+/// are selected first, from its end backwards, then ranks from 0 on.
 fn select_ranks<'a>(generator: &dyn ScheduleGenerator, timeline: &'a Timeline) -> (Operations<'a>, u32) {
     let mut operations = Operations::new(timeline);
     let (mut spans, mut count) = (0, 0);
@@ -69,7 +73,8 @@ fn select_ranks<'a>(generator: &dyn ScheduleGenerator, timeline: &'a Timeline) -
     (operations, count)
 }
 
-/// Utilization graphs of the busiest resources. Channels are excluded, since they are tracks already.
+/// Utilization graphs of the resources with the highest utilization. Channels are excluded, because each has its own
+/// track.
 fn graphs<'a>(timeline: &'a Timeline, load: &'a LoadOverTime, fabric: &Fabric) -> Vec<Counter<'a>> {
     let busiest = load::busiest(&timeline.utilization, load, Kind::Fabric, GRAPHS);
     let name = |used: &Utilization| bottleneck::name(used.resource, fabric).into();

@@ -1,5 +1,5 @@
-//! Verification of schedules before use. Schedules are run, timed or written only after the proof that they compute
-//! their collective, unless `--no-verify` is given.
+//! Verification of schedules before use. A schedule is run, timed or written only after the proof that it computes its
+//! collective, unless `--no-verify` is given.
 
 use std::path::Path;
 

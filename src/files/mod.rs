@@ -22,7 +22,7 @@ use stage::stages;
 /// Policy for replacing existing files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Replace {
-    /// Only files that are still what fabricast wrote.
+    /// Only files that have the content that fabricast wrote.
     #[default]
     Own,
     /// All files (`--force`).
@@ -30,6 +30,9 @@ pub enum Replace {
 }
 
 /// Checks before the work that a file can be written: its folder exists, and it is not a folder itself.
+///
+/// # Errors
+/// [`Failure`]: the path is a folder, or its parent folder does not exist.
 pub fn check(path: &Path) -> Result<(), Failure> {
     if path.is_dir() {
         return Err(Failure::input(format!("cannot write {}: it is a folder; expected a file", path.display())));
@@ -83,12 +86,15 @@ enum StagedContent {
     InStage(Digest),
     /// Bytes for a destination that cannot be replaced: a device such as `/dev/stdout`.
     Bytes(Vec<u8>),
-    /// Nothing to do: the file exists with the same bytes.
+    /// No content: the file exists with the same bytes.
     Nothing,
 }
 
 impl Staged {
     /// Stages a file: writes the bytes to the staging folder of its destination.
+    ///
+    /// # Errors
+    /// [`Failure`]: the file cannot be written, is staged already, or may not be replaced according to `replace`.
     pub fn new(path: &Path, bytes: &[u8], replace: Replace) -> Result<Self, Failure> {
         Self::from_parts(path, [bytes], replace)
     }
@@ -109,8 +115,8 @@ impl Staged {
         if full.exists() && !full.is_file() {
             return Ok(Self { folder, name, content: StagedContent::Bytes(parts.concat()) });
         }
-        // Replacing a file makes the file system flush it, which dominates the time of many files. Unchanged files are
-        // skipped.
+        // Replacing a file makes the file system flush it, which takes most of the time if there are many files, so
+        // unchanged files are skipped.
         if has_content(&full, &parts) {
             return Ok(Self { folder, name, content: StagedContent::Nothing });
         }
@@ -138,6 +144,9 @@ impl Staged {
 }
 
 /// Moves files to their destinations. A signal that stops the process takes effect when all moves are done.
+///
+/// # Errors
+/// [`Failure`]: a device cannot be written, or a file cannot be moved.
 pub fn commit(files: &[Staged]) -> Result<(), Failure> {
     commit_and_remove(files, &[])
 }
@@ -145,7 +154,7 @@ pub fn commit(files: &[Staged]) -> Result<(), Failure> {
 /// Moves files to their destinations, and removes other files (canonical paths) that are stale.
 fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
-        // Devices may block, so they are written before any move.
+        // Writing to a device may block, so devices are written before any file is moved.
         if let StagedContent::Bytes(bytes) = &file.content {
             std::fs::write(file.path(), bytes).map_err(|error| cannot_write(&file.path(), &error))?;
         }
@@ -161,7 +170,7 @@ fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure>
     for path in stale {
         folders.entry(parent_folder(path)).or_default().extend(path.file_name().map(OsStr::to_owned));
     }
-    // The record precedes the moves, so that moved files are known even if the process is stopped.
+    // The record is updated before the moves, so that moved files are recorded even if the process is stopped.
     record::add(&entries);
     let mut stages = stages();
     folders.iter().try_for_each(|(folder, stale)| {
@@ -206,12 +215,18 @@ fn parent_folder(path: &Path) -> &Path {
 }
 
 /// Stages a text for a folder, which is created if missing. The text ends with one newline.
+///
+/// # Errors
+/// [`Failure`]: the folder cannot be created, and errors of [`Staged::new`].
 pub fn stage_text(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
     make_folder(folder)?;
     Staged::from_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
 }
 
 /// Creates a folder, which is removed again if the command writes nothing into it.
+///
+/// # Errors
+/// [`Failure`]: the folder or one of its ancestors cannot be created.
 pub fn make_folder(folder: &Path) -> Result<(), Failure> {
     if folder.is_dir() {
         return Ok(());
@@ -222,6 +237,9 @@ pub fn make_folder(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Stages files for a folder, which is created if missing. Returns the first error if several fail.
+///
+/// # Errors
+/// As for [`stage_text`].
 pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
@@ -237,6 +255,9 @@ pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 }
 
 /// Writes files to a folder, which is created if missing: all of them, or none.
+///
+/// # Errors
+/// As for [`stage_folder`] and [`commit`].
 pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
@@ -245,8 +266,11 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     commit(&stage_folder(folder, contents, replace)?)
 }
 
-/// Replaces the results in a folder as a whole. Existing files for which `is_result` is true of the name are removed
-/// unless they are written again. `foreign` makes the error for the names of those that fabricast did not write.
+/// Replaces all results in a folder. Existing files whose name satisfies `is_result` are removed unless they are
+/// written again. `foreign` returns the error for those of them that fabricast did not write.
+///
+/// # Errors
+/// [`Failure`]: the folder cannot be read, the failure of `foreign`, and errors of [`commit`].
 pub fn commit_replacing_folder(
     files: &[Staged],
     folder: &Path,
@@ -275,6 +299,9 @@ pub struct Scratch(PathBuf);
 
 impl Scratch {
     /// Creates a folder that only its owner can read.
+    ///
+    /// # Errors
+    /// [`Failure`]: the folder cannot be created.
     pub fn new(stem: &str) -> Result<Self, Failure> {
         let folder = stages().make_scratch(stem);
         folder.map(Self).map_err(|error| Failure::Failed(format!("cannot make a folder for temporary files: {error}")))

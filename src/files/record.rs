@@ -61,14 +61,14 @@ impl Entry {
     }
 }
 
-/// Origin of an existing file, as far as known.
+/// Origin of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Equal, byte for byte, to a file that fabricast wrote; or empty, or an unrecorded JSON result of fabricast.
     Command,
     /// Written by fabricast at this path, and changed since.
     Changed,
-    /// Not known as a file of fabricast.
+    /// Not recorded as a file of fabricast.
     Unknown,
 }
 
@@ -89,7 +89,7 @@ fn find_origin(path: &Path, record: &[Entry]) -> Origin {
     if record.iter().any(|entry| entry.path == path_digest) {
         return Origin::Changed;
     }
-    // Results of other machines are recognized by their format.
+    // Results from other machines are not in the record, but their format identifies them.
     if is_result(path) { Origin::Command } else { Origin::Unknown }
 }
 
@@ -133,7 +133,7 @@ fn append(path: &Path, entries: &[Entry]) -> std::io::Result<()> {
     drop_older_half(path)?;
     let lines: String =
         entries.iter().map(|entry| format!("{:032x} {:032x}\n", entry.content.0, entry.path.0)).collect();
-    // A single append, so that lines of concurrent processes stay whole.
+    // The lines are written by a single append, so that lines of concurrent processes are not mixed.
     std::fs::OpenOptions::new().append(true).create(true).open(path)?.write_all(lines.as_bytes())
 }
 

@@ -2,9 +2,9 @@
 //!
 //! `.fabricast-PID-N.partial` contains a lock, held for the lifetime of its process, and the files under their own
 //! names. When all files are complete, the folder is renamed to `.fabricast-PID-N.commit`, and the files are moved to
-//! their destinations. The next process that opens the destination folder recovers what a killed process left,
-//! recognized by a free lock: partial folders are removed, and started moves are finished, so that old and new files do
-//! not mix.
+//! their destinations. The next process that opens the destination folder recovers the staging folders of killed
+//! processes, whose locks are free: partial folders are removed, and started moves are finished, so that old and new
+//! files are not mixed.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -69,6 +69,9 @@ impl StagingFolders {
     }
 
     /// Creates a folder and its missing ancestors, to be removed if nothing is written to them.
+    ///
+    /// # Errors
+    /// The file system's error if a folder cannot be created.
     pub fn make_folder(&mut self, folder: &Path) -> Result<()> {
         let missing: Vec<&Path> = folder
             .ancestors()
@@ -83,6 +86,9 @@ impl StagingFolders {
     }
 
     /// Creates a file in the staging folder of a destination folder.
+    ///
+    /// # Errors
+    /// The file system's error. In particular, a file with this name must not be staged already.
     pub fn open(&mut self, folder: &Path, name: &OsStr) -> Result<File> {
         let stage = match self.stages.entry(folder.to_owned()) {
             Entry::Occupied(occupied) => occupied.into_mut(),
@@ -114,6 +120,9 @@ impl StagingFolders {
     }
 
     /// Moves all staged files of a folder to their destinations, and removes the stale files of that folder.
+    ///
+    /// # Errors
+    /// The file system's error if a file cannot be moved or removed. Files that were already moved stay in place.
     pub fn commit(&mut self, folder: &Path, stale: &[OsString]) -> Result<()> {
         let Some(mut stage) = self.stages.remove(folder) else {
             return stale.iter().try_for_each(|name| std::fs::remove_file(folder.join(name)));
@@ -134,13 +143,16 @@ impl StagingFolders {
     }
 
     /// Creates a folder for temporary files with an unpredictable name. It is removed when the process is stopped.
+    ///
+    /// # Errors
+    /// The file system's error if the folder cannot be created.
     pub fn make_scratch(&mut self, stem: &str) -> Result<PathBuf> {
         use std::hash::{BuildHasher, Hasher};
         let mut builder = std::fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         loop {
-            // Randomly seeded by the standard library.
+            // The standard library seeds the hasher randomly.
             let random = std::hash::RandomState::new().build_hasher().finish();
             let folder = std::env::temp_dir().join(format!("{stem}-{random:016x}"));
             match builder.create(&folder) {
@@ -171,8 +183,7 @@ impl StagingFolder {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),
             }
-            // A process that sweeps the folder between these steps may remove the new staging folder; then another is
-            // created.
+            // Another process may remove the new staging folder before it is locked; another one is then created.
             if let Ok(lock) = File::create_new(root.join(LOCK))
                 && !matches!(lock.try_lock(), Err(std::fs::TryLockError::WouldBlock))
                 && std::fs::create_dir(root.join(FILES)).is_ok()
@@ -229,10 +240,11 @@ impl Phase {
 fn recover(folder: &Path, root: &Path, phase: Phase) -> Result<()> {
     let lock = match OpenOptions::new().read(true).write(true).open(root.join(LOCK)) {
         Ok(lock) => lock,
-        // A process killed before it created the lock leaves an empty folder; other contents are foreign.
+        // A process that was killed before it created the lock leaves an empty folder, which is removed. A folder with
+        // other contents does not belong to fabricast.
         Err(_) => return std::fs::remove_dir(root),
     };
-    // On file systems without locks, the state of the process is unknown.
+    // On file systems without locks, it is unknown if the process is alive, so the folder is not removed.
     if lock.try_lock().is_err() {
         return Ok(());
     }
@@ -297,7 +309,7 @@ mod tests {
         let path = folder.path();
         create_abandoned_folder(path, ".fabricast-1-0.partial", &[("plan.json", "half")]);
         std::fs::create_dir(path.join(".fabricast-2-0.partial")).unwrap();
-        // Folders of a live process, of the user, and of other programs.
+        // Folders of a live process, of the user, and of other programs are not removed.
         let alive = create_abandoned_folder(path, ".fabricast-3-7.partial", &[("plan.json", "half")]);
         let lock = File::options().write(true).open(alive.join(LOCK)).unwrap();
         lock.lock().unwrap();
@@ -337,9 +349,9 @@ mod tests {
             &[("two", "new"), ("three", "new"), ("edited", "new")],
         );
         std::fs::write(root.join(STALE), "gone\0edited too\0").unwrap();
-        // Moved before the process was killed.
+        // The first file was moved before the process was killed.
         std::fs::write(path.join("one"), "new").unwrap();
-        // Written by the user afterwards.
+        // The user changed the second file afterwards.
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(60);
         for name in ["edited", "edited too"] {
             std::fs::write(path.join(name), "mine").unwrap();

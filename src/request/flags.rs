@@ -25,9 +25,9 @@ pub struct Flag {
     pub choices: Vec<String>,
     /// Default value, if there is one.
     pub default: Option<String>,
-    /// True if the argument has no dashes.
+    /// True for a positional argument.
     pub is_positional: bool,
-    /// True if the command needs it.
+    /// True if the command requires the flag.
     pub is_required: bool,
 }
 

@@ -98,6 +98,10 @@ impl Machine {
 enum Fault {
     NvlsOff,
     PeerAccessOff,
+    /// Without peer access, with copies through host memory at a part of the predicted rate.
+    SlowCopies(f64),
+    /// Microseconds that the host adds to each call.
+    HostTime(u32),
     GpuDirectOff,
     Nvlinks(f64),
     NicsDown(usize),
@@ -108,7 +112,7 @@ enum Fault {
     Setting(&'static str, &'static str),
 }
 
-const FAULTS: [Fault; 22] = [
+const FAULTS: [Fault; 26] = [
     Fault::NvlsOff,
     Fault::PeerAccessOff,
     Fault::GpuDirectOff,
@@ -131,6 +135,10 @@ const FAULTS: [Fault; 22] = [
     Fault::Setting("NCCL_MAX_NCHANNELS", "2"),
     Fault::Setting("NCCL_MAX_NCHANNELS", "4"),
     Fault::Setting("NCCL_NCHANNELS_PER_NET_PEER", "1"),
+    Fault::SlowCopies(0.3),
+    Fault::SlowCopies(0.15),
+    Fault::HostTime(15),
+    Fault::HostTime(50),
 ];
 
 impl Fault {
@@ -138,7 +146,8 @@ impl Fault {
     fn classes(self) -> &'static [&'static str] {
         match self {
             Self::NvlsOff => &["nvls"],
-            Self::PeerAccessOff => &["peer_access"],
+            Self::PeerAccessOff | Self::SlowCopies(_) => &["peer_access"],
+            Self::HostTime(_) => &["host"],
             Self::GpuDirectOff => &["gpu_direct"],
             Self::Nvlinks(_) => &["nvlink"],
             Self::NicsDown(_) | Self::NicSlow(_) | Self::AllNicsSlow(_) => &["nic"],
@@ -168,6 +177,11 @@ impl Fault {
         match self {
             Self::NvlsOff => faulty.configuration.in_network = InNetwork::Off,
             Self::PeerAccessOff => routes.p2p = PeerAccess::Off,
+            Self::SlowCopies(part) => {
+                routes.p2p = PeerAccess::Off;
+                faulty.fabric = slowed(fabric.gpus(), &[LinkKind::Pcie], part)?;
+            }
+            Self::HostTime(_) => {}
             Self::GpuDirectOff => routes.gdr = GpuDirect::Off,
             Self::Nvlinks(part) => faulty.fabric = slowed(&last_gpu, &[LinkKind::Nvlink], part)?,
             Self::NicsDown(count) => {
@@ -224,6 +238,16 @@ impl From<&Compared> for Exact {
 /// Times of a faulty machine. NCCL does not see a PCIe link that runs below the rate that it supports (`max_link_speed`
 /// and `max_link_width` in src/graph/xml.cc), so its choices are those of the sound machine.
 fn exact_times(fault: Fault, faulty: &Measurement, routes: RouteOptions, healthy: &[Compared]) -> Vec<Exact> {
+    if let Fault::HostTime(added) = fault {
+        let later = |time: Picos| time + Picos::from_us(added.into());
+        let delayed = |row: &Compared| Exact {
+            predicted: later(row.predicted),
+            low: later(row.low),
+            high: later(row.high),
+            ..Exact::from(row)
+        };
+        return healthy.iter().map(delayed).collect();
+    }
     if !matches!(fault, Fault::GpuPcie(_) | Fault::NicPcie(_)) {
         return compared(faulty, routes, Explanations::None).rows.iter().map(Exact::from).collect();
     }
@@ -320,7 +344,7 @@ impl Counts {
             return;
         }
         self.report += &format!("{machine:?} {fault:?}:");
-        for RankedCause { cause, closed, probability } in &group.causes {
+        for RankedCause { cause, closed, probability, .. } in &group.causes {
             self.report += &format!(" {cause} (closes {closed:.2}, probability {probability:.2});");
         }
         self.report += "\n";

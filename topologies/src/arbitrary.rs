@@ -1,4 +1,4 @@
-//! Random fabrics for property tests, and the facts by which two fabrics are compared.
+//! Random fabrics for property tests, and the properties that decide whether two fabrics are equal.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::fabric::{
 use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
-/// Properties of a fabric that tests compare, as texts: name and sources, then devices, links, rank order and settings.
-/// Hosts are given by name because their numbers depend on the order of first use.
+/// Properties of a fabric as texts, so that tests can compare two fabrics: name, sources, devices, links, rank order
+/// and settings. Hosts are given by name because their numbers depend on the order of first use.
 pub(crate) fn comparable_properties(fabric: &Fabric) -> Vec<String> {
     let id = |node: crate::NodeId| &*fabric.node(node).id;
     let mut facts = vec![format!("name {:?} sources {:?}", fabric.name(), fabric.sources())];
@@ -32,7 +32,7 @@ pub(crate) fn comparable_properties(fabric: &Fabric) -> Vec<String> {
     facts
 }
 
-/// Device ids: mostly numbered sequences, sometimes arbitrary valid ids.
+/// Strategy for device ids: mostly numbered sequences, sometimes arbitrary valid ids.
 fn id() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => ("(gpu|n0/gpu|sw|a-b|x\\[|mlx5_)", 0u32..12).prop_map(|(stem, number)| format!("{stem}{number}")),
@@ -152,7 +152,8 @@ fn link() -> impl Strategy<Value = LinkSpec> {
         })
 }
 
-/// Deviations of a random fabric from the defaults: idle GPUs, failed links, routing settings, sides of the host grid.
+/// Deviations of a random fabric from the defaults: idle GPUs, failed links, routing settings, side lengths of the host
+/// grid.
 #[derive(Debug)]
 struct State {
     idle: Vec<prop::sample::Index>,
@@ -187,7 +188,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = Fabric> {
         for source in sources {
             builder.add_source(source);
         }
-        // GPUs with MIG instances cannot be idled: the instances determine which GPUs are in use.
+        // GPUs with MIG instances cannot be set idle: they are not ranks, and their instances replace them.
         let is_cut = nodes.iter().any(|node| node.1 == NodeKind::Mig);
         let mut added = Vec::new();
         for (id, kind, figures, host, mut attributes) in nodes {

@@ -1,4 +1,4 @@
-//! Errors of reading a text into a fabric, each with its source location where it has one.
+//! Errors that occur while a text is read into a fabric. Errors in the text itself have a source location.
 
 use std::fmt;
 use std::ops::Range;
@@ -35,9 +35,9 @@ impl SourceLocation {
         Origin::new(source, text).locate(bytes)
     }
 
-    /// The location of a CSV field. Starting at byte `start` of `text`, empty lines and comment lines (`#`) are
-    /// skipped; the field is searched in the first remaining line. `before`: the known fields to the left of it. An
-    /// empty field is located at the start of the line or behind the last field of `before`.
+    /// The location of a CSV field in the first line at or after byte `start` that is neither empty nor a comment
+    /// (`#`). `before` contains the known fields to the left of the field. An empty field is located at the start of
+    /// the line or behind the last field of `before`.
     #[must_use]
     pub fn locate_field<'a>(
         source: &str,
@@ -50,7 +50,7 @@ impl SourceLocation {
     }
 }
 
-/// A text being read and its source, from which every error derives its line and column.
+/// A text and its name, from which errors derive their line and column.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// Name of the text: a file name, a preset name or `<input>`.
@@ -139,7 +139,7 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// Reason why a fabric could not be read, built or routed.
+/// Reasons why a fabric could not be read, built or routed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The file does not exist or cannot be read as text.
@@ -158,10 +158,10 @@ pub enum Error {
         /// Description with the found and the expected text.
         message: String,
     },
-    /// The text is well formed, but describes something impossible.
+    /// The text is well-formed, but a value in it is invalid or contradicts the rest.
     #[error("{location}: {message}")]
     Invalid {
-        /// Location of the impossible value.
+        /// Location of the invalid value.
         location: SourceLocation,
         /// Description of the fault and of valid contents.
         message: String,

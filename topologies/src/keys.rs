@@ -1,13 +1,13 @@
 //! Named keys of a struct, read from text and written back.
 //!
-//! One table per struct serves the TOML reader, the command line's `key=value` lists and the TOML writer, so that the
-//! three cannot disagree on a name, a unit or a type.
+//! One table per struct defines names, units and types for the TOML reader, the command line's `key=value` lists and
+//! the TOML writer.
 
 use crate::fabric::{CpuArch, CpuFigures, GpuFigures, LinkKind, NicFigures, NodeKind, SwitchFigures, suggest_names};
 use crate::route::{Ecmp, GpuDirect, PeerAccess, Routing};
 use crate::{Bandwidth, Bytes, Picos};
 
-/// A value as its source text states it.
+/// A value in its source notation, before conversion to the type of the key.
 #[derive(Clone, Debug)]
 pub(crate) enum Scalar<'a> {
     /// A TOML string.

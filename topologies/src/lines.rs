@@ -1,6 +1,6 @@
 //! Conversion of byte offsets of a text into lines and columns, without reading the text again for each lookup.
 
-/// Bytes per block; the number of characters before each block is stored.
+/// Number of bytes per block. The index stores the number of characters before each block.
 const BLOCK: usize = 4096;
 
 /// Index of a text that converts a byte offset into line and column. It is built in one pass; a lookup reads at most
@@ -58,7 +58,7 @@ mod tests {
     use crate::{Origin, SourceLocation};
 
     proptest! {
-        /// Compares with [`SourceLocation::locate`], which counts from the start of the text.
+        /// Compares indexed locations with [`SourceLocation::locate`], which counts from the start of the text.
         #[test]
         fn indexed_locations_match_counting_from_the_start(
             parts in prop::collection::vec(prop_oneof!["[a-zé€\u{10348}]{0,9}", Just("\n".to_owned()), Just("ü".repeat(3000))], 0..12),

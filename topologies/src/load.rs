@@ -10,7 +10,7 @@ use crate::network_spec::{ClusterSpec, NetworkSpec};
 use crate::read::{self, Topology};
 use crate::{Fabric, FabricBuilder, preset};
 
-/// Maximum depth of files that include each other by `[cluster] node`.
+/// Maximum depth of nested `[cluster] node` references from file to file.
 const MAX_INCLUDE_DEPTH: usize = 8;
 
 /// Request for a fabric: a preset or file, the number of its hosts and ranks, and the network.
@@ -130,7 +130,7 @@ impl Source {
         let network = request.network.as_ref().or(cluster.network.as_ref());
         let is_overridden = request.nodes.is_some() || request.gpus.is_some() || request.network.is_some();
         cluster::build_with_gpus(&host, nodes, request.gpus, network).map_err(|error| match error {
-            // The request changed nothing, so the error is in the file.
+            // The request did not override values of the file, so the error is in the file.
             Error::Request(message) if !is_overridden => {
                 let network = cluster.network.is_some();
                 let location = if network { &cluster.network_location } else { &cluster.nodes_location };
@@ -241,7 +241,7 @@ mod tests {
         };
         assert_eq!(load(&request).unwrap().gpus().len(), 4);
 
-        // A host file in the same folder, found by its relative path; then a file that includes itself.
+        // Two cases: a host file in the same folder, found by its relative path, and a file that includes itself.
         std::fs::write(folder.path().join("host.toml"), preset::text("dgx-a100").unwrap()).unwrap();
         std::fs::write(&path, "[cluster]\nnode = \"host.toml\"\nnodes = 2\n").unwrap();
         assert_eq!(load(&FabricRequest::new(name)).unwrap().gpus().len(), 16);

@@ -197,7 +197,7 @@ impl FromStr for Picos {
             _ => return Err(UnitError { text: text.to_owned(), expected: TIME_EXPECTED }),
         };
         let picos = (value * factor).round();
-        // The limit of 1000 s exceeds any real latency and keeps the sum of the latencies of a path from overflowing.
+        // Latencies are limited to 1000 s, so that the sum of the latencies of a path cannot overflow.
         if picos <= 1e15 {
             Ok(Self(picos as u64))
         } else {

@@ -1,5 +1,5 @@
-//! Fits the shared costs of dispatch and combine, and predicts every cluster by costs fitted without it:
-//! `cargo run -p fabricast-validate --example exchange_costs validate/data/clusters/ep/manifest.toml`.
+//! Fits the shared costs of dispatch and combine, and predicts the rows of each cluster with costs fitted to the other
+//! clusters: `cargo run -p fabricast-validate --example exchange_costs validate/data/clusters/ep/manifest.toml`.
 
 #![expect(clippy::print_stdout, reason = "an example prints")]
 

@@ -1,13 +1,14 @@
 //! Access to real GPUs, and comparison of measurements with predictions.
 //!
-//! This crate owns everything that uses a GPU or a measurement: the CUDA driver layer (cudarc, loaded at run time), and
-//! [`measured`] data: logs, manifests, and the comparison of predictions with them. It is the only crate, besides the
-//! tuner plugin, that may use `unsafe`. It only reports; the planner and the user decide. Without a driver every entry
-//! point returns an error; missing hardware never causes a panic.
+//! This crate contains all code that uses a GPU or a measurement: the CUDA driver layer (cudarc, loaded at run time),
+//! the readers of [`measured`] data (logs, manifests), and the comparison of predictions with them. It is the only
+//! crate, besides the tuner plugin, that may use `unsafe`. The crate reports results and makes no decisions. Without a
+//! driver, every entry point returns an error; missing hardware never causes a panic.
 //!
 //! # Example
 //!
-//! Compares a log of nccl-tests on eight H200 with predictions. The algorithm and protocol were forced. Needs no GPU.
+//! Compares a log of nccl-tests on eight H200 with predictions. The algorithm and protocol were forced. The example
+//! needs no GPU.
 //!
 //! ```
 //! use std::path::Path;

@@ -1,4 +1,4 @@
-//! Strategy of a measured row: the forced settings, completed by the choice of the library.
+//! Strategy of a measured row: the forced settings, completed by the predicted choice of the library.
 
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::nccl::{Settings, Version};
@@ -10,15 +10,15 @@ use fabricast_topologies::route::Router;
 use crate::measured::manifest::{Configuration, Measurement, Registered as Windows};
 use crate::measured::{LibraryName, Row};
 
-/// Identifies the strategies of one measurement's rows.
+/// Look-up of the strategies of one measurement's rows.
 pub struct Strategies<'a> {
     measurement: &'a Measurement,
     chooser: Option<Chooser>,
 }
 
 impl<'a> Strategies<'a> {
-    /// Creates the lookup for a measurement, on the routes of its fabric. If the selection rules of the library are
-    /// unknown, only strategies that fabricast ran itself are known.
+    /// Creates the look-up for a measurement, on the routes of its fabric. If the selection rules of the library are
+    /// not known, only strategies of schedules that fabricast ran itself are known.
     #[must_use]
     pub fn new(measurement: &'a Measurement, router: &Router<'_>) -> Self {
         let chooser = library(measurement).map(|library| {
@@ -29,8 +29,8 @@ impl<'a> Strategies<'a> {
         Self { measurement, chooser }
     }
 
-    /// Strategy of a row. `None` if the library's selection rules do not determine it, or contradict a forced algorithm
-    /// or protocol.
+    /// Strategy of a row. `None` if the library's selection rules do not determine a strategy, or contradict a forced
+    /// algorithm or protocol.
     #[must_use]
     pub fn strategy(&self, row: &Row) -> Option<Strategy> {
         if let Some(named) = forced_strategy(&self.measurement.configuration) {
@@ -46,8 +46,8 @@ impl<'a> Strategies<'a> {
     }
 }
 
-/// Strategy of a schedule that fabricast ran itself, so that no library rule applies. `None` for other libraries, or
-/// without algorithm, protocol and channels.
+/// Strategy of a schedule that fabricast ran itself, to which no library rule applies. `None` for other libraries, and
+/// if algorithm, protocol or channels are not stated.
 fn forced_strategy(configuration: &Configuration) -> Option<Strategy> {
     let is_fabricast = configuration.library.as_ref().is_some_and(|library| library.name == LibraryName::Fabricast);
     let (algorithm, protocol, channels) =
@@ -67,13 +67,13 @@ pub fn call(measurement: &Measurement, row: &Row) -> Call {
     }
 }
 
-/// Library whose selection rules apply: the measured version of NCCL or RCCL, or the nearest known one. If none is
-/// named, the newest one of the GPUs' vendor. `None` for other libraries.
+/// Library whose selection rules apply: the measured version of NCCL or RCCL, or the nearest known one. If the
+/// measurement names no library, the newest one of the GPUs' vendor. `None` for other libraries.
 pub(crate) fn library(measurement: &Measurement) -> Option<Library> {
     let of_vendor = Library::from_vendor(&measurement.fabric, measurement.fabric.gpus());
     let Some(library) = &measurement.configuration.library else { return Some(of_vendor) };
     match (library.name, of_vendor) {
-        // rccl-tests prints the name of NCCL.
+        // rccl-tests prints the name of NCCL, so AMD GPUs identify RCCL.
         (LibraryName::Rccl, _) | (LibraryName::Nccl, Library::Rccl(_)) => {
             Some(Library::Rccl(rccl::Version::nearest(&library.version).unwrap_or(rccl::Version::NEWEST)))
         }
@@ -82,8 +82,8 @@ pub(crate) fn library(measurement: &Measurement) -> Option<Library> {
     }
 }
 
-/// Library conditions of a measurement: the environment and the forced settings, expressed as NCCL variables. Element
-/// type and reduction are those of rows that name none.
+/// Conditions of the library's choice in a measurement: the environment, and the forced settings as NCCL variables.
+/// Element type and reduction apply to rows that state none.
 fn conditions(measurement: &Measurement) -> Conditions {
     let configuration = &measurement.configuration;
     Conditions {
@@ -115,7 +115,7 @@ fn settings(measurement: &Measurement) -> Settings {
     }
     let plugin = MeasuredNetwork::for_machine(&measurement.fabric).ok().flatten().and_then(|network| network.settings);
     for word in plugin.iter().flat_map(|settings| settings.split_whitespace()) {
-        // Settings of the network plugin apply only to variables that nothing else sets.
+        // Settings of the network plugin apply only to variables that the measurement does not set.
         if let Some((name, value)) = word.split_once('=')
             && !variables.iter().any(|(set, _)| set == name)
         {

@@ -1,4 +1,5 @@
-//! Simulation of a measurement: its fabric, routes and launch settings, reused to simulate its rows with any profile.
+//! Simulation of a measurement: its fabric, routes and launch settings, with which its rows are simulated for any
+//! profile.
 
 use std::sync::Arc;
 
@@ -35,12 +36,12 @@ impl<'a> MeasurementSimulation<'a> {
         Self { measurement, router, abilities }
     }
 
-    /// Returns the lookup that identifies the strategies of this measurement's rows.
+    /// Returns the look-up of the strategies of this measurement's rows.
     pub fn strategies(&self) -> Strategies<'a> {
         Strategies::new(self.measurement, &self.router)
     }
 
-    /// Returns true if both were measured on the same fabric, with the same GPUs and routes in use.
+    /// Returns true if both measurements are of the same fabric, with the same GPUs and routes in use.
     pub fn has_same_fabric(&self, other: &Self) -> bool {
         let (a, b) = (self.measurement, other.measurement);
         let layout = |measurement: &Measurement| {
@@ -109,7 +110,7 @@ pub(crate) struct Simulated {
     pub bytes: Picos,
     /// Prediction interval of the time per call.
     pub band: PredictionInterval,
-    /// The regime that determines the time.
+    /// Bottleneck of the call, which selects the prediction interval.
     #[cfg(test)]
     pub decides: fabricast_sim::profile::Bottleneck,
     /// Number of events that the simulation processed.

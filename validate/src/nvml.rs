@@ -28,7 +28,7 @@ pub enum NvmlError {
     /// The library is missing or lacks a function.
     #[error(transparent)]
     Library(#[from] LibraryError),
-    /// A call without which NVML cannot be used failed.
+    /// A call that is required for the use of NVML failed.
     #[error("{call} failed: {text}")]
     Call {
         /// Name of the NVML function that failed.
@@ -86,10 +86,10 @@ pub struct LinkState {
     pub remote: Remote,
     /// PCI address of the remote device, if the machine exposes it.
     pub remote_pci: Option<String>,
-    /// Bandwidth of one direction in MB/s, as counted by the driver. `None` if not reported.
+    /// Bandwidth of one direction in MB/s, in the driver's units. `None` if not reported.
     pub speed_mbps: Option<u32>,
-    /// Replays and recoveries since the driver was loaded. A nonzero value indicates a link with errors. `None` if not
-    /// reported.
+    /// Number of replays and recoveries since the driver was loaded. A nonzero value indicates a link with errors.
+    /// `None` if not reported.
     pub errors: Option<u64>,
 }
 
@@ -127,7 +127,7 @@ pub enum Ancestor {
 /// Current and maximum speed of a GPU's PCIe link. `None` if NVML does not report a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcieLink {
-    /// Current generation. An idle GPU lowers it.
+    /// Current generation. An idle GPU lowers its generation.
     pub generation: Option<u32>,
     /// Current number of lanes.
     pub width: Option<u32>,
@@ -267,7 +267,7 @@ impl NvmlDevice<'_> {
             let get = self.nvml.library.function::<Get>("nvmlDeviceGetNvLinkRemotePciInfo_v2").ok()?;
             get(self.handle, link, &raw mut info)
         };
-        // A domain of all ones means that a virtual machine hides the address.
+        // A PCI domain of all ones indicates that a virtual machine hides the address.
         let hidden = info.domain >= 0xFFFF;
         (code == SUCCESS && !hidden).then(|| {
             let text = c_text(&info.address).to_lowercase();
@@ -278,7 +278,8 @@ impl NvmlDevice<'_> {
 
     fn link_speed(self, link: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_int, *mut FieldValue) -> Code;
-        /// Field of a link's speed in MB/s, with the link as `scope`: `NVML_FI_DEV_NVLINK_GET_SPEED`.
+        /// Identifier of the field with a link's speed in MB/s: `NVML_FI_DEV_NVLINK_GET_SPEED`. The field's `scope` is
+        /// the link.
         const SPEED: c_uint = 164;
         let mut field = FieldValue { field: SPEED, scope: link, timestamp: 0, latency: 0, kind: 0, code: 0, value: 0 };
         // SAFETY: the type is that of nvml.h; one value is read and written.

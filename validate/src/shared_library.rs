@@ -1,4 +1,4 @@
-//! Location and loading of NVIDIA's libraries at run time. The search covers the path given by the user, the dynamic
+//! Search and loading of NVIDIA's libraries at run time. The search covers the path that the user gives, the dynamic
 //! loader, the usual folders, and the folders of Python wheels, which the loader does not search.
 #![expect(unsafe_code, reason = "opening a library runs its initialisers; what a symbol is cannot be checked")]
 
@@ -107,8 +107,8 @@ impl SharedLibrary {
             Visibility::Local => RTLD_NOW | RTLD_LOCAL,
             Visibility::Global => RTLD_NOW | RTLD_GLOBAL,
         };
-        // SAFETY: the initializers of a library cannot be checked. The file was named by the user or lies where the
-        // loader and Python search for code: whoever can write there can run code as this user.
+        // SAFETY: the initializers of a library cannot be checked. The user named the file, or it is in a folder where
+        // the loader and Python search for code: anyone who can write there can run code as this user.
         match unsafe { Library::open(Some(path), flags) } {
             Ok(handle) => Ok(Self { name: spec.name, path: loaded_path(path), handle }),
             Err(error) => Err(LibraryError::Broken {
@@ -119,7 +119,7 @@ impl SharedLibrary {
         }
     }
 
-    /// Path of the loaded file. A bare name if the loader found the file and `/proc/self/maps` does not list it.
+    /// Path of the loaded file; a bare name if the loader found the file and `/proc/self/maps` does not list it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -147,7 +147,7 @@ impl SharedLibrary {
 
 impl Drop for SharedLibrary {
     fn drop(&mut self) {
-        // The handle is replaced so that it is never closed: unloading would remove code that the driver's callbacks
+        // The handle is replaced so that it is never closed. Unloading would remove code that the driver's callbacks
         // run.
         let empty = libloading::os::unix::Library::this();
         std::mem::forget(std::mem::replace(&mut self.handle, empty));
@@ -160,13 +160,13 @@ fn loaded_path(path: &Path) -> PathBuf {
     let stem = path.to_string_lossy();
     let found = maps.lines().filter_map(|line| line.find('/').and_then(|at| line.get(at..))).find(|file| {
         let name = file.rsplit('/').next().unwrap_or_default();
-        // `libnccl.so.2` is mapped as the file it links to, `libnccl.so.2.28.9`.
+        // The loader maps `libnccl.so.2` as the file to which it links, `libnccl.so.2.28.9`.
         !path.is_absolute() && name.strip_prefix(&*stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     });
     found.map_or_else(|| path.to_owned(), PathBuf::from)
 }
 
-/// Candidate paths of the library, the likeliest first. Bare names are resolved by the loader.
+/// Candidate paths of the library, most likely first. Bare names are resolved by the loader.
 fn candidates(spec: &LibrarySpec) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = spec.files.iter().map(PathBuf::from).collect();
     let mut folders: Vec<PathBuf> = Vec::new();

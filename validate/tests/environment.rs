@@ -1,5 +1,5 @@
-//! NCCL's environment variables in a process. A test program of its own, because they are reserved while it has a
-//! single thread.
+//! Test of NCCL's environment variables in a process. It is a separate test program, because the variables must be
+//! reserved while the process has a single thread.
 #![expect(unsafe_code, reason = "reads the environment as C does")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,11 +20,11 @@ fn read(name: &str) -> Option<String> {
 }
 
 fn main() {
-    // With `--list`, lists no test.
+    // With `--list`, the program lists no tests.
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }
-    // On other systems the number of threads is unknown.
+    // On other systems the number of threads is not known.
     if !cfg!(target_os = "linux") {
         return;
     }
@@ -35,7 +35,7 @@ fn main() {
     reserve().unwrap();
     assert_eq!(["NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"].map(read), before);
     let forced = Forced { algorithm: Some("Ring".to_owned()), ..Forced::default() };
-    // Another thread reads meanwhile, and sees either the previous value or the new one.
+    // Another thread reads the variable concurrently, and must see either the previous value or the new one.
     let reads = std::thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let reader = scope.spawn(move || {

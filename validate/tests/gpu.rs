@@ -1,4 +1,4 @@
-//! Driver layer and NCCL on real GPUs. Without GPUs every test passes with a message that it was skipped.
+//! Tests of the driver layer and NCCL on real GPUs. Without GPUs, every test prints that it is skipped, and passes.
 #![expect(unsafe_code, reason = "kernels are launched and NCCL is called")]
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@ use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, Operands, 
 
 const PATIENCE: Watchdog = Watchdog::new(Duration::from_secs(20));
 
-/// Returns contexts of `count` GPUs with direct peer access, or prints why there are none.
+/// Returns contexts of `count` GPUs with direct peer access. Returns `None` and prints the reason if there are none.
 fn gpus(count: usize) -> Option<Vec<Arc<Context>>> {
     let driver = match Driver::load() {
         Ok(driver) => driver,
@@ -43,7 +43,7 @@ fn gpus(count: usize) -> Option<Vec<Arc<Context>>> {
     Some(contexts)
 }
 
-/// Returns contexts of all GPUs, at least two.
+/// Returns contexts of all GPUs. Returns `None` and prints the reason if there are fewer than two.
 fn all_gpus() -> Option<Vec<Arc<Context>>> {
     let available = Driver::load().map_or(2, Driver::device_count);
     gpus(available.max(2))
@@ -208,7 +208,7 @@ fn streams_signal_each_other_across_gpus() {
     assert!(received.iter().all(|&byte| byte == 0x5A));
 }
 
-/// Returns NCCL, or prints why there is none.
+/// Returns NCCL. Returns `None` and prints the reason if the library is missing.
 fn nccl() -> Option<Arc<Nccl>> {
     let choice = std::env::var_os("FABRICAST_NCCL").map(std::path::PathBuf::from);
     Nccl::open(choice.as_deref()).map_err(|error| println!("skipped: {error}")).ok()

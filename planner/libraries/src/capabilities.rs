@@ -1,5 +1,5 @@
-//! Algorithms and protocols that libraries can run, regardless of their own choice; `--library` restricts strategies to
-//! them.
+//! Algorithms and protocols that a library supports. `--library` restricts candidate strategies to them, even if the
+//! library would never choose them by default.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 
@@ -12,10 +12,10 @@ use fabricast_collectives::algorithm::Algorithm;
 pub struct LibraryCapabilities {
     /// Library whose capabilities these are.
     pub library: Library,
-    /// Registration of the caller's buffers with the library.
+    /// Registration state of the caller's buffers.
     pub registered: BufferRegistration,
-    /// Cells of NCCL's tables (function, algorithm, protocol) that are available on the fabric; all cells if they are
-    /// not known.
+    /// Available cells of NCCL's tables (function, algorithm, protocol) on the fabric; all cells if the fabric is not
+    /// known.
     pub cells: Cells,
 }
 
@@ -26,7 +26,7 @@ impl LibraryCapabilities {
         Self { library, registered, cells: Cells::ALL }
     }
 
-    /// Variant restricted to these cells of NCCL's tables.
+    /// Returns these capabilities restricted to the given cells of NCCL's tables.
     #[must_use]
     pub fn with_cells(self, cells: Cells) -> Self {
         Self { cells, ..self }
@@ -39,7 +39,7 @@ impl LibraryCapabilities {
             Library::Nccl(version) => {
                 let direct = algorithm == Algorithm::Direct;
                 let kernel = direct && matches!(collective, Collective::AllGather | Collective::ReduceScatter);
-                // Direct kernels exist for windows only; without windows these collectives use rings.
+                // Direct kernels exist for registered windows only; without windows these collectives use rings.
                 let fits = !kernel || matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine);
                 fits && nccl(algorithm, collective)
                     && nccl_protocol(version, algorithm, protocol, self.registered)
@@ -50,8 +50,8 @@ impl LibraryCapabilities {
         }
     }
 
-    /// Returns true if the cell of a kernel is available. Sends and kernels on windows have no cell and are always
-    /// available.
+    /// Returns true if the cell of an algorithm, protocol and collective is available. Sends and window kernels have no
+    /// cell and are always available.
     fn has_cell(self, algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
         match (Function::from_collective(collective), Algo::from_algorithm(algorithm), Proto::from_protocol(protocol)) {
             (Some(function), Some(algo), Some(proto)) => self.cells.has(function, algo, proto),
@@ -59,7 +59,7 @@ impl LibraryCapabilities {
         }
     }
 
-    /// Maximum number of channels over which a message is divided; `None` if there is no limit.
+    /// Maximum number of channels over which a message is divided; `None` for no limit.
     #[must_use]
     pub fn max_channels(self) -> Option<u16> {
         match self.library {
@@ -85,15 +85,15 @@ fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
     }
 }
 
-/// Collectives that have kernels of rings in NCCL and RCCL.
+/// Returns true if NCCL and RCCL have ring kernels for a collective.
 fn runs_rings(collective: Collective) -> bool {
     use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
     matches!(collective, AllReduce | AllGather | ReduceScatter | Broadcast | Reduce)
 }
 
-/// RCCL's kernels (`src/device/generate.py`, 2.21.5): rings and trees with LL, LL128 and Simple; sends, which also
-/// compose small all_gather (`src/rccl_wrap.cc`, 2.27.7); MSCCL's all-pairs all_reduce, which `two_shot` over peers'
-/// buffers represents.
+/// RCCL's kernels (`src/device/generate.py`, 2.21.5): rings and trees with LL, LL128 and Simple; sends, of which small
+/// all_gather calls are also composed (`src/rccl_wrap.cc`, 2.27.7); MSCCL's all-pairs all_reduce, which `two_shot` over
+/// peers' buffers represents.
 fn rccl(algorithm: Algorithm, protocol: Protocol, collective: Collective) -> bool {
     use Collective::{AllGather, AllReduce, AllToAll, AllToAllV, Gather, Scatter, SendRecv};
     let is_fifo = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
@@ -109,7 +109,8 @@ fn rccl(algorithm: Algorithm, protocol: Protocol, collective: Collective) -> boo
     }
 }
 
-/// Protocols of NCCL's kernels. Symmetric kernels and copy engines need windows; sends use LL or Simple.
+/// Returns true if NCCL has a kernel of the algorithm with this protocol. Symmetric kernels and copy engines need
+/// windows; sends use LL or Simple.
 fn nccl_protocol(version: Version, algorithm: Algorithm, protocol: Protocol, registered: BufferRegistration) -> bool {
     let windows = registered == BufferRegistration::Symmetric && version.has_window_kernels();
     match (algorithm, protocol) {

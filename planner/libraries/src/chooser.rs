@@ -1,5 +1,5 @@
-//! Predicts the choice of a library for each call on one fabric. All parts that do not depend on the size are computed
-//! once.
+//! Prediction of a library's choice for each call on one fabric. Everything that does not depend on the message size is
+//! computed once.
 
 use std::num::NonZeroU16;
 
@@ -55,7 +55,7 @@ pub struct Chooser {
     rules: Rules,
 }
 
-/// Facts on which the choices of a library depend, besides the call.
+/// Library-specific data on which the choices depend, besides the call.
 #[derive(Clone, Debug)]
 enum Rules {
     /// NCCL's communicator and table.
@@ -100,7 +100,7 @@ impl Chooser {
         Self { library, conditions, rules }
     }
 
-    /// NCCL's facts; `None` for other libraries and for fabrics on which NCCL's search is not modelled.
+    /// NCCL's data; `None` for other libraries and for fabrics on which NCCL's topology search is not modelled.
     fn nccl(&self) -> Option<&Nccl> {
         match &self.rules {
             Rules::Nccl(nccl) => nccl.as_deref().ok(),
@@ -114,14 +114,15 @@ impl Chooser {
         self.library
     }
 
-    /// NCCL's view of the fabric; `None` for other libraries and for fabrics on which NCCL's search is not modelled.
+    /// NCCL's view of the fabric; `None` for other libraries and for fabrics on which NCCL's topology search is not
+    /// modelled.
     #[must_use]
     pub fn communicator(&self) -> Option<&Communicator> {
         self.nccl().map(|nccl| &nccl.communicator)
     }
 
-    /// NCCL's expected latency and bandwidth of each algorithm and protocol on the fabric; `None` for other libraries
-    /// and for fabrics on which NCCL's search is not modelled.
+    /// NCCL's estimated latency and bandwidth of each algorithm and protocol on the fabric; `None` for other libraries
+    /// and for fabrics on which NCCL's topology search is not modelled.
     #[must_use]
     pub fn table(&self) -> Option<&Table> {
         self.nccl().map(|nccl| &nccl.table)
@@ -220,8 +221,9 @@ impl Chooser {
         Ok(Choice { strategy, name, max_channels: kernel.max_channels, expected: Some(selected.time) })
     }
 
-    /// NCCL's channels, threads and chunk for a call whose algorithm and protocol are given, with a maximum number of
-    /// channels if a tuner sets one. `None` if they are not known, or if there is no schedule of the algorithm.
+    /// Predicts NCCL's channels, threads and chunk size for a call with a given algorithm and protocol. `max_channels`
+    /// is the maximum number of channels that a tuner sets, if any. Returns `None` if NCCL's parameters cannot be
+    /// predicted or fabricast has no schedule of the algorithm.
     #[must_use]
     pub fn predict_strategy(
         &self,
@@ -254,8 +256,8 @@ impl Chooser {
         })
     }
 
-    /// Returns true if a call can use as many channels as a strategy has. NCCL uses no more channels than the call
-    /// fills, and no more than its search found. Also true if NCCL's limit is not known.
+    /// Returns true if a call can use as many channels as a strategy has. NCCL uses no more channels than the message
+    /// size gives work to, and no more than its topology search found. Returns true if NCCL's limit is not known.
     #[must_use]
     pub fn can_use_channels(&self, call: &Call, strategy: &Strategy) -> bool {
         let Some(nccl) = self.nccl() else { return true };
@@ -276,7 +278,7 @@ impl Chooser {
             && working_channels(&nccl.communicator, nccl.version, &request, proto, channels) == channels
     }
 
-    /// NCCL's choice for sends and receives, with all peers concurrent.
+    /// NCCL's choice for sends and receives, where each rank communicates with all peers concurrently.
     fn choose_p2p(&self, nccl: &Nccl, call: &Call) -> Choice {
         let (bytes, peers) = bytes_per_peer(call);
         let send = p2p(&nccl.communicator, nccl.version, &self.conditions.settings, bytes, peers);

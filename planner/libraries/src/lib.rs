@@ -1,8 +1,8 @@
 //! Default choices of communication libraries: algorithm, protocol, channels, threads, chunk.
 //!
-//! A library decides by its own rules and cost model, which are facts of its version and are reproduced here unchanged.
-//! A plan uses them to report what the library would have chosen and what that costs (its *regret*: simulated time of
-//! its choice divided by that of ours, minus one). A comparison uses them for logs that do not name the algorithm.
+//! A library decides by the rules and the cost model of its version, which this crate reproduces unchanged. A plan
+//! reports the predicted choice and its slowdown: simulated time of the library's choice divided by that of the
+//! selected strategy, minus one. A comparison uses them for logs that do not name the algorithm.
 //!
 //! ```text
 //! Fabric ─► nccl::graph (channels, speeds) ─► nccl::Communicator ─► nccl::Table ─► Choice
@@ -10,8 +10,8 @@
 //! ranks, bytes ─► mpi (switch points) ───────────────────────────────────────────► Choice
 //! ```
 //!
-//! If a library's choice cannot be predicted (for example on a fabric whose search is not modelled), the result is
-//! [`Unknown`] with the reason, never a guess.
+//! If a library's choice cannot be predicted (for example on a fabric for which NCCL's topology search is not
+//! modelled), the result is [`Unknown`] with the reason, never a guess.
 //!
 //! # Example
 //!
@@ -70,14 +70,16 @@ pub enum Library {
 /// Choice of a library for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// Equivalent strategy of fabricast; its chunk is the library's.
+    /// The library's own name of the choice: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
     pub strategy: Strategy,
     /// The library's own name for the choice: `Ring LL`, `AllReduce_AGxLL_R`, `rabenseifner`.
     pub name: String,
-    /// Maximum number of channels that the library allows for the call; the strategy's channels are those that the
-    /// bytes fill. A tuning table with this number for the library's own choice changes nothing.
+    /// Maximum number of channels that the library allows for the call; the strategy's channels are those that get
+    /// work. A tuning table with this maximum and the library's own algorithm and protocol does not change the
+    /// library's behaviour.
     pub max_channels: u16,
-    /// The library's own time estimate, which serves for ranking and is not a prediction.
+    /// Time estimated by the library's own cost model. The library uses it to rank its algorithms; it is not an
+    /// accurate prediction.
     pub expected: Option<Picos>,
 }
 
@@ -114,7 +116,7 @@ pub enum Unknown {
         /// The library's name for the algorithm.
         name: String,
     },
-    /// A single rank has no peers.
+    /// The communicator has a single rank, so the library chooses no algorithm.
     #[error("{library}: no algorithm is chosen for one rank, which only copies")]
     SingleRank {
         /// Library whose choice was requested.
@@ -131,10 +133,10 @@ pub enum Unknown {
 }
 
 impl Library {
-    /// Library that `nccl` without a version number means: the newest release of NCCL.
+    /// Library meant by `nccl` without a version number: the newest release of NCCL.
     pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
 
-    /// Library that `rccl` without a version number means: the newest release of RCCL that is modelled.
+    /// Library meant by `rccl` without a version number: the newest modelled release of RCCL.
     pub const NEWEST_RCCL: Self = Self::Rccl(rccl::Version::NEWEST);
 
     /// Returns true if the library runs on these devices: NCCL on NVIDIA's GPUs only, RCCL on all others.
@@ -147,7 +149,7 @@ impl Library {
         }
     }
 
-    /// The vendor's own library on these devices, in its newest version.
+    /// The GPU vendor's own library for these devices, in its newest version.
     #[must_use]
     pub fn from_vendor(fabric: &Fabric, devices: &[NodeId]) -> Self {
         if Self::NEWEST_RCCL.runs_on(fabric, devices) { Self::NEWEST_RCCL } else { Self::NEWEST_NCCL }
@@ -193,7 +195,7 @@ impl FromStr for Library {
         let (name, version) =
             lower.split_once('-').map_or((lower.as_str(), None), |(name, version)| (name, Some(version)));
         match (name, version) {
-            // An empty version (from an unset variable, for example) does not mean the newest.
+            // An empty version (from an unset variable, for example) is an error and does not mean the newest version.
             (_, Some("")) => Err(UnknownLibrary::Name(text.to_owned())),
             ("nccl", None) => Ok(Self::NEWEST_NCCL),
             ("nccl", Some(version)) => Ok(Self::Nccl(version.parse()?)),

@@ -9,14 +9,14 @@ use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-/// Constraints on the strategies that a search considers. An empty list places no constraint.
+/// Constraints on the candidate strategies of a search. An empty list sets no constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
     /// Algorithms to consider; empty for all.
     pub algorithms: Vec<Algorithm>,
     /// Protocols to consider; empty for all.
     pub protocols: Vec<Protocol>,
-    /// Channel counts to consider; empty for the default counts of the software.
+    /// Channel counts to consider; empty for the default channel counts of the software.
     pub channels: Vec<u16>,
     /// Chunk size of every strategy, in bytes; `None` for the profile's default.
     pub chunk: Option<Bytes>,
@@ -38,20 +38,20 @@ impl Restriction {
     }
 }
 
-/// Default channel counts: NCCL's usual powers of two and its 24 on NVSwitch hosts
+/// Default channel counts: the powers of two that NCCL uses, and 24, its maximum on NVSwitch hosts
 /// (validate/data/h200-node/nccl-2.28.9-tuning.txt).
 const CHANNELS: [u16; 7] = [1, 2, 4, 8, 16, 24, 32];
 
-/// Default channel counts of generated kernels, whose channels are thread blocks. On GPUs with 132 SMs even the largest
-/// count leaves each block an SM of its own.
+/// Default channel counts of generated kernels, whose channels are thread blocks. On GPUs with 132 SMs, each of at most
+/// 128 blocks has its own SM.
 const KERNEL_CHANNELS: [u16; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
 
 /// Minimum bytes per block of a generated kernel with more than 32 blocks. Small calls on two H100 are 0.3 µs slower
-/// with 64 blocks than with 32, which no profile models (validate/runs/2026-11-25-2xh100).
+/// with 64 blocks than with 32, and no profile models this cost (validate/runs/2026-11-25-2xh100).
 const MIN_BYTES_PER_BLOCK: Bytes = Bytes(32 << 10);
 
-/// Protocols over which a search within a restriction tries an algorithm for a collective; none if the algorithm is
-/// excluded.
+/// Protocols with which a search tries an algorithm for a collective under a restriction; empty if the restriction
+/// excludes the algorithm.
 pub(crate) fn protocols(
     collective: Collective,
     algorithm: Algorithm,
@@ -72,7 +72,8 @@ pub(crate) fn min_bytes(blocks: u16) -> Bytes {
     if blocks <= CHANNELS[CHANNELS.len() - 1] { Bytes(0) } else { Bytes(u64::from(blocks) * MIN_BYTES_PER_BLOCK.0) }
 }
 
-/// Default channel counts of a search for a call; the largest counts are limited by the message size.
+/// Default channel counts of a search. Counts of more than 32 blocks are included only for large messages
+/// ([`min_bytes`]).
 pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16] {
     let kernel_counts = KERNEL_CHANNELS.partition_point(|&blocks| min_bytes(blocks) <= bytes);
     match software {
@@ -81,7 +82,8 @@ pub(crate) fn channel_counts(software: Software, bytes: Bytes) -> &'static [u16]
     }
 }
 
-/// Default channel counts of rings: on hosts whose ranks are linked in pairs, also those that use all links equally.
+/// Default channel counts of rings. On hosts whose GPUs are linked in pairs, the counts that use all links equally are
+/// added.
 pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Software, bytes: Bytes) -> Vec<u16> {
     let usual = channel_counts(software, bytes);
     let rings = u16::try_from(abilities.rings_over_all_links()).unwrap_or(0);
@@ -94,7 +96,8 @@ pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Soft
     counts
 }
 
-/// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
+/// Returns all strategies with which a software can run a collective of `bytes` bytes under a restriction, in a fixed
+/// order.
 #[must_use]
 pub fn candidates(
     collective: Collective,
@@ -108,7 +111,7 @@ pub fn candidates(
         for protocol in protocols(collective, algorithm, abilities, restriction) {
             let rings;
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
-                // The signals of a barrier are not divided.
+                // The channel count does not affect a barrier, because its signals are not divided over channels.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
                 (_, []) if restriction.library.and_then(LibraryCapabilities::max_channels) == Some(1) => &CHANNELS[..1],
                 (_, []) if algorithm == Algorithm::Ring => {

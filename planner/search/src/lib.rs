@@ -1,17 +1,17 @@
-//! Search for the best strategy of each call ([`plan`]) among its candidates ([`candidates`]), and plans in
-//! the file formats that libraries load ([`export`]).
+//! Search for the best strategy of each call ([`plan`]) among its candidates ([`candidates`]), and plans in the file
+//! formats that libraries load ([`export`]).
 //!
 //! ```text
 //! call ─► candidates ─► lower bounds (prune) ─► simulation ─► Plan ─► export: tuning tables, schedules
 //! ```
 //!
-//! No time is predicted by a formula: every time comes from a simulation or a measurement. A candidate whose lower bound
-//! exceeds the best time is not simulated.
+//! No time is predicted by a formula: every time comes from a simulation or a measurement. A candidate whose lower
+//! bound exceeds the best time is not simulated.
 //!
 //! # Example
 //!
-//! Plans an all_reduce of 1 GiB on eight H200: the pick is within 1 % of the fastest candidate, and no schedule is faster
-//! than the lower bound.
+//! Plans an all_reduce of 1 GiB on eight H200: the selected strategy is within 1 % of the fastest candidate, and no
+//! schedule is faster than the lower bound.
 //!
 //! ```
 //! use fabricast_search::candidates::Restriction;

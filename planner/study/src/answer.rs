@@ -219,6 +219,15 @@ pub struct ConstraintsRow {
     pub power_kw: Option<f64>,
     /// Maximum number of racks.
     pub racks: Option<f64>,
+    /// Longest duration of a whole training, in days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_train_days: Option<f64>,
+    /// Smallest throughput of each job, in tokens per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_tokens_per_s: Option<f64>,
+    /// Longest mean time to first token of inference jobs, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_ttft_s: Option<f64>,
 }
 
 /// Assumptions for costs.

@@ -56,6 +56,7 @@ mod cost;
 mod cost_probability;
 mod decision;
 mod job_assignment;
+mod job_limits;
 pub mod journal;
 pub mod key;
 pub mod library_comparison;
@@ -75,6 +76,7 @@ mod value_limits;
 
 pub use cost::{Terms, add_costs};
 pub use job_assignment::JobAssignment;
+pub use job_limits::JobLimits;
 pub use measured::{Figure, MeasuredStep};
 pub use payment::{MachineSize, Payment, Price, UnitCount};
 pub use prices::{Band, PriceListEntry, PriceUnit, read_list, shipped};
@@ -217,6 +219,8 @@ pub struct Constraints {
     pub power_kw: Option<f64>,
     /// Maximum number of racks of a machine.
     pub racks: Option<f64>,
+    /// Limits on the result of each job.
+    pub jobs: JobLimits,
     /// Source location of the table `[constraints]`.
     pub location: SourceLocation,
 }

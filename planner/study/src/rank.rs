@@ -63,7 +63,11 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
         .enumerate()
         .map(|(number, candidate)| {
             let missing = job_results(number).flat_map(|(job, row)| match row {
-                Ok(row) => shortfalls(job.name(), row),
+                Ok(row) => {
+                    let mut missing = shortfalls(job.name(), row);
+                    missing.extend(study.constraints.jobs.violations(job.name(), row));
+                    missing
+                }
                 Err(reason) => vec![reason.clone()],
             });
             let constraints =

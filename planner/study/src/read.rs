@@ -18,7 +18,7 @@ use sensitivity::SensitivityText;
 
 use super::prices::{self, PriceListEntry};
 use super::value_limits::{MAX_PRICE, MIN_VALUE};
-use super::{Assumptions, Candidate, Constraints, EfficiencyOverrides, Study};
+use super::{Assumptions, Candidate, Constraints, EfficiencyOverrides, JobLimits, Study};
 use crate::setting::Setting;
 use fabricast_workload::job::{FileResolver, Job, JobError, JobText, format_number, name_problem, toml_error};
 use fabricast_workload::trace::Contents;
@@ -64,6 +64,9 @@ struct ConstraintsText {
     cost_per_hour_usd: Option<Spanned<f64>>,
     power_kw: Option<Spanned<f64>>,
     racks: Option<Spanned<f64>>,
+    max_train_days: Option<Spanned<f64>>,
+    min_tokens_per_s: Option<Spanned<f64>>,
+    max_ttft_s: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -359,6 +362,11 @@ impl Reader<'_> {
             cost_per_hour: self.positive("cost_per_hour_usd", text.cost_per_hour_usd.as_ref(), MAX_PRICE)?,
             power_kw: self.positive("power_kw", text.power_kw.as_ref(), MAX_KW)?,
             racks: self.positive("racks", text.racks.as_ref(), MAX_ITEMS)?,
+            jobs: JobLimits {
+                max_train_days: self.positive("max_train_days", text.max_train_days.as_ref(), MAX_ITEMS)?,
+                min_tokens_per_s: self.positive("min_tokens_per_s", text.min_tokens_per_s.as_ref(), MAX_PRICE)?,
+                max_ttft_s: self.positive("max_ttft_s", text.max_ttft_s.as_ref(), MAX_ITEMS)?,
+            },
             location,
         })
     }

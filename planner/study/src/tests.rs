@@ -121,6 +121,24 @@ fn cheapest_fitting_candidate_ranks_first() {
     assert!(ranking("[constraints]\nbudget_usd = 200000\n").iter().all(|(_, is_valid)| !is_valid));
 }
 
+/// A limit on a job's result excludes a candidate exactly if its result is beyond the limit.
+#[test]
+fn job_limits_exclude_candidates_by_their_results() {
+    let answer = |limits: &str| CompletedStudy::new(&format!("{MACHINES}{JOB}{limits}")).answer();
+    let free = answer("");
+    let cheap = free.results.iter().find(|row| row.candidate == "cheap").unwrap();
+    let (rate, days) = (cheap.tokens_per_s.unwrap(), cheap.time_to_train_h.unwrap() / 24.0);
+    for (key, value, harder) in [("min_tokens_per_s", rate, 1.001), ("max_train_days", days, 0.999)] {
+        let violations = |factor: f64| {
+            let ranking = answer(&format!("[constraints]\n{key} = {:.9}\n", value * factor)).ranking;
+            ranking.into_iter().find(|row| row.candidate == "cheap").unwrap().violations
+        };
+        assert_eq!(violations(1.0 / harder), Vec::<String>::new(), "{key}");
+        let [violation] = violations(harder).try_into().unwrap();
+        assert!(violation.contains("limit"), "{violation}");
+    }
+}
+
 #[test]
 fn nearest_candidate_is_named_if_none_meets_constraints() {
     let nearest = |constraints: &str| {

@@ -71,7 +71,7 @@ def warn(message: str) -> None:
     """Issues a warning of a command at the line that called this package."""
     level = 1
     frame = sys._getframe()
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == PACKAGE:
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE + os.sep):
         frame = frame.f_back
         level += 1
     warnings.warn(message, FabricastWarning, stacklevel=level)
@@ -130,6 +130,28 @@ class Result:
             ValueError: The document has no such list.
         """
         return Table(self._text, name)
+
+    def to_parquet(self, path: str | os.PathLike[str], table: str | None = None, *, force: bool = False) -> None:
+        """Writes the rows to a Parquet file. Types are those of the Arrow table; values of several types are text, their JSON.
+
+        Args:
+            path: File to write.
+            table: Another list of the document, for example ``"ranking"``.
+            force: Overwrite an existing file.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+            ValueError: The document has no such list.
+            FileExistsError: The file exists.
+        """
+        import pyarrow
+        import pyarrow.parquet
+
+        rows = pyarrow.table(self if table is None else self.table(table))
+        buffer = pyarrow.BufferOutputStream()
+        pyarrow.parquet.write_table(rows, buffer)
+        with open(path, "wb" if force else "xb") as file:
+            file.write(buffer.getvalue())
 
     def to_pandas(self) -> pandas.DataFrame:
         """Rows as a pandas DataFrame. Nested objects are dictionaries. Needs pandas and pyarrow.

@@ -213,6 +213,8 @@ fn assumptions(answer: &Answer) -> Vec<String> {
         ("per hour", limits.cost_per_hour_usd, answer.currency.as_str()),
         ("of power", limits.power_kw, "kW"),
         ("of room", limits.racks, "racks"),
+        ("of training", limits.max_train_days, "days"),
+        ("to the first token", limits.max_ttft_s, "s"),
     ];
     let upper_limits: Vec<String> = upper_limits
         .iter()
@@ -220,6 +222,9 @@ fn assumptions(answer: &Answer) -> Vec<String> {
         .collect();
     if !upper_limits.is_empty() {
         facts.push(format!("Constraints: at most {}.", upper_limits.join(", ")));
+    }
+    if let Some(rate) = limits.min_tokens_per_s {
+        facts.push(format!("Constraints: at least {} tokens per second.", format::significant(rate)));
     }
     let mut profiles: Vec<&str> = answer.candidates.iter().map(|one| one.profile.as_str()).collect();
     profiles.sort_unstable();

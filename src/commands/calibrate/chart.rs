@@ -16,6 +16,9 @@ pub struct Chart<'a> {
 
 impl<'a> Chart<'a> {
     /// Creates the chart's destination. Checks that it can be written, before the fit.
+    ///
+    /// # Errors
+    /// [`Failure`]: the extension of the file names no image format, or the file cannot be written.
     pub fn new(path: Option<&'a Path>, output: &Output) -> Result<Option<Self>, Failure> {
         let Some(path) = path else { return Ok(None) };
         let format = Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
@@ -24,6 +27,9 @@ impl<'a> Chart<'a> {
     }
 
     /// Renders the chart of a calibration in the format of its file.
+    ///
+    /// # Errors
+    /// [`Failure`]: the chart cannot be rendered.
     pub fn draw(&self, answer: &Answer<'_>) -> Result<Vec<u8>, Failure> {
         let calibration = answer.calibration;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);

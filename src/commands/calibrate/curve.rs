@@ -18,7 +18,10 @@ use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
 
-/// Returns the study among the input files, which must then be the only file.
+/// Returns the study among the input files, which must then be the only file; `None` if there is no study.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read, or there are files besides the study.
 pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
     let mut study = None;
     for path in paths {
@@ -82,7 +85,7 @@ struct ErrorsJson {
     bias: f64,
 }
 
-/// Measured step with the names of its candidate and job.
+/// Measured step, with the names of its candidate and job.
 struct Row<'a> {
     candidate: &'a str,
     job: &'a str,
@@ -149,7 +152,8 @@ fn toml(fit: &CurveFit, path: &Path) -> String {
     text
 }
 
-/// Labels and error statistics of the study's curve, the fitted curve, and curves fitted without the predicted step.
+/// Error statistics with labels: of the study's curve, of the fitted curve, and of curves fitted without the predicted
+/// step.
 fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
     let summarize = |error: fn(&StepErrors) -> f64| Summary::from_errors(fit.run_errors().map(error));
     [

@@ -43,7 +43,7 @@ impl From<BenchmarkFigure> for ParameterEstimate {
     }
 }
 
-/// Table with a row per parameter; `first` is the column of names.
+/// Table with a row per parameter; `first` is the heading of the column with the names.
 pub fn table(
     first: Column,
     figures: impl IntoIterator<Item = ParameterEstimate>,

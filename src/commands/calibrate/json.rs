@@ -18,17 +18,17 @@ pub struct CalibrationJson {
     profile: String,
     /// Fitted parameters.
     parameters: Vec<ParameterEstimate>,
-    /// Sets of parameters of which the data determine only combinations.
+    /// Sets of parameters whose individual values the data do not determine, only combinations of them.
     inseparable: Vec<Vec<String>>,
-    /// Errors of the rows fitted to.
+    /// Errors of the rows used in the fit.
     fit: SummaryJson,
-    /// Errors of the rows fitted to that force algorithm and protocol.
+    /// Errors of the rows used in the fit whose algorithm and protocol were forced.
     fit_forced: SummaryJson,
-    /// Errors of the rows that only launch costs were fitted to.
+    /// Errors of the rows from which only launch costs were fitted.
     fit_launches: SummaryJson,
-    /// Errors of all rows, each predicted by a fit without it.
+    /// Errors of all rows, each predicted by a fit without this row.
     cross_validated: LeftOutJson,
-    /// Errors of the hold-outs, each predicted by a fit without it.
+    /// Errors of the held-out rows, each predicted by a fit without them.
     held_out: Vec<HeldOutJson>,
     /// Prediction intervals, as factors of the predicted time.
     band: BandJson,
@@ -38,23 +38,23 @@ pub struct CalibrationJson {
     rows_to_check: usize,
 }
 
-/// Errors of a hold-out.
+/// Errors of a set of held-out rows.
 #[derive(Serialize, JsonSchema)]
 struct HeldOutJson {
-    /// Rows that were held out.
+    /// Description of the held-out rows.
     what: String,
     #[serde(flatten)]
     rows: LeftOutJson,
 }
 
-/// Errors of rows predicted by fits without them.
+/// Errors of rows that were predicted by fits without them.
 #[derive(Serialize, JsonSchema)]
 struct LeftOutJson {
     #[serde(flatten)]
     summary: SummaryJson,
-    /// Errors of rows that force algorithm and protocol.
+    /// Errors of rows whose algorithm and protocol were forced.
     forced: SummaryJson,
-    /// Errors of rows in which the library chose.
+    /// Errors of rows whose algorithm and protocol the library chose.
     chosen: SummaryJson,
     /// Number of measured times inside the prediction interval.
     coverage: CoverageJson,
@@ -63,26 +63,26 @@ struct LeftOutJson {
 /// Prediction intervals, as factors of the predicted time.
 #[derive(Serialize, JsonSchema)]
 struct BandJson {
-    /// Lower end ÷ prediction, for regimes without an interval.
+    /// Lower end ÷ prediction, for regimes (protocol and bottleneck) without a separate interval.
     low: f64,
-    /// Upper end ÷ prediction, for regimes without an interval.
+    /// Upper end ÷ prediction, for regimes (protocol and bottleneck) without a separate interval.
     high: f64,
     /// Intervals by protocol and bottleneck.
     regimes: Vec<RegimeJson>,
 }
 
-/// Prediction interval of a regime.
+/// Prediction interval of a regime, which is a protocol with a bottleneck.
 #[derive(Serialize, JsonSchema)]
 struct RegimeJson {
-    /// The protocol.
+    /// Protocol of the regime.
     protocol: Protocol,
-    /// The bottleneck.
+    /// Bottleneck of the regime.
     decides: Bottleneck,
     /// Lower end ÷ prediction.
     low: f64,
     /// Upper end ÷ prediction.
     high: f64,
-    /// Number of rows that determined the interval.
+    /// Number of rows from which the interval was computed.
     rows: u32,
 }
 

@@ -27,7 +27,8 @@ struct Answer<'a> {
     calibration: &'a Calibration,
 }
 
-/// Error statistics of all rows, of rows with forced algorithm and protocol, and of rows that the library chose.
+/// Error statistics: of all rows, of rows with forced algorithm and protocol, and of rows whose strategy the library
+/// chose.
 struct ErrorsByChoice {
     all: Summary,
     forced: Summary,
@@ -129,12 +130,13 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
     output.to_stdout().write_with_files(&written, &additional_files)
 }
 
-/// Settings of the network plugin on the machine of a fabric, if its network was measured.
+/// Environment settings that the machine's network plugin makes; `None` if the network of this fabric was not measured.
 fn settings(fabric: &Fabric) -> Option<String> {
     MeasuredNetwork::for_machine(fabric).ok().flatten()?.settings
 }
 
-/// Returns the measurements of several hosts on the named shipped network, or all of several hosts if none is on it.
+/// Returns the measurements over several hosts whose network is the shipped one with this name. If there are none,
+/// returns all measurements over several hosts.
 fn select_network(measurements: Vec<Measurement>, name: &str) -> Result<Vec<Measurement>, Failure> {
     let mut multi_host = Vec::new();
     for measurement in measurements.into_iter().filter(|measurement| measurement.configuration.nodes > 1) {
@@ -156,12 +158,12 @@ fn gpus(fabric: &Fabric, base: &Profile) -> (u32, Vec<String>) {
         _ => None,
     });
     let capability = figures.and_then(|gpu| gpu.compute_capability).unwrap_or(base.compute_capability);
-    // `A100 SXM 80GB` becomes `A100`.
+    // The first word identifies the model: `A100 SXM 80GB` becomes `A100`.
     let model = figures.and_then(|gpu| gpu.model.as_deref()?.split_whitespace().next());
     (capability, model.map_or_else(|| base.gpus.clone(), |model| vec![model.to_owned()]))
 }
 
-/// Measurements, divided by the costs that they determine.
+/// Measurements, divided by the cost parameters that they determine.
 #[derive(Clone, Copy)]
 struct MeasurementSets<'a> {
     device: &'a [Measurement],
@@ -169,7 +171,7 @@ struct MeasurementSets<'a> {
     launches: &'a [Measurement],
 }
 
-/// Sources of the profile: the manifests, their numbers of rows, and the machines that they name.
+/// Sources of the profile, as texts: the manifests with their numbers of rows, and the measured machines.
 fn sources(paths: &[std::path::PathBuf], network: Option<&str>, measurements: MeasurementSets<'_>) -> Vec<String> {
     let MeasurementSets { device, launches } = measurements;
     let names: Vec<String> = paths.iter().filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();

@@ -25,6 +25,9 @@ pub struct Benchmark {
 }
 
 /// Separates benchmarks (JSON) from times of collectives (manifests, and JSON of `gpu run`) by their contents.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read, or a benchmark is invalid.
 pub fn split(paths: &[PathBuf]) -> Result<(Vec<Benchmark>, Vec<PathBuf>), Failure> {
     let (mut benches, mut manifests) = (Vec::new(), Vec::new());
     for path in paths {

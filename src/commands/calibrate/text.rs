@@ -1,4 +1,4 @@
-//! Text of a calibration: errors, parameters, and parameters that the data cannot separate.
+//! Text of a calibration: errors, parameters, and parameters that the data determine only in combination.
 
 use std::fmt::Write as _;
 
@@ -59,7 +59,7 @@ pub struct ErrorLine {
     pub coverage: Option<Coverage>,
 }
 
-/// Error statistics of the fitted rows, of other launch modes, and of held-out rows.
+/// Error statistics by set of rows: fitted rows, rows of other launch modes, and held-out rows.
 pub fn lines(answer: &Answer<'_>) -> Vec<ErrorLine> {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);

@@ -7,6 +7,9 @@ use super::{Answer, group_name};
 use crate::failure::Failure;
 
 /// Draws all rows, with a series for each algorithm and protocol.
+///
+/// # Errors
+/// [`Failure`]: the chart cannot be rendered.
 pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
     let comparison = answer.comparison;
     let mut series: Vec<(_, ComparedSeries)> = Vec::new();

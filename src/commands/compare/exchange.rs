@@ -22,7 +22,11 @@ use crate::output::{self, Output};
 use crate::output_format::Format;
 use crate::setup;
 
-/// Returns true if the files are manifests of exchanges. All of them must be, or none.
+/// Returns true if the files are manifests of exchanges (`[[exchange]]`). Either all files must be such manifests, or
+/// none.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read, or only some of the files are manifests of exchanges.
 pub fn is_requested(args: &CompareArgs) -> Result<bool, Failure> {
     let is_exchange = |path: &Path| {
         let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
@@ -67,13 +71,13 @@ struct GroupJson<'a> {
 struct Labels<'a> {
     /// Name of the table.
     file: &'a str,
-    /// Source and machines of the table; fits leave out one cluster at a time.
+    /// Source and machines of the table. Cross-validation leaves out one cluster at a time.
     cluster: &'a str,
     /// Kernel that was measured.
     kernel: &'static str,
     /// Operation: prepare, dispatch or combine.
     operation: &'static str,
-    /// Type in which tokens travelled.
+    /// Element type in which tokens were sent.
     token_type: &'static str,
 }
 
@@ -180,7 +184,7 @@ fn json<'a>(measurements: &'a [ExchangeMeasurement], comparison: &'a ExchangeCom
     }
 }
 
-/// Text: a summary line, a table of the measurements of each file, and tables of rows.
+/// Formats the comparison: a summary line, a table of the measurements of each file, and tables of rows.
 fn text(
     measurements: &[ExchangeMeasurement],
     comparison: &ExchangeComparison,
@@ -218,7 +222,7 @@ fn text(
     text
 }
 
-/// Tables of measurements, one for each run of measurements of one file.
+/// Tables of measurements; consecutive measurements of one file share a table.
 fn group_tables(measurements: &[ExchangeMeasurement], comparison: &ExchangeComparison) -> Vec<Table> {
     let mut tables: Vec<(&ExchangeMeasurement, Table)> = Vec::new();
     for group in &comparison.groups {
@@ -263,7 +267,7 @@ fn group_tables(measurements: &[ExchangeMeasurement], comparison: &ExchangeCompa
     tables.into_iter().map(|(_, table)| table).collect()
 }
 
-/// Numbers of ranks of the rows of a measurement: one, or smallest and largest.
+/// Range of the numbers of ranks in the rows of a measurement, as text; a single number if all are equal.
 fn rank_range(comparison: &ExchangeComparison, measurement: usize) -> String {
     let ranks = || comparison.rows.iter().filter(|row| row.measurement == measurement).map(|row| row.ranks);
     match (ranks().min(), ranks().max()) {
@@ -273,7 +277,7 @@ fn rank_range(comparison: &ExchangeComparison, measurement: usize) -> String {
     }
 }
 
-/// Table of rows of one measurement; `None` if there are none.
+/// Table of the rows of one measurement; `None` if there are no rows.
 fn row_table<'a>(rows: impl Iterator<Item = &'a ComparedExchange>) -> Option<Table> {
     let mut rows = rows.peekable();
     rows.peek()?;

@@ -3,7 +3,9 @@
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
-use fabricast_validate::compare::{Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl};
+use fabricast_validate::compare::{
+    Advice, Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl,
+};
 use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -20,11 +22,12 @@ pub struct ComparisonJson<'a> {
     summary: SummaryJson,
     /// Number of measured times inside their prediction intervals.
     coverage: CoverageJson,
-    /// Null if no call was measured with several forced strategies.
+    /// Slowdown of the strategies predicted to be the fastest; null if no call was measured with several forced
+    /// strategies.
     regret: Option<PickSlowdownJson>,
     /// Errors of the rows that are not outliers of the measurement.
     without_outliers: SummaryJson,
-    /// Assumptions for facts that neither the logs nor their descriptions contain.
+    /// Assumptions about properties that neither the logs nor their descriptions state.
     assumptions: Vec<&'a str>,
     /// Contradictions and peculiarities, for example a GPU model that differs from the fabric's, or runs without MPI.
     remarks: Vec<&'a str>,
@@ -34,18 +37,18 @@ pub struct ComparisonJson<'a> {
     rows: Vec<RowJson<'a>>,
     /// Lines that were not read as measurements.
     rejected: Vec<RejectedJson>,
-    /// Calls that were measured several times with incompatible results.
+    /// Calls with several measured times that contradict each other.
     contradictions: Vec<ContradictionJson>,
 }
 
-/// Measured time of the predicted best strategies relative to the fastest ones.
+/// Slowdown of the predicted best strategies relative to the fastest measured ones.
 #[derive(Serialize, JsonSchema)]
 struct PickSlowdownJson {
     /// Number of calls measured with several forced strategies.
     calls: usize,
     /// Number of forced strategies over all calls.
     forced_strategies: usize,
-    /// Mean of measured(pick) ÷ measured(fastest) − 1.
+    /// Mean of the slowdowns, as a fraction: measured time of the predicted best strategy ÷ shortest measured time − 1.
     mean: f64,
     /// 90th percentile of the slowdowns, as a fraction.
     p90: f64,
@@ -80,7 +83,7 @@ struct GroupJson<'a> {
     launch: Launch,
     /// Processes that launch on the GPUs of a host.
     processes: Processes,
-    /// Role in fits: `fit`, `check` or `fit and check`.
+    /// Use of the rows in a calibration: `fit`, `check` or `fit and check`.
     role: &'static str,
     /// Name of the cost profile.
     profile: &'a str,
@@ -94,19 +97,22 @@ struct GroupJson<'a> {
     faster: usize,
     /// Parameter change that would explain the error; null if there is none.
     explanation: Option<ExplanationJson<'a>>,
-    /// Finding on the group: `slow` if a range of sizes is slow, otherwise `fast` if one is fast, otherwise `expected`.
+    /// Finding on the group: `slow` if some range of sizes is slow, otherwise `fast` if some range is fast, otherwise
+    /// `expected`.
     verdict: &'static str,
     /// Findings on ranges of sizes, from small to large.
     ranges: Vec<RangeJson>,
-    /// Text of the likeliest cause, or of a setting in the log that may have slowed the group down.
+    /// Most likely cause, or a setting in the log that may have slowed the group down; null if there is neither.
     cause: Option<String>,
-    /// Simulated causes of slow sizes, the likeliest first.
+    /// Causes of slow sizes that simulations support, in order of decreasing probability.
     causes: Vec<CauseJson>,
-    /// False if the library's choices are not predicted; the strategies are then fabricast's fastest ones.
+    /// Settings with which the library is predicted to be faster, also where its times are as expected.
+    advice: Vec<AdviceJson>,
+    /// False if the library's choices cannot be predicted; times are then predicted for fabricast's fastest strategies.
     modelled: bool,
 }
 
-/// Finding on neighbouring sizes.
+/// Finding on a range of neighbouring sizes.
 #[derive(Serialize, JsonSchema)]
 struct RangeJson {
     /// Smallest size, in bytes.
@@ -129,18 +135,31 @@ struct RangeJson {
     high_busbw_gb_per_s: f64,
 }
 
+/// Setting with which the library is predicted to be faster.
+#[derive(Serialize, JsonSchema)]
+struct AdviceJson {
+    /// Environment variable and its value.
+    setting: String,
+    /// Smallest compared size that gains, in bytes.
+    min_bytes: Bytes,
+    /// Largest compared size that gains, in bytes.
+    max_bytes: Bytes,
+    /// Largest predicted gain: time without the setting ÷ time with it.
+    gain: f64,
+}
+
 /// Simulated cause of slow sizes.
 #[derive(Serialize, JsonSchema)]
 struct CauseJson {
     /// Class: `nvls`, `peer_access`, `gpu_direct`, `nvlink`, `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer`
     /// or `launch`.
     class: &'static str,
-    /// The cause, in words.
+    /// Description of the cause.
     text: String,
-    /// Fraction of the gap between measured and predicted times that the cause closes.
+    /// Fraction of the difference between measured and predicted times that the cause explains.
     closed_share: f64,
-    /// Probability of its class among the hypotheses that explain the times, if these are equally likely before the times
-    /// are known. From two thirds on, the text calls the cause likely.
+    /// Posterior probability of the cause's class among the hypotheses that explain the times, with equal prior
+    /// probabilities. From two thirds on, the text calls the cause likely.
     probability: f64,
     /// Commands that confirm or refute the cause.
     check: String,
@@ -151,7 +170,7 @@ struct CauseJson {
 struct ExplanationJson<'a> {
     /// Name of the parameter.
     parameter: String,
-    /// Factor of its value.
+    /// Factor by which the change multiplies the parameter's value.
     factor: f64,
     /// Current value, with its unit.
     now: &'a str,
@@ -202,9 +221,10 @@ struct RowJson<'a> {
     high_us: f64,
     /// Error: predicted ÷ measured − 1.
     error: f64,
-    /// Position of the measured time relative to the prediction interval.
+    /// Position of the measured time relative to the prediction interval: inside, above or below.
     verdict: &'static str,
-    /// Distance from the prediction interval relative to its end; 0 inside.
+    /// Distance of the measured time from the nearer end of the prediction interval, as a fraction of that end; 0
+    /// inside.
     outside: f64,
     /// For an outlier of the measurement, the nearest time consistent with its neighbours in size, in µs; otherwise
     /// null.
@@ -218,7 +238,7 @@ struct RejectedJson {
     file: String,
     /// Line, from 1.
     line: u32,
-    /// Reason why it was not read.
+    /// Reason why the line was not read.
     reason: String,
 }
 
@@ -308,6 +328,7 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         ranges: group.ranges.iter().map(range_json).collect(),
         cause: verdict::first_cause(group),
         causes: group.causes.iter().map(cause_json).collect(),
+        advice: group.advice.iter().map(advice_json).collect(),
         modelled: !has_unpredicted_rccl(first),
     })
 }
@@ -324,6 +345,11 @@ fn range_json(range: &SizeRange) -> RangeJson {
         low_busbw_gb_per_s: range.expected_low,
         high_busbw_gb_per_s: range.expected_high,
     }
+}
+
+fn advice_json(advice: &Advice) -> AdviceJson {
+    let Advice { setting, min, max, gain } = *advice;
+    AdviceJson { setting: setting.to_string(), min_bytes: min, max_bytes: max, gain }
 }
 
 fn cause_json(ranked: &RankedCause) -> CauseJson {

@@ -95,7 +95,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Repeats the warnings from reading the fabrics, each once.
+/// Prints the warnings of the fabric readers, without duplicates.
 fn warn_about_fabrics(loaded: &Loaded, output: &Output) {
     let mut reported: Vec<&str> = Vec::new();
     for warning in loaded.measurements.iter().flat_map(|measurement| measurement.fabric.warnings()) {
@@ -112,7 +112,7 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
     for path in &args.files {
         let has_extension =
             |expected: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(expected));
-        // JSON of `gpu run` contains everything that a manifest does.
+        // JSON of `gpu run` contains all data of a manifest, so it is read as one.
         let is_manifest =
             has_extension("toml") || has_extension("json") && gpu_run::is_run(&read_text_file(path, Limit::LOG)?);
         let loaded = if is_manifest {
@@ -122,12 +122,13 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
         };
         all.measurements.extend(loaded.measurements);
     }
-    // Measurements of different files may contradict each other.
+    // Measurements of different files may contradict each other, so contradictions are searched in all of them.
     all.contradictions = manifest::contradictions(&all.measurements);
     Ok(all)
 }
 
-/// Manifest entry for a log described by flags. A missing fabric is reported later, together with other missing facts.
+/// Manifest entry for a log that the flags describe. A missing fabric is reported later, with all other missing
+/// properties.
 fn entry(path: &Path, flags: &LogArgs) -> Entry {
     let name = path.display().to_string();
     let launch = flags.launch.map(|launch| match launch {

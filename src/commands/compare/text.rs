@@ -10,7 +10,8 @@ use super::super::format_count;
 use super::{Answer, group_name, verdict};
 use crate::args::RowChoice;
 
-/// Text: verdicts and causes, error statistics of the model, a table of groups, and tables of rows.
+/// Formats the comparison: verdicts and causes, error statistics of the predictions, a table of groups, and tables of
+/// rows.
 pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &TextOptions) -> String {
     let summary = answer.comparison.summary;
     let mut profiles = answer.comparison.profiles.clone();
@@ -89,8 +90,8 @@ pub(super) fn distinct<'a>(answer: &Answer<'a>, select: impl Fn(&'a LogContext) 
     texts
 }
 
-/// Error statistics without outliers of the measurement, by role of the rows if both roles occur. Empty if there are no
-/// outliers.
+/// Error statistics without outliers of the measurement; separate for the rows of a fit and others if both occur. Empty
+/// if there are no outliers.
 fn without_outliers(answer: &Answer<'_>) -> String {
     let comparison = answer.comparison;
     let outliers: Vec<&Compared> = comparison.rows.iter().filter(|row| row.outlier.is_some()).collect();
@@ -175,7 +176,7 @@ fn group_table(answer: &Answer<'_>) -> Table {
     table
 }
 
-/// Bus bandwidth ÷ algorithm bandwidth of a group's collective.
+/// Factor from algorithm bandwidth to bus bandwidth for a group's collective.
 fn bus_factor(answer: &Answer<'_>, group: &Group) -> f64 {
     let first = group.measurements.first().and_then(|&first| answer.measurements.get(first));
     first.map_or(1.0, Measurement::bus_factor)
@@ -238,7 +239,7 @@ fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: b
     Some(table)
 }
 
-/// Table of all rows, with the JSON keys as column names.
+/// CSV table of all rows, with the JSON keys as column names.
 pub fn csv(answer: &Answer<'_>) -> Table {
     let text_column = |key: &str| Column::new(key, key, Unit::Text);
     let number_column = |key: &str| Column::new(key, key, Unit::Number);

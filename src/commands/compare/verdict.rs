@@ -1,16 +1,18 @@
-//! Verdicts of a comparison in words: which sizes are as expected, slow or fast, and the likeliest cause.
+//! Verdicts of a comparison as sentences: sizes with expected, slow and fast times, and the most likely cause.
 
 use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
-use fabricast_validate::compare::{Cause, Explanation, Finding, Group, ProfileParameter, RankedCause, SizeRange};
+use fabricast_validate::compare::{
+    Advice, Cause, Explanation, Finding, Group, ProfileParameter, RankedCause, SizeRange,
+};
 
 use super::super::format_count;
 use super::{Answer, group_name};
 
-/// Largest number of groups whose verdict is stated before the statistics.
+/// Maximum number of groups whose verdict is printed above the statistics.
 const MAX_GROUPS: usize = 8;
 
-/// Lines that open the text: the verdict on the machine, then the cause. Of several groups, first their numbers, then
-/// those that are not as expected.
+/// Lines at the top of the text. For a single group: its findings and causes. For several groups: the numbers of slow,
+/// fast and expected groups, then the findings and causes of those that are slow or fast.
 pub fn lines(answer: &Answer<'_>) -> Vec<String> {
     let groups = &answer.comparison.groups;
     if let [group] = groups.as_slice() {
@@ -53,8 +55,8 @@ pub fn overall(group: &Group) -> Finding {
     }
 }
 
-/// A line per range of sizes: slow ones first, then fast ones, then those as expected. The bandwidth of expected sizes
-/// is stated if all are.
+/// Findings on a group, one line per range of sizes: slow ranges, then fast ones, then one line for all expected ones.
+/// If all are expected, the bandwidth of the largest sizes is stated.
 fn findings(group: &Group) -> Vec<String> {
     let with = |finding| group.ranges.iter().filter(move |range| range.finding == finding);
     let mut lines: Vec<String> = with(Finding::Slow).chain(with(Finding::Fast)).map(deviation).collect();
@@ -95,8 +97,8 @@ fn span(range: &SizeRange) -> String {
     if range.min == range.max { bytes(range.min) } else { format!("{} to {}", bytes(range.min), bytes(range.max)) }
 }
 
-/// Causes of a group that is not as expected, with the commands that check them; the change of a parameter only if no
-/// cause explains the times.
+/// Causes of a group that is slow or fast, with the commands that confirm them. The change of a profile parameter is
+/// stated only if no cause explains the times.
 fn reasons(group: &Group) -> Vec<String> {
     let mut lines = Vec::new();
     let is_decided = group.causes.first().is_some_and(RankedCause::is_likely);
@@ -111,10 +113,11 @@ fn reasons(group: &Group) -> Vec<String> {
         lines.push(format!("{label}: {cause} (explains {} % of the gap)", percent(*closed)));
         lines.push(format!("  check: {}", cause.check()));
     }
+    lines.extend(group.advice.iter().map(advice));
     if overall(group) == Finding::Expected || !group.causes.is_empty() {
         return lines;
     }
-    if let Some(cause) = &group.setting {
+    if let Some(cause) = group.setting.as_ref().filter(|_| group.advice.is_empty()) {
         lines.push(format!("possible cause: {cause}"));
         lines.push(format!("  check: {}", cause.check()));
     }
@@ -124,7 +127,13 @@ fn reasons(group: &Group) -> Vec<String> {
     lines
 }
 
-/// Change of a parameter in words, as the last resort.
+/// Advice in words.
+fn advice(Advice { setting, min, max, gain }: &Advice) -> String {
+    let sizes = if min == max { bytes(*min) } else { format!("{} to {}", bytes(*min), bytes(*max)) };
+    format!("a setting gains: {setting}, up to {} times as fast at {sizes} (predicted)", significant(*gain))
+}
+
+/// Sentences on the change of a profile parameter that would explain the error, for groups without a known cause.
 fn last_resort(Explanation { parameter, required, current, .. }: &Explanation) -> Vec<String> {
     let mut lines = vec![format!(
         "no simulated cause explains this; the times fit if {} {required} instead of {current} ({parameter})",
@@ -139,7 +148,7 @@ fn last_resort(Explanation { parameter, required, current, .. }: &Explanation) -
     lines
 }
 
-/// Text of a group's first cause, for JSON; `None` without a cause.
+/// Description of a group's most likely cause, for JSON; `None` if there is none.
 pub fn first_cause(group: &Group) -> Option<String> {
     let simulated: Option<&Cause> = group.causes.first().map(|ranked| &ranked.cause);
     simulated.or(group.setting.as_ref()).map(ToString::to_string)

@@ -15,12 +15,12 @@ use crate::output::Output;
 use crate::output_format::Format;
 
 pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
-    // Loads a named fabric first, so that a wrong name fails before the measurement.
+    // A named fabric is loaded first, so that an invalid name fails before the measurement.
     let named = match args.fabric.as_str() {
         "auto" => None,
         name => Some(load(&FabricRequest { gpus: args.gpus.map(NonZeroU32::get), ..FabricRequest::new(name) })?),
     };
-    // `--gpus` limits a named fabric if there is one, otherwise the measurement.
+    // `--gpus` limits the named fabric if there is one, otherwise the number of measured GPUs.
     let gpus = args.gpus.filter(|_| named.is_none()).map(|gpus| gpus.get() as usize);
     let measured: Bench = match &args.from {
         Some(path) => read_measurement(path, gpus)?,
@@ -40,7 +40,7 @@ pub fn run(args: &DoctorArgs, output: &Output) -> Result<(), Failure> {
     Err(Failure::Failed(format!("{faults} fault{s} found")))
 }
 
-/// Reads a saved measurement of all GPUs or of the first ones.
+/// Reads a saved measurement, of all GPUs or of the first `gpus` ones.
 fn read_measurement(path: &Path, gpus: Option<usize>) -> Result<Bench, Failure> {
     let file = path.display().to_string();
     let bench = bench::read(&read::read_text_file(path, read::Limit::BENCHMARK)?, &file)?;

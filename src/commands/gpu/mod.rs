@@ -11,8 +11,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 pub fn run(command: &GpuCommand, output: &Output) -> Result<(), Failure> {
-    // Measurements differ from run to run, so the output file is never unchanged. Whether it may be replaced is checked
-    // before the work.
+    // Measurements differ from run to run, so the output file always changes. Permission to replace an existing file is
+    // checked before the measurement.
     if matches!(command, GpuCommand::Bench(_) | GpuCommand::Run(_) | GpuCommand::Prove(_)) {
         output.check_replaceable()?;
     }

@@ -1,7 +1,7 @@
-//! `runs.jsonl` of a study folder: earlier runs, and a line for each run as it ends.
+//! `runs.jsonl` of a study folder: the saved runs, one line each.
 //!
-//! A line is appended with one write. A process that is killed therefore leaves whole lines and at most one partial
-//! line. The file is locked against other writers.
+//! A line is appended with a single write when its run ends. A process that is killed therefore leaves whole lines and
+//! at most one partial line. The file is locked against other writers.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
@@ -24,14 +24,17 @@ pub const RUNS: &str = "runs.jsonl";
 /// Runs of a study folder; without a folder, runs are not saved.
 pub struct RunLog {
     path: Option<PathBuf>,
-    /// Open file. It is created with the first run, so that earlier failures leave no folder.
+    /// Open file. It is created when the first run ends, so that earlier failures leave no folder.
     file: Mutex<Option<File>>,
     saved_runs: Vec<Run>,
 }
 
 impl RunLog {
-    /// Opens the runs of a folder, which need not exist. Without a folder, runs are not saved. A partial last line is
-    /// removed.
+    /// Opens the runs of a folder, which does not have to exist. Without a folder, runs are not saved. A partial last
+    /// line is removed.
+    ///
+    /// # Errors
+    /// [`Failure`]: another study writes the file, or the file cannot be read, is too large or has an invalid line.
     pub fn open(folder: Option<&Path>, output: &Output) -> Result<Self, Failure> {
         let path = folder.map(|folder| folder.join(RUNS));
         let mut log = Self { path, file: Mutex::new(None), saved_runs: Vec::new() };
@@ -67,6 +70,9 @@ impl RunLog {
     }
 
     /// Appends the line of a run.
+    ///
+    /// # Errors
+    /// [`Failure`]: the file or its folder cannot be written, or another study writes the file.
     pub fn add(&self, run: &Run) -> Result<(), Failure> {
         let Some(path) = &self.path else { return Ok(()) };
         let line = line(run)?;
@@ -83,8 +89,11 @@ impl RunLog {
         }
     }
 
-    /// Returns the text of the file in the order of the study, followed by runs of other studies. The order in which
-    /// runs ended has no effect.
+    /// Returns the text of the file with the runs in the order of the study, followed by runs of other studies. The
+    /// text does not depend on the order in which the runs ended.
+    ///
+    /// # Errors
+    /// [`Failure`]: a run cannot be written as JSON.
     pub fn in_order(&self, cases: &[RunSpec], new_runs: &[Run]) -> Result<String, Failure> {
         let mut by_key: FxHashMap<Key, &Run> =
             self.saved_runs.iter().chain(new_runs).map(|run| (run.key, run)).collect();
@@ -95,6 +104,9 @@ impl RunLog {
 }
 
 /// Parses the runs of a file. `path` names the file in errors.
+///
+/// # Errors
+/// [`Failure`]: a complete line is no valid run.
 pub fn read(bytes: &[u8], path: &Path) -> Result<Journal, Failure> {
     journal::read(bytes, &path.display().to_string()).map_err(|error| {
         Failure::input_with_help(error.to_string(), "remove the line to repeat its run; the others are retained")
@@ -114,7 +126,7 @@ fn locked(path: &Path) -> Result<File, Failure> {
             format!("{} is being written by another study", path.display()),
             "wait for it, or name another folder",
         )),
-        // On file systems without locks, concurrent writers cannot be detected.
+        // File systems without locks cannot detect concurrent writers; the file is used without a lock.
         Ok(()) | Err(TryLockError::Error(_)) => Ok(file),
     }
 }

@@ -20,12 +20,15 @@ pub struct LoadedStudy<'a> {
     pub study: Study,
     /// Fabric of each candidate, in the order of the study's candidates.
     pub fabrics: Vec<Fabric>,
-    /// Folder that the file names in the study are relative to.
+    /// Folder to which file names in the study are relative.
     folder: &'a Path,
 }
 
 impl<'a> LoadedStudy<'a> {
     /// Reads a study and the fabrics of its candidates.
+    ///
+    /// # Errors
+    /// [`Failure`]: the study, a file that it refers to, or the fabric of a candidate cannot be read or is invalid.
     pub fn read(path: &'a Path, output: &Output) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let text = fabricast_topologies::read::read_text_file(path, Limit::STUDY)?;
@@ -54,12 +57,15 @@ impl<'a> LoadedStudy<'a> {
         Ok(self)
     }
 
-    /// Returns true if an answer belongs to this study.
+    /// Returns true if an answer was computed for this study.
     pub fn is_answered_by(&self, answer: &Answer) -> bool {
         fabricast_study::link_utilization::matches_study(&self.study, &self.fabrics, answer)
     }
 
     /// Loads a fabric; file names are relative to the study.
+    ///
+    /// # Errors
+    /// The fabric is unknown or invalid.
     pub fn load(&self, request: &FabricRequest) -> fabricast_topologies::Result<Fabric> {
         let path = self.folder.join(&request.fabric);
         let is_file = fabricast_topologies::preset::text(&request.fabric).is_none() && path.exists();
@@ -76,21 +82,21 @@ impl<'a> LoadedStudy<'a> {
             Failure::input_at(format!("{location}: {error}"), error.help().map(str::to_owned), Some(location))
         };
         let fabric = self.load(&candidate.fabric).map_err(|error| match &error {
-            // Errors in a fabric file are reported at their place in that file.
+            // Errors in a fabric file are reported with their source location in that file.
             Error::Syntax { .. } | Error::Invalid { .. } => error.into(),
             other => failure_at(self.failing_setting(candidate), other),
         })?;
         if fabric.gpus().is_empty() {
             return Err(Failure::input_at("no GPUs in use", None, Some(&candidate.fabric_location)));
         }
-        // An unknown GPU is reported before the parameters that its model would provide.
+        // An unknown GPU model is reported first, because its figures may determine whether a profile matches.
         Profile::for_fabric(&fabric)
             .map_err(|error| Failure::input_at(error.to_string(), None, Some(&candidate.fabric_location)))?;
         Ok(fabric)
     }
 
-    /// Returns the source location of the setting that makes a fabric unusable: the GPUs per host if the fabric loads
-    /// without them, else the fabric.
+    /// Returns the source location of the setting that makes a fabric invalid: the number of GPUs per host if the
+    /// fabric loads without this setting, otherwise the fabric.
     fn failing_setting<'c>(&self, candidate: &'c fabricast_study::Candidate) -> &'c SourceLocation {
         let all_gpus = FabricRequest { gpus: None, ..candidate.fabric.clone() };
         match candidate.fabric.gpus.is_some() && self.load(&all_gpus).is_ok() {
@@ -99,7 +105,7 @@ impl<'a> LoadedStudy<'a> {
         }
     }
 
-    /// Checks that some candidate satisfies the constraints. The error names the nearest candidate.
+    /// Checks that some candidate satisfies the constraints. The error names the candidate that violates them least.
     fn check_constraints(&self) -> Result<(), Failure> {
         let sizes: Vec<MachineSize> = self.fabrics.iter().map(MachineSize::new).collect();
         let nearest = fabricast_study::nearest_candidate(&self.study, &sizes);

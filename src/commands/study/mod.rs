@@ -83,10 +83,10 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
 /// Names of the files of a study folder, in addition to `runs.jsonl`.
 const RESULTS: [&str; 5] = [parts::SHARD, "results.json", "index.html", "ranking.txt", "ranking.csv"];
 
-/// Replaces the files of a study folder as a whole, so that results of different studies do not mix.
+/// Replaces all files of a study folder, so that it never contains results of different studies.
 fn write(folder: &Path, runs: &str, files: &[(&str, String)], output: &Output) -> Result<(), Failure> {
     let mut staged = files::stage_folder(folder, files, output.replace)?;
-    // The new file contains every run of the old one, or its replacement.
+    // The old file can be replaced, because the new one contains all its runs.
     staged.push(files::stage_text(folder, RUNS, runs, files::Replace::All)?);
     let foreign = |names: &[String]| {
         Failure::input_with_help(

@@ -29,12 +29,16 @@ struct ShardLabel {
     count: usize,
 }
 
-/// Returns the runs of a shard: every n-th one, which spreads the runs of large candidates over the shards.
+/// Returns the runs of a shard. Every n-th run belongs to the shard, so that the runs of large candidates are spread
+/// over all shards.
 pub fn cases(cases: &Cases, shard: Shard) -> Vec<RunSpec> {
     cases.runs.iter().copied().skip(shard.number - 1).step_by(shard.count).collect()
 }
 
 /// JSON that identifies a shard.
+///
+/// # Errors
+/// [`Failure`]: the value cannot be written as JSON.
 pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
     output::json(&ShardLabel {
         format: "fabricast-shard".to_owned(),
@@ -45,6 +49,9 @@ pub fn label(cases: &Cases, shard: Shard) -> Result<String, Failure> {
 }
 
 /// Returns the runs of all shards, in the order of the study.
+///
+/// # Errors
+/// [`Failure`]: a folder has no valid shard of this study, shards belong to different divisions, or runs are missing.
 pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &Output) -> Result<Vec<Run>, Failure> {
     let mut runs: FxHashMap<Key, (Run, &Path)> = FxHashMap::default();
     let mut seen: Vec<(Shard, &Path)> = Vec::new();
@@ -87,7 +94,7 @@ pub fn merge_shards(study: &Study, cases: &Cases, folders: &[PathBuf], output: &
     Ok(cases.runs.iter().filter_map(|case| runs.remove(&case.key).map(|(run, _)| run)).collect())
 }
 
-/// Returns the shard in a folder, if it belongs to this study.
+/// Returns the shard whose results are in a folder. Returns an error if the folder has no shard of this study.
 fn shard(cases: &Cases, folder: &Path) -> Result<Shard, Failure> {
     let path = folder.join(SHARD);
     let text = read::read_text_file(&path, Limit::SHARD).map_err(|error| {

@@ -33,7 +33,7 @@ fn percent<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64>
 }
 
 impl Field<'_> {
-    /// Marks the column to be hidden first on narrow terminals.
+    /// Marks a column as optional, so that it is hidden first on narrow terminals.
     fn optional(self) -> Self {
         Self { column: self.column.spare(), ..self }
     }
@@ -56,7 +56,7 @@ fn fits(row: &ResultRow) -> String {
 struct OptionalColumns {
     /// True if latencies of requests are shown.
     requests: bool,
-    /// True if the number of concurrent requests is shown, because the job leaves it to the memory capacity.
+    /// True if the number of concurrent requests is shown, because memory capacity and not the job determines it.
     in_flight: bool,
     /// True if the cost of a step is shown, in addition to the costs per hour and per token.
     step_cost: bool,
@@ -137,7 +137,7 @@ pub fn csv(answer: &Answer) -> Table {
     fields.push(text("violations", "violates", move |row| {
         ranked(row).map_or_else(String::new, |entry| entry.violations.join("; "))
     }));
-    // Jobs that rank, score, probability and Pareto front refer to.
+    // Jobs to which rank, score, probability and Pareto front refer.
     fields.push(text("ranked_by", "ranked by", move |row| {
         let ranked_jobs = ranked(row).map(|entry| entry.jobs.as_slice()).unwrap_or_default();
         let all = || answer.jobs.iter().map(|job| job.name.clone()).collect();
@@ -148,7 +148,8 @@ pub fn csv(answer: &Answer) -> Table {
 
 /// Text table of all results.
 pub fn results(answer: &Answer) -> Table {
-    // Latency columns need inference jobs. The cost of a step is shown for traces, which have no cost per token.
+    // Latency columns apply to inference jobs only. The cost of a step is shown for traces, because they have no cost
+    // per token.
     let has_kind = |kind: JobKind| answer.results.iter().any(|row| row.kind == kind);
     let in_flight = answer.jobs.iter().any(|job| job.kind == JobKind::Inference && job.concurrency.is_none());
     let optional_columns =
@@ -179,7 +180,7 @@ pub fn results(answer: &Answer) -> Table {
 pub fn training_table(answer: &Answer) -> Option<Table> {
     let is_trace = |row: &ResultRow| row.kind == JobKind::Trace;
     let mut fields = training_fields();
-    // With traces, the main table contains this column.
+    // If there are traces, the main table contains this column.
     if !answer.results.iter().any(is_trace) {
         fields.insert(1, number("cost_per_step", "USD/step", |row| row.cost_per_step));
     }

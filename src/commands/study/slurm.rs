@@ -1,7 +1,7 @@
-//! Job scripts that run a study on a Slurm cluster: an array with a task for each shard, and a merge after it.
+//! Job scripts that run a study on a Slurm cluster: an array with a task for each shard, and a merge of their results.
 //!
-//! A task is `study --shard`, which saves each run as it ends. A task that Slurm requeues therefore repeats no run that is
-//! saved, and a finished task that is submitted again ends at once.
+//! A task runs `study --shard`, which saves each run when it ends. If Slurm requeues a task, the saved runs are
+//! therefore not repeated.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,7 +57,7 @@ pub fn run(args: &StudyArgs, study: &Path, tasks: u32, output: &Output) -> Resul
 #[derive(Clone, Copy)]
 struct Scripts<'a> {
     program: &'a Path,
-    /// Folder that the study and the folder of the results are relative to.
+    /// Folder to which the paths of the study and of the results are relative.
     start: &'a Path,
     study: &'a Path,
     folder: &'a Path,
@@ -76,7 +76,7 @@ impl Scripts<'_> {
         )
     }
 
-    /// Script of the merge, whose result is that of one machine.
+    /// Script of the merge. The merged results equal those of a study on a single machine.
     fn merge(&self) -> String {
         let shards = self.folder.join("shards");
         let folders: Vec<String> = (1..=self.tasks).map(|task| quoted(&shards.join(task.to_string()))).collect();

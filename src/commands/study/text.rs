@@ -9,10 +9,10 @@ use fabricast_topologies::Picos;
 
 use super::results::{results, training_table};
 
-/// Width of a full bar, in characters.
+/// Width of a bar that represents the whole, in characters.
 const BAR: u16 = 40;
 
-/// All tables, and bars of the step time breakdown.
+/// Formats all tables, and bars for the breakdown of step times.
 pub fn page(answer: &Answer, options: &TextOptions) -> String {
     let decision = decision(answer).iter().map(|line| options.wrap(line)).collect::<Vec<_>>().join("\n");
     let mut parts = vec![format!("{decision}\n\n{}", ranking(answer).text(options)), results(answer).text(options)];
@@ -29,7 +29,8 @@ pub fn page(answer: &Answer, options: &TextOptions) -> String {
     parts.iter().map(|part| part.trim_end()).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Opening lines: the best candidate of each comparable group, or those among which the decision is too close to call.
+/// Opening lines: the best candidate of each group of comparable results, or the leading candidates if the difference
+/// is too small to decide.
 fn decision(answer: &Answer) -> Vec<String> {
     let groups = answer.ranking.chunk_by(|a, b| a.jobs == b.jobs);
     groups.filter_map(|compared| decision_of(answer, compared)).collect()
@@ -158,7 +159,7 @@ fn sensitivities(answer: &Answer) -> Table {
         }
         let label =
             |first: &&ScoreRow| if first.meets_constraints { first.candidate.clone() } else { "none".to_owned() };
-        // Scores over different jobs are not comparable.
+        // Scores that are computed from different jobs are not comparable.
         let score = match leaders.as_slice() {
             [first] if first.meets_constraints => first.score,
             _ => None,

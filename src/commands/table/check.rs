@@ -75,7 +75,7 @@ enum TableSelection {
     Strategy { strategy: Strategy, channels: u16 },
     /// The library's default choice, because no entry of the table applies to the call.
     Default,
-    /// Unavailable or unsupported entry, with the reason.
+    /// Entry that is not available or not supported, with the reason.
     Invalid(Option<SelectedStrategy>, String),
 }
 
@@ -131,14 +131,14 @@ impl CheckSetting<'_> {
         }
     }
 
-    /// NCCL on this fabric, if its tables are known.
+    /// NCCL's context on this fabric; `None` for other libraries, or if NCCL's tables are not known.
     fn nccl(&self) -> Option<CheckContext<'_>> {
         let Library::Nccl(version) = self.chooser.library() else { return None };
         let (communicator, cells) = (self.chooser.communicator()?, self.chooser.table()?);
         Some(CheckContext { communicator, version, cells, settings: self.chooser.settings() })
     }
 
-    /// Collectives to predict: the requested one, else those that the table has entries for.
+    /// Collectives to predict: the requested one, otherwise those for which the table has entries.
     fn collectives(&self, table: &AnyTable, args: &TableArgs) -> Vec<Collective> {
         let has_entries = |collective: Collective| match table {
             AnyTable::NcclTuner(table) => Function::from_collective(collective)
@@ -172,8 +172,8 @@ impl CheckSetting<'_> {
         let request = self.request(BufferUse::OutOfPlace, Rank(0), collectives, sizes, &restriction);
         let planned: Plan = plan(&request, Watcher::default())?;
         let lookup = TableLookup::new(table, self);
-        // Replaces a strategy by the plan's own entry with the same algorithm, protocol and channels, which has more
-        // detail.
+        // Strategies with the algorithm, protocol and channels of a plan's entry are replaced by that entry, which also
+        // has threads and chunk size.
         let with_details = |row: &fabricast_search::plan::Row, strategy: Strategy, channels: u16| {
             let default = row.library_default.as_ref().map(|default| default.timed.strategy);
             let key = (strategy.algorithm, strategy.protocol, channels);
@@ -252,7 +252,7 @@ impl CheckSetting<'_> {
     }
 }
 
-/// Table prepared for looking up the selection of a call.
+/// Table in a form in which the selection for a call can be looked up.
 struct TableLookup<'a> {
     setting: &'a CheckSetting<'a>,
     kind: LookupKind<'a>,
@@ -273,7 +273,7 @@ impl<'a> TableLookup<'a> {
             AnyTable::NcclEnv(file) => LookupKind::Chooser(Box::new(setting.chooser_with(file))),
             AnyTable::OpenMpi(rules) => LookupKind::Rules(rules),
             AnyTable::Plan(plan) => LookupKind::Plan(plan),
-            // Schedules are checked separately.
+            // Schedules are checked by another function; this value is not used for them.
             AnyTable::Schedule(..) => LookupKind::Chooser(Box::new(setting.chooser.clone())),
         };
         Self { setting, kind }
@@ -322,7 +322,7 @@ impl<'a> TableLookup<'a> {
         }
     }
 
-    /// Selection of a range in fabricast's table. For NCCL, the range is looked up as a cell of NCCL's tables.
+    /// Selection of a range of fabricast's table. For NCCL, the range is converted to a cell of NCCL's tables.
     fn range(&self, call: &Call, range: &SavedRange) -> TableSelection {
         let (algorithm, protocol, channels) = (range.algorithm, range.protocol, range.channels);
         let strategy = Strategy::new(algorithm, protocol, channels);

@@ -1,4 +1,4 @@
-//! Setting that a table is checked against.
+//! Conditions under which a table is checked.
 
 use fabricast_libraries::Chooser;
 use fabricast_sim::LaunchMode;

@@ -22,17 +22,20 @@ pub struct Explained<'a> {
     library: Option<String>,
     /// Number of rows, including rows between the requested sizes.
     rows: usize,
-    /// Number of rows for which the plan lacks the library's choice.
+    /// Number of rows for which the library's default choice is unknown.
     rows_without_default: usize,
-    /// Number of ranges of collectives without rows, as in tables.
+    /// Number of size ranges of collectives that have no rows.
     ranges: usize,
-    /// Number of those ranges for which the file lacks the library's choice.
+    /// Number of those ranges for which the library's default choice is unknown.
     ranges_without_default: usize,
     /// Sizes at which the strategy differs from the library's default.
     departures: &'a [Departure],
 }
 
 /// Writes the rows where `compared` differs from the library's choice.
+///
+/// # Errors
+/// [`Failure`]: the destination cannot be written.
 pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) -> Result<(), Failure> {
     let departures = departures(plan, compared);
     let ranges = plan.ranges_without_rows().count();
@@ -49,7 +52,7 @@ pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) ->
     let text = match output.format {
         Format::Json => output::json(&Document::Explanation.with(&explained))?,
         Format::Csv => {
-            // The CSV has no place for missing information.
+            // CSV has no field for notes on missing information, so they are printed as warnings.
             explained.missing_notes().iter().for_each(|note| output.warn(note));
             crate::commands::csv(&table(&departures))?
         }

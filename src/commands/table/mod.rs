@@ -62,6 +62,9 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
 }
 
 /// Reads a saved plan.
+///
+/// # Errors
+/// [`Failure`]: the file cannot be read or is no plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
     let text = fabricast_topologies::read::read_text_file(path, fabricast_topologies::read::Limit::TABLE)?;
     let name = path.display().to_string();
@@ -84,7 +87,7 @@ fn table_failure(error: &TableError) -> Failure {
     Failure::input_at(error.to_string(), None, Some(&error.location))
 }
 
-/// Writes a single-file format; also returns the entries that it cannot represent.
+/// Writes a format that consists of a single file. Also returns the strategies that the format cannot express.
 fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
     match to {
         TableFormat::NcclEnv => nccl_env::write(plan),
@@ -104,7 +107,7 @@ fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
     }
 }
 
-/// Writes a file per range to the folder of `-o`.
+/// Writes a format that consists of one file per size range to the folder of `-o`.
 fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &Output) -> Result<(), Failure> {
     let Some(folder) = &output.file else {
         return Err(Failure::input_with_help("a file for each range of sizes needs a folder", "add -o DIR"));
@@ -115,7 +118,7 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     if staged.is_empty() {
         return Err(Failure::input(format!("{} runs no pick of this plan: nothing is written", format.name())));
     }
-    // Files of another export may cover the same sizes as the new ones.
+    // Files of an earlier export in the folder may cover the sizes of the new files.
     let foreign = |names: &[String]| {
         let (count, first) =
             (super::format_count(names.len() as u64, "file"), names.first().map_or("", String::as_str));

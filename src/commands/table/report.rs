@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::output_format::Format;
 
-/// Smallest difference of times that the first line counts, as a share.
+/// Minimum time difference, as a fraction, that the first line counts.
 const NOTABLE: f64 = 0.01;
 /// Maximum number of findings shown as text; further ones are counted.
 const MAX_FINDINGS: usize = 40;
@@ -33,13 +33,13 @@ pub struct Row {
     pub reason: Option<String>,
 }
 
-/// Algorithm, protocol and channels that a table selects, explicitly or by implication.
+/// Algorithm, protocol and channels that a table selects, either explicitly or by the library's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedStrategy {
     /// fabricast's name of the algorithm, else the name in the file.
     pub algorithm: String,
     pub protocol: Option<Protocol>,
-    /// Number of channels. For a schedule, the largest number of thread blocks of a GPU, which is equivalent.
+    /// Number of channels. For a schedule: the largest number of thread blocks on a GPU, which corresponds to channels.
     pub channels: Option<u16>,
 }
 
@@ -106,12 +106,12 @@ impl Checked<'_> {
     /// Writes the result of the check.
     ///
     /// # Errors
-    /// [`Failure`]: an entry of the table is invalid on the fabric.
+    /// [`Failure`]: the destination cannot be written, or an entry of the table is invalid on the fabric.
     pub fn write(&self, output: &Output) -> Result<(), Failure> {
         let text = match output.format {
             Format::Json => output::json(&Document::TableCheck.with(&self.json()))?,
             Format::Csv => {
-                // The CSV has no place for findings.
+                // CSV has no field for findings, so they are printed as warnings.
                 self.finding_texts().for_each(|finding| output.warn(&finding));
                 crate::commands::csv(&self.table())?
             }
@@ -184,7 +184,7 @@ impl Checked<'_> {
         text
     }
 
-    /// First line: the table can be used or not, and its gain over the library's default.
+    /// First line: states that the table can or cannot be used, and its gain over the library's default.
     fn verdict(&self) -> String {
         let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
         let invalid = self.rows.iter().filter(|row| row.reason.is_some()).count();

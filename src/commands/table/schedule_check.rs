@@ -25,11 +25,14 @@ pub struct ScheduleFile<'a> {
     pub name: &'a str,
 }
 
-/// Alignment of chunks in other tools' schedules, in bytes (`buffer_alignment` of MSCCL++'s plans, a vector of MSCCL's
-/// kernels).
+/// Alignment of chunks in schedules of other tools, in bytes: `buffer_alignment` of MSCCL++'s plans, and the vector
+/// size of MSCCL's kernels.
 const ALIGNMENT: u64 = 16;
 
 /// Returns findings on the requested sizes, and a row for each size that the file applies to.
+///
+/// # Errors
+/// [`Failure`]: the schedule and the fabric have different numbers of ranks, or a simulation fails.
 pub fn rows(
     file: &ScheduleFile<'_>,
     setting: &CheckSetting<'_>,
@@ -92,8 +95,9 @@ impl ScheduleFile<'_> {
         }
     }
 
-    /// Returns the sizes to predict. Requested sizes are limited to the range of the file; the default sizes are too,
-    /// extended by the ends of that range. fabricast's own schedules have one size, and are scaled to requested ones.
+    /// Returns the sizes to predict, with findings on sizes that are left out. Requested sizes outside the range of the
+    /// file are left out. Without requested sizes, the default sizes within the range are used, and the ends of the
+    /// range. A schedule of fabricast has one size and is scaled to the requested ones.
     fn sizes_to_predict(&self, requested: Option<&Sizes>) -> (Vec<Finding>, Vec<Bytes>) {
         let schedule_size = self.schedule.header().call.bytes;
         let CallSizes { min: first, max: last } = self.sizes;
@@ -116,7 +120,7 @@ impl ScheduleFile<'_> {
                 ((!outside.is_empty()).then(|| Finding::warning(None, message())).into_iter().collect(), inside)
             }
             None => {
-                // Ends of the range in whole chunks of whole vectors.
+                // Ends of the range, rounded to sizes at which every chunk is a multiple of [`ALIGNMENT`].
                 let unit = u64::from(self.schedule.header().layout.chunks()).max(1).saturating_mul(ALIGNMENT);
                 let ends = [first.0.checked_next_multiple_of(unit), Some(last.0 - last.0 % unit)];
                 let ends = ends.into_iter().flatten().map(Bytes).filter(|end| {

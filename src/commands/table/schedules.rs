@@ -1,4 +1,4 @@
-//! Schedules of a plan, generated again on the plan's fabric.
+//! Schedules of a plan's strategies, generated for the plan's fabric.
 
 use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::bound::InNetwork;
@@ -20,6 +20,9 @@ use crate::setup;
 
 /// Generates the schedule files of a plan and passes name and text of each to `stage_file`. Also returns the entries
 /// that the format cannot represent. The fabric is that of the flags, else that of the plan.
+///
+/// # Errors
+/// [`Failure`]: the plan states no fabric, its number of ranks differs from the fabric's, or a schedule is wrong.
 pub fn files<K: Send>(
     plan: &SavedPlan,
     format: Format,
@@ -73,7 +76,8 @@ pub fn files<K: Send>(
     schedules::write(plan, format, generate, stage_file)
 }
 
-/// Profile named by the flags, else the one that the plan was made with: its requested profile or the best match.
+/// Profile that the flags name, otherwise that of the plan: its requested profile, or the one that best matches the
+/// fabric.
 fn profile(plan: &SavedPlan, args: &TableArgs, fabric: &Fabric) -> Result<Profile, Failure> {
     if args.costs.profile.is_some() {
         return setup::profile(&args.costs, fabric);

@@ -1,4 +1,4 @@
-//! Checks of unequal hosts and of rank groups that leave NVLink.
+//! Checks for unequal hosts and for rank groups that span several NVLink domains.
 
 use std::collections::BTreeMap;
 
@@ -41,8 +41,8 @@ pub(super) fn unequal_hosts(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// NVLink domain of each device by [`NodeId`]: the smallest id among the devices that NVLinks join to it which work in
-/// both directions.
+/// NVLink domain of each device, indexed by [`NodeId`]. A domain consists of the devices connected by NVLinks that work
+/// in both directions; its number is the smallest id among them.
 fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     let mut domain: Vec<u32> = (0..fabric.node_count() as u32).collect();
     let root = |domain: &[u32], mut device: u32| {
@@ -61,8 +61,8 @@ fn nvlink_domains(fabric: &Fabric) -> Vec<u32> {
     (0..fabric.node_count() as u32).map(|device| root(&domain, device)).collect()
 }
 
-/// Finds hosts whose GPUs are in several NVLink domains: a warning if groups of consecutive ranks straddle domains,
-/// otherwise a note on the size of the largest domain.
+/// Finds hosts whose GPUs are in several NVLink domains. The finding is a warning if a group of consecutive ranks spans
+/// several domains, otherwise a note that states the size of the largest domain.
 pub(super) fn straddled_domains(fabric: &Fabric) -> Vec<Finding> {
     let domain = nvlink_domains(fabric);
     let mut findings = BTreeMap::new();

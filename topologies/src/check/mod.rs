@@ -19,7 +19,7 @@ use crate::route::{RouteOptions, Router};
 pub enum Severity {
     /// Collectives over all GPUs are impossible.
     Error,
-    /// A device or link is slower or further away than comparable ones.
+    /// A device or link is slower than comparable ones, or further away.
     Warning,
     /// Information that needs no action, such as GPUs of several models.
     Note,
@@ -35,7 +35,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// A fault or remark that a check reports.
+/// A fault or a note that a check reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Severity, by which findings are ordered.
@@ -134,8 +134,8 @@ fn connection(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// Maximum number of GPUs for which [`unrouted`] examines every pair. Of a larger fabric, it examines the first two
-/// GPUs of each host, up to this number of GPUs.
+/// Maximum number of GPUs for which [`unrouted`] examines every pair. In a larger fabric, [`unrouted`] examines the
+/// first two GPUs of each host, up to this number of GPUs in total.
 const MAX_ROUTED_GPUS: usize = 128;
 
 /// Finds GPUs that are connected by links, but not by any path that the router of `plan` and `simulate` permits.
@@ -164,7 +164,8 @@ fn unrouted(fabric: &Fabric) -> Vec<Finding> {
     Vec::new()
 }
 
-/// Finds fabrics read from a machine's own file that lists no NIC: copies of the machine need NICs from `--network`.
+/// Finds fabrics that were read from a machine's own file and have no NIC. A cluster of such machines needs the NICs
+/// from `--network`.
 fn no_nics(fabric: &Fabric) -> Vec<Finding> {
     // A spec is complete; a file written by a machine may omit its NICs.
     let is_machine = fabric.sources().iter().any(|source| MACHINE_FILES.iter().any(|file| source.starts_with(file)));
@@ -179,7 +180,8 @@ fn no_nics(fabric: &Fabric) -> Vec<Finding> {
 /// Prefixes of the source line that marks a fabric as read from a machine's own file.
 const MACHINE_FILES: [&str; 3] = ["NCCL topology file", "nvidia-smi topo -m", "rocm-smi --showtopo"];
 
-/// Returns the most frequent value, of equally frequent ones the greatest; `None` if there are no values.
+/// Returns the most frequent value. If several values are equally frequent, the greatest of them is returned. `None` if
+/// there are no values.
 fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for value in values {
@@ -188,7 +190,7 @@ fn most_frequent<T: Ord + Copy>(values: impl Iterator<Item = T>) -> Option<T> {
     counts.into_iter().max_by_key(|&(value, count)| (count, value)).map(|(value, _)| value)
 }
 
-/// Ranks by host, without MIG instances, which have no links of their own to compare.
+/// Ranks by host. MIG instances are omitted, because they have no links to compare.
 fn gpus_by_host(fabric: &Fabric) -> BTreeMap<HostId, Vec<NodeId>> {
     let mut hosts: BTreeMap<HostId, Vec<NodeId>> = BTreeMap::new();
     for &gpu in fabric.gpus().iter().filter(|&&gpu| fabric.node(gpu).kind != NodeKind::Mig) {
@@ -220,7 +222,7 @@ fn nvlink_counts(fabric: &Fabric) -> Vec<Finding> {
     findings
 }
 
-/// Bandwidth of the first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU.
+/// Bandwidth of the first PCIe link of a device that states a bandwidth; this link is assumed to lead towards the CPU.
 fn uplink(fabric: &Fabric, device: NodeId) -> Option<Bandwidth> {
     let links = fabric.outgoing_links(device).into_iter().map(|link| fabric.link(link));
     links.filter(|link| link.kind == LinkKind::Pcie).find_map(|link| link.bandwidth)
@@ -327,7 +329,7 @@ fn mixed_gpus(fabric: &Fabric) -> Vec<Finding> {
 fn unlinked(fabric: &Fabric) -> Vec<Finding> {
     let mut kinds: BTreeMap<NodeKind, Vec<NodeId>> = BTreeMap::new();
     for (id, node) in fabric.nodes() {
-        // GPUs have a check of their own, and a single CPU needs no link.
+        // GPUs have a separate check, and a single CPU needs no link.
         if !node.kind.is_rank() && node.kind != NodeKind::Cpu && fabric.outgoing_links(id).is_empty() {
             kinds.entry(node.kind).or_default().push(id);
         }
@@ -375,11 +377,11 @@ mod tests {
         let phb = "no NIC nearer than PHB (the CPU's host bridge), where NCCL does not use GPUDirect RDMA (NCCL_NET_GDR_LEVEL)";
         let h200 = xml(include_str!("../../../tests/data/topologies/h200-node.xml"));
         assert_eq!(h200, [format!("warning: gpu0, gpu1, gpu2 and 5 more: {phb}")]);
-        // The file shipped by AWS states 8 GT/s.
+        // AWS's topology file states 8 GT/s (PCIe 3.0).
         let p4d = xml(include_str!("../../../tests/data/topologies/aws_p4d-24xl-topo.xml"));
         let slow = "PCIe 3.0 x16 (15.754 GB/s), where A100 SXM 40GB has PCIe 4.0 x16 (idle links show a lower speed)";
         assert_eq!(p4d, [format!("warning: gpu0, gpu1, gpu2 and 5 more: {slow}")]);
-        // One port for eight GPUs on two sockets.
+        // The machine has one NIC for eight GPUs on two sockets.
         let ndv2 = xml(include_str!("../../../tests/data/topologies/azure_ndv2-topo.xml"));
         assert_eq!(
             ndv2,
@@ -388,7 +390,7 @@ mod tests {
                 format!("warning: gpu0, gpu1, gpu2 and 1 more: {phb}")
             ]
         );
-        // Written while the links to the CPUs were idle.
+        // The file was written while the PCIe links of the GPUs were idle, so it states reduced link speeds.
         let oci = xml(include_str!("../../../tests/data/topologies/oci_H100-topology.xml"));
         assert_eq!(oci.len(), 1, "{oci:?}");
         assert!(oci[0].starts_with(

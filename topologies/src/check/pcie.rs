@@ -8,7 +8,7 @@ use crate::fabric::{Fabric, Figures, HostId, Link, LinkKind, NodeId, NodeKind};
 use crate::gpus::name;
 use crate::read::hardware;
 
-/// Bandwidth of one PCIe lane in each direction, by generation: the first entry is that of generation 1.
+/// Bandwidth of one PCIe lane in each direction, in order of generation; the first entry is generation 1.
 const LANES: [Bandwidth; 6] = [
     Bandwidth(250_000_000),
     Bandwidth(500_000_000),
@@ -18,8 +18,8 @@ const LANES: [Bandwidth; 6] = [
     hardware::PCIE_6_LANE,
 ];
 
-/// Generation and width of a PCIe link in the usual notation, `PCIe 4.0 x8`; `None` if its bandwidth is that of no
-/// generation, with a tolerance of 1 %.
+/// Generation and width of a PCIe link in the usual notation, `PCIe 4.0 x8`; `None` if the bandwidth matches no
+/// generation within 1 %.
 pub(super) fn pcie_name(link: &Link) -> Option<String> {
     let (rate, width) = (link.bandwidth?, u64::from(link.lanes));
     let matches_rate = |lane: &Bandwidth| (rate.0 as f64 / (lane.0 * width.max(1)) as f64 - 1.0).abs() < 0.01;
@@ -32,14 +32,15 @@ fn gigabits(rate: u64) -> String {
     format!("{} Gb/s", rate as f64 / 125e6)
 }
 
-/// The first PCIe link of a device with a stated bandwidth, taken as the link towards its CPU; `None` if there is none.
+/// The first PCIe link of a device that states a bandwidth; this link is assumed to lead towards the CPU. `None` if
+/// there is none.
 fn pcie_link(fabric: &Fabric, device: NodeId) -> Option<&Link> {
     let links = fabric.outgoing_links(device).into_iter().map(|link| fabric.link(link));
     links.into_iter().find(|link| link.kind == LinkKind::Pcie && link.bandwidth.is_some())
 }
 
-/// The slot of a NIC: the device that it is attached to, and its bus and device number. The ports of a card share one
-/// slot.
+/// The slot of a NIC: the device that the NIC is attached to, and the bus and device number of the NIC. All ports of a
+/// card have the same slot.
 fn slot(fabric: &Fabric, nic: NodeId) -> Option<(NodeId, String)> {
     let above = pcie_link(fabric, nic)?.to;
     let node = fabric.node(nic);
@@ -105,7 +106,8 @@ pub(super) fn slow_generations(fabric: &Fabric) -> Vec<Finding> {
     worded.collect()
 }
 
-/// Finds GPUs without a NIC behind their own PCIe switches. NCCL uses GPUDirect RDMA up to `PXB`, and over C2C.
+/// Finds GPUs that reach a NIC only through a CPU. NCCL then does not use GPUDirect RDMA, because `NCCL_NET_GDR_LEVEL`
+/// is `PXB` by default. GPUs attached by NVLink-C2C are exempt.
 pub(super) fn gpus_without_gpu_direct(fabric: &Fabric) -> Vec<Finding> {
     let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).map(|(id, _)| id).collect();
     let with_nic: BTreeSet<HostId> = nics.iter().map(|&nic| fabric.node(nic).host).collect();
@@ -155,8 +157,8 @@ fn reachable_over_switches(fabric: &Fabric, nics: &[NodeId]) -> Vec<bool> {
     reached
 }
 
-/// Finds PCIe switches emulated by a hypervisor. Those of QEMU have the ids of TI's XIO3130, its bridges those of Red
-/// Hat.
+/// Finds PCIe switches emulated by a hypervisor. QEMU's switches have the PCI ids of TI's XIO3130, its bridges those of
+/// Red Hat.
 pub(super) fn virtual_switches(fabric: &Fabric) -> Vec<Finding> {
     const DRAWN: [(&str, &str); 4] =
         [("0x104c", "0x8232"), ("0x104c", "0x8233"), ("0x1b36", "0x000c"), ("0x1b36", "0x000b")];

@@ -86,7 +86,7 @@ fn radix(network: &Network) -> u32 {
     network.spec.radix.unwrap_or(DEFAULT_RADIX)
 }
 
-/// Number of a leaf's ports that face hosts: the number of uplinks times the oversubscription.
+/// Number of a leaf's ports that face hosts. The ratio of these ports to the uplinks is the oversubscription.
 fn ports_below(network: &Network, radix: u32) -> usize {
     let share = network.oversubscription / (1.0 + network.oversubscription);
     ((f64::from(radix) * share).round() as usize).clamp(1, radix as usize)
@@ -162,7 +162,8 @@ fn add_spines(
     Ok(spines)
 }
 
-/// Number of switches of a tier that are modelled: one merged switch, unless `ecmp` or `radix` is given.
+/// Number of individually modelled switches of a tier. One merged switch represents the tier unless `ecmp` or `radix`
+/// is given.
 fn modelled_switches(network: &Network) -> usize {
     let ports_above = |radix: u32| (radix as usize).saturating_sub(ports_below(network, radix)).max(1);
     match (network.spec.ecmp, network.spec.radix) {

@@ -6,17 +6,20 @@ use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Node, NodeKind};
 use crate::{LinkId, NodeId};
 
-/// NVLink domains of the copies of a template.
+/// Sharing of NVSwitches between the copies of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NvlinkDomains {
-    /// Each copy has NVSwitches of its own, so each copy is an NVLink domain.
+    /// Each copy has its own NVSwitches and is an NVLink domain.
     PerCopy,
     /// All copies share one set of NVSwitches.
     Shared,
 }
 
 impl Template<'_> {
-    /// Adds `nodes` hosts, one copy of the template after another, and returns the NICs of each host.
+    /// Adds `nodes` hosts as copies of the template, in order, and returns the NICs of each host.
+    ///
+    /// # Errors
+    /// Two devices of the cluster would have the same id.
     pub fn fill(
         &self,
         builder: &mut FabricBuilder,

@@ -1,4 +1,5 @@
-//! One machine split into nodes that communicate over sockets, as `NCCL_HOSTID` makes NCCL do.
+//! One machine split into several nodes that communicate over sockets, as with `NCCL_HOSTID` set differently per
+//! process.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use crate::{Bandwidth, LinkId, NodeId, Picos};
 pub const LOOPBACK_NIC: &str = "loopback";
 
 /// Bandwidth of the loopback interface in each direction. Derived from a ring all_reduce of 256 MiB on 2 × 4 GPUs of
-/// one H200 host: 470 MB in each direction in 130 ms (measured 2026-11-20, NCCL 2.28.9 over sockets).
+/// one H200 host, which sends 470 MB in each direction in 130 ms (NCCL 2.28.9 over sockets).
 const LOOPBACK: Bandwidth = Bandwidth(3_600_000_000);
 
-/// Latency from GPU to GPU over a socket. Derived from ring LL of 1 KiB on that machine: 180 µs, of which nearly all
-/// but the launch are 3.5 crossings.
+/// Latency from GPU to GPU over a socket. Derived from a ring all_reduce of 1 KiB with the LL protocol on the same H200
+/// host: 180 µs, of which 3.5 socket transfers account for nearly all time other than the kernel launch.
 const LATENCY: Picos = Picos(40_000_000);
 
 /// Splits the GPUs of a host into `nodes` nodes of `gpus` GPUs each (default: an equal share of all).
@@ -63,7 +64,8 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
         let nic = builder.add_node(nic).ok_or_else(duplicate_error)?;
         let cpu = copies.into_iter().find(|&copy| builder.get(copy).kind == NodeKind::Cpu);
         let cpu = cpu.ok_or_else(|| Error::Request(format!("{} has no CPU for a socket to end at", host.name())))?;
-        // Unlimited: the bandwidth and latency of the socket are in the link between NIC and switch.
+        // The link inside the node is unlimited, because the link between NIC and switch has the bandwidth and the
+        // latency of the socket.
         let inside = LinkSpec { kind: LinkKind::Pcie, lanes: 1, forward: None, backward: None, latency: Picos::ZERO };
         builder.link(nic, cpu, &inside);
         let switch = match builder.find("loopback") {
@@ -78,7 +80,7 @@ pub(super) fn split(host: &Fabric, nodes: u32, gpus: Option<u32>, spec: &Network
     Ok(builder.finish())
 }
 
-/// Copies the part of the machine that a node sees: all devices except NICs, network switches and the GPUs of other
+/// Copies the devices of the host that one node has: all devices except NICs, network switches and the GPUs of other
 /// nodes. Returns the copy of each device by its id in `host`; `None` for devices that are not copied.
 fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[NodeId]) -> Vec<Option<NodeId>> {
     let number = builder.host(&format!("n{part}"));
@@ -108,8 +110,8 @@ fn copy_part(builder: &mut FabricBuilder, host: &Fabric, part: usize, ranks: &[N
     map
 }
 
-/// Returns true if a node with the GPUs `ranks` has a copy of the device: always, except for PCIe switches that are
-/// linked neither to one of these GPUs nor to another PCIe switch.
+/// Returns true if a node with the GPUs `ranks` has a copy of the device. Only PCIe switches that are linked neither to
+/// one of these GPUs nor to another PCIe switch are left out.
 fn serves(host: &Fabric, id: NodeId, ranks: &[NodeId]) -> bool {
     if host.node(id).kind != NodeKind::PcieSwitch {
         return true;

@@ -1,13 +1,13 @@
 //! Clusters: copies of a host, or of a rack of hosts, joined by a network.
 //!
 //! The ids of a copy's devices get the prefix `n0/`, `n1/` …. A preset of several hosts (a rack) is filled host by
-//! host; the last rack may be partly filled. The switches of the network belong to a host of their own, `network`.
-//! Traffic between racks (or single hosts) uses the network; traffic within them uses their own links.
+//! host; the last rack may be partly filled. The switches of the network belong to a separate host, `network`. Traffic
+//! between racks (or single hosts) uses the network; traffic inside a rack or host uses its internal links.
 //!
-//! **Equal switches are merged into one.** Where a tier of a network consists of equal switches that every flow is
-//! spread over, one switch with the bandwidth of all represents them, as NCCL merges NVSwitches. The load of each link
-//! is the same if it is spread evenly, and the graph of a large cluster stays small. If `radix` or `ecmp` is given, the
-//! switches are modelled individually, which hashed routing and the failure of a single switch require.
+//! **Equal switches are merged into one.** If a tier of a network consists of equal switches over which every flow is
+//! spread, one switch with their total bandwidth represents them, as NCCL merges NVSwitches. The load of each link is
+//! the same if flows are spread evenly, and the graph of a large cluster stays small. If `radix` or `ecmp` is given,
+//! the switches are modelled individually, which hashed routing and the failure of a single switch require.
 
 mod clos;
 mod copy;
@@ -29,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Fabric, FabricBuilder, NodeId};
 
-/// Maximum number of devices of a cluster: sixteen times those of 65,536 GPUs on HGX hosts.
+/// Maximum number of devices of a cluster: 16 times the number of devices of 8,192 HGX hosts (65,536 GPUs).
 const MAX_DEVICES: u64 = 1 << 22;
 
 /// Builds a cluster of `nodes` copies of `host` (a preset, or a file that describes one host or one rack).

@@ -1,4 +1,4 @@
-//! Common parts of all networks: figures, and links between NICs and switches.
+//! Common parts of all network topologies: network figures, and links between NICs and switches.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::{Bandwidth, NodeId, Picos};
 
 /// Number of NICs per host if neither preset nor network states it.
 pub const DEFAULT_NICS: u32 = 8;
-/// Line rate of a NIC if neither preset nor network states it: 400 Gb/s.
+/// Line rate of a NIC in each direction if neither preset nor network states it: 400 Gb/s.
 pub const DEFAULT_NIC: Bandwidth = Bandwidth(50_000_000_000);
-/// Latency of the NICs at both ends of a path and their cables, if the network does not state it: 1.3 µs.
+/// Latency of the NICs at both ends of a path and their cables, if the network does not state it: 1.3 µs (an estimate).
 pub const DEFAULT_NIC_LATENCY: Picos = Picos(1_300_000);
-/// Latency of one switch and the cable behind it, if the network does not state it: 300 ns.
+/// Latency of one switch and the cable behind it, if the network does not state it: 300 ns (an estimate).
 pub const DEFAULT_SWITCH_LATENCY: Picos = Picos(300_000);
 
 /// Figures of a network with the defaults filled in.
@@ -74,7 +74,10 @@ impl Network {
         self.rates.iter().map(|rate| rate.0).sum()
     }
 
-    /// Adds a network switch with the id `id`, or returns an error if the id is taken.
+    /// Adds a network switch with the id `id`.
+    ///
+    /// # Errors
+    /// The id is already in use.
     pub fn switch(&self, builder: &mut FabricBuilder, id: &str) -> Result<NodeId> {
         let host = builder.host(NETWORK_HOST);
         let figures = Figures::Switch(Arc::default());
@@ -82,7 +85,7 @@ impl Network {
         added.ok_or_else(|| Error::Request(format!("two switches would be called `{id}`")))
     }
 
-    /// Links a NIC to a switch; `number` is the index of the NIC on its host.
+    /// Links a NIC to a leaf or router; `number` is the index of the NIC on its host.
     pub fn plug(&self, builder: &mut FabricBuilder, nic: NodeId, number: usize, switch: NodeId) {
         let rate = self.rates.get(number).copied().unwrap_or(DEFAULT_NIC);
         let latency = Picos((self.nic_latency.0 + self.switch_latency.0) / 2);

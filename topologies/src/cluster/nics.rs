@@ -11,7 +11,7 @@ use crate::keys::Keyed;
 use crate::network_spec::{NetworkKind, NetworkSpec};
 use crate::{Bandwidth, Fabric, HostId, LinkId, NodeId, Picos};
 
-/// Treatment of NICs while hosts are copied.
+/// NICs of the copied hosts: the template's own or new ones.
 #[derive(Debug)]
 pub(super) struct NicPlan {
     /// New NICs of each host of the template; `None` copies the template's own.
@@ -51,8 +51,11 @@ impl NicPlan {
         node
     }
 
-    /// Adds the new NICs of a host and appends their ids to `nics`. `map`: the copy of each device of the template. The
-    /// error is an id that is already in use.
+    /// Adds the new NICs of a host and appends their ids to `nics`. `map` gives the copy of each device of the
+    /// template.
+    ///
+    /// # Errors
+    /// The id of the NIC, if it is already in use.
     pub fn add(
         &self,
         builder: &mut FabricBuilder,
@@ -79,8 +82,8 @@ impl NicPlan {
     }
 }
 
-/// Returns an error if the hosts have no NICs and the network does not state both their number and their line rate:
-/// NICs are never invented.
+/// Returns an error if the hosts have no NICs and the network does not state both their number and their line rate.
+/// NICs are never added without stated figures.
 pub(super) fn check_nics_are_specified(host: &Fabric, spec: &NetworkSpec) -> Result<()> {
     let has_nics = host.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
     if has_nics || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
@@ -99,7 +102,7 @@ pub(super) fn check_nics_are_specified(host: &Fabric, spec: &NetworkSpec) -> Res
     )))
 }
 
-/// Adds a warning that a line rate is assumed if the rate of some NIC is unknown.
+/// Adds a warning if the line rate of some NIC is unknown, because a default rate is then assumed.
 pub(super) fn warn_assumed_rate(builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) {
     let unknown = hosts.iter().flatten().find(|&&nic| match &builder.get(nic).figures {
         Figures::Nic(figures) => figures.speed.is_none(),

@@ -93,7 +93,7 @@ fn nodes_per_domain_leaves_hosts_of_racks_out() {
     for switch in ids(&fabric, NodeKind::Nvswitch) {
         assert_eq!(fabric.outgoing_links(fabric.find(&switch).unwrap()).len(), 64);
     }
-    // As many hosts as a rack has, in two racks.
+    // The number of hosts of one rack, spread over two racks.
     assert_eq!(ids(&cluster("gb300-nvl72", 18, "rail,nodes_per_domain=9"), NodeKind::Nvswitch).len(), 2);
     let error = try_cluster("gb300-nvl72", 40, "rail,nodes_per_domain=19").unwrap_err().to_string();
     assert!(error.contains("an NVLink domain of gb300-nvl72 has 18 hosts, not 19"), "{error}");
@@ -118,9 +118,9 @@ fn rail_networks_honour_oversubscription_and_radix() {
     let fabric = cluster("hgx-h200", 16, "rail,oversubscription=2");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 9);
     assert_eq!(link_gb_per_s(&fabric, "n3/nic5", "leaf5"), 50.0);
-    // Sixteen hosts below, half of that above.
+    // Sixteen hosts are below the leaf; the uplinks have half of their bandwidth.
     assert_eq!(link_gb_per_s(&fabric, "leaf5", "spine0"), 400.0);
-    // 64 ports per leaf: groups of 32 hosts, and 32 spines.
+    // A leaf with 64 ports serves a group of 32 hosts and has uplinks to 32 spines.
     let fabric = cluster("hgx-h200", 40, "rail,radix=64");
     assert_eq!(ids(&fabric, NodeKind::Switch).len(), 2 * 8 + 32);
     assert_eq!(link_gb_per_s(&fabric, "n39/nic0", "g1/leaf0"), 50.0);
@@ -132,7 +132,7 @@ fn rail_networks_honour_oversubscription_and_radix() {
 
 #[test]
 fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
-    // 64 ports: 32 to hosts, which is four hosts of eight NICs.
+    // 32 of 64 ports face hosts: four hosts of eight NICs each.
     let fabric = cluster("hgx-h200", 16, "fat_tree");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "leaf2", "leaf3", "spine0"]);
     for nic in 0..8 {
@@ -142,7 +142,8 @@ fn fat_trees_connect_all_nics_of_a_host_to_one_leaf() {
     let fabric = cluster("hgx-h200", 12, "fat_tree,oversubscription=3");
     assert_eq!(ids(&fabric, NodeKind::Switch), ["leaf0", "leaf1", "spine0"]);
     assert_eq!(link_gb_per_s(&fabric, "leaf0", "spine0"), 48.0 * 50.0 / 3.0);
-    // Three tiers: pods of half the radix in leaves, and as much bandwidth to the cores as to the spines.
+    // With three tiers a pod has half the radix in leaves, and spines have as much bandwidth to the cores as to the
+    // leaves.
     let fabric = cluster("hgx-h200", 16, "fat_tree,radix=4,nics_per_node=1,tiers=3");
     assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("leaf")).count(), 8);
     assert_eq!(ids(&fabric, NodeKind::Switch).iter().filter(|id| id.starts_with("pod")).count(), 8);
@@ -168,7 +169,7 @@ fn dragonflies_join_every_pair_of_groups() {
     for router in ids(&fabric, NodeKind::Switch) {
         let links = fabric.outgoing_links(fabric.find(&router).unwrap());
         let leaves_group = |&&link: &&crate::LinkId| group(&fabric.node(fabric.ends(link).1).id) != group(&router);
-        // Eight NICs, two neighbours, and one of the three cables of its group.
+        // A router has eight NICs, two neighbours in its group, and one of the three cables of its group.
         let cables =
             links.iter().filter(leaves_group).filter(|&&link| fabric.link(link).bandwidth.unwrap().gb_per_s() > 50.0);
         assert_eq!((links.len(), cables.count()), (8 + 2 + 1, 1), "{router}");

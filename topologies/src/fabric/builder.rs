@@ -13,7 +13,7 @@ pub struct FabricBuilder {
     host_ids: FxHashMap<Box<str>, HostId>,
 }
 
-/// Properties of a link in both directions.
+/// Properties of a link in both directions; `a` and `b` are its ends.
 #[derive(Clone, Debug)]
 pub struct LinkSpec {
     /// Technology of the link.
@@ -103,8 +103,9 @@ impl FabricBuilder {
         }
     }
 
-    /// Degrades both directions of a link; the first element of each array is for `link`, the second for its reverse.
-    /// `failed` takes a direction out of service; `slowed` replaces its bandwidth, which `None` leaves unchanged.
+    /// Sets the failures and slowed rates of both directions of a link; the first element of each array is for `link`,
+    /// the second for its reverse. `failed` takes a direction out of service; `slowed` replaces its bandwidth, and
+    /// `None` leaves the bandwidth unchanged.
     pub(crate) fn degrade(&mut self, link: LinkId, failed: [bool; 2], slowed: [Option<Bandwidth>; 2]) {
         for ((direction, failed), slowed) in [link, link.reverse()].into_iter().zip(failed).zip(slowed) {
             let index = petgraph::graph::EdgeIndex::new(direction.0 as usize);
@@ -123,7 +124,7 @@ impl FabricBuilder {
         copy
     }
 
-    /// Removes a GPU from the ranks; it stays in the fabric as an idle GPU.
+    /// Removes a GPU from the ranks. The GPU stays in the fabric as an idle GPU.
     pub fn set_idle(&mut self, gpu: NodeId) {
         self.fabric.gpus.retain(|&rank| rank != gpu);
     }
@@ -211,8 +212,8 @@ impl FabricBuilder {
         }
     }
 
-    /// Adds a link and returns its direction from `a` to `b`; the other direction is its [`LinkId::reverse`]. A GPU
-    /// that is linked to a MIG instance carries it and is no longer a rank.
+    /// Adds a link and returns its direction from `a` to `b`; the other direction is its [`LinkId::reverse`]. A link
+    /// between a GPU and a MIG instance removes the GPU from the ranks, because its instances replace it.
     pub fn link(&mut self, a: NodeId, b: NodeId, spec: &LinkSpec) -> LinkId {
         for (gpu, instance) in [(a, b), (b, a)] {
             if (self.get(gpu).kind, self.get(instance).kind) == (NodeKind::Gpu, NodeKind::Mig) {

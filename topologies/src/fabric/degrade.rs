@@ -56,8 +56,8 @@ impl Fabric {
         }
     }
 
-    /// Returns a copy in which these link directions have only the fraction `part` of their bandwidth; `None` if one of
-    /// them has no stated bandwidth, if there are none, or if `part` is not above 0 and at most 1.
+    /// Returns a copy in which these link directions have the fraction `part` of their bandwidth. Returns `None` if a
+    /// link has no stated bandwidth, if `links` is empty, or if `part` is outside (0, 1].
     #[must_use]
     pub fn with_slowed_links(&self, links: &[LinkId], part: f64) -> Option<Self> {
         if links.is_empty() || !(part > 0.0 && part <= 1.0) {
@@ -71,12 +71,12 @@ impl Fabric {
         Some(copy)
     }
 
-    /// Returns a copy in which the named links (see [`Fabric::with_failed`]) have only the fraction `part` of their
+    /// Returns a copy in which the named links (see [`Fabric::with_failed`]) have the fraction `part` of their
     /// bandwidth.
     ///
     /// # Errors
-    /// [`Error::Unknown`] as in [`Fabric::with_failed`]; [`Error::Request`] if `part` is not above 0 and at most 1, or
-    /// if a link has no stated bandwidth.
+    /// [`Error::Unknown`] as in [`Fabric::with_failed`]; [`Error::Request`] if `part` is outside (0, 1] or a link has
+    /// no stated bandwidth.
     pub fn with_slowed(&self, name: &str, part: f64) -> Result<Self> {
         if !(part > 0.0 && part <= 1.0) {
             return Err(Error::Request(format!("`{name}={part}`: expected a fraction above 0 and at most 1")));
@@ -84,7 +84,7 @@ impl Fabric {
         let broken = self.with_failed(name)?;
         let mut copy = self.clone();
         for (id, link) in broken.links() {
-            // The slowed links are those that failing `name` would newly take out of service.
+            // The links to slow are those that would fail if `name` failed and that have not failed already.
             if !link.failed
                 || self.link(id).failed
                 || self.is_mig_link(link)
@@ -103,8 +103,8 @@ impl Fabric {
         Ok(copy)
     }
 
-    /// Returns a copy with the bandwidth of all links of `kinds` multiplied by `factor`; `None` if there is no such
-    /// link. Figures of devices, including the line rate of NICs, are unchanged.
+    /// Returns a copy with the bandwidth of all links of `kinds` multiplied by `factor`; `None` if the fabric has no
+    /// such link. Figures of devices, including the line rate of NICs, are unchanged.
     #[must_use]
     pub fn with_scaled_bandwidth(&self, kinds: &[LinkKind], factor: f64) -> Option<Self> {
         let mut copy = self.clone();

@@ -44,7 +44,7 @@ pub struct Node {
     pub id: Box<str>,
     /// Kind of the device.
     pub kind: NodeKind,
-    /// Host of the device. Network switches belong to a host of their own (`network`).
+    /// Host of the device. Network switches belong to a separate host, `network`.
     pub host: HostId,
     /// Known figures of the device.
     pub figures: Figures,
@@ -71,7 +71,7 @@ pub type Attributes = Box<[(Box<str>, Box<str>)]>;
 /// Figures of a device, by kind. Absent figures are unknown; an unknown capacity is unlimited.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Figures {
-    /// No figures are known, whatever the kind of the device.
+    /// The figures of the device are unknown.
     #[default]
     None,
     /// Figures of a GPU, a MIG instance or an accelerator.
@@ -85,7 +85,7 @@ pub enum Figures {
 }
 
 impl Figures {
-    /// Returns true if no figure is known, whatever the kind; equivalent to [`Figures::None`].
+    /// Returns true if no figure is known. Equivalent to [`Figures::None`] for every kind of device.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         match self {
@@ -128,7 +128,7 @@ pub struct GpuFigures {
     pub sm_count: Option<u32>,
     /// Size of the device's memory.
     pub memory: Option<Bytes>,
-    /// Memory bandwidth, sum of reads and writes.
+    /// Memory bandwidth, reads and writes in total.
     pub memory_bandwidth: Option<Bandwidth>,
     /// Number of copy engines that can transfer to peers concurrently.
     pub copy_engines: Option<u32>,

@@ -58,6 +58,7 @@ pub struct Link {
     pub nominal_bandwidth: Option<Bandwidth>,
     /// Latency of the first byte from `from` to `to`.
     pub latency: Picos,
-    /// Link is out of service (`--fail`). It stays in the fabric so that ids are dense, and is never routed over.
+    /// True if the link is out of service (`--fail`). Such a link remains in the fabric, so that ids are dense, but no
+    /// route uses it.
     pub failed: bool,
 }

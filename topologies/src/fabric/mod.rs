@@ -103,7 +103,7 @@ impl Fabric {
         self.routing
     }
 
-    /// Returns a copy of the fabric with these machine settings in place of its own.
+    /// Returns a copy of the fabric whose machine settings are replaced by these.
     #[must_use]
     pub fn with_routing(&self, routing: Routing) -> Self {
         Self { routing, ..self.clone() }

@@ -1,4 +1,4 @@
-//! Names of links and devices, as users write them.
+//! Names of links and devices in the notation of the command line and of files.
 //!
 //! A direction is `a->b`; both directions are `a-b` or `b-a`. Parallel links between two devices are numbered behind
 //! `#` (`a->b#0`, `a->b#1`); the name without a number refers to all of them.
@@ -26,8 +26,8 @@ impl Fabric {
         })
     }
 
-    /// Link directions from one device to another, in id order. Iterates over the links of both ends in step and stops
-    /// when either is exhausted, so that the cost depends on the end with fewer links.
+    /// Link directions from one device to another, in id order. The cost is proportional to the number of links of the
+    /// end that has fewer links, because the links of both ends are examined alternately.
     fn links_between(&self, from: NodeId, to: NodeId) -> Vec<LinkId> {
         let index = |node: NodeId| NodeIndex::new(node.0 as usize);
         let (mut from_edges, mut to_edges) = (self.graph.edges(index(from)), self.graph.edges(index(to)));
@@ -142,14 +142,14 @@ impl Fabric {
     }
 }
 
-/// Interpretations of a link name as its ends and a number: the whole text without a number, then, if it ends with `#`
-/// and a number, both parts.
+/// Splits a link name into its ends and its number. Yields the whole text without a number and, if the text ends with
+/// `#` and a number, the text before `#` with that number.
 fn parse_link_number(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
     let with_number = text.rsplit_once('#').and_then(|(ends, k)| Some((ends, Some(k.parse().ok()?))));
     std::iter::once((text, None)).chain(with_number)
 }
 
-/// Ends of a link as its name states them.
+/// Ends of a link as stated in its name.
 struct LinkEnds<'a> {
     a: &'a str,
     b: &'a str,
@@ -172,7 +172,7 @@ mod tests {
     use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NodeKind};
     use crate::{Bandwidth, Picos};
 
-    /// Links `a-1` and `b` twice, `b` and `n0/c#1` once.
+    /// Test fabric with two parallel links between `a-1` and `b`, and one link between `b` and `n0/c#1`.
     fn fabric() -> Fabric {
         let mut builder = FabricBuilder::new("t");
         let host = builder.host("h");

@@ -9,7 +9,8 @@ use super::{Evidence, GpuModel, find_by_pci, models, name};
 use crate::error::{Error, Result};
 use crate::fabric::{FabricBuilder, Figures, GpuFigures, LinkKind, NodeId, NodeKind, SwitchFigures};
 
-/// The model that figures name, if the table has it and its compute capability does not contradict the figures.
+/// The model that the figures name. `None` if the table does not contain it, or if its compute capability contradicts
+/// the figures.
 #[must_use]
 pub fn find_model(figures: &GpuFigures) -> Option<&'static GpuModel> {
     let candidates = name::find(figures.model.as_deref()?);
@@ -36,7 +37,7 @@ pub(crate) fn complete_figures(mut known: GpuFigures, model: &GpuModel) -> GpuFi
     known
 }
 
-/// Known figures of a device, by its id; `None` if it is not a GPU (a MIG instance, for example).
+/// Known figures of a GPU; `None` if the device is not a GPU (a MIG instance, for example).
 fn gpu_figures(builder: &FabricBuilder, id: NodeId) -> Option<GpuFigures> {
     let node = builder.get(id);
     match &node.figures {
@@ -48,7 +49,7 @@ fn gpu_figures(builder: &FabricBuilder, id: NodeId) -> Option<GpuFigures> {
 
 /// Completes the figures of GPUs whose model is known by name, and of the NVSwitches between them.
 pub(crate) fn complete(builder: &mut FabricBuilder) {
-    // Copies of a GPU share their figures, so that one look-up serves all of them.
+    // Copies of a GPU share their figures, so that one look-up is enough for all of them.
     let mut known: FxHashMap<*const GpuFigures, Option<Arc<GpuFigures>>> = FxHashMap::default();
     for id in builder.ids() {
         let node = builder.get(id);
@@ -67,8 +68,8 @@ pub(crate) fn complete(builder: &mut FabricBuilder) {
     complete_switches(builder, |figures| find_model(figures).is_some());
 }
 
-/// Sets in-network reduction and multicast of NVSwitches that do not state it, according to the HGX boards of the GPUs
-/// that are attached to them. A switch is left unchanged unless `known` is true for the figures of all its GPUs.
+/// Sets in-network reduction and multicast of NVSwitches that do not state it, from the GPU model attached to them. A
+/// switch is left unchanged unless `known` is true for the figures of all its GPUs.
 pub(crate) fn complete_switches(builder: &mut FabricBuilder, known: impl Fn(&GpuFigures) -> bool) {
     for id in builder.ids() {
         let node = builder.get(id);
@@ -89,7 +90,7 @@ pub(crate) fn complete_switches(builder: &mut FabricBuilder, known: impl Fn(&Gpu
             models().iter().filter(with_switch).find(same)
         };
         let model = find_model(first).filter(with_switch).or_else(find_by_capability);
-        // Every NVSwitch since Hopper supports it, including those of later generations that the table does not name.
+        // Every NVSwitch since Hopper supports multicast, including later generations that the table does not contain.
         let is_later = first.compute_capability.is_some_and(|capability| (91..900).contains(&capability));
         if model.is_none() && !is_later {
             continue;
@@ -180,7 +181,7 @@ fn identify_gpus(builder: &mut FabricBuilder, vendor: Vendor, filled: FigureSet)
         Some((candidates, why)) => (candidates, Some(why)),
         None => (evidence.candidates(), None),
     };
-    // More links than any model has identify no model.
+    // An observed number of links above that of every model is ignored.
     let any = || Evidence { nvlinks: 0, ..evidence }.candidates();
     let candidates = if candidates.is_empty() && evidence.capability.is_none() { any() } else { candidates };
     let Some(&first) = candidates.first() else { return complete_switches(builder, |_| true) };

@@ -53,9 +53,9 @@ pub struct GpuModel {
     pub fp8_tflops: Option<f64>,
     /// Dense 4-bit tensor throughput in TFLOP/s, without sparsity.
     pub fp4_tflops: Option<f64>,
-    /// 16-bit throughput of large GEMMs as measured, in TFLOP/s.
+    /// Measured 16-bit throughput of large GEMMs, in TFLOP/s.
     pub gemm_tflops: Option<f64>,
-    /// 8-bit throughput of large GEMMs as measured, in TFLOP/s, where it is far from twice `gemm_tflops`.
+    /// Measured 8-bit throughput of large GEMMs, in TFLOP/s; set if it differs much from twice `gemm_tflops`.
     pub fp8_gemm_tflops: Option<f64>,
     /// Power limit of the board in watts.
     pub power_w: Option<f64>,

@@ -48,7 +48,7 @@ pub fn find(name: &str) -> Vec<&'static GpuModel> {
     }
     let exact: Vec<&GpuModel> =
         models().iter().filter(|model| names(model).any(|known| split_name(known).concat() == joined)).collect();
-    // A truncated name may continue even if the remaining part is a complete name.
+    // A truncated name may continue even if the part before the truncation is a complete name.
     if !exact.is_empty() && !cut_short {
         return exact;
     }
@@ -94,7 +94,7 @@ pub fn is_amd(name: &str) -> bool {
         || find(name).iter().any(|model| model.is_amd())
 }
 
-/// Looks up the model that a user names; the first model of the table if the name fits several.
+/// Looks up the model that a user names. If the name matches several models, returns the first one of the table.
 ///
 /// # Errors
 /// [`Error::Unknown`] with similar names.
@@ -135,18 +135,18 @@ pub fn mentions(text: &str) -> Vec<Mention> {
 /// Name of a known GPU in a line of text, without index, bus id and padding; `None` if the line names none.
 fn parse_gpu_name(line: &str) -> Option<String> {
     let trimmed = line.trim_start_matches(|c: char| c.is_whitespace() || "|#>*-".contains(c));
-    // `GPU 0: NAME (UUID: …)`, `GPU 0,1,2,3: NAME`, `GPU[0]: NAME`, `GPU0: NAME`.
+    // Lists of the form `GPU 0: NAME (UUID: …)`, `GPU 0,1,2,3: NAME`, `GPU[0]: NAME`, `GPU0: NAME`.
     let listed = trimmed.strip_prefix("GPU").and_then(|rest| {
         let (numbers, name) = rest.split_once(':')?;
         let only_numbers = numbers.chars().all(|c| c.is_ascii_digit() || " ,-[]".contains(c));
         (only_numbers && numbers.chars().any(|c| c.is_ascii_digit())).then_some(name)
     });
-    // nccl-tests: `Rank 0 Group 0 Pid 1 on HOST device 0 [0x1b] NAME`.
+    // Headers of nccl-tests: `Rank 0 Group 0 Pid 1 on HOST device 0 [0x1b] NAME`.
     let parse_header = || {
         let (_, rest) = trimmed.strip_prefix("Rank").and_then(|rest| rest.split_once(" device "))?;
         rest.split_once(']').map(|(_, name)| name)
     };
-    // Anywhere, if preceded by the vendor.
+    // Names at any position of the line, if the vendor precedes them.
     let vendors = ["NVIDIA ", "AMD Instinct ", "AMD INSTINCT ", "Tesla ", "GeForce ", "Quadro "];
     let anywhere = || vendors.iter().filter_map(|vendor| line.find(vendor)).min().and_then(|at| line.get(at..));
     // The table of nvidia-smi pads names and separates cells by lines.

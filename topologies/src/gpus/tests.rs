@@ -86,7 +86,7 @@ fn gpus_are_found_in_output_of_tools() {
 #[test]
 fn number_of_nvlinks_narrows_down_the_models() {
     let find_capabilities = |nvlinks, on_grace| {
-        // Four links join two cards; more links go to several peers.
+        // Bridges of four links join two cards; a GPU with more links has links to several peers.
         let evidence = Evidence { nvlinks, has_c2c: on_grace, bridged: nvlinks <= 4, ..Evidence::default() };
         let found = evidence.likely_candidates().map_or_else(|| evidence.candidates(), |(candidates, _)| candidates);
         let mut capabilities: Vec<u32> = found.iter().map(|model| model.compute_capability).collect();
@@ -97,7 +97,7 @@ fn number_of_nvlinks_narrows_down_the_models() {
     assert_eq!(find_capabilities(12, false), [80]);
     assert_eq!(find_capabilities(18, false), [90]);
     assert_eq!(find_capabilities(18, true), [100]);
-    // Bridges of four links: Pascal, A30, A40, A6000 and RTX 3090. No links prove nothing.
+    // Bridges of four links are fitted to Pascal, A30, A40, A6000 and RTX 3090.
     assert_eq!(find_capabilities(4, false), [60, 80, 86]);
     assert!(find_capabilities(0, false).len() > 5);
     assert!(find_capabilities(8, false).len() > 1);

@@ -2,9 +2,10 @@
 //! Profiles").
 //!
 //! All boards follow one of two patterns. Large boards have 7 compute and 8 memory slices and the profiles 1g, 1g with
-//! double memory, 2g, 3g, 4g and 7g. Small boards have 4 slices of each and the profiles 1g, 2g and 4g. Only the GB in
-//! the names differ. Only sums of slices are checked: any profiles that fit by their sums can also be placed (the tests
-//! verify this exhaustively with the guide's placements).
+//! double memory, 2g, 3g, 4g and 7g. Small boards have 4 slices of each and the profiles 1g, 2g and 4g. The memory
+//! sizes in the profile names differ by board. Profiles fit if the sums of their slices fit. Placement needs no further
+//! check: any profiles whose sums fit can also be placed (the tests verify this exhaustively with the guide's
+//! placements).
 
 use super::profile::{MediaEngines, MigProfile};
 use crate::fabric::{GpuFigures, suggest_names};
@@ -50,9 +51,9 @@ pub(super) struct InstanceShare {
     pub memory_slices: u32,
 }
 
-/// Number of SMs of the instances of large boards where it is not proportional to the slices, by the SMs of the board:
-/// for 1g, 1g with double memory, 2g, 3g, 4g and 7g. Source: `nvidia-smi mig -lgip` of A100, H100 PCIe and H100 SXM (2g
-/// and 3g confirmed on H200).
+/// Number of SMs of the instances of large boards whose SMs are not proportional to slices. Each entry has the number
+/// of SMs of the board and those of the profiles 1g, 1g with double memory, 2g, 3g, 4g and 7g. Source: `nvidia-smi mig
+/// -lgip` of A100, H100 PCIe and H100 SXM (2g and 3g confirmed on H200).
 const SMS: [(u32, [u32; 6]); 3] =
     [(108, [14, 14, 28, 42, 56, 98]), (114, [14, 14, 30, 46, 62, 114]), (132, [16, 26, 32, 60, 64, 132])];
 
@@ -89,7 +90,7 @@ impl InstanceShare {
         let listed = SMS.iter().find(|&&(board, _)| board == total && self.compute_slices == 7);
         let row = LARGE.iter().position(|&slices| slices == Slices::new(self.compute, self.memory));
         let listed = listed.zip(row).and_then(|((_, sms), row)| sms.get(row).copied());
-        // SMs come in pairs.
+        // An instance has a multiple of 2 SMs, because SMs are allocated in pairs (TPCs).
         listed.unwrap_or_else(|| {
             (u64::from(total) * u64::from(self.compute) / u64::from(self.compute_slices)) as u32 & !1
         })
@@ -166,7 +167,7 @@ impl Board {
     /// The profiles of the board.
     fn profiles(&self) -> impl Iterator<Item = BoardProfile> + '_ {
         let pattern: &[Slices] = if self.slices().memory == 8 { &LARGE } else { &SMALL };
-        // Sizes double from the smallest to the whole.
+        // Memory sizes double from the smallest profile to the whole board.
         pattern.iter().filter_map(|&slices| {
             let gigabytes = *self.gigabytes.get(slices.memory.ilog2() as usize)?;
             Some(BoardProfile { slices, gigabytes })

@@ -1,4 +1,4 @@
-//! MIG: GPUs partitioned into instances that are ranks in their place.
+//! MIG: GPUs partitioned into instances, which replace the GPUs as ranks.
 //!
 //! A partitioned GPU stays in the fabric as the carrier of its instances and is no longer a rank. Each instance has a
 //! share of the SMs, the memory and its bandwidth, and the copy engines. Everything outside the GPU is shared:
@@ -43,7 +43,7 @@ pub struct Partition {
     pub profiles: Vec<MigProfile>,
 }
 
-/// Error of a text that is not a partition.
+/// Reason why a text is not a valid partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartitionError {
     /// The `=` or one of its sides is missing.

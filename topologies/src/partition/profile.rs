@@ -24,7 +24,7 @@ pub enum MediaEngines {
     Extended,
 }
 
-/// Error of a text that is not the name of a profile.
+/// Error for a text that is not the name of a MIG profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no MIG profile: expected slices and memory, as in 1g.18gb, 3g.71gb or 1g.10gb+me")]
 pub struct UnknownProfile(pub String);

@@ -98,7 +98,7 @@ fn instances_communicate_through_host_memory_over_the_link_of_their_gpu() {
     let nic = fabric.find("nic0").unwrap();
     assert_eq!(links(a, nic), (PathClass::Pix, "gpu0:0->gpu0 gpu0->pcie_switch0 pcie_switch0->nic0".to_owned()));
     assert_eq!(links(nic, a).1, "nic0->pcie_switch0 pcie_switch0->gpu0 gpu0->gpu0:0");
-    // Over C2C if the GPU is attached to its CPU by C2C.
+    // On a GPU attached by C2C, traffic passes the C2C link.
     let grace = cut("gh200", &["gpu0=3g.48gb,4g.48gb"]).unwrap();
     let router = Router::new(&grace, RouteOptions::default());
     let path = router.path(grace.gpus()[0], grace.gpus()[1]).unwrap();

@@ -141,7 +141,7 @@ mod tests {
         let error = read(&mut text, SMALL, Contents::Text).unwrap_err();
         assert_eq!(error, "larger than 3 MiB, the most that is read as a test");
         assert_eq!(text.1, SMALL.bytes + 1);
-        // Binary contents are detected in the first block.
+        // Binary contents are detected in the first block that is read.
         let mut zeros = Endless(0, 0);
         assert!(read(&mut zeros, SMALL, Contents::Text).unwrap_err().contains("byte 0 is zero"));
         assert!(zeros.1 <= BLOCK_BYTES);

@@ -3,15 +3,15 @@
 //! Bandwidths are nominal, as in presets: the rate after line coding and before the framing of transfers. NCCL assumes
 //! less (20.6 GB/s for an NVLink 4 of 25 GB/s), to account for the framing; here the profile accounts for it. A machine
 //! therefore has the same links whether it is read from a file or named by a preset, and lower bounds hold for every
-//! transfer (copy engines reach 395 GB/s over 18 NVLinks that NCCL counts as 371 GB/s). Between sockets no nominal rate
-//! describes what DMA reaches, so NCCL's figures are used (2.30.7, `src/graph/topo.h`).
+//! transfer (copy engines reach 395 GB/s over 18 NVLinks that NCCL counts as 371 GB/s). Nominal rates of links between
+//! sockets are far above the rates that DMA reaches, so NCCL's figures are used instead (2.30.7, `src/graph/topo.h`).
 //!
 //! The files state no latencies. Those below are assumptions, each with its source. To use measured values, export the
 //! fabric as a spec and change them there.
 
 use crate::{Bandwidth, Picos};
 
-/// Latency of GPU to NVSwitch in one direction. Two of them make 0.50 µs from GPU to GPU: a flag that one H200 stores
+/// Latency of GPU to NVSwitch in one direction. Two hops add up to 0.50 µs from GPU to GPU. a flag that one H200 stores
 /// and another polls arrives after 0.73 µs (measured, median of 36 pairs), of which about 0.2 µs are the polling reads.
 pub(crate) const NVLINK_HOP: Picos = Picos(250_000);
 
@@ -114,7 +114,7 @@ pub(crate) fn socket_bandwidth(arch: &str, vendor: &str, family: u32, model: u32
             (6, 0x55..) => 10.0,
             _ => 6.0,
         },
-        // Both names are Zhaoxin's; 7/0x5B is its YongFeng.
+        // Both vendor strings are Zhaoxin's; family 7, model 0x5B is its YongFeng.
         ("x86_64", "CentaurHauls" | "  Shanghai  ") => match (family, model) {
             (7, 0x5B) => 9.0,
             _ => 6.0,

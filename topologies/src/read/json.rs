@@ -1,7 +1,7 @@
 //! Reader of the JSON of `fabric show`, for scripts that modify a fabric and for saved fabrics.
 //!
-//! Names, nodes, links and the order of `gpus` are read. `paths` and unknown keys are ignored, because the former
-//! follow from the rest.
+//! Names, nodes, links and the order of `gpus` are read. `paths` and unknown keys are ignored, because paths follow
+//! from the nodes and links.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -139,7 +139,7 @@ pub fn parse_with_gpu(text: &str, source: &str, gpu: Option<&'static GpuModel>) 
         builder.set_rank_order(order);
     }
     builder.gpu_candidates(document.gpu_candidates);
-    // The output of `fabric show` is complete, so nothing is identified from evidence.
+    // The output of `fabric show` states all figures, so no GPU model is inferred.
     if let Some(model) = gpu {
         gpus::set_model(&mut builder, model)?;
     }
@@ -188,7 +188,8 @@ fn figures(kind: NodeKind, value: Value) -> Result<Figures, serde_json::Error> {
     })
 }
 
-/// Pairs up link directions: one from `a` to `b` with the next unpaired one of its kind from `b` to `a`.
+/// Pairs the two directions of each link: a direction from `a` to `b` with the next unpaired one of its kind from `b`
+/// to `a`.
 fn add_links(origin: Origin<'_>, raws: &[&RawValue], builder: &mut FabricBuilder) -> Result<()> {
     let mut waiting: FxHashMap<(NodeId, NodeId, LinkKind), VecDeque<Direction>> = FxHashMap::default();
     let mut links: Vec<LinkPair> = Vec::new();

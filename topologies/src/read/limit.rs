@@ -1,8 +1,8 @@
 //! Size limits of each kind of input.
 
-/// Maximum size of a kind of input. Larger input is rejected with its name and this limit, after at most one byte
-/// beyond the limit has been read; this holds for files, pipes and devices alike. Limits on counts (events, ranks,
-/// chunks) and nesting are checked by each reader.
+/// Maximum size of a kind of input. Larger input is rejected, with the kind and this limit in the message. At most one
+/// byte beyond the limit is read, from files, pipes and devices. Limits on counts (events, ranks, chunks) and nesting
+/// are checked by each reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Kind of input in error messages: `a topology`.

@@ -66,8 +66,8 @@ pub fn parse(text: &str, source: &str) -> Result<Topology> {
     parse_with_gpu(text, source, None)
 }
 
-/// Variant of [`parse`] with a GPU model for texts that do not state it; the model affects the link rates of a
-/// machine's own file. A spec is built later, and [`load`](crate::load()) sets the model then.
+/// Variant of [`parse`] with a GPU model for texts that do not state it. The model determines the link rates of a
+/// machine's own file. A spec is built later, and [`load`](crate::load()) sets the model at that point.
 ///
 /// # Errors
 /// The errors of [`parse`], and [`Error::Request`](crate::Error::Request) if the text states another model.

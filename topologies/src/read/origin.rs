@@ -10,7 +10,7 @@ impl Origin<'_> {
         Error::Syntax { location: self.locate(bytes), message: message.into() }
     }
 
-    /// Creates the error for well-formed text at a byte range that describes something impossible.
+    /// Creates the error for well-formed text whose value at a byte range is invalid.
     pub(crate) fn invalid(self, bytes: Range<usize>, message: impl Into<String>) -> Error {
         Error::Invalid { location: self.locate(bytes), message: message.into(), help: None }
     }

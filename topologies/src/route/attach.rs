@@ -5,9 +5,9 @@
 //! uses its own NIC. Outgoing traffic may use a NIC of a neighbour if that saves network hops, over a shared PCIe
 //! switch or by NVLink through the neighbour (PXN).
 //!
-//! NICs are assigned by the machine as built, regardless of failures. A GPU without any remaining NIC uses as many NICs
-//! of its neighbours as it had (one if it had none): preferably those that it reaches itself, otherwise by NVLink
-//! through the neighbour. For incoming traffic the latter is the last resort.
+//! NICs are assigned as if no link had failed. A GPU that has lost all its NICs uses as many NICs of its neighbours as
+//! it had (one if it had none). NICs that the GPU reaches without a relay are preferred; otherwise the neighbour relays
+//! by NVLink. Incoming traffic is relayed only if no other route exists.
 
 use std::borrow::Cow;
 
@@ -18,10 +18,10 @@ use super::substitute_ports::SubstitutePorts;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
-/// A route between a device and the network, out of or into the island.
+/// A route between a device and the network, inside the island.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
-    /// Index of the port in its shape.
+    /// Index of the port (a link from the island to the network) in the shape.
     pub port: u32,
     /// 0 for the device's own NICs, 1 for those of neighbours, 2 if the neighbour relays incoming traffic by NVLink.
     pub foreign: u8,
@@ -41,7 +41,7 @@ pub(super) struct Attachment {
 pub(super) struct Attachments {
     pub exits: Vec<Attachment>,
     pub entries: Vec<Attachment>,
-    /// Substitutes for own ports if none of them is usable.
+    /// Ports of other devices that are used if none of the device's own ports is usable.
     pub substitutes: SubstitutePorts,
 }
 
@@ -96,7 +96,7 @@ fn attachment(
     }
 }
 
-/// The route from a device to a port, and its class; `None` if there is no route.
+/// The route from a device to a port, and its path class; `None` if there is no route.
 pub(super) fn exit<'s>(
     shape: &'s Shape,
     node: u32,
@@ -108,7 +108,7 @@ pub(super) fn exit<'s>(
     if at == node || !shape.node(at).kind.is_rank() {
         return Some((route.class, route));
     }
-    // A GPU that is itself on the network sends for a neighbour: a relay like that to its NIC.
+    // A GPU with its own network port sends for a neighbour, which is a relay like that of a GPU with a NIC.
     (may_relay(shape, at, node, options) && route.class == PathClass::Nvl).then_some((PathClass::Pxn, route))
 }
 
@@ -179,7 +179,7 @@ fn assigned_ports(shape: &Shape, node: u32, options: &RouteOptions) -> Vec<u32> 
     }
     let nics = |ports: &[u32]| {
         let mut nics: Vec<u32> = ports.iter().map(|&port| shape.ports()[port as usize].node).collect();
-        // In the order of the devices, regardless of the order of their cables.
+        // The order of the NICs decides the assignment, so it must not depend on the order of their cables.
         nics.sort_unstable();
         nics.dedup();
         nics

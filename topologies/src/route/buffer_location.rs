@@ -1,4 +1,4 @@
-//! Location of the buffers of a call, relative to the device of the rank.
+//! Location of a call's buffers, relative to the device of the rank.
 
 use super::{PathClass, Router};
 use crate::fabric::NodeKind;

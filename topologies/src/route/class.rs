@@ -24,7 +24,7 @@ pub enum PathClass {
     Pxb,
     /// C2C to the CPU, PCIe from there to a NIC.
     P2c,
-    /// NVLink to a GPU that is near the NIC, PCIe from there (PXN).
+    /// NVLink to a GPU that is near the NIC, then PCIe to the NIC (PXN).
     Pxn,
     /// Path through a CPU.
     Phb,
@@ -53,7 +53,7 @@ impl PathClass {
         Self::Dis,
     ];
 
-    /// NCCL's name in upper case.
+    /// NCCL's name of the class, in upper case.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

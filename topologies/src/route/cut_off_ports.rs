@@ -1,10 +1,10 @@
-//! Ports that failures have cut off from some ranks of other islands.
+//! Ports that some ranks of other islands no longer reach because of failures.
 //!
-//! A sender that does not reach a receiver's own ports uses ports of the receiver's neighbours. On separate rails (a
-//! network that connects each NIC of a host only to its counterparts), the loss of a NIC, or of the route to it, brings
-//! a rank into this situation although the receiver's ports are in service. If its traffic arrived by a neighbour's
-//! port and that of other senders by the receiver's own, the receiver would gain bandwidth by the failure. So all
-//! senders avoid a port that some rank has lost, as long as the island has another.
+//! A sender that cannot reach a receiver's own ports uses ports of the receiver's neighbours. On separate rails (a
+//! network that connects each NIC of a host only to its counterparts), the loss of a NIC, or of the route to it, forces
+//! a rank to do so although the receiver's ports are in service. If this rank's traffic arrived at a neighbour's port
+//! and that of other senders at the receiver's own port, the receiver would gain bandwidth by the failure. All senders
+//! therefore avoid a port that some rank has lost, as long as the island has another.
 
 use rustc_hash::FxHashMap;
 
@@ -12,16 +12,16 @@ use super::attach::{Attachment, exit};
 use super::{RouteOptions, Router};
 use crate::LinkId;
 
-/// Far end of a port's link.
+/// Far end of the link from a port to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Remote {
-    /// The forwarding device with this number.
+    /// The network switch (or other forwarding device) with this number.
     Switch(u32),
     /// A port of another island, at the other end of this link direction.
     Cable(LinkId),
 }
 
-/// Islands whose ranks have lost the route to a remote end.
+/// Islands whose ranks can no longer reach a remote end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Losers {
     One(u32),
@@ -93,7 +93,7 @@ impl ExitPorts {
 }
 
 impl Router<'_> {
-    /// Returns true if a failure has cut off an entry from some rank of another island.
+    /// Returns true if a failure has cut off the port of `entry` from some rank of another island.
     pub(super) fn is_cut_off(&self, island: u32, entry: &Attachment) -> bool {
         let CutOffPorts { losers } = self.cut_off_ports.get_or_init(|| CutOffPorts::new(self));
         let out = self.islands.port(island, entry.port);
@@ -113,7 +113,7 @@ impl Router<'_> {
         remotes
     }
 
-    /// Remote ends that exits to `before` reach on the fabric as built and exits to `after` do not reach any more. In a
+    /// Remote ends that are reachable from `before` on the fabric as built and no longer reachable from `after`. In a
     /// `joined` network every forwarding device reaches every other.
     fn lost(&self, before: &[Remote], after: &[Remote], joined: bool) -> Vec<Remote> {
         let is_cable = |remote: &Remote| matches!(remote, Remote::Cable(_));

@@ -1,4 +1,4 @@
-//! Hashes by which a flow selects among equal links, as ECMP does.
+//! Hashes that select one of several equal links for a flow, as ECMP does.
 
 use std::hash::{Hash, Hasher};
 
@@ -20,8 +20,8 @@ impl Router<'_> {
         mix(&[self.name(from), self.name(to), flow, seed])
     }
 
-    /// Hash by which a flow selects links. It uses the ids of a link's ends and its index among parallel links, so that
-    /// it does not depend on numbering.
+    /// Hash that a flow assigns to a link; the link with the greatest hash is selected. The hash depends on the ids of
+    /// the link's ends and on its index among parallel links, so that renumbering devices and links does not change it.
     pub(super) fn weight(&self, flow: u64, link: LinkId, parallel: u32) -> u64 {
         let (from, to) = self.fabric.ends(link);
         mix(&[flow, self.name(from), self.name(to), u64::from(parallel)])

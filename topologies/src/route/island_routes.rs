@@ -1,7 +1,7 @@
 //! Routes inside an island: best class first, then fewest links, then highest bandwidth, then lowest latency.
 //!
-//! The class of a path is that of its worst link, so a shortest-path search over sums would have to weigh class against
-//! length. Instead the search runs once per class, nearest class first, over the links that this class permits. The
+//! The class of a path is that of its worst link, so a shortest-path search over sums of link costs cannot rank paths
+//! by class. Instead the search runs once per class, nearest class first, over the links that this class permits. The
 //! first search that reaches a device yields its best class and the fewest links.
 
 use std::sync::OnceLock;
@@ -101,9 +101,9 @@ struct Search<'a> {
     /// Distance from the source in links, by device and phase.
     distance: Vec<u32>,
     queue: Vec<u32>,
-    /// Crossings of links on shortest paths, in the order of the search.
+    /// Links of shortest paths with the states at both ends, in the order of the search.
     crossed: Vec<Crossing>,
-    /// Crossings in `crossed`, grouped by the state in which they arrive.
+    /// Elements of `crossed`, grouped by the state at which they arrive.
     arrivals: Vec<Crossing>,
     arrival_start: Vec<u32>,
     /// Buffer of [`Search::route_to`]: the number of a state in the layered graph.
@@ -111,7 +111,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Breadth-first search over pairs of device and phase.
+    /// Breadth-first search over states, which are pairs of device and phase.
     fn run(&mut self) {
         self.distance.fill(UNREACHED);
         self.queue.clear();
@@ -136,7 +136,7 @@ impl Search<'_> {
         }
     }
 
-    /// Groups crossings by the state in which they arrive (counting sort).
+    /// Groups elements of `crossed` by the state at which they arrive (counting sort).
     fn sort_arrivals(&mut self) {
         self.arrival_start.fill(0);
         for crossing in &self.crossed {
@@ -160,7 +160,7 @@ impl Search<'_> {
         self.source * PHASES + if staged { Phase::Mixed } else { Phase::Nvlink } as u32
     }
 
-    /// The state at the other end of a link; `None` if the rules do not permit the crossing.
+    /// The state at the other end of a link; `None` if the forwarding rules do not permit the link.
     fn cross(&self, state: u32, link: u32) -> Option<u32> {
         let edge = self.shape.link(link);
         if edge.failed {
@@ -174,7 +174,7 @@ impl Search<'_> {
         (class <= self.limit).then_some(edge.to * PHASES + phase as u32)
     }
 
-    /// Returns true if traffic may end at a device in this phase.
+    /// Returns true if a path may end at this device in this phase.
     fn ends(&self, node: u32, phase: Phase) -> bool {
         match self.access {
             Access::Direct => phase != Phase::Relayed || self.shape.node(node).kind == NodeKind::Nic,

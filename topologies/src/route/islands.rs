@@ -234,7 +234,7 @@ fn root(parent: &mut [u32], mut node: u32) -> u32 {
 
 fn join(parent: &mut [u32], a: u32, b: u32) {
     let (a, b) = (root(parent, a), root(parent, b));
-    // The smaller id becomes the root, so that islands are numbered by their first device.
+    // The smaller id becomes the root, so that islands are numbered in the order of their first devices.
     parent[a.max(b) as usize] = a.min(b);
 }
 

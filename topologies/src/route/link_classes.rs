@@ -1,11 +1,11 @@
-//! Equivalence of network links: links that carry an equal share of every flow are represented by one of them.
+//! Equivalence classes of network links. Links that carry an equal share of every flow are represented by one of them.
 //!
 //! Examples are the links from a leaf to the spines of a fat tree. Switches are partitioned by colour refinement
-//! (Weisfeiler and Leman, 1968), starting with a class of its own for each switch that an island is joined to. Each of
-//! the latter has equally many paths of equal length to every switch of a class, and through them to another such
-//! switch. Flows that are spread over all their paths ([`Ecmp::Averaged`](super::Ecmp::Averaged)) therefore load all
-//! links between two classes equally. With three tiers of 64-port switches, 2,112 links between two leaves reduce to
-//! four representatives.
+//! (Weisfeiler and Leman, 1968), which starts with a separate class for each switch that an island is connected to.
+//! Each such switch has equally many paths of equal length to every switch of a class, and through that class to any
+//! other such switch. Flows that are spread over all their paths ([`Ecmp::Averaged`](super::Ecmp::Averaged)) therefore
+//! load all links between two classes equally. With three tiers of 64-port switches, four representatives replace the
+//! 2,112 links between two leaves.
 
 use std::collections::BTreeMap;
 
@@ -50,8 +50,8 @@ impl Multiplicity {
 }
 
 impl LinkClasses {
-    /// Partitions the forwarding devices and groups the links between them; `is_joined` marks the devices to which
-    /// islands are joined.
+    /// Partitions the forwarding devices and groups the links between them; `is_joined` marks the devices that are
+    /// connected to an island.
     pub fn new(fabric: &Fabric, is_joined: &[bool], joints: &[NetworkLink]) -> Self {
         let class = classes(fabric, is_joined, joints);
         let mut sizes: FxHashMap<u32, u64> = FxHashMap::default();
@@ -82,7 +82,7 @@ impl LinkClasses {
 /// The coarsest partition in which all devices of a class have equally many links of each kind to each class (colour
 /// refinement).
 fn classes(fabric: &Fabric, is_joined: &[bool], joints: &[NetworkLink]) -> Vec<u32> {
-    // Initial partition: a class of its own for each device that islands are joined to, one class for all others.
+    // Initial partition: a separate class for each device that is connected to an island, and one class for all others.
     let mut count = 0;
     let mut class: Vec<u32> = is_joined
         .iter()

@@ -1,16 +1,18 @@
 //! Superset of the links that traffic between some devices can use inside islands. Lower bounds on completion time use
-//! it as the available capacity.
+//! its capacity.
 //!
-//! The routes between all pairs of a large cluster are too many to list. But a route consists of three segments that
-//! depend on little: the way out of an island, the network, the way into another island. Islands of one shape whose
-//! ports lead to the same devices are left and entered alike; one of them represents all, and pairs of kinds of islands
-//! represent pairs of islands. The network is not analysed: any of its links may be used.
+//! A large cluster has too many pairs of devices to examine every route. A route consists of three segments that depend
+//! on few properties: out of an island, through the network, into another island. Islands of one shape whose ports lead
+//! to the same devices form a kind; routes leave and enter all islands of a kind by the same ports. One island
+//! represents its kind, and pairs of kinds represent pairs of islands. The network is not analysed: any of its links
+//! may be used.
 //!
-//! Inside an island a few twins represent all, unless they differ in how they reach the network. Results are given per
-//! bundle (links that are equal for twins), because *n* devices of one switch have n² turns there.
+//! Inside an island a few interchangeable devices (twins) represent all of them, unless they differ in their routes to
+//! the network. Results are given per bundle (links that are equivalent for twins), because *n* devices on one switch
+//! have n² pairs of consecutive links there.
 //!
-//! If there are very many kinds (a torus has one per host), each device is assumed to use all its best exits and
-//! entries.
+//! If there are more than [`MAX_PAIRS`] pairs to examine (a torus has one kind per host), each device is assumed to use
+//! all its best exits and entries.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,16 +29,18 @@ use crate::{LinkId, NodeId, Picos};
 /// Maximum number of device pairs whose routes through the network are examined individually.
 const MAX_PAIRS: usize = 1 << 17;
 
-/// Use of links by traffic in a set of equivalent islands.
+/// Use of links by traffic within equivalent islands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IslandTraffic {
-    /// The islands. [`Router::island_link`] converts the link numbers below into the links of each.
+    /// The islands, by index. [`Router::island_link`] converts the link numbers of the other fields into the links of
+    /// each.
     pub islands: Vec<u32>,
     /// Link directions in use, including those to and from the network, in ascending order.
     pub links: Vec<u32>,
     /// Groups of equivalent links, each in ascending order. Every link in use is in exactly one.
     pub bundles: Vec<Vec<u32>>,
-    /// Pairs of consecutive bundles on some route, in ascending order. A path through the network is not a turn.
+    /// Pairs of consecutive bundles on some route, in ascending order. Two links of an island with a path through the
+    /// network between them are not a pair.
     pub turns: Vec<Turn>,
     /// Links inside the island that only carry traffic to and from the network, in ascending order.
     pub network_only: Vec<u32>,
@@ -73,7 +77,7 @@ pub struct Turn {
     pub onward: TurnDirection,
 }
 
-/// Direction of a turn, relative to the device from which the traffic comes.
+/// Next device of a turn, relative to the device from which the traffic comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnDirection {
     /// To every device except the one that the traffic comes from.
@@ -82,7 +86,7 @@ pub enum TurnDirection {
     Back,
 }
 
-/// Devices of an island that a survey examines.
+/// Set of devices of an island that a survey examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SurveyScope {
     /// One or two representatives of each class of interchangeable devices.
@@ -92,7 +96,7 @@ pub(super) enum SurveyScope {
     EveryDevice,
 }
 
-/// An island and its kind, both by index.
+/// An island and its kind, both as indices.
 #[derive(Clone, Copy)]
 struct KindMember {
     kind: usize,
@@ -132,8 +136,9 @@ impl IslandKind {
 
 impl Router<'_> {
     /// Links that traffic between `devices` can use, one entry per kind of island, in order of the first island. The
-    /// result covers the routes of all pairs, or slightly more, with all equal-cost paths. If NVLinks join only some of
-    /// the devices, routes without NVLink are included: software may choose them, and they remain after a failure.
+    /// result is a superset of the links of all routes, with all equal-cost paths. If NVLinks join some of the devices
+    /// but not all, routes without NVLink are included, because software may choose them and they remain after a
+    /// failure.
     #[must_use]
     pub fn island_traffic(&self, devices: &[NodeId]) -> Vec<IslandTraffic> {
         self.survey_islands(devices, MAX_PAIRS, SurveyScope::OneOfTwins)
@@ -246,7 +251,7 @@ impl Router<'_> {
         for a in 0..kinds.len() {
             for b in 0..kinds.len() {
                 let Some(&from) = kinds[a].islands.first() else { continue };
-                // Another island of the same kind, if there is one.
+                // The destination is another island of the same kind, if there is one.
                 let to = if a == b { kinds[b].islands.get(1) } else { kinds[b].islands.first() };
                 if let Some(&to) = to {
                     self.collect_pair_ports(
@@ -291,7 +296,7 @@ impl Router<'_> {
         }
     }
 
-    /// Collects all exits and entries that could be best for some pair.
+    /// Collects all exits and entries that could be the best ones for some pair.
     fn collect_best_ports(&self, kinds: &mut [IslandKind]) {
         let leads_on = |island: u32| {
             let ports = 0..self.islands.shape(island).ports().len() as u32;
@@ -306,7 +311,7 @@ impl Router<'_> {
             let shape = self.islands.shape(island);
             for &device in &kind.devices {
                 let attachments = shape.attachments(device, &self.options);
-                // If the network is connected, the same ports serve every sender.
+                // If the network connects all forwarding devices, every sender uses the same ports.
                 let entries = if joined {
                     self.entries(attachments, island, |_| true)
                 } else {
@@ -336,8 +341,8 @@ impl Router<'_> {
         }
     }
 
-    /// Latency of an entry without that of the port's own link, which a direct cable between two islands counts on the
-    /// sending side.
+    /// Latency of an entry without the latency of the port's own link. A direct cable between two islands has its
+    /// latency counted on the sending side.
     fn latency_behind_port(&self, shape: &Shape, entry: &Attachment) -> Picos {
         let port = shape.ports().get(entry.port as usize).and_then(|port| port.back);
         picos(entry.latency.saturating_sub(port.map_or(0, |(_, latency)| latency.0)))
@@ -354,8 +359,9 @@ impl Router<'_> {
         IslandTraffic { islands: kind.islands, network_latency: kind.between_islands, ..traffic.unwrap_or_default() }
     }
 
-    /// Classes of twins that traffic treats alike: all or none of them have traffic, and no route to or from the
-    /// network passes them, since such routes depend on the ports of a device.
+    /// Classes of twins with equal routes. Either all members of a class have traffic or none has. No route between
+    /// another device and the network passes through a member of a class with several members, because such routes
+    /// depend on the ports of the device.
     fn classes<'s>(&self, shape: &'s Shape, kind: &IslandKind) -> TwinClasses<'s> {
         let mut wanted = vec![false; shape.nodes().len()];
         for &device in &kind.devices {
@@ -448,7 +454,7 @@ impl Router<'_> {
     }
 }
 
-/// Links and turns marked as used in an island, each identified by the representative link of its bundle.
+/// Links and turns of an island that are marked as used, each identified by the representative link of its bundle.
 struct Marks<'s> {
     shape: &'s Shape,
     classes: &'s TwinClasses<'s>,
@@ -457,8 +463,8 @@ struct Marks<'s> {
 }
 
 impl Marks<'_> {
-    /// Marks a segment, after the link `before` by which traffic arrives and before the link `after` by which it
-    /// leaves, if any.
+    /// Marks the links and turns of a segment. `before` is the link by which traffic arrives and `after` the link by
+    /// which traffic leaves, if any.
     fn add(&mut self, segment: &Segment, before: Option<u32>, after: Option<u32>) {
         for link in before.into_iter().chain(after) {
             self.links.insert(link);
@@ -481,8 +487,8 @@ impl Marks<'_> {
         }
     }
 
-    /// Adds the links that are parallel to those joining two devices. Of parallel links with different rates, a route
-    /// uses the subset with the highest total, which a failed link may change. This adds no turns, because turns at a
+    /// Adds the links that are parallel to those between two devices. A route uses the subset of parallel links with
+    /// the highest total bandwidth, and a failed link may change this subset. No turns are added, because turns at a
     /// device are unrestricted.
     fn add_parallels(&mut self, is_device: impl Fn(u32) -> bool) {
         let shape = self.shape;

@@ -12,8 +12,9 @@
 //! **Relays** are GPUs among the [`Participants`]. They replace a missing NVLink (`relay`) or give access to a
 //! neighbour's NIC (PXN).
 //!
-//! **Failures** remove routes and never add better ones. NICs are assigned by the machine as built. A GPU that lost its
-//! own NICs uses as many NICs of its neighbours, and a relay in place of a failed link is no wider than the link was.
+//! **Failures** remove routes and never add better ones. NICs are assigned as if no link had failed. A GPU that lost
+//! its own NICs uses the same number of NICs of its neighbours, and a relay that replaces a failed link has no more
+//! bandwidth than the link had.
 //!
 //! **Between islands**: incoming traffic uses the receiver's own NIC. Outgoing traffic uses the NIC, near the sender or
 //! near one of its NVLink neighbours, with the fewest links in the network. Ties are broken by the order above, for
@@ -97,7 +98,7 @@ pub enum Ecmp {
     },
 }
 
-/// Machine settings that restrict routes: those stated in a spec and those added by flags.
+/// Machine settings that restrict routes: those stated in a spec and those set by flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Routing {
     /// Peer access between GPUs of a host.
@@ -168,7 +169,8 @@ impl RouteOptions {
         self.gdr == GpuDirect::Allowed
     }
 
-    /// True where PXN is possible: a relay needs peer access to the neighbour's memory and a NIC that reads it there.
+    /// Returns true if PXN is possible: a relay needs peer access to the neighbour's memory and a NIC that reads from
+    /// there.
     pub(crate) fn relays(&self) -> bool {
         self.pxn == Pxn::Allowed && self.peer_access() && self.direct_nics()
     }

@@ -19,7 +19,7 @@ const FAR: u16 = u16::MAX;
 /// The devices that forward network traffic, numbered from 0, and their links; or equivalence classes of these devices.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// Number of each device of the fabric among the forwarding ones; [`NONE`] for others.
+    /// Number of each device of the fabric among the forwarding devices; [`NONE`] for devices that do not forward.
     number: Vec<u32>,
     /// Links represented by each representative link.
     members: FxHashMap<LinkId, Vec<LinkId>>,
@@ -33,7 +33,7 @@ pub(super) struct Network {
 struct Edge {
     to: u32,
     link: LinkId,
-    /// Opposite direction of `link`, or the link that represents it.
+    /// Opposite direction of `link`; if that direction is represented by another link, its representative.
     back: LinkId,
     multiple: Multiplicity,
     failed: bool,
@@ -48,9 +48,9 @@ struct DistanceTable {
 }
 
 impl Network {
-    /// Builds the network. Representative links are used only where they do not change results: if no switch has a
-    /// capacity (which would also limit links that are not listed), and no two devices are joined by more than
-    /// [`MAX_PATHS`] paths (of which a flow would use a single one).
+    /// Builds the network. Representative links are used only where they do not change results. They are not used if a
+    /// switch has a capacity, which would also limit links that are not listed, or if more than [`MAX_PATHS`] paths
+    /// join two devices, of which a flow would use a single one.
     pub fn new(fabric: &Fabric, listed: LinkListing) -> Self {
         let network = Self::listing(fabric, listed);
         let limits = |figures: &Figures| matches!(figures, Figures::Switch(switch) if switch.capacity.is_some());
@@ -126,7 +126,7 @@ impl Network {
         !self.members.is_empty()
     }
 
-    /// Number of a device among the forwarding ones; `None` for others.
+    /// Number of a device among the forwarding devices; `None` if it does not forward.
     pub fn number(&self, node: NodeId) -> Option<u32> {
         self.number.get(node.0 as usize).copied().filter(|&number| number != NONE)
     }
@@ -182,7 +182,7 @@ impl Network {
         (0..self.from.len() as u32).map(max_from).max().unwrap_or_default()
     }
 
-    /// Returns true if every forwarding device reaches every other.
+    /// Returns true if every forwarding device can reach every other.
     pub fn is_joined(&self) -> bool {
         let count = self.from.len();
         let mut seen = vec![false; count];
@@ -209,7 +209,7 @@ impl Network {
         self.search_reached(sources, |edge| !edge.failed)
     }
 
-    /// Variant of [`Self::reached_from`] with all links in service.
+    /// Variant of [`Self::reached_from`] that treats failed links as working.
     pub fn reached_as_built(&self, sources: &[u32]) -> Vec<bool> {
         self.search_reached(sources, |_| true)
     }

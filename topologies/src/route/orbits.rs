@@ -1,14 +1,15 @@
 //! Orbits of devices and links under symmetries of a fabric.
 //!
-//! A rotation of the ranks is a symmetry if it extends to all devices and links: there is a permutation of the islands
-//! that maps each rank to its image, islands to islands of the same shape, device by device in the order of the shape,
-//! and every link to a link with the same figures. Islands with ranks determine the images of the switches that they
-//! are connected to, and so on through the network; where a switch leaves a choice, its neighbours are paired in the
-//! order of their ids. The choice is not a proof: all devices and links are compared afterwards.
+//! A rotation of the ranks is a symmetry if it extends to all devices and links. This requires a permutation of the
+//! islands that maps each rank to its image, each island to an island of the same shape (device by device in the order
+//! of the shape), and every link to a link with the same figures. Islands with ranks determine the images of the
+//! switches that they are connected to, and so on through the network. Where several images of a switch's neighbours
+//! are possible, the neighbours are paired in the order of their ids. The result of this pairing may be no symmetry, so
+//! all devices and links are compared afterwards.
 //!
-//! Routes are functions of shapes, of local numbers inside islands and of distances in the network, so they are mapped
-//! to routes. All members of an orbit therefore carry equal traffic if the ranks' programs have the same symmetry, and
-//! one of them represents all.
+//! Routes depend only on shapes, on device numbers inside islands and on distances in the network, so a symmetry maps
+//! routes to routes. All members of an orbit therefore carry equal traffic if the ranks' programs have the same
+//! symmetry, and one member represents the orbit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +20,7 @@ use super::{Ecmp, Router};
 use crate::fabric::Link;
 use crate::{LinkId, NodeId};
 
-/// Orbits of all queries so far; `None` for rotations that are no symmetry.
+/// Results of all queries so far; `None` for rotations that are no symmetry.
 pub(super) type OrbitCache = Mutex<FxHashMap<Query, Option<Arc<Orbits>>>>;
 
 /// Ranks' devices, and their images under each rotation.
@@ -29,7 +30,7 @@ pub(super) struct Query {
     images: Vec<Vec<NodeId>>,
 }
 
-/// Island without an image or an original yet.
+/// Marks an island that has no image yet, or is not yet the image of another.
 const NONE: u32 = u32::MAX;
 
 /// Orbits of the devices and links of a fabric.
@@ -97,7 +98,7 @@ impl Classes {
             }
             first[id as usize] = id;
             pending.push(id);
-            // Permutations are of finite order, so images alone reach the whole orbit.
+            // A permutation has finite order, so repeated images reach the whole orbit without the inverse.
             while let Some(member) = pending.pop() {
                 sizes[id as usize] += 1;
                 for permutation in permutations {
@@ -132,8 +133,9 @@ pub(super) struct Permutation {
 }
 
 impl Router<'_> {
-    /// Returns the orbits under symmetries of the fabric, each given by the images of the devices of `placement`, in
-    /// their order. `None` if one of them is no symmetry, or if flows are hashed, since their paths depend on ids.
+    /// Returns the orbits under symmetries of the fabric. Each element of `images` lists the images of the devices of
+    /// `placement`, in their order. `None` if one of the permutations is no symmetry, or if flows are hashed, because
+    /// their paths depend on ids.
     #[must_use]
     pub fn orbits(&self, placement: &[NodeId], images: &[Vec<NodeId>]) -> Option<Arc<Orbits>> {
         if self.options.ecmp != Ecmp::Averaged {
@@ -174,8 +176,8 @@ impl Router<'_> {
         self.retains_rank_order(&nodes).then_some(Permutation { nodes, links })
     }
 
-    /// Returns true if the ranks of each island are in the same order as their images. Among several GPUs that could
-    /// replace a missing link, the one with the smallest rank does.
+    /// Returns true if the ranks of each island are in the same order as their images. The order matters because, of
+    /// several GPUs that could relay for a missing link, the one with the smallest rank is selected.
     fn retains_rank_order(&self, nodes: &[u32]) -> bool {
         let mut last: Vec<Option<u32>> = vec![None; self.islands.count()];
         self.fabric.gpus().iter().all(|&gpu| {
@@ -228,7 +230,8 @@ impl Router<'_> {
         Some(found.images)
     }
 
-    /// Records the image of an island; `None` if it has another one, is the image of another, or differs in shape.
+    /// Records the image of an island. Returns `None` if the island already has another image, if `image` is already
+    /// the image of another island, or if the two differ in shape.
     fn map_island(&self, found: &mut IslandImages, island: u32, image: u32) -> Option<()> {
         let known = &mut found.images[island as usize];
         if *known == image {

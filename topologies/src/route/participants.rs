@@ -2,7 +2,7 @@
 
 use crate::NodeId;
 
-/// The devices of a call's ranks. Only they relay traffic of others.
+/// The devices of a call's ranks. Only these devices relay traffic of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Participants {
     /// Devices of the ranks, sorted, without duplicates.
@@ -19,7 +19,7 @@ impl Participants {
         Self { devices }
     }
 
-    /// Returns true if a device is that of a participating rank.
+    /// Returns true if a participating rank runs on this device.
     #[must_use]
     pub fn contains(&self, device: NodeId) -> bool {
         self.devices.binary_search(&device).is_ok()

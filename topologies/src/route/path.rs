@@ -45,7 +45,7 @@ impl Share {
         f64::from(self.numerator) / f64::from(self.denominator)
     }
 
-    /// The largest bandwidth of a whole flow whose share fits into `bandwidth`.
+    /// The largest bandwidth of a whole flow for which this share of it does not exceed `bandwidth`.
     #[must_use]
     pub fn whole_bandwidth(self, bandwidth: Bandwidth) -> Bandwidth {
         let link_bandwidth = u128::from(bandwidth.0) * u128::from(self.denominator) / u128::from(self.numerator.max(1));
@@ -69,8 +69,8 @@ pub struct Hop {
 /// CPUs in whose host memory a flow is staged: the flow is written there and read again, as one transfer or in chunks.
 ///
 /// Between devices of a host, this is the memory at the receiver's CPU, where NCCL allocates the buffers of its
-/// shared-memory transport (`NCCL_SHM_LOCALITY`, default: receiver's side). To the network, it is the memory of the
-/// sender's own CPU; from the network, that of the receiver's CPU.
+/// shared-memory transport (`NCCL_SHM_LOCALITY`, default: receiver's side). Traffic to the network is staged in the
+/// memory of the sender's own CPU, traffic from the network in that of the receiver's CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staging {
     /// CPU on the way out of the sender's host, or between devices of one host; `None` if the flow is not staged there.

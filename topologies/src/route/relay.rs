@@ -4,12 +4,13 @@
 //! GPU with an NVLink to each. The sender stores there and the receiver loads from there (2.30 src/transport/p2p.cc,
 //! `P2P_INTERMEDIATE`), so a relay uses memory bandwidth but no SMs. All channels use the same single relay. It must be
 //! a rank of the communicator, because other GPUs are not part of its topology, and both of its links must be direct
-//! links between GPUs (src/graph/paths.cc, `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL never relays (in its paths.cc,
-//! GPUs are no intermediate steps).
+//! links between GPUs (src/graph/paths.cc, `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL does not use relays (in its
+//! paths.cc, paths do not pass through GPUs).
 //!
-//! **A failure never widens a route.** NCCL uses a direct NVLink between two GPUs even if a relay would be wider. A
-//! pair that was built with a direct link must not gain bandwidth from a relay when that link fails: a wider relay is
-//! used only if nothing else joins the two. The links as built determine which GPU relays.
+//! **A failure never increases the bandwidth of a route.** NCCL uses a direct NVLink between two GPUs even if a relay
+//! would have more bandwidth. A pair that was built with a direct link must not gain bandwidth from a relay when that
+//! link fails: a relay with more bandwidth is used only if nothing else joins the two. The links as built determine
+//! which GPU relays.
 
 use std::cmp::Reverse;
 
@@ -20,9 +21,9 @@ use super::{PathClass, RouteOptions};
 use crate::LinkKind;
 use crate::fabric::NodeKind;
 
-/// The route from one GPU to another through a third, if it is preferred to the route over links alone (`direct`).
-/// `rank` returns the rank of a candidate relay, or `None` if it does not participate in the call; the lowest rank
-/// breaks ties.
+/// The route from one GPU to another through a third, if this route is preferred to `direct`, the route without a
+/// relay. `rank` returns the rank of a candidate relay, or `None` if the candidate does not participate in the call. Of
+/// equal candidates, the one with the lowest rank is selected.
 pub(super) fn find_relay_route(
     shape: &Shape,
     from: u32,

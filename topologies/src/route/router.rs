@@ -21,8 +21,8 @@ use crate::{Error, Fabric, LinkId, LinkKind, NodeId, Result};
 /// Routes traffic between the devices of one fabric.
 ///
 /// Construction is linear in the size of the fabric. Searches run on demand and are cached once per distinct host, so
-/// that the routes of all pairs of a large cluster cost little more than writing them. A router can be shared between
-/// threads; results do not depend on the order of queries.
+/// that finding the routes of all pairs of a large cluster takes little more time than writing them. A router can be
+/// shared between threads; results do not depend on the order of queries.
 #[derive(Debug)]
 pub struct Router<'f> {
     pub(super) fabric: &'f Fabric,
@@ -37,7 +37,7 @@ pub struct Router<'f> {
     ranks: OnceLock<Vec<u32>>,
 }
 
-/// Candidate route between two devices through the network: a way out, a crossing and a way in.
+/// Candidate route between two devices through the network: an exit, a crossing of the network and an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub exit: Attachment,
@@ -55,7 +55,7 @@ struct NetworkCrossing {
     back: LinkId,
     /// Forwarding devices at both ends; `None` for a direct cable between the islands.
     switches: Option<(u32, u32)>,
-    /// Links after the port's own; 0 for a direct cable.
+    /// Number of links after the port's own link; 0 for a direct cable.
     links: u32,
 }
 
@@ -66,8 +66,8 @@ impl<'f> Router<'f> {
         Self::with_link_listing(fabric, options, LinkListing::All)
     }
 
-    /// Variant of [`Router::new`] that lists representative links of the network; a time simulation needs no more. If
-    /// flows are hashed, all links are listed, because each flow uses its own.
+    /// Variant of [`Router::new`] that lists representative links of the network, which are sufficient for a time
+    /// simulation. If flows are hashed, all links are listed, because each flow uses different ones.
     #[must_use]
     pub fn with_link_listing(fabric: &'f Fabric, options: RouteOptions, listed: LinkListing) -> Self {
         let (names, relays, ranks) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
@@ -124,8 +124,8 @@ impl<'f> Router<'f> {
         Ok(Path { hops, class, bandwidth, latency, staging })
     }
 
-    /// Appends the path from one device to another to `hops`. Variant of [`Router::flow_path`] without an allocation
-    /// of its own.
+    /// Appends the path from one device to another to `hops`. Variant of [`Router::flow_path`] that allocates no memory
+    /// except for the growth of `hops`.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
@@ -161,7 +161,8 @@ impl<'f> Router<'f> {
         found.ok_or_else(|| self.unreachable(from, to))
     }
 
-    /// Returns true if the participants of a call can affect its routes, because some GPU could replace an NVLink.
+    /// Returns true if the participants of a call can affect its routes, because some GPU could relay for a missing
+    /// NVLink.
     #[must_use]
     pub fn has_relays(&self) -> bool {
         *self.relays.get_or_init(|| self.islands.shapes.iter().any(relay::can_relay))
@@ -179,8 +180,8 @@ impl<'f> Router<'f> {
         })
     }
 
-    /// Pairs of these devices without a path from the first to the second, in order, at most `limit` of them. All
-    /// checks of whether a call can run use this definition of reachability.
+    /// Pairs of these devices without a path from the first to the second, in order. At most `limit` pairs are
+    /// returned. All checks that a call can run use this definition of reachability.
     #[must_use]
     pub fn unreachable_pairs(&self, devices: &[NodeId], limit: usize) -> Vec<(NodeId, NodeId)> {
         let participants = Participants::new(devices);
@@ -275,7 +276,7 @@ impl<'f> Router<'f> {
         let first = candidates.first()?;
         let flow = self.flow_hash(from, to, flow);
         let total = candidates.iter().map(|candidate| self.path_count(candidate)).fold(0, u64::saturating_add);
-        // With representative links, many paths have few links: out of several ports and into several.
+        // A candidate with few representative links may still have many paths, out of several ports and into several.
         let max_paths = if self.network.has_representatives() { u32::MAX.into() } else { MAX_PATHS };
         if let ([only], true) = (&candidates[..], total <= max_paths || flow.is_some()) {
             self.write(from, to, only, flow, hops);
@@ -440,7 +441,7 @@ impl<'f> Router<'f> {
             .segment(self.fabric, from, to, self.options.ecmp, |link, parallel| self.weight(0, LinkId(link), parallel))
     }
 
-    /// Latency from sender to receiver, in picoseconds.
+    /// Latency from sender to receiver over the whole route, in picoseconds.
     pub(super) fn latency(&self, candidate: &Candidate) -> u64 {
         candidate
             .exit

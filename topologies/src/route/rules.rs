@@ -1,7 +1,7 @@
 //! Forwarding rules: the links over which a device may forward traffic, and the class of the resulting path.
 //!
 //! Switches and CPUs always forward. A participating GPU forwards traffic of its host from NVLink to links that lead to
-//! a NIC (PXN). Replacing a missing NVLink between two other GPUs is not forwarding but a matter of software
+//! a NIC (PXN). A relay for a missing NVLink between two other GPUs is not forwarding, because software copies the data
 //! ([`super::relay`]). A GPU that carries MIG instances has no NVLink and forwards between them and its other links.
 //! Other accelerators forward over their own links any number of times, as in TPU slices. NICs and MIG instances
 //! forward nothing. Classes follow NCCL's `paths.cc`.
@@ -10,14 +10,14 @@ use super::PathClass;
 use crate::LinkKind;
 use crate::fabric::NodeKind;
 
-/// Phase of a partial path, which depends on the links that it has used; a search tracks pairs of device and phase.
+/// State of a partial path that depends on the kinds of links used so far; a search tracks pairs of device and phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// NVLink only, with no accelerator in between.
     Nvlink,
     /// NVLink only, through an accelerator.
     Bridged,
-    /// Has used another link than NVLink.
+    /// Has used a link other than NVLink.
     Mixed,
     /// Arrived by NVLink at a GPU of the same host and left it by another link; may only continue to a NIC.
     Relayed,
@@ -42,9 +42,9 @@ pub(super) struct DeviceContext {
     pub kind: NodeKind,
     /// True for the source of the path, which may send over any of its links.
     pub is_source: bool,
-    /// True where software can send through this device to a NIC (PXN): it participates and is in the source's host.
+    /// True if software can send through this device to a NIC (PXN): it participates and is on the source's host.
     pub may_relay: bool,
-    /// True where the device has a C2C link (as a Grace CPU does).
+    /// True if the device has a C2C link (as a Grace CPU does).
     pub has_c2c: bool,
     /// True for a GPU that carries MIG instances.
     pub carries_mig: bool,
@@ -68,7 +68,7 @@ pub(super) fn step(
                 (Phase::Relayed, Phase::Nvlink) => PathClass::Pxn.max(link_class(link, at, to)),
                 _ => link_class(link, at, to),
             };
-            // A relay only pays off if the GPU is nearer to the NIC than a CPU would be.
+            // Sending through a GPU is only useful if the GPU is nearer to the NIC than the CPU is.
             (next != Phase::Relayed || class <= PathClass::Pxn).then_some((next, class))
         }
         Access::Staged => {

@@ -1,19 +1,18 @@
 //! Equal-cost paths between two points: selection by bandwidth and latency, and the share of the flow on each link.
 //!
-//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] considers each bandwidth
-//! threshold: it keeps the paths of at least that bandwidth, of these the ones with the lowest latency, and spreads the
-//! flow evenly over them. It selects the threshold at which the whole flow is fastest. A link that gains bandwidth
-//! therefore never draws a flow away from paths with a higher total, and a link that loses bandwidth is dropped where
-//! it would be the bottleneck. If a step represents several links ([`Multiplicity`]), each of them carries the stated
-//! share.
+//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] tries each bandwidth
+//! threshold: of the paths with at least that bandwidth, it selects those with the lowest latency and spreads the flow
+//! evenly over them. The threshold with the highest total bandwidth of the flow is used. More bandwidth on a link
+//! therefore never reduces the bandwidth of a flow, and a slowed link is not used where it would be the bottleneck. If
+//! a step represents several links ([`Multiplicity`]), each of them carries the stated share.
 
 use super::Ecmp;
 use super::link_classes::Multiplicity;
 use super::path::Share;
 use crate::{Bandwidth, Picos};
 
-/// Maximum number of equal-cost paths that a flow is spread over; beyond it, one of them is used. The limit keeps
-/// shares small exact fractions.
+/// Maximum number of equal-cost paths over which a flow is spread. If there are more, the flow uses one of them. The
+/// limit keeps the denominators of the shares small, so that shares are exact fractions.
 pub(super) const MAX_PATHS: u64 = 1 << 16;
 
 /// A link of the layered graph. States are dense numbers; steps are in order of travel.
@@ -35,7 +34,8 @@ pub(super) struct Step {
 pub(super) struct Part {
     pub link: u32,
     pub layer: u32,
-    /// State at the start of the link; together with that at its end (`to`), it is used to follow a single path.
+    /// State at the start of the link. Together with the state at its end (`to`), it identifies the next link of a
+    /// single path.
     pub from: u32,
     pub to: u32,
     pub share: Share,
@@ -149,7 +149,7 @@ pub(super) fn picos(latency: u64) -> Picos {
 /// Selects the best of the equal-cost paths and distributes the flow over them. Returns `None` if no target is reached.
 ///
 /// `steps` are in order of travel; `source` and `targets` are states; `weight` selects a path if there are more than
-/// [`MAX_PATHS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are kept.
+/// [`MAX_PATHS`]. For a hashed flow, which uses a single path, only the paths of maximum bandwidth are considered.
 pub(super) fn select_paths(
     states: usize,
     source: u32,

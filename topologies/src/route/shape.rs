@@ -111,7 +111,8 @@ impl Shape {
 
     /// The route between two devices of the island, direct or staged as peer access permits.
     ///
-    /// The search runs once for all twins of the two devices: n devices of a switch have n² equivalent routes.
+    /// The search runs once for all twins of the two devices, because *n* devices on a switch have n² equivalent
+    /// routes.
     pub fn route_between(&self, from: u32, to: u32, options: &RouteOptions) -> Option<Cow<'_, IslandRoute>> {
         let twins = Pair { from, to };
         if from == to {
@@ -122,7 +123,8 @@ impl Shape {
         if pair == twins {
             Some(Cow::Borrowed(route))
         } else if route.segment.selection == PathSelection::One {
-            // The selection of one of too many paths depends on link numbers.
+            // If there are too many paths, one of them is selected by link numbers, so twins do not have equivalent
+            // routes.
             self.search_route(twins, options).map(Cow::Borrowed)
         } else {
             Some(Cow::Owned(self.twins().map_route(&self.graph, route, pair, twins)))
@@ -138,8 +140,7 @@ impl Shape {
             .filter(|route| route.class <= PathClass::Sys)
     }
 
-    /// Returns true if traffic between the two devices is staged in host memory because they cannot access each
-    /// other's.
+    /// Returns true if traffic between the two devices is staged in host memory because they have no peer access.
     pub fn is_staged(&self, from: u32, to: u32, options: &RouteOptions) -> bool {
         self.access(from, to, options) == Access::Staged
     }

@@ -12,7 +12,7 @@ pub(super) struct ShapeNode {
     /// Number of its host minus that of the host of the shape's first device (wrapping).
     pub host: u32,
     pub is_rank: bool,
-    /// True where the device's software relays traffic of others: NCCL does, RCCL does not.
+    /// True if the device's software relays traffic of others: NCCL does, RCCL does not.
     pub relays: bool,
     /// False for a NIC that is known to lack GPUDirect RDMA.
     pub direct: bool,
@@ -24,7 +24,7 @@ pub(super) struct ShapeLink {
     pub from: u32,
     pub to: u32,
     pub kind: LinkKind,
-    /// Bandwidth before any slowdown: route selection does not know that a link is slow.
+    /// Bandwidth before any slowdown: route selection ignores slowdowns.
     pub bandwidth: Option<Bandwidth>,
     pub latency: Picos,
     pub failed: bool,

@@ -1,4 +1,4 @@
-//! Ports of neighbours for devices of which no own port is usable.
+//! Ports of neighbours that replace a device's own ports if none of these is usable.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -8,10 +8,12 @@ use super::router::{Candidate, Router};
 use super::substitute_ports::SubstitutePorts;
 
 impl Router<'_> {
-    /// Ports through which incoming traffic reaches a device, among those for which `leads` is true. These are its own
-    /// ports; otherwise the same number of neighbours' ports, independent of the sender, so that no more arrives than
-    /// by its own ports. Ports that a failure has cut off from other senders are used only if no others are left. Ports
-    /// of ranks are preferred to those of idle devices.
+    /// Ports through which incoming traffic reaches a device, among those for which `leads` is true.
+    ///
+    /// The result contains the device's own ports. If none of them is usable, it contains the same number of
+    /// neighbours' ports, independent of the sender, so that no failure increases the incoming bandwidth. Ports that a
+    /// failure has cut off from other senders are used only if no others are left. Ports of ranks are preferred to
+    /// those of idle devices.
     pub(super) fn entries<'p>(
         &self,
         ports: &'p Attachments,
@@ -30,8 +32,8 @@ impl Router<'_> {
         if own.iter().any(&leads) { Cow::Borrowed(own) } else { Cow::Owned(self.substitutes(ports, island, leads)) }
     }
 
-    /// Neighbours' ports of the best kind among those for which `usable` is true, at most as many as the device has own
-    /// ones.
+    /// Neighbours' ports for which `usable` is true: those with the lowest value of [`Attachment::foreign`] only, at
+    /// most as many as the device has own ports.
     fn substitutes(&self, ports: &Attachments, island: u32, usable: impl Fn(&Attachment) -> bool) -> Vec<Attachment> {
         let mut substitutes: Vec<Attachment> =
             ports.entries.iter().filter(|entry| entry.foreign > 0 && usable(entry)).copied().collect();
@@ -47,7 +49,7 @@ impl Router<'_> {
         substitutes
     }
 
-    /// Returns true if incoming traffic of some rank uses this port as the rank's own.
+    /// Returns true if a rank has this port as its own port for incoming traffic.
     fn serves_a_rank(&self, island: u32, port: u32) -> bool {
         let shape = self.islands.shape(island);
         let is_own = |entry: &Attachment| entry.port == port && entry.foreign == 0;

@@ -1,4 +1,4 @@
-//! Substitute ports of devices of which no own port is usable.
+//! Substitutes for the ports of a device that has no usable port.
 
 /// Limit and search order of a device's substitute ports: ports of neighbours, at most as many as its assigned ports
 /// and at least one.
@@ -6,8 +6,8 @@
 pub(super) struct SubstitutePorts {
     /// Maximum number of substitute ports.
     pub max_count: u32,
-    /// First device that is considered. It differs between devices, so that several that lost their ports use different
-    /// neighbours.
+    /// First device that is considered. The value differs between devices, so that several devices that lost their
+    /// ports use different neighbours.
     first: u32,
     /// Number of devices of the shape.
     devices: u32,

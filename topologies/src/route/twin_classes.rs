@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::shape::Shape;
 
-/// Classes of twins that a survey treats as equal.
+/// Classes of twins that a survey treats as equivalent.
 pub(super) struct TwinClasses<'s> {
     shape: &'s Shape,
     /// First device of the class of each device.
@@ -16,7 +16,7 @@ pub(super) struct TwinClasses<'s> {
 }
 
 impl<'s> TwinClasses<'s> {
-    /// Groups twins that have the same mark; a device without a mark is a class of its own.
+    /// Groups the twins that have the same mark. A device without a mark forms a class by itself.
     pub fn marked<M: Copy + Eq + Hash>(shape: &'s Shape, mark: impl Fn(u32) -> Option<M>) -> Self {
         let mut known: FxHashMap<(u32, M), u32> = FxHashMap::default();
         let twins = shape.twins();

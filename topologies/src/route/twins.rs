@@ -1,9 +1,9 @@
-//! Interchangeable devices (twins) of an island, so that a search from a few devices covers all.
+//! Interchangeable devices (twins) of an island. The routes of a few devices determine those of all their twins.
 //!
 //! Twins have equal properties and the same links to the same neighbours. Exchanging two of them maps the island onto
 //! itself and every route in it onto another route. The GPUs of one switch are twins, and so are switches that each
-//! join all GPUs. The links around a device have a fixed order; the exchange maps a link of one twin to the link of the
-//! other at the same position.
+//! join all GPUs. The links of a device are sorted; the exchange maps a link of one twin to the link of the other at
+//! the same position.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use super::island_routes::IslandRoute;
 use super::segment::{Part, Segment};
 use super::shape_graph::{ShapeGraph, ShapeLink, ShapeNode};
 
-/// Identity of a link around a device: the neighbour, and the properties that routing uses of both directions.
+/// Properties that distinguish a link of a device: the neighbour, and the figures of both directions that routing uses.
 type LinkIdentity = (u32, [Record; 2]);
 type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
 
@@ -71,7 +71,7 @@ impl Twins {
             Part { link: self.map_link(shape, part.link, exchange_ends(ends.from), exchange_ends(ends.to)), ..*part }
         };
         let mut parts: Box<[Part]> = route.segment.parts.iter().map(carried).collect();
-        // Same order as the search produces.
+        // The search produces parts in this order.
         parts.sort_by_key(|part| (part.layer, part.link));
         IslandRoute { class: route.class, segment: Segment { parts, ..route.segment } }
     }

@@ -21,7 +21,7 @@ pub(super) fn explain_unreachable(fabric: &Fabric, from: NodeId, to: NodeId) -> 
         };
         let crossed = fabric.links().filter(|(_, link)| link.failed && is_on_shortest_chain(link));
         let mut names: Vec<String> = crossed.map(|(id, _)| failed_link_name(fabric, id)).collect();
-        // Parallel links have failed together.
+        // All parallel links have failed and have the same name.
         names.dedup();
         let others = names.len().saturating_sub(MAX_NAMED);
         if others > 0 {
@@ -41,7 +41,7 @@ pub(super) fn explain_unreachable(fabric: &Fabric, from: NodeId, to: NodeId) -> 
     }
 }
 
-/// Name of a failed link as `--fail` takes it: `a-b`, or `a->b` if only this direction has failed.
+/// Name of a failed link as `--fail` accepts it: `a-b`, or `a->b` if only this direction has failed.
 fn failed_link_name(fabric: &Fabric, direction: LinkId) -> String {
     let reverse = direction.reverse();
     let (link, separator) = match fabric.link(reverse).failed {
@@ -52,9 +52,9 @@ fn failed_link_name(fabric: &Fabric, direction: LinkId) -> String {
     format!("{}{separator}{}", fabric.node(a).id, fabric.node(b).id)
 }
 
-/// Returns the smallest number of failed links on a chain of links between `start` and each device, by [`NodeId`].
-/// Devices between them need not forward. `None` if there is no chain. `ends`: the end of a link nearer to
-/// `start`, and the other.
+/// Returns, by [`NodeId`], the smallest number of failed links on a chain of links between `start` and the device;
+/// `None` if there is no chain. Devices on the chain need not forward traffic. `ends` returns the end of a link nearer
+/// to `start`, then the other end.
 fn failed_links_before(fabric: &Fabric, start: NodeId, ends: impl Fn(&Link) -> (NodeId, NodeId)) -> Vec<Option<u32>> {
     let mut neighbours = vec![Vec::new(); fabric.node_count()];
     for (_, link) in fabric.links() {
@@ -62,7 +62,7 @@ fn failed_links_before(fabric: &Fabric, start: NodeId, ends: impl Fn(&Link) -> (
         neighbours[near.0 as usize].push((far, link.failed));
     }
     let mut counts = vec![None; fabric.node_count()];
-    // Devices in order of their count: working links first.
+    // Devices in order of their count; working links add 0 and are examined first.
     let mut queue = VecDeque::from([(start, 0)]);
     while let Some((node, count)) = queue.pop_front() {
         if counts[node.0 as usize].is_some() {

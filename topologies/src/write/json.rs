@@ -1,7 +1,7 @@
 //! Writer of the JSON of `fabric show`; [`read::json`](crate::read::json) reads it into an equal fabric.
 //!
 //! Each direction of a link is a separate entry, next to that of the other direction. `_gb_per_s` is 10⁹ bytes per
-//! second, and `null` means unlimited. Each device, link and path is on a line of its own.
+//! second, and `null` means unlimited. Each device, link and path is on a separate line.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -118,7 +118,7 @@ fn write_ranks(fabric: &Fabric, out: &mut String) {
     out.push_str(&format!("ranks = [{}]\n", listed(fabric, fabric.gpus())));
 }
 
-/// Lists GPUs by id, with ranges for consecutive ones.
+/// Lists GPUs by id, with ranges for consecutive numbers.
 fn listed(fabric: &Fabric, gpus: &[NodeId]) -> String {
     let id = |gpu: &NodeId| &*fabric.node(*gpu).id;
     let mut ranges = Vec::new();
@@ -131,7 +131,7 @@ fn listed(fabric: &Fabric, gpus: &[NodeId]) -> String {
     ranges.join(", ")
 }
 
-/// Writes idle GPUs. Those that carry MIG instances are derived from their links.
+/// Writes idle GPUs. GPUs that carry MIG instances are omitted, because their links identify them.
 fn write_idle(fabric: &Fabric, out: &mut String) {
     let idle = fabric.idle_gpus();
     if !idle.is_empty() {
@@ -181,7 +181,7 @@ fn write_keys<T: Keys>(figures: &T, out: &mut String) {
     }
 }
 
-/// Increments (0 or 1) of the numbers of the two ends from one link to the next in a range.
+/// Increments (0 or 1) of the numbers at the ends of a link's two ids, from one link of a range to the next.
 type Step = (usize, usize);
 
 fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Option<Step> {

@@ -1,8 +1,8 @@
-//! NCCL's own choices, from log lines of `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING`.
+//! NCCL's own choices, parsed from log lines of `NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=TUNING`.
 //!
 //! Format: `AllReduce: 1048576 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..23}` (`src/enqueue.cc` of 2.28.3 and
-//! 2.28.9). Numeric algorithms and protocols are accepted as well. Bytes are those that a rank passes to the call:
-//! one block for all_gather and reduce_scatter.
+//! 2.28.9). Numeric algorithms and protocols are accepted as well. The number of bytes is the one that a rank passes to
+//! the call: one block for all_gather and reduce_scatter.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ impl Serialize for LoggedStrategy {
     }
 }
 
-/// Schema of the text that a strategy is serialized as, such as `Ring LL 24`.
+/// Schema of the serialized text of a strategy, such as `Ring LL 24`.
 impl JsonSchema for LoggedStrategy {
     fn schema_name() -> Cow<'static, str> {
         "LoggedStrategy".into()
@@ -48,7 +48,8 @@ impl JsonSchema for LoggedStrategy {
     }
 }
 
-/// Returns all strategies in a log by function and bytes of the larger buffer, for a communicator of `ranks` ranks.
+/// Returns all strategies in a log, by function and size of the larger buffer in bytes, for a communicator of `ranks`
+/// ranks.
 #[must_use]
 pub fn parse_log(log: &str, ranks: u32) -> BTreeMap<(Function, u64), BTreeSet<LoggedStrategy>> {
     let mut strategies: BTreeMap<_, BTreeSet<LoggedStrategy>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Messages between the program and its worker processes.
+//! Messages between the measuring program and its worker processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Trial {
     /// Collective of the call.
     pub collective: Collective,
-    /// Size of a rank's larger buffer in bytes, with the blocks of all ranks.
+    /// Size of a rank's larger buffer in bytes, including the blocks of all ranks.
     pub bytes: Bytes,
     /// Data type of the elements.
     pub dtype: DataType,
@@ -24,12 +24,12 @@ pub struct Trial {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerRequest {
-    /// First request: path of NCCL (`None` to search for it), number of ranks, buffer size in bytes, and time limit of
-    /// a wait.
+    /// First request: path of NCCL's library (`None` to search for it), number of ranks, buffer size in bytes, and time
+    /// limit of each wait.
     Begin { library: Option<PathBuf>, ranks: u32, room: Bytes, timeout: Duration },
     /// Captures a graph of calls.
     Prepare(Trial),
-    /// Runs the graph once for warm-up and once timed.
+    /// Launches the graph once for warm-up and once timed.
     Time,
     /// Discards the graph.
     Done,
@@ -41,11 +41,11 @@ pub(super) enum WorkerRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum WorkerResponse {
-    /// Response to `Begin`: NCCL of this version is loaded, and the ranks are connected.
+    /// Response to `Begin`: NCCL was loaded in the given version, and the ranks are connected.
     Begun { version: String },
     /// Response to `Prepare`: the graph is captured.
     Prepared,
-    /// Response to `Time`: time of a call on the slowest GPU.
+    /// Response to `Time`: time of one call on the slowest GPU.
     Time(Picos),
     /// Response to `Done` or `End`: the graph is discarded, or all resources are released.
     Done,

@@ -1,11 +1,11 @@
-//! Compares NCCL with a tuner table to NCCL's default choices on this machine's GPUs, by interleaved measurements.
+//! Comparison of NCCL with a tuner table against NCCL's default choices on this machine's GPUs, by alternating
+//! measurements.
 //!
 //! NCCL loads a tuner once per process, selected by environment variables. Two processes are therefore started, one
-//! with the plugin and one without. Both use all GPUs with a communicator of their own and a graph of each call. One
-//! waits while the other runs, and they alternate at each size, so that drift affects both. Two processes with
-//! identical settings differ as well, by their memory placement: by up to 4 % for small calls on 2 H200, which
-//! alternation does not remove. Several pairs of processes are therefore started, and each process counts as one
-//! observation.
+//! with the plugin and one without. Each process uses all GPUs and has its own communicator and a graph of each call.
+//! The processes run in turns at each size, so that drift affects both. Two processes with identical settings also
+//! differ, because of their memory placement: by up to 4 % for small calls on 2 H200, which alternation does not
+//! remove. Several pairs of processes are therefore started, and each process counts as one observation.
 //!
 //! ```text
 //! message   messages between the program and its processes

@@ -1,14 +1,14 @@
-//! Rank-sum test: is one side slower than the other by more than chance explains?
+//! Rank-sum test, which determines if one sample is larger than another by more than chance explains.
 //!
-//! Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other",
-//! 1947. No distribution of times is assumed. The probability is exact, counted over all orders of the two samples;
-//! ties count as one half.
+//! Mann and Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other", 1947.
+//! The test assumes no distribution of the times. The probability is exact: all orders of the two samples are counted,
+//! and ties count as one half.
 
-/// One-sided p-value: the probability of a U statistic at least as large as that of `sample` against `reference` under
-/// equal distributions. Small if `sample` is larger; 1 if one sample is empty.
+/// One-sided p-value: probability, if both samples have the same distribution, that the U statistic is at least that of
+/// `sample` against `reference`. Small if `sample` is larger; 1 if a sample is empty.
 #[must_use]
 pub fn one_sided_p_value(sample: &[f64], reference: &[f64]) -> f64 {
-    // Twice U: pairs in which `sample` is larger, ties as one half.
+    // Twice the U statistic: number of pairs in which `sample` is larger, with ties as one half.
     let doubled: usize = sample
         .iter()
         .flat_map(|value| reference.iter().map(move |reference_value| value.partial_cmp(reference_value)))
@@ -23,14 +23,14 @@ pub fn one_sided_p_value(sample: &[f64], reference: &[f64]) -> f64 {
     if total == 0.0 || sample.is_empty() || reference.is_empty() {
         return 1.0;
     }
-    // Rounded down, which is conservative.
+    // U is rounded down, which increases the p-value and is therefore conservative.
     let u = doubled / 2;
     counts.iter().skip(u).sum::<f64>() / total
 }
 
-/// Number of orders of `n` and `m` values that give each U from 0 to n·m, up to a common factor.
+/// Number of orders of `n` and `m` values with each value of U from 0 to n·m, up to a common factor.
 fn u_counts(n: usize, m: usize) -> Vec<f64> {
-    // Coefficients of the Gaussian binomial: the product over i of (1 − q^(m+i)) / (1 − q^i).
+    // The counts are the coefficients of the Gaussian binomial: the product over i of (1 − q^(m+i)) / (1 − q^i).
     let max_u = n * m;
     let mut counts = vec![0.0; max_u + 1];
     if let Some(first) = counts.first_mut() {
@@ -54,8 +54,8 @@ mod tests {
 
     #[test]
     fn probabilities_match_the_published_table() {
-        // Mann and Whitney 1947, table I: n = 3, m = 3: P(U ≤ 0) = .05, P(U ≤ 1) = .1; n = m = 5: P(U ≤ 2) = .016,
-        // P(U ≤ 4) = .048.
+        // Table I of Mann and Whitney (1947): for n = m = 3, P(U ≤ 0) = .05 and P(U ≤ 1) = .1; for n = m = 5, P(U ≤ 2)
+        // = .016 and P(U ≤ 4) = .048.
         let low = |n, m, max_u: usize| {
             let counts = u_counts(n, m);
             counts.iter().take(max_u + 1).sum::<f64>() / counts.iter().sum::<f64>()
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn order_counts_sum_to_the_binomial_coefficient() {
-        // Binomial coefficients C(15, 7) and C(30, 15).
+        // The sums are the binomial coefficients C(15, 7) and C(30, 15).
         assert_eq!(u_counts(7, 8).iter().sum::<f64>(), 6435.0);
         assert_eq!(u_counts(15, 15).iter().sum::<f64>(), 155_117_520.0);
     }

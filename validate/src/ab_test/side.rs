@@ -1,4 +1,5 @@
-//! A worker process: one thread per GPU, NCCL configured by the environment, and a graph of each requested call.
+//! Worker process with one thread per GPU. The environment configures NCCL, and each requested call is captured in a
+//! graph.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +15,11 @@ use crate::kernel::Devices;
 use crate::nccl::Nccl;
 use crate::nvshmem::Channel;
 
-/// Runs the trials that the parent process requests, until its end request or an error; then waits to be terminated.
+/// Runs the trials that the parent process requests, until its end request or an error. Then waits until the parent
+/// terminates this process.
+///
+/// # Errors
+/// The process was not started by `gpu prove`.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::to_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
     let channel = Shared(Mutex::new(channel));
@@ -23,7 +28,7 @@ pub fn serve() -> Result<(), String> {
         Err(error) => WorkerResponse::Failed { no_gpu: is_absence(&error), reason: error.to_string() },
     };
     channel.send(&last);
-    // The parent ends this process: operations that hang are not waited for.
+    // The parent terminates this process, so operations that hang are not waited for.
     let _ = channel.order();
     Ok(())
 }
@@ -73,7 +78,7 @@ fn run(channel: &Shared) -> Result<(), ExecuteError> {
     }
 }
 
-/// Creates the job for executors, which use only its call and sizes.
+/// Creates the job for executors. Executors use only its call and sizes.
 fn job(trial: Trial, ranks: u32) -> Result<Job, ExecuteError> {
     let Trial { collective, bytes, dtype, .. } = trial;
     let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
@@ -91,7 +96,7 @@ enum Step {
     Done,
 }
 
-/// Captures a graph of calls on each GPU's thread and times it on request, until it is discarded.
+/// Captures a graph of calls on each GPU's thread and times it on request, until the graph is discarded.
 #[expect(unsafe_code, reason = "captures a graph")]
 fn serve_graph(
     channel: &Shared,
@@ -101,8 +106,8 @@ fn serve_graph(
     calls: u32,
 ) -> Result<(), ExecuteError> {
     let members = testbed.contexts().len();
-    // The first thread receives the parent's orders and forwards them; the other threads sleep, so that the other
-    // process has the machine for itself.
+    // The first thread receives the parent's requests and forwards them. The other threads sleep, so that they do not
+    // disturb the measurement of the other process.
     let (senders, receivers): (Vec<Sender<Step>>, Vec<Mutex<Receiver<Step>>>) = (0..members)
         .map(|_| {
             let (sender, receiver) = mpsc::channel();
@@ -115,7 +120,7 @@ fn serve_graph(
         let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
         let enqueue_calls = || (0..calls).try_for_each(|_| executor.enqueue(member.rank, &stream));
         let wait = || member.watchdog.wait_for(&stream, &|| format!("rank {}", member.rank));
-        // The first call establishes the connections, which cannot be captured everywhere.
+        // The first call establishes connections, and not every environment can capture this in a graph.
         executor.enqueue(member.rank, &stream)?;
         wait()?;
         member.barrier()?;
@@ -135,7 +140,7 @@ fn serve_graph(
                     _ => return Err(misunderstood("a graph is waiting")),
                 };
                 for sender in senders.iter().skip(1) {
-                    // A thread that is gone has failed, and reports its own error.
+                    // A thread that has ended has failed, and reports its own error.
                     let _ = sender.send(step);
                 }
                 step
@@ -166,8 +171,8 @@ fn serve_graph(
     Ok(())
 }
 
-/// Receives the next step from the first thread. The wait may exceed any time limit, while the other process is
-/// measured; if the first thread failed, the watchdog reports the failure at the next poll.
+/// Receives the next step from the first thread. The wait has no time limit, because the other process may be measured
+/// for any time. If the first thread failed, the watchdog reports the failure at the next poll.
 fn next(receiver: Option<&Mutex<Receiver<Step>>>, member: &Member<'_>) -> Result<Step, ExecuteError> {
     let receiver = receiver.ok_or(CudaError::Abandoned)?.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = member.watchdog.start();

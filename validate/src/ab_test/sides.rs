@@ -1,4 +1,4 @@
-//! Both worker processes, as seen by the program that compares them.
+//! The two worker processes, from the point of view of the program that compares them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Variant {
     /// Both sides, in the order of their process numbers, 0 and 1.
     pub const BOTH: [Self; 2] = [Self::Default, Self::Tuned];
 
-    /// Both sides, this one first.
+    /// Both sides, beginning with this one.
     #[must_use]
     pub fn order_from(self) -> [Self; 2] {
         match self {
@@ -46,7 +46,7 @@ impl Variant {
 /// Reason that the two sides cannot be compared.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProveError {
-    /// The machine has no GPUs, or too few.
+    /// The machine has fewer GPUs than requested, or none.
     #[error("{0}")]
     NoGpu(String),
     /// A process failed.
@@ -65,7 +65,7 @@ pub enum ProveError {
 /// Settings shared by both sides.
 #[derive(Clone, Debug)]
 pub struct WorkerSettings {
-    /// Path of NCCL's library or its folder. `None` to search for it.
+    /// Path of NCCL's library or its folder; `None` to search for it.
     pub library: Option<PathBuf>,
     /// Number of GPUs, one per rank.
     pub ranks: u32,
@@ -75,8 +75,8 @@ pub struct WorkerSettings {
     pub timeout: Duration,
 }
 
-/// Environment variables of a side's process: NVLink multicast disabled, NCCL's log written to `log`, and for the tuned
-/// side the tuner `plugin` with its `table`.
+/// Environment variables of a side's process. They disable NVLink multicast, write NCCL's log to `log` and, for the
+/// tuned side, load the tuner `plugin` with its `table`.
 #[must_use]
 pub fn environment(side: Variant, plugin: &Path, table: &Path, log: &Path) -> Vec<(&'static str, OsString)> {
     let mut variables: Vec<(&'static str, OsString)> =
@@ -102,7 +102,7 @@ pub struct WorkerPair {
 }
 
 impl WorkerPair {
-    /// Starts both processes, `first` before the other, and returns their NCCL version. The order determines which
+    /// Starts both processes, beginning with `first`, and returns their NCCL version. The order determines which
     /// process allocates memory first.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl WorkerPair {
         first: Variant,
         command: impl Fn(Variant) -> Command,
     ) -> Result<(Self, String), ProveError> {
-        /// Time limit for NCCL to load its kernels onto all GPUs and connect its ranks.
+        /// Time limit for loading NCCL's kernels onto all GPUs and connecting its ranks.
         const BEGINNING: Duration = Duration::from_secs(120);
         let side = |number: usize| if number == 0 { Variant::Default } else { Variant::Tuned };
         let processes = Processes::start(Variant::BOTH.len(), |number| command(side(number)))?;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use fabricast_sim::schedule::{Collective, DataType};
 
-    /// A shell process that gives a fixed answer to each order, selected by a word of the order.
+    /// Shell process that responds to each request with a fixed text, selected by a word of the request.
     fn shell(answers: &str) -> Command {
         let mut command = Command::new("sh");
         command.arg("-c").arg(format!("while read -r order; do case \"$order\" in {answers} esac; done"));

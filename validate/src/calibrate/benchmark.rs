@@ -1,4 +1,4 @@
-//! Figures of a profile taken directly from a hardware benchmark, without a collective: PCIe efficiency and
+//! Parameters of a profile that a hardware benchmark determines directly, without collectives: PCIe efficiency and
 //! copy-engine costs. Costs of thread blocks depend on the library and are fitted to measured collectives.
 
 use fabricast_sim::profile::Profile;
@@ -9,10 +9,10 @@ use fabricast_topologies::{Bandwidth, Error, NodeKind, Picos};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// A figure of a profile from a benchmark, with the range of the measurements.
+/// Parameter of a profile as determined by a benchmark, with the range of the measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchmarkFigure {
-    /// Key of the figure in a profile file, such as `links.pcie`.
+    /// Key of the parameter in a profile file, such as `links.pcie`.
     pub name: &'static str,
     /// Median of the measurements, in `unit`.
     pub value: f64,
@@ -24,11 +24,11 @@ pub struct BenchmarkFigure {
     pub unit: &'static str,
 }
 
-/// Sets the figures that `bench` determines in `profile` and returns them; other figures are unchanged. The result is
+/// Sets the parameters of `profile` that `bench` determines and returns them; all others are unchanged. The result is
 /// empty if the benchmark has neither a host link nor a copy over NVLink.
 ///
 /// # Errors
-/// Fails if no fabric can be made from the benchmark's probe, or if a pair of its GPUs has no path.
+/// No fabric can be made from the benchmark's probe, or a pair of its GPUs has no path.
 pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<BenchmarkFigure>, Error> {
     let fabric = bench.probe.fabric()?;
     let router = Router::new(&fabric, RouteOptions::default());
@@ -62,13 +62,14 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
         }
         let copies =
             bench.points_under_load(Kind::CopyEngine, Load::Alone).filter(|point| (point.src, point.dst) == (src, dst));
-        // The transfer time of the smallest of several sizes is negligible: only its step remains.
+        // The transfer time of the smallest copy is negligible, so its time without the path latency is the cost of a
+        // step.
         let copies: Vec<_> = copies.collect();
         if let Some(smallest) = copies.iter().min_by_key(|point| point.bytes).filter(|_| copies.len() > 1) {
             steps.push((smallest.time_us - path.latency.us()).max(0.0));
         }
     }
-    // Relative to the NVLink efficiency, which limits it.
+    // The efficiency is relative to the NVLink efficiency, which the simulation applies as well.
     let nvlink_efficiency = profile.links.nvlink;
     let wire = median_figure(
         "protocol.copy_engine.wire_efficiency",
@@ -87,14 +88,15 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
     }
     figures.extend(wire);
     figures.extend(step);
-    // A benchmark without a figure is not a source of the profile.
+    // A benchmark that determines no parameter is not listed as a source of the profile.
     if !figures.is_empty() {
         profile.sources.push(format!("gpu bench on {}, {}", bench.machine, bench.date));
     }
     Ok(figures)
 }
 
-/// Returns the median, minimum and maximum of figures, with fractions capped at one; `None` if there are no figures.
+/// Returns the median, minimum and maximum of measured values; fractions are limited to 1. `None` if there are no
+/// values.
 fn median_figure(name: &'static str, unit: &'static str, figures: Vec<f64>) -> Option<BenchmarkFigure> {
     let cap = |figure: f64| if unit.is_empty() { figure.min(1.0) } else { figure };
     let mut sorted: Vec<f64> = figures.into_iter().map(cap).filter(|figure| figure.is_finite()).collect();
@@ -125,7 +127,7 @@ mod tests {
             gb_per_s: Some(bytes as f64 / time_us / 1e3),
         };
         let copies = |src, dst| {
-            // 360 GB/s of nominal 450 GB/s; 2.3 µs per small copy, of which 0.5 µs are path latency.
+            // Test data: 360 GB/s of nominal 450 GB/s; 2.3 µs per small copy, of which 0.5 µs are path latency.
             [point(Kind::CopyEngine, src, dst, 16, 2.3), point(Kind::CopyEngine, src, dst, 360_000_000, 1000.0)]
         };
         let mut points = vec![point(Kind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];
@@ -142,7 +144,7 @@ mod tests {
             ["links.pcie", "protocol.copy_engine.wire_efficiency", "protocol.copy_engine.step"]
         );
         let copy_engine = profile.protocol(Protocol::CopyEngine);
-        // PCIe 5.0 × 16 is 63.0 GB/s.
+        // The nominal rate of PCIe 5.0 × 16 is 63.0 GB/s.
         assert!((profile.links.pcie - 0.8).abs() < 1e-3, "{}", profile.links.pcie);
         assert!((copy_engine.wire_efficiency - 0.8 / 0.9).abs() < 1e-9, "{}", copy_engine.wire_efficiency);
         assert_eq!(copy_engine.step, Picos::from_us(1.8));

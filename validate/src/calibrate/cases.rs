@@ -1,9 +1,10 @@
-//! Device times of measured calls; each distinct run is simulated once.
+//! Device times of measured calls. Each distinct simulation runs once.
 //!
-//! A fit needs the same runs repeatedly: rows of different launch modes ran the same schedule, changing the costs of
-//! one protocol leaves the rows of the others unchanged, and cross-validation fits start at the end of the full fit.
-//! The end of a run depends on its protocol's costs and on the links. Start-up shifts the whole run, and launch costs
-//! are added afterwards. Runs are therefore cached by protocol costs without start-up, links and network.
+//! A fit needs equal simulations repeatedly: rows of different launch modes have the same schedule, a change of one
+//! protocol's costs does not affect rows with other protocols, and the fits of a cross-validation start at the result
+//! of the full fit. The end time of a simulation depends on the costs of its protocol and on the links. The start-up
+//! cost shifts the whole run, and launch costs are added afterwards. Simulations are therefore cached by protocol costs
+//! without start-up, link efficiencies and network costs.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -26,23 +27,23 @@ use crate::measurement_simulation::MeasurementSimulation;
 pub(super) struct Device {
     /// Time from the start of the call to the end of its last operation.
     pub time: Picos,
-    /// Part of the time that is bound by bandwidth.
+    /// Part of the time during which bandwidth is the bottleneck.
     pub bytes: Picos,
 }
 
-/// Profile of a machine's GPUs, for a fit of the network alone.
+/// Shipped profile of a machine's GPUs, used if only the network is fitted.
 #[derive(Clone, Debug)]
 pub(super) struct MachineProfile {
     profile: Profile,
-    /// NIC efficiency with this machine's packets ÷ that with InfiniBand's.
+    /// Ratio of the NIC efficiency with this machine's packet format to the NIC efficiency with InfiniBand packets.
     packets: f64,
 }
 
 impl MachineProfile {
-    /// Returns the shipped profile of a fabric's GPUs.
+    /// Returns the shipped profile for a fabric's GPUs.
     ///
     /// # Errors
-    /// Only for an invalid shipped file.
+    /// [`ProfileError`] if no shipped profile can be read for the fabric.
     pub(super) fn for_fabric(fabric: &Fabric) -> Result<Self, ProfileError> {
         let profile = Profile::for_fabric(fabric)?;
         let network = MeasuredNetwork::for_machine(fabric)?;
@@ -55,7 +56,7 @@ impl MachineProfile {
         &self.profile
     }
 
-    /// Returns the machine's profile with the network of `fitted`.
+    /// Returns the machine's profile with the network costs of `fitted`.
     fn with_network_of(&self, fitted: &Profile) -> Profile {
         let mut profile = Profile { network: fitted.network, ..self.profile.clone() };
         profile.links.network = (fitted.links.network * self.packets).min(1.0);
@@ -63,17 +64,17 @@ impl MachineProfile {
     }
 }
 
-/// A schedule that measured rows ran, on the fabric of its measurement.
+/// A schedule of measured rows, on the fabric of its measurement.
 struct Case<'a> {
     rerun: &'a MeasurementSimulation<'a>,
-    /// Costs of the GPUs; `None` for those of the fitted profile.
+    /// Profile of the machine's GPUs; `None` to use the fitted profile.
     machine: Option<Arc<MachineProfile>>,
     strategy: Strategy,
     call: Call,
     schedule: Box<dyn ScheduleGenerator + Send + Sync>,
 }
 
-/// All distinct schedules that measured rows ran, with a cache of their simulated runs.
+/// All distinct schedules of measured rows, with a cache of their simulations.
 pub(super) struct Cases<'a> {
     cases: Vec<Case<'a>>,
     cache: Mutex<RunCache>,
@@ -81,9 +82,9 @@ pub(super) struct Cases<'a> {
 
 #[derive(Default)]
 struct RunCache {
-    /// Distinct costs that runs depend on, in the order of first use.
+    /// Distinct costs for which simulations are cached, in the order of first use.
     costs: Vec<(ProtocolCosts, LinkEfficiency, NetworkCosts)>,
-    /// Cached runs by case and index into `costs`.
+    /// Cached results by index of the case and index into `costs`.
     runs: HashMap<(usize, usize), Device>,
 }
 
@@ -92,8 +93,8 @@ impl<'a> Cases<'a> {
         Self { cases: Vec::new(), cache: Mutex::default() }
     }
 
-    /// Adds the schedule that a row ran and returns its index; a schedule added before keeps its index. Chunk sizes
-    /// that the strategy leaves open come from `profile`. `None` if the strategy has no schedule for the call.
+    /// Adds the schedule of a row and returns its index; equal schedules share an index. The chunk size comes from
+    /// `profile` if the strategy does not state it. `None` if the strategy has no schedule for the call.
     pub fn add(
         &mut self,
         rerun: &'a MeasurementSimulation<'a>,
@@ -115,12 +116,12 @@ impl<'a> Cases<'a> {
         Some(self.cases.len() - 1)
     }
 
-    /// Returns true if switches multicast or reduce in the schedule of a case.
+    /// Returns true if the schedule of a case uses multicast or reduction in switches.
     pub fn multicasts(&self, case: usize) -> bool {
         self.cases.get(case).is_some_and(|case| !case.schedule.header().teams.is_empty())
     }
 
-    /// Number of peers with which a rank concurrently exchanges its own data in the schedule of a case.
+    /// Number of peers with which a rank concurrently exchanges its own data, in the schedule of a case.
     pub fn concurrent_peers(&self, case: usize) -> u16 {
         self.cases.get(case).map_or(0, |case| case.schedule.header().concurrent_peers())
     }
@@ -149,8 +150,8 @@ impl<'a> Cases<'a> {
         case_indices.iter().map(|case| device(case).unwrap_or_default()).collect()
     }
 
-    /// Index into [`RunCache::costs`] of each protocol's costs, in the order of [`Protocol::ALL`]. Costs that are not
-    /// yet listed are added.
+    /// Index into [`RunCache::costs`] of each protocol's costs, in the order of [`Protocol::ALL`]. Costs that the list
+    /// does not contain are added.
     fn cost_indices(&self, profile: &Profile) -> Vec<usize> {
         let mut cache = self.lock_cache();
         let find_index = |protocol| {
@@ -186,7 +187,7 @@ impl Case<'_> {
         costs.startup(header.call.collective, header.blocks.threads.unwrap_or(costs.threads), header.concurrent_peers())
     }
 
-    /// Simulates the run without start-up and launch costs; zero if the schedule cannot run.
+    /// Simulates the schedule without start-up and launch costs; the result is zero if the schedule cannot run.
     fn simulate(&self, profile: &Profile) -> Device {
         let mut bare = self.profile(profile).into_owned();
         bare.launches = [[LaunchCosts::default(); 2]; 2];

@@ -1,9 +1,8 @@
-//! Cross-validation: every row is predicted by a fit without it, and prediction intervals are derived from the
-//! errors.
+//! Cross-validation: every row is predicted by a fit without it, and prediction intervals are derived from the errors.
 //!
-//! Rows are left out in five folds: every fifth schedule, with all rows that ran it, so that no fit has seen a run
-//! that it predicts. Intervals are validated the same way: a row is checked against the intervals of the other four
-//! folds.
+//! Rows are left out in five folds. A fold contains every fifth schedule with all of its rows, so that no fit uses a
+//! schedule that it predicts. Intervals are validated in the same way: a row of one fold is compared with the intervals
+//! derived from the other four folds.
 
 use fabricast_sim::profile::{
     Bottleneck, CallTraits, FittedTraits, PredictionInterval, PredictionIntervals, Profile, RegimeBand, WideningFactors,
@@ -22,14 +21,14 @@ use crate::compare::Coverage;
 
 /// Number of cross-validation folds.
 const FOLDS: usize = 5;
-/// Minimum number of rows that an interval or a widening factor is derived from. A regime with fewer rows uses the
-/// interval of all rows.
+/// Minimum number of rows from which an interval or a widening factor is derived. A regime (protocol and bottleneck)
+/// with fewer rows uses the interval of all rows.
 const MIN_ROWS: usize = 20;
-/// Minimum half-width of an interval, as a logarithm: the same sweeps on another host differ by 1.2 % in the median
-/// (validate/data/h200-node, logs-repeat).
+/// Minimum half-width of an interval, as a natural logarithm. Equal sweeps on another host differ by 1.2 % in the
+/// median (validate/data/h200-node, logs-repeat).
 const MIN_HALF_WIDTH: f64 = 0.012;
 
-/// A row with its prediction by a fit without it.
+/// A row and its prediction by a fit that excludes this row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LeftOut {
     pub residual: Residual,
@@ -39,7 +38,7 @@ pub(super) struct LeftOut {
 }
 
 impl LeftOut {
-    /// Logarithm of measured ÷ predicted.
+    /// Natural logarithm of measured ÷ predicted time.
     fn ratio(&self) -> f64 {
         -(1.0 + self.residual.error).ln()
     }
@@ -55,13 +54,13 @@ impl LeftOut {
     }
 }
 
-/// Rows to validate with, and the parameters fitted to them.
+/// Rows for validation, and the parameters that are fitted to them.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'p> {
     pub cases: &'p Cases<'a>,
     pub device: &'p [&'p Point],
     pub parameters: &'p [Parameter],
-    /// Further rows, to which only launch costs are fitted.
+    /// Further rows, which determine launch costs only.
     pub further: &'p [&'p Point],
     pub modes: &'p [Parameter],
     /// Prior of the device costs around `base`.
@@ -70,8 +69,8 @@ pub(super) struct Rows<'a, 'p> {
 }
 
 impl<'p> Rows<'_, 'p> {
-    /// Predicts every row by a fit without its fold. The fit starts at the fit to all rows, or at `base` if the prior
-    /// keeps costs close to it.
+    /// Predicts every row by a fit without its fold. Each fit starts at the result of the fit to all rows, or at `base`
+    /// if the prior holds costs close to `base`.
     pub fn left_out(self, fitted: &Profile) -> Vec<LeftOut> {
         let folds = (0..FOLDS).flat_map(|fold| {
             let is_training = |point: &&&Point| point.case % FOLDS != fold;
@@ -107,8 +106,8 @@ pub(super) fn predict_rows(cases: &Cases<'_>, points: &[&Point], profile: &Profi
         .collect()
 }
 
-/// 80 % prediction interval of measured ÷ predicted, and the number of rows; `None` for fewer than [`MIN_ROWS`] rows.
-/// The ends are order statistics chosen to cover the next row, not only these.
+/// 80 % prediction interval of measured ÷ predicted time, and the number of rows; `None` for fewer than [`MIN_ROWS`]
+/// rows. The ends are order statistics selected to cover a further row with 80 % probability.
 fn interval<'a>(rows: impl Iterator<Item = &'a LeftOut>) -> Option<(PredictionInterval, u32)> {
     let mut ratios: Vec<f64> = rows.map(LeftOut::ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
@@ -136,13 +135,13 @@ fn regimes(rows: &[&LeftOut]) -> (PredictionInterval, Vec<RegimeBand>) {
 pub(super) struct IntervalEvaluation {
     /// Intervals derived from left-out rows.
     pub bands: PredictionIntervals,
-    /// Cross-validated coverage of the intervals.
+    /// Coverage of the intervals in cross-validation.
     pub coverage: Coverage,
-    /// Hold-outs with their coverage.
+    /// Held-out rows with their coverage.
     pub held_out: Vec<HeldOut>,
 }
 
-/// Derives intervals from left-out rows, and evaluates their coverage of these rows and of each hold-out.
+/// Derives intervals from left-out rows, and determines their coverage of these rows and of each set of held-out rows.
 pub(super) fn evaluate_intervals(
     rows: &[LeftOut],
     held_out: Vec<(HeldOut, Vec<LeftOut>)>,
@@ -156,8 +155,8 @@ pub(super) fn evaluate_intervals(
     IntervalEvaluation { bands, coverage, held_out }
 }
 
-/// Returns the intervals derived from left-out rows, and their cross-validated coverage. The widening beyond known
-/// traits is derived from rows held out by that trait; without such rows it is unchanged.
+/// Returns the intervals derived from left-out rows, and their coverage in cross-validation. The widening for calls
+/// with unknown traits is derived from rows that were held out by these traits; without such rows it is unchanged.
 fn intervals(
     rows: &[LeftOut],
     held_out: &[(HeldOut, Vec<LeftOut>)],
@@ -190,7 +189,8 @@ fn intervals(
     (bands, coverage)
 }
 
-/// Factor by which intervals must be widened to contain 80 % of the rows, at least 1; `None` for too few rows.
+/// Factor by which intervals must be widened to contain 80 % of the rows, at least 1; `None` if there are fewer than
+/// [`MIN_ROWS`] rows.
 fn widening<'a>(bands: &PredictionIntervals, rows: impl Iterator<Item = &'a LeftOut>) -> Option<f64> {
     let mut needed: Vec<f64> =
         rows.map(|row| row.required_widening(bands.regime_interval(row.call.protocol, row.call.decides))).collect();

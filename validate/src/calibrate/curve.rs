@@ -1,10 +1,10 @@
-//! Fits the efficiency curve of kernels to measured steps of jobs.
+//! Fit of the kernel efficiency curve to measured steps of jobs.
 //!
-//! The parameters of [`Efficiency`] are fitted as logarithms. Residuals are logarithms of predicted ÷ measured, all
-//! steps with equal weight; a step given in several units counts once, in its first unit. Communication times do not
-//! depend on the curve and are simulated once. The starting curve is a weak prior: a deviation by a factor of e
-//! weighs as much as a step that differs by 1 %. Parameters given by the study are fixed, so that fewer steps suffice
-//! to fit the others.
+//! The parameters of [`Efficiency`] are fitted as logarithms. Residuals are logarithms of predicted ÷ measured time,
+//! and all steps have equal weight. A step that is stated in several units counts once, in its first unit.
+//! Communication times do not depend on the curve and are simulated once. The starting curve is a weak prior: a
+//! deviation by a factor of e has the weight of one step with an error of 1 %. Parameters that the study states are
+//! fixed, so that fewer steps are sufficient to fit the others.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,7 @@ use super::solve::{Minimum, Problem, Start, minimise};
 /// Reason that a curve cannot be fitted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CurveError {
-    /// Fewer steps than free parameters.
+    /// There are fewer steps than free parameters.
     #[error(
         "{steps} measured steps cannot determine the {figures} parameters of the curve: expected {figures} or more, or parameters given in `[efficiency]`; `fabricast study` compares without a fit"
     )]
@@ -33,7 +33,7 @@ pub enum CurveError {
         /// Number of free parameters.
         figures: usize,
     },
-    /// Two units of one run that give different times.
+    /// Two units of one run state different times.
     #[error(
         "{place}: {figure} and {other} of one `[[measured]]` contradict each other: the time from {figure} is {percent:.0} % of that from {other}"
     )]
@@ -44,13 +44,13 @@ pub enum CurveError {
         figure: &'static str,
         /// Key of the first figure.
         other: &'static str,
-        /// Time by the second figure, as a percentage of the time by the first.
+        /// Time by the second figure as a percentage of the time by the first figure.
         percent: f64,
     },
-    /// Missing profile of a candidate, a job that does not fit its candidate, or a call without a cost.
+    /// A candidate has no profile, a job does not fit on its candidate, or a call has no cost.
     #[error(transparent)]
     Study(#[from] StudyError),
-    /// A measured step that the job does not have.
+    /// The job does not have the measured step.
     #[error("{place}: {figure}: the job has no such step")]
     NoSuchStep {
         /// Source location of the figure.
@@ -67,9 +67,9 @@ pub struct CurveFigure {
     pub name: &'static str,
     /// Value: a fraction of peak compute or memory bandwidth, or a time in µs.
     pub value: f64,
-    /// Lower end of the interval; equal to the value if the study gives it.
+    /// Lower end of the interval; equal to the value if the study states it.
     pub low: f64,
-    /// Upper end of the interval; equal to the value if the study gives it.
+    /// Upper end of the interval; equal to the value if the study states it.
     pub high: f64,
     /// Unit; empty for fractions.
     pub unit: &'static str,
@@ -78,13 +78,13 @@ pub struct CurveFigure {
 /// Errors of a step: predicted ÷ measured − 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepErrors {
-    /// Error with the curve given by the study or of the candidate's own GPUs.
+    /// Error with the curve that the study states, otherwise with that of the candidate's own GPUs.
     pub initial: f64,
     /// Error with the fitted curve.
     pub fitted: f64,
     /// Error with a curve fitted to all other steps.
     pub left_out: f64,
-    /// True if an earlier figure gives the same step in another unit, so that this one was not fitted to.
+    /// True if an earlier figure states the same step in another unit, so that this figure was not used in the fit.
     pub is_repeated: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct CurveFit {
 }
 
 impl CurveFit {
-    /// Errors of the steps that were fitted to: each run once.
+    /// Errors of the steps used in the fit, with each run once.
     pub fn run_errors(&self) -> impl Iterator<Item = &StepErrors> {
         self.errors.iter().filter(|one| !one.is_repeated)
     }
@@ -108,7 +108,7 @@ impl CurveFit {
 
 /// Number of parameters of the curve.
 const FIGURES: usize = 5;
-/// Deviation from the initial value, in logarithms, that weighs as a residual of one.
+/// Deviation of a parameter's logarithm from its starting value that has the weight of a residual of 1.
 const PRIOR_DEVIATION: f64 = 100.0;
 /// Name, unit and allowed range (minimum, maximum) of each parameter.
 const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
@@ -118,9 +118,10 @@ const KEYS: [(&str, &str, (f64, f64)); FIGURES] = [
     ("stream", "", (0.05, 1.0)),
     ("start", "us", (0.05, 1_000.0)),
 ];
-/// Largest accepted difference between several units of one step, as a logarithm; published figures are rounded.
+/// Largest accepted difference between the times of one step in several units, as a natural logarithm. Published
+/// figures are rounded.
 const MAX_UNIT_DIFFERENCE: f64 = 0.05;
-/// Finite-difference step of a parameter's logarithm, for derivatives.
+/// Step of a parameter's logarithm for finite differences.
 const DERIVATIVE_STEP: f64 = 1e-3;
 
 fn figures(curve: &Efficiency) -> [f64; FIGURES] {
@@ -133,7 +134,7 @@ fn curve(logarithms: &[f64]) -> Efficiency {
     Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6).round() as u64), spread: 0.0 }
 }
 
-/// Fits a curve to a study's measured steps, starting from the curve of the first step's candidate. `fabrics`: fabric
+/// Fits a curve to a study's measured steps, starting with the curve of the first step's candidate. `fabrics`: fabric
 /// of each candidate, in the order of the study.
 ///
 /// # Errors
@@ -150,7 +151,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
         routers_and_profiles.push((Router::new(fabric, RouteOptions::default()), profile));
     }
-    // Steps of one candidate with equal job placements share a machine.
+    // Steps of one candidate with equal placements of the job share a machine.
     let mut placements: Vec<(usize, &Placement, Cow<'_, [NodeId]>)> = Vec::new();
     for one in &study.measured {
         let (Some(fabric), Some(job)) = (fabrics.get(one.candidate), study.jobs.get(one.job)) else { continue };
@@ -185,13 +186,14 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         let Some(machine) = machine_of(one.candidate, job) else { continue };
         let first = steps.iter().find(|existing| is_same_run(job, one, existing.step));
         let step = Measured { job, step: one, machine, is_repeated: first.is_some() };
-        // Steps that cannot be predicted are reported before the fit.
+        // A prediction of all steps before the fit reports those that cannot be predicted.
         let failed = |error| StudyError::from_time_error(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
             return Err(CurveError::NoSuchStep { place: one.location.clone().into(), figure: one.figure.key() });
         }
         if let Some(first) = first {
-            // The ratio of residuals equals the ratio of measured times, because both figures predict the same step.
+            // The ratio of the residuals is the ratio of the measured times, because both figures have the same
+            // predicted time.
             let longer = first.residual(machine.curve) - step.residual(machine.curve);
             if longer.abs() > MAX_UNIT_DIFFERENCE {
                 let (figure, other) = (one.figure.key(), first.step.figure.key());
@@ -205,7 +207,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
     Ok(fit(&steps, first, limits))
 }
 
-/// A measured step, with its job and the machine that ran the step.
+/// A measured step with its job and the machine on which it was measured.
 #[derive(Clone, Copy)]
 struct Measured<'a> {
     job: &'a Job,
@@ -215,7 +217,7 @@ struct Measured<'a> {
     is_repeated: bool,
 }
 
-/// Returns true if two figures give the same time of the same run of a job.
+/// Returns true if two figures state the time of the same run of a job.
 fn is_same_run(job: &Job, first: &MeasuredStep, second: &MeasuredStep) -> bool {
     (first.run, first.job, first.candidate) == (second.run, second.job, second.candidate)
         && first.figure.measures_same_as(second.figure, job)
@@ -233,26 +235,26 @@ fn runs(study: &Study) -> usize {
 
 impl Measured<'_> {
     fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
-        // The spread between GPUs is not fitted.
+        // The spread between GPUs is not a parameter of the fit.
         let curve = Efficiency { spread: self.machine.curve.spread, ..curve };
         self.step.figure.predict(self.job, &Machine { curve, ..*self.machine })
     }
 
-    /// Logarithm of predicted ÷ measured. Every step was predicted before, so no error can occur.
+    /// Natural logarithm of predicted ÷ measured time. Every step was predicted before the fit, so no error can occur.
     fn residual(&self, curve: Efficiency) -> f64 {
         let predicted = self.predicted(curve).ok().flatten().unwrap_or_default();
         (predicted.0.max(1) as f64 / self.step.time().0.max(1) as f64).ln()
     }
 }
 
-/// Range of each parameter (minimum, maximum). The range of a parameter that the study gives is its value alone.
+/// Range of each parameter (minimum, maximum). For a parameter that the study states, both equal its value.
 fn limits(study: &EfficiencyOverrides) -> [(f64, f64); FIGURES] {
     let EfficiencyOverrides { matrix, attention, memory, stream, start } = study;
     let fixed = [*matrix, *attention, *memory, *stream, start.map(Picos::us)];
     std::array::from_fn(|number| fixed[number].map_or(KEYS[number].2, |value| (value, value)))
 }
 
-/// The least-squares problem of the curve.
+/// The least-squares problem of fitting the curve.
 struct Curve<'a> {
     steps: &'a [Measured<'a>],
     start: [f64; FIGURES],
@@ -267,12 +269,12 @@ impl Problem for Curve<'_> {
 
     fn derivatives(&self, coordinates: &[f64], residuals: &[f64]) -> Vec<Vec<f64>> {
         let along = |number: usize| {
-            // Fixed parameters have a derivative of zero.
+            // The residuals' derivatives with respect to fixed parameters are zero.
             if self.limits.get(number).is_none_or(|(min, max)| min == max) {
                 return vec![0.0; residuals.len()];
             }
             let mut nudged = coordinates.to_vec();
-            // Downwards, because a parameter may be at its maximum.
+            // The step is downwards, because a parameter may be at its maximum.
             nudged.iter_mut().skip(number).take(1).for_each(|figure| *figure -= DERIVATIVE_STEP);
             let moved = self.residuals(&nudged);
             residuals.iter().zip(moved).map(|(before, after)| (before - after) / DERIVATIVE_STEP).collect()
@@ -336,8 +338,8 @@ mod tests {
     const CANDIDATE: &str = "[[candidate]]\nname = \"one\"\nfabric = \"hgx-h200\"\ngpus = 1\n\
                              [[candidate]]\nname = \"two\"\nfabric = \"hgx-h200\"\ngpus = 2\n";
 
-    /// Steps with different bottlenecks: GEMMs, attention, memory, elementwise kernels, many small kernels, and
-    /// communication.
+    /// Steps with different bottlenecks: GEMMs, attention, memory bandwidth, elementwise kernels, many small kernels,
+    /// and communication.
     const JOBS: [(&str, &str, &str, &str); 6] = [
         (
             "products",
@@ -425,7 +427,7 @@ mod tests {
             let study = study(predicted_times(expected));
             let fitted = calibrate_curve(&study, &fabrics(&study)).unwrap();
             for (figure, expected) in fitted.figures.iter().zip([matrix, attention, memory, stream, start]) {
-                // The prior draws the curve slightly towards its start.
+                // The prior moves the fitted curve slightly towards the starting curve.
                 prop_assert!((figure.value / expected - 1.0).abs() < 0.02, "{figure:?}, not {expected}");
                 prop_assert!(figure.low <= figure.value && figure.value <= figure.high);
             }
@@ -445,7 +447,7 @@ mod tests {
         }
     }
 
-    /// Before the fit, each step uses the curve of its own machine's GPUs, whichever step is first.
+    /// The initial error of a step uses the curve of the GPUs on which it was measured, regardless of the first step.
     #[test]
     fn steps_of_different_gpus_begin_with_their_own_curves() {
         let study = study(predicted_times(Efficiency::default()));
@@ -456,12 +458,12 @@ mod tests {
             errors.into_iter().map(|one| one.initial).collect::<Vec<_>>()
         };
         let (same, other) = (before("hgx-h200"), before("hgx-b200"));
-        // Only the last step is on the second machine.
+        // Only the last step was measured on the second machine.
         assert_eq!(same.last(), other.last());
         assert!((same[0] - other[0]).abs() > 0.05, "{same:?} {other:?}");
     }
 
-    /// Given parameters stay exactly as given, and fewer steps determine the others.
+    /// Parameters that the study states are unchanged, and fewer steps determine the others.
     #[test]
     fn given_parameters_are_not_fitted() {
         let expected = Efficiency { matrix: 0.6, attention: 0.45, ..Efficiency::default() };
@@ -482,7 +484,7 @@ mod tests {
         assert!(refused.starts_with("1 measured steps cannot determine the 2 parameters"), "{refused}");
     }
 
-    /// The header of the file documents how the steps were measured.
+    /// The header of the file describes the measurements.
     const MEASURED: &str = include_str!("../../../planner/data/h200-steps/steps.toml");
 
     #[test]
@@ -499,8 +501,8 @@ mod tests {
         assert!(errors[24] < 0.04 && errors[47] < 0.20, "{errors:?}");
     }
 
-    /// A run given in two units counts as one step. The fit equals that of one unit, the number of steps does not
-    /// grow, and contradictory units are reported.
+    /// A run that is stated in two units counts as one step. The fit equals the fit with one unit, the number of steps
+    /// is unchanged, and contradictory units are reported.
     #[test]
     fn a_run_in_two_units_counts_once() {
         let truth =
@@ -510,7 +512,7 @@ mod tests {
         let single_unit = study(times);
         let mut two_units = single_unit.clone();
         let first = single_unit.measured[0].clone();
-        // A step has two sequences.
+        // A step processes two sequences.
         two_units.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
         let [one, two] = [&single_unit, &two_units].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
         for (one, two) in one.figures.iter().zip(&two.figures) {
@@ -518,7 +520,7 @@ mod tests {
         }
         let (first, same) = (one.errors[0].left_out, [two.errors[0].left_out, two.errors[6].left_out]);
         assert!(same.iter().all(|error| (error - first).abs() < 1e-3), "{first} {same:?}");
-        // Figures of two runs count twice.
+        // Figures of two different runs count as two steps.
         two_units.measured[6].run = 6;
         let separate_runs = calibrate_curve(&two_units, &fabrics(&two_units)).unwrap();
         let moved = separate_runs.figures.iter().zip(&one.figures).map(|(a, b)| (a.value / b.value - 1.0).abs());

@@ -1,4 +1,4 @@
-//! Uncertainty of fitted parameters: intervals, and combinations that the data cannot separate.
+//! Uncertainty of fitted parameters: intervals, and combinations of parameters that the data cannot separate.
 
 use fabricast_sim::profile::Profile;
 use nalgebra::{DMatrix, SymmetricEigen};
@@ -21,14 +21,14 @@ pub struct Estimate {
 
 /// 90th percentile of the normal distribution: 80 % of values lie within ± this many standard deviations.
 const EIGHTY_PERCENT: f64 = 1.281_551_6;
-/// Directions of the scaled parameters with an eigenvalue below this fraction of the largest are not determined by
-/// the data.
+/// Directions of the scaled parameters with an eigenvalue below this fraction of the largest eigenvalue are not
+/// determined by the data.
 const MIN_EIGENVALUE_RATIO: f64 = 1e-4;
-/// Smallest component of an undetermined direction for which a parameter is named.
+/// Minimum component of a parameter in an undetermined direction for the parameter to be named.
 const MIN_COMPONENT: f64 = 0.3;
 
 /// Half-width of the 80 % interval of each parameter, from the curvature at the minimum and the scatter of the
-/// residuals; `None` if no row depends on the parameter, so that its value is unbounded.
+/// residuals. `None` if no row depends on the parameter, whose value is then unbounded.
 pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
     let jacobian = &minimum.jacobian;
     let (rows, coordinates) = jacobian.shape();
@@ -40,8 +40,8 @@ pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
     (0..coordinates).map(|number| (jacobian.column(number).norm() > 0.0).then(|| spread(number))).collect()
 }
 
-/// Returns the fitted values with their 80 % intervals. The interval of a parameter that no row depends on is its
-/// allowed range.
+/// Returns the fitted values with their 80 % intervals. If no row depends on a parameter, its interval is its allowed
+/// range.
 pub(super) fn estimate_parameters(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
     let estimate = |(&parameter, spread): (&Parameter, Option<f64>)| {
         let value = parameter.get(profile);
@@ -54,8 +54,8 @@ pub(super) fn estimate_parameters(parameters: &[Parameter], minimum: &Minimum, p
     parameters.iter().zip(spreads(minimum)).map(estimate).collect()
 }
 
-/// Sets of parameters whose values can be traded against each other without changing the predictions. A parameter
-/// that no row depends on forms a set of its own.
+/// Sets of parameters whose values can change jointly without a change of the predictions. A parameter on which no row
+/// depends is a separate set.
 pub(super) fn inseparable_parameters(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<Parameter>> {
     let jacobian = &minimum.jacobian;
     let lengths: Vec<f64> = jacobian.column_iter().map(|column| column.norm()).collect();
@@ -64,7 +64,7 @@ pub(super) fn inseparable_parameters(parameters: &[Parameter], minimum: &Minimum
     });
     let eigen = SymmetricEigen::new(scaled.transpose() * &scaled);
     let strongest = eigen.eigenvalues.iter().copied().fold(0.0, f64::max);
-    // A parameter without influence is listed alone; eigenvectors would mix it with others arbitrarily.
+    // A parameter without influence is listed alone, because eigenvectors would mix it arbitrarily with others.
     let has_influence = |number: usize| lengths.get(number).is_some_and(|length| *length > 0.0);
     let without_influence = parameters.iter().enumerate().filter(|(number, _)| !has_influence(*number));
     let mut sets: Vec<Vec<Parameter>> = without_influence.map(|(_, &parameter)| vec![parameter]).collect();

@@ -9,14 +9,14 @@ use super::points::Point;
 use super::prior::Prior;
 use super::solve::{EqualityPrior, Minimum, Problem, Start, ZeroPrior, minimise};
 
-/// Expected relative duration of the waits of each pass. Sending waits for its loads, forwarding and taking wait for
-/// arriving data (which hides a load), once per pass each. Nobody waits for a store, here or at a peer; it only
-/// delays what follows.
+/// Expected relative duration of the waits in each pass. A sending pass waits for its loads; a forwarding or receiving
+/// pass waits for arriving data, which hides a load. Each of them waits once. No block waits for a store, neither on
+/// this rank nor at a peer, but a store delays the following operations.
 const EXPECTED_PASS_WAITS: [(Cost, f64); 4] =
     [(Cost::Send, 1.0), (Cost::Forward, 1.0), (Cost::Take, 1.0), (Cost::Store, 0.5)];
-/// Smallest finite-difference step, relative to the usual size of a parameter.
+/// Minimum finite-difference step, relative to the usual size of a parameter.
 const MIN_STEP: f64 = 0.006;
-/// Lower bound of an expected wait, in microseconds.
+/// Minimum value of an expected wait, in microseconds.
 const MIN_WAIT_US: f64 = 0.05;
 
 /// Parameters to fit to points, starting from a profile.
@@ -29,15 +29,16 @@ pub(super) struct Fit<'a, 'p> {
 }
 
 impl Fit<'_, '_> {
-    /// Returns the fitted profile and the minimum. With a proportional prior the common factors are fitted first:
-    /// those shared by all protocols, then those of each protocol.
+    /// Returns the fitted profile and the minimum. With a proportional prior, the common factors of all protocols are
+    /// fitted first, then those of each protocol, then all parameters.
     pub fn run(&self, start: Start) -> (Profile, Minimum) {
         if self.prior != Prior::Proportional {
             return self.run_from(self.base, start);
         }
-        // Launch costs and exchange costs are fitted apart from the common factors: host delays are no slower device,
-        // and blocks that send and receive concurrently say nothing about other blocks. Included, they make A100
-        // passes 1.4 times as long as measured on hosts with eight A100 (p4de, validate/data/public).
+        // Launch costs and exchange costs are excluded from the fit of the common factors: delays of the host do not
+        // mean a slower device, and blocks that send and receive concurrently do not represent other blocks. If they
+        // were included, fitted A100 passes would be 1.4 times as long as those measured on hosts with eight A100
+        // (p4de, validate/data/public).
         let others = self.parameters.iter().copied().filter(|parameter| {
             parameter.is_link_parameter() || parameter.is_launch_parameter() || parameter.is_exchange_parameter()
         });
@@ -82,13 +83,14 @@ impl Problem for Fit<'_, '_> {
         residuals(self.cases, &self.points, &self.profile(coordinates))
     }
 
-    /// Finite differences with a step of 1 % of the value, or of a small part of the usual size for small values.
+    /// Derivatives by finite differences, with a step of 1 % of the value, or for small values a fixed fraction of the
+    /// usual size.
     fn derivatives(&self, coordinates: &[f64], current: &[f64]) -> Vec<Vec<f64>> {
         let column = |(number, &parameter): (usize, &Parameter)| {
             let value = coordinates.get(number).copied().unwrap_or_default();
-            // Per-warp costs need finer steps.
+            // Costs per warp are small and need smaller steps.
             let step = (value.abs() * 0.01).max(MIN_STEP * parameter.typical_size().min(1.0));
-            // Fractions cannot exceed one, so the step is downwards.
+            // Fractions cannot exceed 1, so the step is downwards at the upper limit.
             let step = if value + step > parameter.upper_limit() { -step } else { step };
             let mut moved = coordinates.to_vec();
             moved[number] = value + step;

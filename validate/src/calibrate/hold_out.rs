@@ -1,4 +1,4 @@
-//! Hold-out validation: rows are left out of a fit and predicted with the fit to the others.
+//! Hold-out validation: rows are left out of a fit and predicted by the fit to the other rows.
 
 use fabricast_sim::profile::Profile;
 
@@ -12,12 +12,13 @@ use super::solve::Start;
 use super::{HeldOut, cross};
 use crate::compare::Coverage;
 
-/// Predicts the points that a hold-out selects, by a fit to all other points. Parameters that only the left-out points
-/// depend on keep the values of `fit.base`.
+/// Predicts the points that a hold-out selects, by a fit to all other points. Parameters on which only the left-out
+/// points depend keep the values of `fit.base`.
 pub(super) fn predict(hold_out: &HoldOut, fit: &Fit<'_, '_>) -> (HeldOut, Vec<LeftOut>) {
     let (left_out, remaining): (Vec<&Point>, Vec<&Point>) =
         fit.points.iter().partition(|point| hold_out.leaves_out(point));
-    // Rows of a single number of GPUs do not determine launch costs per GPU.
+    // Rows with a single number of GPUs do not determine launch costs per GPU, so the launch parameters are selected
+    // again.
     let of_launch = super::launch_parameters(&remaining, fit.base);
     let is_determined = |parameter: Parameter| match parameter.is_launch_parameter() {
         true => of_launch.contains(&parameter),
@@ -29,7 +30,7 @@ pub(super) fn predict(hold_out: &HoldOut, fit: &Fit<'_, '_>) -> (HeldOut, Vec<Le
     predict_held_out(hold_out, fit.cases, &left_out, &profile)
 }
 
-/// Predicts the left-out rows with the profile fitted to the others.
+/// Predicts the left-out rows with the profile that was fitted to the other rows.
 pub(super) fn predict_held_out(
     hold_out: &HoldOut,
     cases: &Cases<'_>,

@@ -2,9 +2,9 @@
 //!
 //! Device costs (protocols, links) are fitted to the rows of the first manifest, with the launch costs of its modes.
 //! Then the launch costs of further manifests' modes are fitted with fixed device costs, because the device side does
-//! not depend on the launch mode. A row whose time deviates from those of the next smaller and larger sizes has less
-//! weight. Parameters that the rows do not determine follow the prior that all waits of a protocol's passes are equal
-//! ([`Prior::Open`]). A row is used if its strategy is known: forced, or predicted by the library's own selection
+//! not depend on the launch mode. A row whose time is inconsistent with those of the next smaller and larger sizes has
+//! less weight. For parameters that the rows do not determine, the prior is that all waits of a protocol's passes are
+//! equal ([`Prior::Open`]). A row is used if its strategy is known: forced, or predicted by the library's own selection
 //! rules. Rows with the role `check` are never used.
 //!
 //! ```text
@@ -50,7 +50,7 @@ use solve::Start;
 /// Reason that a profile cannot be fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalibrateError {
-    /// No row can be used.
+    /// No row is usable.
     #[error(
         "no row of the measurements can be fitted to: {without_strategy} rows leave open what ran, and {check_rows} are for checking only"
     )]
@@ -60,7 +60,7 @@ pub enum CalibrateError {
         /// Number of rows with the role `check`.
         check_rows: usize,
     },
-    /// Fewer rows than parameters.
+    /// There are fewer usable rows than parameters.
     #[error("{rows} rows cannot determine {parameters} parameters")]
     TooFewRows {
         /// Number of usable rows.
@@ -80,7 +80,7 @@ pub struct Residual {
     pub row: usize,
     /// Relative error: predicted ÷ measured − 1.
     pub error: f64,
-    /// Bottleneck of the predicted call.
+    /// Bottleneck of the predicted call: launch, latency or bandwidth.
     pub decides: Bottleneck,
 }
 
@@ -91,7 +91,7 @@ pub struct HeldOut {
     pub selection: HoldOut,
     /// Errors of the rows left out, predicted by the fit to the others.
     pub residuals: Vec<Residual>,
-    /// Coverage of the rows left out by prediction intervals. The widening for each half of these rows is derived from
+    /// Coverage of the left-out rows by prediction intervals. The widening for each half of these rows is derived from
     /// the other half.
     pub coverage: Coverage,
 }
@@ -112,11 +112,11 @@ pub struct Calibration {
     pub profile: Profile,
     /// Fitted parameters with their 80 % intervals.
     pub estimates: Vec<Estimate>,
-    /// Sets of parameters of which the data determine only combinations.
+    /// Sets of parameters whose individual values the data do not determine, only combinations of them.
     pub inseparable: Vec<Vec<Parameter>>,
-    /// Errors of the rows that device costs (or network costs) were fitted to.
+    /// Errors of the rows from which device costs (or network costs) were fitted.
     pub fitted: Vec<Residual>,
-    /// Errors of the rows that only launch costs were fitted to.
+    /// Errors of the rows from which only launch costs were fitted.
     pub launches: Vec<Residual>,
     /// Errors of all rows, each predicted by a fit without it; empty if the network alone is calibrated to one cluster.
     pub cross_validated: Vec<Residual>,
@@ -139,11 +139,11 @@ pub struct CalibrationRequest<'a> {
     pub device: &'a [Measurement],
     /// Measurements for the launch costs of further modes.
     pub launches: &'a [Measurement],
-    /// Profile where the fit starts; parameters that no row depends on keep its values.
+    /// Starting profile of the fit. Parameters on which no row depends keep its values.
     pub base: &'a Profile,
     /// Prior of the device costs around `base`.
     pub prior: Prior,
-    /// Hold-outs to evaluate, each by a fit of its own.
+    /// Hold-outs to evaluate, each by a separate fit.
     pub hold_out: &'a [HoldOut],
 }
 
@@ -180,7 +180,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     let (mut profile, minimum) = fit.run(Start::Far);
     let mut estimates = estimate::estimate_parameters(&parameters, &minimum, &profile);
     let entangled = estimate::inseparable_parameters(&parameters, &minimum);
-    // All rows determine the launch costs jointly.
+    // Launch costs are fitted jointly to all rows.
     let all_points: Vec<&Point> = device.iter().chain(&further).copied().collect();
     let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&all_points, base) };
     let mut fitted = errors(&cases, &device, &profile);
@@ -225,7 +225,8 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     })
 }
 
-/// Collectives, numbers of GPUs per host and numbers of hosts that occur among the points.
+/// Collectives, numbers of GPUs per host and numbers of hosts of the points. The prediction is known to be valid for
+/// these.
 fn fitted_traits(points: &[Point]) -> FittedTraits {
     fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
         let all: std::collections::BTreeSet<T> = values.collect();
@@ -238,7 +239,8 @@ fn fitted_traits(points: &[Point]) -> FittedTraits {
     }
 }
 
-/// Parameters that the points determine: links, costs of the protocols that ran, message costs and launch costs.
+/// Parameters that the points determine: link efficiencies, costs of the protocols in use, message costs and launch
+/// costs.
 fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let links = [Parameter::Nvlink, Parameter::Pcie].into_iter();
     let mut parameters: Vec<Parameter> =
@@ -248,7 +250,7 @@ fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     }
     for protocol in Protocol::ALL {
         let protocol_points = points.iter().filter(|point| point.protocol == protocol);
-        // Per-peer costs can be separated only with several numbers of peers.
+        // Costs per peer can be separated from others only if points have several numbers of peers.
         let has_several_peer_counts =
             has_several_values(protocol_points.clone().map(|point| point.concurrent_peers).filter(|&peers| peers > 0));
         let is_determined = |cost: &Cost| *cost != Cost::StartupPerPeer || has_several_peer_counts;
@@ -262,13 +264,13 @@ fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     parameters
 }
 
-/// Returns true if not all values are equal.
+/// Returns true if the values are not all equal.
 fn has_several_values<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool {
     values.next().is_some_and(|first| values.any(|other| other != first))
 }
 
-/// Launch parameters of the points' modes. With one process per GPU, the cost added by a launch cannot be separated
-/// from the cost of a call.
+/// Launch parameters of the points' launch modes. With one process per GPU, the cost that a launch adds cannot be
+/// separated from the cost of a call.
 fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
@@ -276,13 +278,13 @@ fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let reference = modes.iter().copied().find(|&(_, processes)| processes == 0);
     let parameters = modes.into_iter().flat_map(move |(launch, processes)| {
         let single = processes == 1;
-        // Per-GPU costs can be separated only with several numbers of GPUs.
+        // Costs per GPU can be separated from others only if points have several numbers of GPUs.
         let mode_points = points.iter().filter(|point| point.launch() == (launch, processes));
         let has_several_gpu_counts = has_several_values(mode_points.map(|point| point.mode.gpus_per_host));
         let is_reference = Some((launch, processes)) == reference;
         let base_costs: &[LaunchCost] = match (single, is_reference, has_several_gpu_counts) {
             (false, true, false) => &[LaunchCost::Floor],
-            // From a graph, processes start their parts of a call almost simultaneously.
+            // When launched from a graph, processes start their parts of a call almost simultaneously.
             (false, true, true) if launch == Launch::Graph as usize => &[LaunchCost::Floor, LaunchCost::FloorPerGpu],
             (false, false, false) => &[LaunchCost::AddedPerGpu, LaunchCost::Floor],
             (false, _, true) => &[LaunchCost::AddedPerGpu, LaunchCost::Floor, LaunchCost::FloorPerGpu],

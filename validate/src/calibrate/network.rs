@@ -35,7 +35,7 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         .iter()
         .map(|measurement| MeasurementSimulation::new(measurement, RouteOptions::default()))
         .collect();
-    // A base that is not the shipped profile of the first machine was chosen for its GPU costs.
+    // A base other than the shipped profile of the first machine was selected for its GPU costs, so these are used.
     let shipped = task.device.first().and_then(|measurement| Profile::for_fabric(&measurement.fabric).ok());
     let gpu_costs = match shipped.is_some_and(|profile| profile.protocols == task.base.protocols) {
         true => GpuCosts::OfMachines,
@@ -56,7 +56,7 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     }
     let NetworkFit { mut profile, minimum, rate } = fit_network(&cases, &points, &parameters, task.base);
     let residuals = errors(&cases, &points, &profile);
-    // Rows that are left out, and the profile fitted to the others.
+    // Returns the rows that are left out, with the profile fitted to the others.
     let without = |leaves_out: &dyn Fn(&Point) -> bool| {
         let (left_out, remaining): (Vec<&Point>, Vec<&Point>) = points.iter().partition(|point| leaves_out(point));
         let refitted = (!remaining.is_empty()).then(|| {
@@ -69,8 +69,8 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         hold_out::predict_held_out(hold_out, &cases, &left_out, &refitted)
     });
     let held_out: Vec<_> = held_out.collect();
-    // Clusters on one network differ by more than the rows of one cluster, so intervals are derived from the rows of
-    // clusters that were left out. A single cluster leaves only the rows that were fitted to.
+    // Clusters on one network differ by more than the rows within a cluster, so intervals are derived from the rows of
+    // clusters that were left out. With a single cluster, only the fitted rows are available.
     let clusters: BTreeSet<&str> = points.iter().map(|point| &*point.cluster).collect();
     let (rows, cross_validated) = if clusters.len() > 1 {
         let left_out = clusters.into_iter().flat_map(|cluster| {
@@ -113,7 +113,8 @@ struct NetworkFit {
 /// Fits the NIC efficiency and the message costs to points.
 fn fit_network(cases: &Cases<'_>, points: &[&Point], parameters: &[Parameter], base: &Profile) -> NetworkFit {
     let (base, rate) = fit_nic_efficiency(cases, points, base);
-    // The strategy is least certain for rows without a library version.
+    // The strategy is least certain for rows that name no library version, so these are not used if there are enough
+    // others.
     let named = |point: &&Point| point.version == Version::Named;
     let versioned: Vec<&Point> = points.iter().copied().filter(named).collect();
     let selected = if versioned.len() > parameters.len() { versioned } else { points.to_vec() };
@@ -122,8 +123,8 @@ fn fit_network(cases: &Cases<'_>, points: &[&Point], parameters: &[Parameter], b
     NetworkFit { profile, minimum, rate }
 }
 
-/// Fits the NIC efficiency to the points that the NICs limit. The efficiency is unchanged if there are too few such
-/// points. Fitted jointly with the message costs, it would absorb other slowdowns of points that the NICs do not limit.
+/// Fits the NIC efficiency to the points whose bottleneck is the NICs. The efficiency is unchanged if there are too few
+/// such points. A joint fit with the message costs would attribute other slowdowns to the NIC efficiency.
 fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (Profile, Option<Estimate>) {
     const SLOWER: f64 = 0.9;
     const FEWEST: usize = 3;
@@ -148,12 +149,13 @@ fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (
     (profile, estimate)
 }
 
-/// Fraction of a NIC slowdown that a row must show to count as limited by the NICs.
+/// Minimum effect of a NIC slowdown on a row, as a fraction of the slowdown, for the NICs to count as its bottleneck.
 const LIMITED: f64 = 0.8;
 
-/// Message costs that points determine and the profile has. The time of the proxy thread per message is that of a CPU and
-/// shows only in collectives whose proxies send many messages; otherwise it is unchanged. Only exchanges between pairs,
-/// whose blocks wait for the GPU's fence, distinguish it from the latency of a rendezvous.
+/// Message costs that the profile has and the points determine. The proxy thread's time per message is a CPU cost that
+/// affects only collectives whose proxies send many messages; without such points it is unchanged. The time of the
+/// GPU's fence can be separated from the latency of a rendezvous only by exchanges between pairs, whose blocks wait for
+/// the fence.
 pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec<Parameter> {
     let sends_many = points.iter().any(|point| point.collective != Collective::AllReduce);
     let exchanges = points.iter().any(|point| point.collective.is_pairwise());
@@ -204,7 +206,7 @@ mod tests {
     #[test]
     fn network_fitted_on_two_hosts_predicts_four() {
         let mut base = Profile::named("nccl-2.28-h200").unwrap();
-        // Starting values unlike the shipped ones.
+        // Starting values that differ from the shipped ones.
         base.network.post = Picos(1_000_000);
         base.network.fence = Picos(7_000_000);
         base.network.arrive = Picos(4_000_000);
@@ -225,7 +227,7 @@ mod tests {
         assert!(worst(&calibration.fitted) < 0.01, "{}", worst(&calibration.fitted));
         assert!(!calibration.held_out[0].residuals.is_empty());
         assert!(worst(&calibration.held_out[0].residuals) < 0.01, "{}", worst(&calibration.held_out[0].residuals));
-        // The network costs are recovered, and the other costs are unchanged.
+        // The fit recovers the network costs and leaves the other costs unchanged.
         assert!((calibration.profile.links.network - 0.8).abs() < 0.01, "{}", calibration.profile.links.network);
         assert_eq!(calibration.profile.protocols, base.protocols);
     }

@@ -1,4 +1,4 @@
-//! Parameters of a profile that can be fitted: name, unit, access.
+//! Parameters of a profile that can be fitted: names, units, values and limits.
 
 use fabricast_sim::profile::{ChannelLimit, LaunchCosts, NetworkCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::Protocol;
@@ -13,12 +13,12 @@ pub enum Parameter {
     Nvlink,
     /// Multicast efficiency, as a fraction of the link rate.
     Multicast,
-    /// Common factor of all device times except passes: the response latency of the device.
+    /// Common factor of all device times except passes, which represents the response latency of the device.
     LatencyFactor,
-    /// [`Self::LatencyFactor`] of one protocol alone. LL polls lines and Simple waits for fences and flags, which do
-    /// not scale alike between devices.
+    /// [`Self::LatencyFactor`] of a single protocol. LL polls lines, and Simple waits for fences and flags; these scale
+    /// differently between devices.
     ProtocolLatencyFactor(Protocol),
-    /// Common factor of the times of all passes: the speed at which blocks move data.
+    /// Common factor of the times of all passes, which represents the speed at which blocks move data.
     PassTimeFactor,
     /// PCIe efficiency, as a fraction of the nominal rate.
     Pcie,
@@ -26,12 +26,12 @@ pub enum Parameter {
     Network,
     /// A cost of messages between hosts.
     Message(MessageCost),
-    /// A launch cost of a mode. Indices: launch mode (0 graph, 1 stream), and processes (0 one per GPU, 1 for all GPUs
-    /// of a host).
+    /// A launch cost of a mode. Indices: launch mode (0 graph, 1 stream), and process layout (0 one per GPU, 1 one for
+    /// all GPUs of a host).
     Launch(usize, usize, LaunchCost),
 }
 
-/// A device-side cost of a protocol, with its key in a profile file; details at [`ProtocolCosts`].
+/// A device-side cost of a protocol, with its key in a profile file; [`ProtocolCosts`] describes each cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cost {
     /// `startup`: time per call, such as the kernel start and connection set-up.
@@ -42,16 +42,16 @@ pub enum Cost {
     StartupPerWarp,
     /// `startup_per_peer`: time per call for each concurrent peer beyond the first.
     StartupPerPeer,
-    /// `step`: time before every operation, beyond the latency of its path.
+    /// `step`: time before every operation, in addition to the latency of its path.
     Step,
     /// `step_per_warp`: time before every operation for each warp of a block.
     StepPerWarp,
     /// `reduce` − `copy`: additional time of a reduction compared with a copy. Only this difference can be separated
     /// from `step`.
     ReduceOverCopy,
-    /// `reload`: remaining work of a block before a chunk that has already arrived, in time of one warp.
+    /// `reload`: time until a block can process a chunk that has already arrived, in time of one warp.
     Reload,
-    /// `fan`: additional time before an operation of a split block, as in trees.
+    /// `fan`: additional time before an operation of a block that is divided among several children, as in trees.
     Fan,
     /// `settle`: time until all data of a large operation is visible before its flags.
     Settle,
@@ -59,9 +59,9 @@ pub enum Cost {
     SettleHalf,
     /// `pass.send`: time of a pass that sends local data.
     Send,
-    /// `pass.forward`: time of a pass that forwards arriving data.
+    /// `pass.forward`: time of a pass that forwards received data.
     Forward,
-    /// `pass.take`: time of a pass that only receives.
+    /// `pass.take`: time of a pass that receives data and forwards none.
     Take,
     /// `pass.store`: additional time of a pass that also stores the sent data locally.
     Store,
@@ -73,32 +73,33 @@ pub enum Cost {
     Exchange,
     /// `channel`: largest payload rate of a channel.
     Rate,
-    /// `add`: rate at which a block reduces arrived data into a sum that stays with its rank.
+    /// `add`: rate at which a block adds received data to a sum that remains on its rank.
     Add,
 }
 
-/// A cost of messages between hosts, with its key in a profile file; details at [`NetworkCosts`].
+/// A cost of messages between hosts, with its key in a profile file; [`NetworkCosts`] describes each cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageCost {
-    /// `post`: time from a complete message in the buffer to its first byte leaving the NIC.
+    /// `post`: time from a complete message in the buffer until its first byte leaves the NIC.
     Post,
     /// `fence`: time until a block's stores are visible to the proxy and the NIC.
     Fence,
     /// `arrive`: time from the arrival of a message's last byte until the receiving block continues.
     Arrive,
-    /// `flush`: time until the NIC's writes are visible in GPU memory, on GPUs before Hopper.
+    /// `flush`: time until writes of the NIC are visible in GPU memory, on GPUs before Hopper.
     Flush,
-    /// `message`: proxy time per message.
+    /// `message`: time of the proxy thread per message.
     Message,
-    /// `scan`: rate at which the proxy reads flags in host memory.
+    /// `scan`: rate at which the proxy thread reads flags in host memory.
     Scan,
     /// `rendezvous`: additional latency of large messages.
     Rendezvous,
 }
 
 impl MessageCost {
-    /// Message costs that times of whole collectives determine. A flush cannot be separated from an arrival. The proxy's
-    /// time per message shows in rings and exchanges of small messages, which the proxy sends one after another.
+    /// Message costs that times of whole collectives determine. Such times cannot separate `flush` from `arrive`. The
+    /// proxy thread's time per message affects rings and exchanges of small messages, which the proxy thread sends one
+    /// after another.
     pub(super) const FITTED: [Self; 6] =
         [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan, Self::Rendezvous];
 
@@ -138,7 +139,7 @@ impl MessageCost {
     }
 }
 
-/// A launch cost, with its key in a profile file; details at [`LaunchCosts`].
+/// A launch cost, with its key in a profile file; [`LaunchCosts`] describes each cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaunchCost {
     /// `added`: time added to every call.
@@ -147,13 +148,13 @@ pub enum LaunchCost {
     AddedPerGpu,
     /// `floor`: lower limit on the time of a call.
     Floor,
-    /// `floor_per_gpu`: addition to the lower limit per GPU of a host.
+    /// `floor_per_gpu`: increase of the lower limit per GPU of a host.
     FloorPerGpu,
-    /// `floor_per_peer`: addition to the lower limit per peer that a rank sends its own data to.
+    /// `floor_per_peer`: increase of the lower limit per peer to which a rank sends its own data.
     FloorPerPeer,
     /// `floor_one_way`: lower limit on the time of consecutive one-way calls.
     FloorOneWay,
-    /// `jitter`: width of the transition between the device time and the lower limit.
+    /// `jitter`: width of the transition between device time and lower limit.
     Jitter,
 }
 
@@ -200,7 +201,7 @@ const COSTS: [(Cost, &str, Unit); 20] = [
 pub enum Unit {
     /// Time in microseconds.
     Microseconds,
-    /// Size in KiB (1,024 bytes).
+    /// Size in KiB (1024 bytes).
     Kilobytes,
     /// Rate in GB/s (10⁹ bytes per second).
     Gigabytes,
@@ -233,7 +234,7 @@ impl Cost {
     }
 }
 
-/// Minimum efficiency of a link; links below it are broken.
+/// Minimum efficiency of a link that a fit may set; a link with a lower efficiency is assumed to be faulty.
 const MIN_EFFICIENCY: f64 = 0.05;
 const PER_MICROSECOND: f64 = 1e6;
 const GIGA: f64 = 1e9;
@@ -304,7 +305,8 @@ impl Parameter {
         }
     }
 
-    /// Value of the parameter in a profile, in its unit: 1 for a common factor, 0 if the profile lacks the parameter.
+    /// Value of the parameter in a profile, in its unit. Common factors are 1, and parameters that the profile lacks
+    /// are 0.
     #[must_use]
     pub fn get(self, profile: &Profile) -> f64 {
         let microseconds = |time: Picos| time.0 as f64 / PER_MICROSECOND;
@@ -338,8 +340,8 @@ impl Parameter {
         }
     }
 
-    /// Sets the parameter in a profile; values outside its range become the nearest limit. A common factor multiplies
-    /// the costs that it covers.
+    /// Sets the parameter in a profile; values outside its range are clamped. A common factor multiplies the costs to
+    /// which it applies.
     pub fn set(self, profile: &mut Profile, value: f64) {
         let time = |value: f64| Picos((value.max(0.0) * PER_MICROSECOND).round() as u64);
         match self {
@@ -397,7 +399,8 @@ impl Parameter {
         };
         let lane = profile.protocol(protocol).channel_limit;
         match cost {
-            // Blocks that do not work in passes have a single number of threads.
+            // Protocols whose blocks do not work in passes have a single number of threads, so costs per warp do not
+            // apply to them.
             Cost::StartupP2p | Cost::StartupPerPeer => profile.protocol(protocol).startup_p2p.is_some(),
             Cost::Exchange => matches!(lane, ChannelLimit::Passes(Passes { exchange: Some(_), .. })),
             Cost::StartupPerWarp
@@ -427,21 +430,21 @@ impl Parameter {
         }
     }
 
-    /// Usual size, in µs, of a correction: a cost that adjusts another one of its protocol for warps, peers, children,
-    /// the first receive, the previous chunk or reductions. `None` for an independent cost. All_reduce adds as often as
-    /// it copies, so its rows determine only the sum of both.
+    /// Usual size, in µs, of a correction: a cost that adjusts another cost of its protocol for warps, peers, children,
+    /// the first receive, the previous chunk or reductions. `None` for a cost that is no correction. All_reduce
+    /// performs as many reductions as copies, so its rows determine only the sum of both costs.
     pub(super) fn typical_correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
             Cost::StartupPerWarp | Cost::StepPerWarp | Cost::PassPerWarp | Cost::StartupPerPeer => Some(0.05),
             Cost::FirstReceive | Cost::Fan | Cost::ReduceOverCopy => Some(0.5),
-            // Half a microsecond per step, shared by the 16 warps of a block.
+            // Half a microsecond per step, divided among the 16 warps of a block: 8 µs in time of one warp.
             Cost::Reload => Some(8.0),
             _ => None,
         }
     }
 
-    /// Usual size of the parameter's value, in its unit.
+    /// Usual size of the parameter's value, in its unit; used to scale finite differences and priors.
     pub(super) fn typical_size(self) -> f64 {
         match self {
             Self::Protocol(_, Cost::StartupPerWarp | Cost::StartupPerPeer | Cost::StepPerWarp | Cost::PassPerWarp) => {
@@ -474,10 +477,10 @@ const LATENCY_COSTS: [Cost; 10] = [
     Cost::FirstReceive,
 ];
 
-/// Times of the passes of a protocol.
+/// Times of a protocol's passes.
 const PASSES: [Cost; 6] = [Cost::Send, Cost::Forward, Cost::Take, Cost::Store, Cost::PassPerWarp, Cost::Exchange];
 
-/// Multiplies the selected times of a protocol by a factor; with `step` also the times `reduce` and `copy`.
+/// Multiplies the selected times of a protocol by a factor; if `step` is selected, also the times `reduce` and `copy`.
 fn slow_down(costs: &mut ProtocolCosts, selected: &[Cost], factor: f64) {
     let times = |time: &mut Picos| *time = Picos((time.0 as f64 * factor).round() as u64);
     for &cost in selected {
@@ -496,7 +499,8 @@ fn cost_time(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
     time_mut(&mut copy, cost).copied()
 }
 
-/// The cost as a duration; `None` for other kinds of costs, and for costs of passes if blocks do not work in passes.
+/// Returns the cost as a duration. `None` for costs that are no durations, and for pass costs if blocks do not work in
+/// passes.
 fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
     let pass: fn(&mut Passes) -> Option<&mut Picos> = match cost {
         Cost::Startup => return Some(&mut costs.startup),

@@ -1,4 +1,4 @@
-//! Measured rows with the schedules they ran, ready for prediction with any profile.
+//! Measured rows with their schedules, from which a time can be predicted with any profile.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Point {
     /// Index of the measurement and of the row in it.
     pub row_index: (usize, usize),
     pub measured: Picos,
-    /// Factor of the residual in the fit, at most 1.
+    /// Factor of the residual in the fit, at most 1; smaller for rows that were probably disturbed.
     pub weight: f64,
     pub collective: Collective,
     pub protocol: Protocol,
@@ -25,26 +25,26 @@ pub(super) struct Point {
     pub nodes: u32,
     /// Name of the measured cluster, or description of its hardware; empty if the manifest has none.
     pub cluster: Arc<str>,
-    /// Origin of the library version: named or assumed.
+    /// Origin of the library version: named by the measurement or assumed.
     pub version: Version,
     pub mode: LaunchMode,
     pub nvlinks: Nvlinks,
-    /// True if switches multicast or reduce.
+    /// True if the schedule uses multicast or reduction in switches.
     pub multicasts: bool,
     /// Number of peers with which a rank concurrently exchanges its own data.
     pub concurrent_peers: u16,
     /// Index of the schedule in [`Cases`].
     pub case: usize,
-    /// Launch costs of the machine; `None` for those of the fitted profile.
+    /// Launch costs of the machine; `None` to use those of the fitted profile.
     pub launch: Option<LaunchCosts>,
 }
 
-/// GPU and launch costs that points are predicted with.
+/// Source of the GPU and launch costs with which points are predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GpuCosts {
-    /// Those of the fitted profile.
+    /// The fitted profile.
     Fitted,
-    /// Those of the shipped profile of each machine's GPUs: a network is fitted to machines with different GPUs.
+    /// The shipped profile of each machine's GPUs. Used when a network is fitted to machines with different GPUs.
     OfMachines,
 }
 
@@ -55,7 +55,7 @@ pub(super) enum Version {
     Assumed,
 }
 
-/// Presence of NVLinks in a fabric; if present, they carry the traffic instead of PCIe.
+/// Presence of NVLinks in a fabric. If present, NVLinks carry the traffic instead of PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nvlinks {
     Some,
@@ -115,13 +115,13 @@ pub(super) fn points<'a>(
     (points, cases)
 }
 
-/// Deviation from the times of neighbouring sizes, as a logarithm, at which a row has the weight 1/√2: exceeded by a
-/// tenth of the rows of validate/data/h200-node.
+/// Deviation from the times of neighbouring sizes, as a natural logarithm, at which a row has the weight 1/√2. A tenth
+/// of the rows of validate/data/h200-node deviate more.
 const USUAL_SCATTER: f64 = 0.1;
 
-/// Weight of each row's residual: lower if the row's time deviates from those of the next smaller and larger sizes,
-/// because the row was probably disturbed. Rows are compared with undisturbed times: if a sweep alternates between high
-/// and low times, the low ones are trusted.
+/// Weight of each row's residual. A row whose time deviates from those of the next smaller and larger sizes was
+/// probably disturbed and has a lower weight. Rows are compared with undisturbed times: if a sweep alternates between
+/// high and low times, the low ones keep their weight.
 fn row_weights(rows: &[Row]) -> Vec<f64> {
     let is_timed = |&index: &usize| rows.get(index).is_some_and(|row| row.measured() > Picos::ZERO);
     let mut order: Vec<usize> = (0..rows.len()).filter(is_timed).collect();
@@ -142,18 +142,18 @@ fn row_weights(rows: &[Row]) -> Vec<f64> {
 }
 
 impl Point {
-    /// Logarithm of predicted ÷ measured. A predicted time of zero counts as 1 ps.
+    /// Natural logarithm of predicted ÷ measured time. A predicted time of zero counts as 1 ps.
     pub fn residual(&self, device: Device, profile: &Profile) -> f64 {
         (self.predicted(device, profile).0.max(1) as f64 / self.measured.0 as f64).ln()
     }
 
-    /// Bottleneck of the predicted call: launch floor, latency or bytes.
+    /// Bottleneck of the predicted call: launch, latency or bandwidth.
     pub fn regime(&self, device: Device, profile: &Profile) -> Bottleneck {
         let added = self.launch_costs(profile).added(self.mode.gpus_per_host);
         Bottleneck::classify(self.predicted(device, profile), device.time + added, device.bytes)
     }
 
-    /// Traits on which the prediction interval depends.
+    /// Traits of the call that determine its prediction interval.
     pub fn traits(&self, decides: Bottleneck) -> CallTraits {
         let (nodes, gpus) = (self.nodes, self.mode.gpus_per_host);
         CallTraits { collective: self.collective, protocol: self.protocol, gpus, nodes, decides }
@@ -211,10 +211,10 @@ mod tests {
         let row = |(index, time): (u32, u64)| Row::new(Bytes(1 << (10 + index)), Picos(time), index);
         let rows: Vec<Row> = (0..).zip([1_000, 1_000, 2_000, 1_000, 1_000, 1_000]).map(row).collect();
         let smooth = row_weights(&rows);
-        // Deviation ln 2, relative to 0.1.
+        // The row deviates by ln 2 from its neighbours; the weight is computed with a usual scatter of 0.1.
         assert!((smooth[2] - (1.0 + (2f64.ln() / USUAL_SCATTER).powi(2)).powf(-0.5)).abs() < 1e-12, "{smooth:?}");
         assert_eq!((smooth[0], smooth[1], smooth[3], smooth[4], smooth[5]), (1.0, 1.0, 1.0, 1.0, 1.0));
-        // Alternating high and low times, starting high: a host that delays every other call.
+        // Times alternate between high and low, beginning with a high one, as on a host that delays every other call.
         let alternating =
             row_weights(&(0..).zip([1_300, 1_000, 1_300, 1_000, 1_300, 1_000]).map(row).collect::<Vec<_>>());
         for (index, weight) in alternating.into_iter().enumerate() {
@@ -224,7 +224,7 @@ mod tests {
         // A row without a time does not affect its neighbours' weights.
         let untimed: Vec<Row> = rows.iter().cloned().chain([Row::new(Bytes(3 << 10), Picos(0), 9)]).collect();
         assert_eq!(row_weights(&untimed)[..6], smooth);
-        // The order of the rows does not matter.
+        // The order of the rows does not affect the weights.
         let mut backwards = row_weights(&rows.into_iter().rev().collect::<Vec<_>>());
         backwards.reverse();
         assert_eq!(backwards, smooth);

@@ -1,30 +1,30 @@
-//! Priors of a fit: where it starts and how strongly parameters are held there.
+//! Priors of a fit: its starting point, and the weight with which parameters are held there.
 
 use std::fmt;
 use std::str::FromStr;
 
 use fabricast_sim::profile::{LaunchCosts, Profile};
 
-/// Prior of the parameters: how strongly a fit holds them at the starting profile.
+/// Prior of the parameters, which determines how strongly a fit holds them at the starting profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prior {
-    /// Parameters are free; only those that no row depends on keep their values. Undetermined combinations take the
-    /// plainest values: equal waits in all passes, and zero for corrections of other costs (per warp, for example).
-    /// For data that determine nearly all parameters.
+    /// Parameters are free, and those on which no row depends keep their values. Combinations that the rows do not
+    /// determine get default values: equal waits in all passes, and zero for corrections of other costs (per warp, for
+    /// example). For data that determine nearly all parameters.
     #[default]
     Open,
-    /// Free parameters as with `Open`, but undetermined combinations have no preferred values, and all rows have equal
-    /// weights. For data with several numbers of GPUs, where the preference does not help.
+    /// As `Open`, but without default values for undetermined combinations, and with equal weights of all rows. For
+    /// data with several numbers of GPUs, which determine these combinations.
     Plain,
-    /// The device or host differs from the starting profile by two common factors, one of pass times and one of all
-    /// other device times; single parameters deviate from them only on clear evidence. For data with few sizes, GPU
-    /// counts or protocols.
+    /// The device or host differs from the starting profile by two common factors: one for pass times and one for all
+    /// other device times. Single parameters deviate from the common factors only if the rows clearly require it. For
+    /// data with few sizes, numbers of GPUs or protocols.
     Proportional,
 }
 
 impl Prior {
-    /// Profile where a fit starts. For a proportional prior, stream launches retain only the delay between processes;
-    /// their other costs are those of a graph launch, as if the host never delayed the GPUs.
+    /// Starting profile of a fit. With a proportional prior, stream launches keep only the delay between processes;
+    /// their other costs are set to those of graph launches, as if the host never delayed the GPUs.
     pub(super) fn start(self, base: &Profile) -> Profile {
         match self {
             Self::Open | Self::Plain => base.clone(),
@@ -39,8 +39,8 @@ impl Prior {
         }
     }
 
-    /// Residual that a parameter counts as when it deviates from its starting value by that value. Negligible for
-    /// `Open`; for `Proportional` as much as one row with an error of a quarter.
+    /// Residual to which the deviation of a parameter from its starting value is equivalent, if it is as large as this
+    /// value. Negligible for `Open`; for `Proportional` equivalent to one row with an error of a quarter.
     pub(super) fn deviation_residual(self) -> f64 {
         match self {
             Self::Open | Self::Plain => 0.01,
@@ -48,8 +48,8 @@ impl Prior {
         }
     }
 
-    /// Residual that a difference of one wait between two kinds of pass counts as, in multiples of the median residual;
-    /// `None` if such differences have no prior.
+    /// Residual to which a difference of one wait between two kinds of passes is equivalent, in multiples of the median
+    /// residual. `None` if such differences have no prior.
     pub(super) fn equal_waits_residual(self) -> Option<f64> {
         match self {
             Self::Open => Some(14.0),
@@ -57,9 +57,9 @@ impl Prior {
         }
     }
 
-    /// Residual that a correction of its usual size counts as, in multiples of the median residual; `None` if
-    /// corrections have no prior. Rows of one number of GPUs cannot separate a cost per call from one per warp or of
-    /// the first receive; other numbers of GPUs are predicted best if the plainer cost has all of it.
+    /// Residual to which a correction of its usual size is equivalent, in multiples of the median residual. `None` if
+    /// corrections have no prior. Rows with one number of GPUs cannot separate a cost per call from a cost per warp or
+    /// of the first receive. Predictions for other numbers of GPUs are best if the cost per call includes all of it.
     pub(super) fn zero_correction_residual(self) -> Option<f64> {
         match self {
             Self::Open => Some(2.0),

@@ -1,39 +1,42 @@
 //! Robust non-linear least squares: Levenberg–Marquardt with the weights of a soft loss.
 //!
 //! Residuals are logarithms of predicted ÷ measured. The loss of a residual r is 2s²(√(1 + (r/s)²) − 1): quadratic up
-//! to about s and linear beyond, so that an outlier pulls no harder than a residual of s (Charbonnier and others, *Two
-//! deterministic half-quadratic regularization algorithms for computed imaging*, ICIP 1994). Steps: Marquardt, *An
-//! algorithm for least-squares estimation of nonlinear parameters*, SIAM J. Appl. Math. 1963, with Nielsen's damping.
+//! to about s and linear beyond, so that an outlier has no more influence than a residual of s (Charbonnier and others,
+//! *Two deterministic half-quadratic regularization algorithms for computed imaging*, ICIP 1994). The steps follow
+//! Marquardt, *An algorithm for least-squares estimation of nonlinear parameters*, SIAM J. Appl. Math. 1963, with
+//! Nielsen's damping.
 
 use nalgebra::{DMatrix, DVector};
 
-/// Scale s of the loss in two rounds: large first, so that a bad start converges, then small.
+/// Scale s of the loss in two rounds: a large scale first, which converges from a distant start, then a small one.
 const SOFT: [f64; 2] = [0.15, 0.03];
 const MAX_STEPS: usize = 40;
-/// Number of steps over which derivatives are updated before they are recomputed.
+/// Maximum number of consecutive steps with updated derivatives, before the derivatives are recomputed.
 const MAX_BROYDEN_UPDATES: usize = 3;
-/// Maximum number of descents, each with the priors reweighted by the residuals of the last one.
+/// Maximum number of descents. Before each, the weights of the priors are recomputed from the residuals of the last
+/// one.
 const MAX_DESCENTS: usize = 6;
-/// Relative gain in loss below which a descent stops. With this value the medians of hold-out errors from different
-/// starts differ by 0.3 percentage points.
+/// Relative decrease of the loss below which a descent stops. With this value, the medians of hold-out errors from
+/// different starting points differ by 0.3 percentage points.
 const MIN_GAIN: f64 = 3e-4;
 
 /// A non-linear least-squares problem with priors of its coordinates.
 pub(super) trait Problem: Sync {
     /// Residuals at a point.
     fn residuals(&self, coordinates: &[f64]) -> Vec<f64>;
-    /// Derivatives of the residuals at a point, one column per coordinate. `residuals`: their values there.
+    /// Derivatives of the residuals at a point, one column per coordinate. `residuals` are their values at the point.
     fn derivatives(&self, coordinates: &[f64], residuals: &[f64]) -> Vec<Vec<f64>>;
     /// Moves a point to the nearest allowed one.
     fn clamp(&self, coordinates: &mut [f64]);
-    /// Prior of each coordinate: its value if no residual depends on it, and the deviation that weighs as a residual
-    /// of one.
+    /// Prior of each coordinate: its expected value if no residual depends on it, and the deviation that is equivalent
+    /// to a residual of 1.
     fn expected(&self) -> Vec<(f64, f64)>;
-    /// Priors that two coordinates, each times a factor, are equal.
+    /// Priors that two coordinates are equal after each is multiplied by a factor.
     fn equality_priors(&self) -> Vec<EqualityPrior> {
         Vec::new()
     }
-    /// Coordinates with a prior of zero, applied if residuals depend on them; others keep their expected values.
+    /// Priors that coordinates are zero. A prior applies only if residuals depend on the coordinate; otherwise the
+    /// coordinate keeps its expected value.
     fn zero_priors(&self) -> Vec<ZeroPrior> {
         Vec::new()
     }
@@ -44,9 +47,9 @@ pub(super) trait Problem: Sync {
 pub(super) struct EqualityPrior {
     /// Indices of the coordinates.
     pub coordinates: (usize, usize),
-    /// Factors that the coordinates are multiplied by before they are compared.
+    /// Factors by which the coordinates are multiplied before the comparison.
     pub factors: (f64, f64),
-    /// Difference that weighs as much as the median residual.
+    /// Difference that is equivalent to the median residual.
     pub far: f64,
 }
 
@@ -61,7 +64,7 @@ impl EqualityPrior {
 pub(super) struct ZeroPrior {
     /// Index of the coordinate.
     pub coordinate: usize,
-    /// Value that weighs as much as the median residual.
+    /// Value that is equivalent to the median residual.
     pub far: f64,
 }
 
@@ -72,13 +75,14 @@ struct Priors {
     zero: Vec<ZeroPrior>,
 }
 
-/// Upper limit of the median residual that scales priors, so that a bad start does not hold coordinates permanently.
+/// Upper limit of the median residual in the scaling of priors, so that coordinates can leave a starting point with
+/// large residuals.
 const MAX_MEDIAN_RESIDUAL: f64 = 0.05;
 
 impl Priors {
-    /// Scales the priors for given residuals: the smaller the median residual, the less a deviation from equality or
-    /// from zero weighs. `slopes`: derivatives of the residuals; priors of zero apply only to coordinates that the
-    /// residuals depend on.
+    /// Scales the priors by the median of `residuals`: the smaller the median, the lower the weight of a deviation from
+    /// equality or zero. `slopes` are the derivatives of the residuals; priors of zero apply only to coordinates on
+    /// which the residuals depend.
     fn new(problem: &impl Problem, residuals: &[f64], slopes: &DMatrix<f64>) -> Self {
         let usual = median_residual(residuals).clamp(f64::MIN_POSITIVE, MAX_MEDIAN_RESIDUAL);
         Self {
@@ -97,7 +101,7 @@ impl Priors {
         }
     }
 
-    /// Loss of a point due to the priors.
+    /// Contribution of the priors to the loss at a point.
     fn loss(&self, coordinates: &[f64]) -> f64 {
         let expected_loss = |(x, (value, deviation)): (&f64, &(f64, f64))| ((x - value) / deviation).powi(2);
         let equality_loss = |tie: &EqualityPrior| (tie.difference(coordinates) / tie.far).powi(2);
@@ -107,7 +111,7 @@ impl Priors {
             + self.zero.iter().map(zero_loss).sum::<f64>()
     }
 
-    /// Adds the priors to the normal equations at a point.
+    /// Adds the contributions of the priors to the normal equations at a point.
     fn add(&self, coordinates: &[f64], normal: &mut DMatrix<f64>, gradient: &mut DVector<f64>) {
         for (i, (value, deviation)) in self.expected.iter().enumerate() {
             let weight = deviation.powi(-2);
@@ -136,7 +140,7 @@ impl Priors {
 #[derive(Clone, Debug)]
 pub(super) struct Minimum {
     pub coordinates: Vec<f64>,
-    /// Residuals, weighted by the loss.
+    /// Residuals, multiplied by the square roots of the loss weights.
     pub weighted: Vec<f64>,
     /// Derivatives of the weighted residuals.
     pub jacobian: DMatrix<f64>,
@@ -153,22 +157,22 @@ fn loss(residuals: &[f64], soft: f64) -> f64 {
     residuals.iter().map(|r| 2.0 * soft * soft * ((1.0 + (r / soft).powi(2)).sqrt() - 1.0)).sum()
 }
 
-/// Square roots of the weights that turn the loss into least squares.
+/// Square roots of the weights with which least squares has the gradient of the loss.
 fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
     residuals.iter().map(|r| (1.0 + (r / soft).powi(2)).powf(-0.25)).collect()
 }
 
-/// Distance of the start from the minimum.
+/// Distance of the starting point from the minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Unknown: derivatives are recomputed on the way.
+    /// Unknown distance: derivatives are recomputed during the descent.
     Far,
-    /// The minimum of a similar problem: derivatives hardly differ, so they are updated from the start's and never
+    /// The start is the minimum of a similar problem. Derivatives change little, so they are updated and never
     /// recomputed.
     Near,
 }
 
-/// Minimises the loss of a problem, from `start` until steps gain too little.
+/// Minimises the loss of a problem, from `start` until a step decreases it by too little.
 pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: Start) -> Minimum {
     let [coarse, fine] = SOFT;
     match distance {
@@ -177,7 +181,7 @@ pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: Start) -
             let mut before = f64::INFINITY;
             for _ in 0..MAX_DESCENTS {
                 let now = loss(&problem.residuals(&minimum.coordinates), fine);
-                // The ties are reweighted by how well rows are explained, so a better fit may move further.
+                // Each descent scales the priors by the current residuals, so a better fit permits larger deviations.
                 if now > before * 0.8 {
                     break;
                 }
@@ -197,7 +201,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
     let mut slopes = compute_derivatives(problem, &coordinates, &residuals);
     let priors = Priors::new(problem, &residuals, &slopes);
     let (mut damping, mut growth) = (1e-3, 2.0);
-    // Number of steps since the derivatives were computed.
+    // Number of steps since the derivatives were last computed.
     let mut updates = 0;
     for _ in 0..MAX_STEPS {
         let jacobian = weighted(&slopes, &residuals, soft);
@@ -212,7 +216,8 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
         let before = loss(&residuals, soft) + priors.loss(&coordinates);
         let after = loss(&next_residuals, soft) + priors.loss(&next);
         if after < before {
-            // Relative to the loss of the rows alone: the loss of the priors does not vanish with better fits.
+            // The decrease is relative to the loss of the rows alone, because the loss of the priors does not vanish
+            // with better fits.
             let gain = (before - after) / loss(&residuals, soft).max(f64::MIN_POSITIVE);
             let is_fresh = updates == 0;
             if distance == Start::Near || (gain > MIN_GAIN && updates < MAX_BROYDEN_UPDATES) {
@@ -246,10 +251,10 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
     Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), coordinates }
 }
 
-/// Solves the normal equations for the next point. A coordinate that would leave its bounds is fixed there, and the
-/// others are solved again without it: clipping the whole step at the bound could stop without gain (Bertsekas,
-/// *Projected Newton methods for optimization problems with simple constraints*, SIAM J. Control Optim. 1982). `None`
-/// if the equations are singular.
+/// Solves the normal equations for the next point; `None` if they are singular. A coordinate that would leave its
+/// bounds is fixed at the bound, and the equations are solved again for the others. Clipping the whole step at the
+/// bound could stop without a decrease of the loss (Bertsekas, *Projected Newton methods for optimization problems with
+/// simple constraints*, SIAM J. Control Optim. 1982).
 fn step(
     problem: &impl Problem,
     coordinates: &[f64],
@@ -277,14 +282,14 @@ fn step(
     }
 }
 
-/// Coordinates with their residuals.
+/// A point with its residuals.
 #[derive(Clone, Copy)]
 struct Iterate<'a> {
     coordinates: &'a [f64],
     residuals: &'a [f64],
 }
 
-/// Updates derivatives over a step by the smallest change that explains the new residuals (Broyden, *A class of
+/// Updates derivatives after a step, by the smallest change that explains the new residuals (Broyden, *A class of
 /// methods for solving nonlinear simultaneous equations*, Math. Comp. 1965).
 fn carry(slopes: &mut DMatrix<f64>, from: Iterate<'_>, to: Iterate<'_>) {
     let (before, after) = (from.residuals, to.residuals);
@@ -317,7 +322,7 @@ fn weighted(slopes: &DMatrix<f64>, residuals: &[f64], soft: f64) -> DMatrix<f64>
 mod tests {
     use super::*;
 
-    /// Rows that determine the sum of two coordinates and do not depend on a third.
+    /// Test problem whose rows determine the sum of two coordinates and do not depend on a third.
     struct Sum {
         rows: usize,
         alike: Vec<EqualityPrior>,
@@ -354,7 +359,7 @@ mod tests {
         }
     }
 
-    /// Scatter of the rows, ± 1 %.
+    /// Relative scatter of the rows: ± 1 %.
     const SCATTER: f64 = 0.01;
 
     #[test]

@@ -1,5 +1,5 @@
-//! Calibration with data made by the model itself: parameters are recovered, noise widens intervals, and rows with
-//! the role `check` are ignored.
+//! Calibration with data that the model predicts: parameters are recovered, noise widens intervals, and rows with the
+//! role `check` are ignored.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,11 +78,11 @@ pub(super) fn timed(
     measurements
 }
 
-/// Measurements on three numbers of GPUs, the largest first.
+/// Measurements with three numbers of GPUs, in descending order.
 fn measurements_by_gpu_count(gpus: [u32; 3]) -> Vec<Measurement> {
     let collectives = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter];
     let [large, medium, small] = gpus;
-    // With few channels the blocks limit, otherwise the links.
+    // With few channels the thread blocks are the bottleneck, otherwise the links.
     let configurations = [(large, None), (medium, None), (small, None), (large, Some(2))];
     let build = |(gpus, channels)| {
         collectives.map(|collective| {
@@ -138,11 +138,11 @@ fn fit_recovers_the_profile_that_made_the_rows() {
         let truth = estimate.parameter.get(&truth);
         (estimate.value - truth).abs() / truth
     };
-    // A cost that no other parameter can replace.
+    // No other parameter has the effect of this cost.
     assert!(relative_error("protocol.ll.settle") < 0.05, "{}", relative_error("protocol.ll.settle"));
 }
 
-/// Largest absolute error of the rows on two GPUs, predicted by a fit with common factors to all other rows.
+/// Largest absolute error of the rows with two GPUs, predicted by a fit with a proportional prior to all other rows.
 fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let base = Prior::Proportional.start(&base());
     let reruns: Vec<MeasurementSimulation<'_>> =
@@ -156,8 +156,8 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     held_out.residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
 }
 
-/// A device with 1.5 times the latency, 1.2 times the pass times and slower links: eight GPUs suffice to predict two,
-/// although they do not determine all parameters.
+/// The device has 1.5 times the latency, 1.2 times the pass times and slower links than the starting profile. Rows of
+/// eight GPUs are sufficient to predict two GPUs, although they do not determine all parameters.
 #[test]
 fn common_factors_carry_over_to_other_numbers_of_gpus() {
     let mut truth = base();
@@ -177,11 +177,12 @@ fn common_factors_carry_over_to_other_numbers_of_gpus() {
     });
     let device = timed(world.collect(), &truth, |_| 1.0);
     let worst = worst_on_two_gpus(&device);
-    // The starting profile is off by a third or more.
+    // The error of the starting profile is a third or more.
     assert!(worst < 0.05, "{worst}");
 }
 
-/// A device with twice the LL latency and a nearly unchanged Simple protocol: eight GPUs separate both factors.
+/// The device has twice the latency of LL and a nearly unchanged Simple protocol. Rows of eight GPUs separate the
+/// factors of both protocols.
 #[test]
 fn protocols_of_another_device_have_factors_of_their_own() {
     let mut truth = base();
@@ -201,8 +202,8 @@ fn protocols_of_another_device_have_factors_of_their_own() {
     assert!(worst < 0.05, "{worst}");
 }
 
-/// All_reduce adds as often as it copies, so its rows determine only the sum of both costs. A starting profile in
-/// which adding costs a microsecond more does not bias the fit.
+/// All_reduce performs as many reductions as copies, so its rows determine only the sum of both costs. A starting
+/// profile with a reduction cost that is 1 µs too high does not bias the fit.
 #[test]
 fn starting_value_of_reduce_does_not_bias_the_fit() {
     let world = [None, Some(16), Some(8)].map(|channels| {
@@ -229,8 +230,8 @@ fn stream_measurements<const N: usize>(collectives: [Collective; N], gpus: u32) 
     })
 }
 
-/// The delay between process starts depends on the number of GPUs: rows of four GPUs alone leave it unchanged, rows
-/// of two numbers determine it.
+/// The delay between process starts depends on the number of GPUs. Rows of four GPUs alone leave it unchanged; rows
+/// with two numbers of GPUs determine it.
 #[test]
 fn launch_delay_per_gpu_needs_several_gpu_counts() {
     let by_streams =
@@ -249,15 +250,15 @@ fn launch_delay_per_gpu_needs_several_gpu_counts() {
     assert_eq!(delay_per_gpu(&calibrated(&four, &[])), None);
 }
 
-/// The cost per peer needs several numbers of GPUs, too: all_to_all on three numbers determines it, on one leaves it
-/// unchanged.
+/// The cost per peer needs several numbers of GPUs as well: all_to_all with three numbers determines it, with one
+/// number leaves it unchanged.
 #[test]
 fn startup_per_peer_needs_several_peer_counts() {
     let exchange = |gpus| {
         let mut one = measurement(Collective::AllToAll, gpus);
         one.configuration.algorithm = Some(Algorithm::Direct);
         one.configuration.protocol = Some(Protocol::Simple);
-        // One block per peer.
+        // One thread block per peer.
         one.configuration.channels = Some(8);
         one
     };
@@ -268,7 +269,7 @@ fn startup_per_peer_needs_several_peer_counts() {
         let named = |one: &&Estimate| one.parameter.name() == "protocol.simple.startup_per_peer";
         calibration.estimates.iter().find(named).map(|one| one.value)
     };
-    // Repeated until there are more rows than parameters.
+    // Measurements are repeated so that there are more rows than parameters.
     let several = timed([8, 4, 2, 8, 4, 2].map(exchange).to_vec(), &truth, |_| 1.0);
     let task = |device| CalibrationRequest { device, launches: &[], base: &base, prior: Prior::Plain, hold_out: &[] };
     let startup = startup_per_peer(&calibrate(task(&several)).unwrap()).unwrap();
@@ -277,7 +278,7 @@ fn startup_per_peer_needs_several_peer_counts() {
     assert_eq!(startup_per_peer(&calibrate(task(&one)).unwrap()), None);
 }
 
-/// Predictions of left-out rows do not depend on their measured times, including launch costs that only these rows
+/// Predictions of left-out rows do not depend on their measured times. This includes launch costs that only these rows
 /// determine.
 #[test]
 fn left_out_rows_do_not_affect_their_prediction() {
@@ -305,8 +306,8 @@ fn priors_are_read_as_they_are_written() {
 }
 
 /// Every combination of parameters that the rows determine is recovered within 1 % of the size of its parts.
-/// Combinations are the eigenvectors of the scaled Jacobian; the rows determine one if they hold it a hundred times
-/// as strongly as the prior, which has a small weight too.
+/// Combinations are the eigenvectors of the scaled Jacobian. A combination counts as determined if the rows weigh a
+/// hundred times as much as the prior, whose weight is small.
 #[test]
 fn identifiable_combinations_come_back() {
     let truth = changed_ll_profile();
@@ -346,8 +347,8 @@ fn identifiable_combinations_come_back() {
     assert!(determined >= 5, "{determined} combinations are determined");
 }
 
-/// Start-up shifts the end of a run and launch costs are added afterwards: predictions from cached cases equal whole
-/// simulations.
+/// Predictions from cached cases equal complete simulations, because the start-up cost shifts the end of a run and
+/// launch costs are added afterwards.
 #[test]
 fn cached_cases_equal_whole_simulations() {
     let profile = Profile::named("nccl-2.28-h200").unwrap();

@@ -1,4 +1,4 @@
-//! Choices of a library where a measurement does not force them.
+//! Predicted choices of a library, for settings that a measurement does not force.
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_libraries::Library;
@@ -19,20 +19,20 @@ pub struct ChoiceRequest<'a> {
     pub row: &'a Row,
 }
 
-/// A model of a library's choices. It returns one strategy if the choice is known, or several, of which the fastest
-/// is used.
+/// A model of a library's choices. It returns one strategy if the choice is known, or several strategies, of which the
+/// fastest is used.
 pub trait LibraryChoice: Sync {
-    /// Returns the strategies that the library may choose. Values given by the measurement have precedence.
+    /// Returns the strategies that the library may choose. Settings that the measurement states take precedence.
     fn restriction(&self, question: ChoiceRequest<'_>) -> Restriction;
 }
 
-/// Fastest strategy of the plan among those that the library can run, assuming that the library chooses as well as
-/// the prediction.
+/// Assumes that the library chooses as well as the prediction: the fastest predicted strategy among those that the
+/// library can run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FastestPlanned;
 
 /// Algorithms that NCCL runs (`ncclAlgo_t` in its src/include/nccl_common.h): ring, tree, NVLS variants and PAT.
-/// Collectives without an algorithm are pairs of sends and receives.
+/// Collectives without one of these algorithms are composed of sends and receives.
 const NCCL_ALGORITHMS: [Algorithm; 6] =
     [Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::NvlsTree, Algorithm::Pat, Algorithm::Direct];
 
@@ -42,10 +42,10 @@ const NCCL_PROTOCOLS: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::
 /// NCCL's symmetric kernels (src/device/symmetric): all-to-all exchange in one step or two.
 const SYMMETRIC: [Algorithm; 2] = [Algorithm::OneShot, Algorithm::TwoShot];
 
-/// Algorithms that RCCL runs; collectives without one are pairs of sends and receives.
+/// Algorithms that RCCL runs. Collectives without one of these algorithms are composed of sends and receives.
 const RCCL_ALGORITHMS: [Algorithm; 3] = [Algorithm::Ring, Algorithm::Tree, Algorithm::Direct];
 
-/// Returns true for measurements of RCCL on hosts for which its choices are not predicted.
+/// Returns true for measurements of RCCL on hosts for which its choices cannot be predicted.
 #[must_use]
 pub fn has_unpredicted_rccl(measurement: &Measurement) -> bool {
     let fabric = &measurement.fabric;
@@ -60,7 +60,7 @@ fn is_rccl(measurement: &Measurement) -> bool {
 impl LibraryChoice for FastestPlanned {
     fn restriction(&self, ChoiceRequest { measurement, .. }: ChoiceRequest<'_>) -> Restriction {
         let name = measurement.configuration.library.as_ref().map_or(LibraryName::Nccl, |library| library.name);
-        // Where RCCL's choices are not predicted. NCCL does not run on other vendors' GPUs.
+        // RCCL's choices cannot be predicted here. NCCL does not run on GPUs of other vendors.
         if is_rccl(measurement) {
             let (algorithms, protocols) = (RCCL_ALGORITHMS.to_vec(), NCCL_PROTOCOLS.to_vec());
             return Restriction { algorithms, protocols, ..Restriction::default() };
@@ -70,7 +70,7 @@ impl LibraryChoice for FastestPlanned {
             LibraryName::Vllm | LibraryName::Sglang | LibraryName::Trtllm | LibraryName::Torch => {
                 (SYMMETRIC.to_vec(), vec![Protocol::Symmetric])
             }
-            // Messages of Open MPI.
+            // Messages of Open MPI have the costs of the protocol `simple`.
             LibraryName::OpenMpi => (Vec::new(), vec![Protocol::Simple]),
             LibraryName::Rccl | LibraryName::Nvshmem | LibraryName::Mscclpp | LibraryName::Fabricast => {
                 (Vec::new(), Vec::new())

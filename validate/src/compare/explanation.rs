@@ -1,9 +1,9 @@
-//! Finds the profile parameter whose change would explain the error of a group.
+//! Search for the profile parameter whose change would explain the error of a group.
 //!
-//! One parameter at a time: the group's gap is the median of ln(predicted ÷ measured) over its rows. Each parameter
-//! is scaled until the gap is closed (by bisection in the logarithm), and the one that needs the smallest factor is
-//! reported. Strategies are not changed. The result is a hint, not a fit: several parameters may be off, and
-//! `calibrate` moves them jointly.
+//! The gap of a group is the median of ln(predicted ÷ measured) over its rows. Each parameter is scaled separately
+//! until the gap vanishes (by bisection in the logarithm of the factor), and the parameter with the smallest factor is
+//! reported. Strategies are not changed. The result is a hint and not a fit: several parameters may differ from the
+//! machine, and `calibrate` fits them jointly.
 
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{Profile, Role};
@@ -32,25 +32,26 @@ pub struct Explanation {
     pub after: f64,
 }
 
-/// Smallest median gap to be explained, as a logarithm: measurements repeat within 4 % (H200 node, two hosts).
+/// Minimum gap that is explained, as a natural logarithm. Repeated measurements differ by up to 4 % (H200 node, two
+/// hosts).
 const SIGNIFICANT: f64 = 0.05;
-/// Minimum share of rows that must deviate in the same direction.
+/// Minimum fraction of rows that must deviate in the same direction.
 const ONE_SIDED: f64 = 2.0 / 3.0;
 /// Minimum number of rows of a group to be explained.
 const MIN_ROWS: usize = 3;
-/// Maximum number of rows simulated for a gap; more rows are thinned out evenly.
+/// Maximum number of rows simulated to determine a gap; of more rows, evenly spaced ones are selected.
 const MAX_ROWS: usize = 9;
-/// Maximum total number of simulation events behind one gap, which is evaluated some hundred times.
+/// Maximum total number of simulation events to determine a gap once. A search determines the gap some hundred times.
 const MAX_EVENTS: u64 = 300_000;
-/// Logarithms of the factors that are tried in sequence: 5 % to tenfold.
+/// Steps of the search, as natural logarithms of the factor on a parameter: from 5 % to tenfold.
 const SEARCH_STEPS: [f64; 7] = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.3];
-/// Number of bisections of the last step.
+/// Number of bisections of the search step in which the gap vanishes.
 const HALVINGS: usize = 6;
-/// Largest remaining gap that counts as closed, as a logarithm.
+/// Maximum remaining gap, as a natural logarithm, at which a gap is explained.
 const CLOSED: f64 = 0.005;
 
-/// Finds an explanation of a group's error. `None` if its rows do not deviate as a whole, or if no parameter closes the
-/// gap.
+/// Searches for an explanation of a group's error. `None` if the rows do not deviate in one direction, or if no
+/// parameter explains the gap.
 pub(super) fn explain(
     request: &Request<'_>,
     group: &Group,
@@ -105,7 +106,8 @@ pub(super) fn sample_evenly<'a>(rows: &[&'a Compared], max: usize) -> Vec<&'a Co
     (0..max).filter_map(|n| rows.get(n * last / (max - 1)).copied()).collect()
 }
 
-/// Candidate parameters: costs of the protocols that ran, launch costs, and links that are the bottleneck.
+/// Candidate parameters: costs of the protocols in use, launch costs, and efficiencies of links that are the
+/// bottleneck.
 fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<ProfileParameter> {
     let mut knobs = Vec::new();
     let mut add = |knob: ProfileParameter| {
@@ -145,9 +147,9 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<ProfileParameter>
     knobs
 }
 
-/// Rows to be explained.
+/// Rows whose error is to be explained.
 struct Case<'a> {
-    /// Reruns of the rows' measurements, each with the index of its measurement.
+    /// Simulations of the rows' measurements, each with the index of its measurement.
     reruns: &'a [(usize, MeasurementSimulation<'a>)],
     profile: &'a Profile,
     rows: &'a [&'a Compared],
@@ -164,8 +166,8 @@ impl Case<'_> {
         rerun.simulate(&*rerun.schedule(row.strategy, candidate, profile)?, profile)
     }
 
-    /// Selects the rows with the fewest simulation events, up to [`MAX_EVENTS`] in total, but at least [`MIN_ROWS`]
-    /// rows.
+    /// Selects the rows with the fewest simulation events: at most [`MAX_EVENTS`] events in total, but at least
+    /// [`MIN_ROWS`] rows.
     fn affordable(&self) -> Vec<&'_ Compared> {
         let cost = |row: &&'_ Compared| self.run(row, self.profile).map_or(u64::MAX, |run| run.events);
         let mut priced: Vec<(u64, &Compared)> = self.rows.iter().map(|row| (cost(row), *row)).collect();
@@ -178,7 +180,7 @@ impl Case<'_> {
         selected.map(|(_, (_, row))| row).collect()
     }
 
-    /// Median of ln(predicted ÷ measured) under a profile; `None` if a row cannot be simulated.
+    /// Median of ln(predicted ÷ measured) over the rows under a profile; `None` if a row cannot be simulated.
     fn gap(&self, profile: &Profile) -> Option<f64> {
         let gap = |row: &&Compared| {
             let time = self.run(row, profile)?.time;
@@ -188,9 +190,9 @@ impl Case<'_> {
         Some(median(&sorted(gaps?)))
     }
 
-    /// Finds the parameter that needs the smallest factor; `None` if no factor up to ten closes the gap. All parameters
-    /// are scaled in growing steps in the direction that helps (a higher cost if the prediction is too short) until
-    /// some close the gap; the factors of these are then bisected.
+    /// Finds the parameter that needs the smallest factor; `None` if no factor up to ten explains the gap. All
+    /// parameters are scaled in growing steps, upwards if a larger value changes the prediction in the required
+    /// direction and downwards otherwise. Once some parameters explain the gap, their factors are found by bisection.
     fn find_smallest_change(&self, knobs: &[ProfileParameter], start: f64) -> Option<ScaledParameter> {
         let mut lower = 0.0;
         for upper in SEARCH_STEPS {
@@ -205,7 +207,8 @@ impl Case<'_> {
                     })
                     .flatten()
             });
-            // The first of equals has precedence: device costs before links, links before launch costs.
+            // Of equal factors, the first one takes precedence: device costs before link efficiencies, these before
+            // launch costs.
             let best =
                 crossed.reduce(|best, next| if next.log_factor.abs() < best.log_factor.abs() { next } else { best });
             if best.is_some() {

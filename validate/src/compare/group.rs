@@ -1,9 +1,9 @@
-//! Groups of rows with one configuration, and error statistics.
+//! Groups of rows with the same configuration, and error statistics.
 
 use std::sync::Arc;
 
 use super::range::{self, SizeRange};
-use super::{Cause, Compared, Explanation, RankedCause, Verdict};
+use super::{Advice, Cause, Compared, Explanation, RankedCause, Verdict};
 use crate::measured::manifest::Measurement;
 
 /// Statistics of errors (predicted ÷ measured − 1).
@@ -31,7 +31,8 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Counts rows; `inside`: for each row, true if its measured time lies inside its prediction interval.
+    /// Counts rows. `inside` has an element for each row: true if the measured time lies inside the prediction
+    /// interval.
     pub fn count(inside: impl Iterator<Item = bool>) -> Self {
         inside.fold(Self::default(), |sum, is_inside| Self {
             rows: sum.rows + 1,
@@ -39,14 +40,14 @@ impl Coverage {
         })
     }
 
-    /// Share of rows inside the interval; 1 without rows.
+    /// Fraction of rows inside the interval; 1 if there are no rows.
     #[must_use]
     pub fn share(self) -> f64 {
         if self.rows == 0 { 1.0 } else { self.inside as f64 / self.rows as f64 }
     }
 }
 
-/// Rows of one fabric and configuration.
+/// Rows with the same fabric and configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     /// Indices of the group's measurements in the request of the comparison.
@@ -63,10 +64,12 @@ pub struct Group {
     pub explanation: Option<Explanation>,
     /// Findings on ranges of sizes, from small to large.
     pub ranges: Vec<SizeRange>,
-    /// Simulated hypotheses that explain why sizes are slow, the likeliest first.
+    /// Simulated hypotheses that explain slow sizes, in order of decreasing likelihood.
     pub causes: Vec<RankedCause>,
-    /// Setting that the log shows and that may have slowed down the group.
+    /// Setting in the log that may have slowed down the group.
     pub setting: Option<Cause>,
+    /// Settings with which the library is predicted to be faster, also where its times are as expected.
+    pub advice: Vec<Advice>,
 }
 
 impl Summary {
@@ -78,7 +81,7 @@ impl Summary {
         sizes.sort_unstable_by(f64::total_cmp);
         let count = errors.len();
         let share = |sum: f64| if count == 0 { 0.0 } else { sum / count as f64 };
-        // Smallest value that at least 90 % of the sizes do not exceed.
+        // The 90th percentile is the smallest value that at least 90 % of the absolute errors do not exceed.
         let p90 = sizes.get((count * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or_default();
         Self {
             rows: count,
@@ -122,6 +125,7 @@ pub(super) fn groups(measurements: &[Measurement], rows: &[Compared]) -> Vec<Gro
                     ranges: Vec::new(),
                     causes: Vec::new(),
                     setting: None,
+                    advice: Vec::new(),
                 };
                 groups.push((row.measurement, group));
                 groups.len() - 1

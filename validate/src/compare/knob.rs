@@ -9,15 +9,15 @@ use fabricast_topologies::{Bandwidth, LinkKind, Picos};
 /// A parameter of a profile that may explain the error of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileParameter {
-    /// Start-up cost of a protocol, once per call.
+    /// Start-up cost of a protocol, added once per call.
     Startup(Protocol),
     /// Cost of a protocol before every operation.
     Step(Protocol),
     /// Maximum rate of a channel, for protocols whose blocks have a rate.
     Channel(Protocol),
-    /// Time of a pass that sends local data or forwards arriving data, for protocols whose blocks work in passes.
+    /// Time of a pass that sends local data or forwards received data, for protocols whose blocks work in passes.
     Pass(Protocol, Role),
-    /// Efficiency of the links of a kind; also covers links that differ from the fabric's description.
+    /// Efficiency of all links of a kind. A value above 1 means that links are faster than the fabric states.
     Links(LinkKind),
     /// Efficiency of multicast and reduction in switches.
     Multicast,
@@ -25,13 +25,13 @@ pub enum ProfileParameter {
     Added(Launch, Processes),
     /// Minimum time of a call.
     Floor(Launch, Processes),
-    /// Minimum time of a call per GPU of a host.
+    /// Increase of the minimum time of a call per GPU of a host.
     FloorPerGpu(Launch, Processes),
 }
 
 impl ProfileParameter {
     /// Value of the parameter in a profile: picoseconds, bytes per second or a fraction. `None` if the profile does not
-    /// have the parameter, or if it is zero, which no factor changes.
+    /// have the parameter, or if the value is zero, which no factor can change.
     #[must_use]
     pub fn value(self, profile: &Profile) -> Option<f64> {
         let mut profile = profile.clone();
@@ -44,7 +44,7 @@ impl ProfileParameter {
         (value > 0.0).then_some(value)
     }
 
-    /// The parameter in words, as the subject of a sentence about its value: "each step of simple took".
+    /// Description of the parameter as the beginning of a sentence about its value, such as "each step of simple took".
     #[must_use]
     pub fn describe(self) -> String {
         match self {
@@ -83,8 +83,8 @@ impl ProfileParameter {
         profile
     }
 
-    /// Formats the parameter's value in a profile with its unit; empty if the profile does not have the parameter. No
-    /// profile can have an efficiency above 1, so the text says what it means.
+    /// Formats the parameter's value in a profile with its unit; empty if the profile does not have the parameter. An
+    /// efficiency above 1 is not possible, so the text adds that the links are faster than the fabric describes.
     #[must_use]
     pub fn format_value(self, profile: &Profile) -> String {
         let mut profile = profile.clone();
@@ -127,7 +127,7 @@ impl ProfileParameter {
     }
 }
 
-/// Mutable reference to a parameter's value, by the kind of value.
+/// Mutable reference to a parameter's value, with one variant per type of value.
 enum Figure<'a> {
     Time(&'a mut Picos),
     Rate(&'a mut Bandwidth),

@@ -2,9 +2,10 @@
 //!
 //! [`compare`] predicts every row of every measurement with the strategy that was forced, or with the choice of a
 //! [`LibraryChoice`]. Neighbouring sizes share a [`Finding`]: as expected, slow or fast. For slow groups, faults and
-//! settings are simulated and ranked by the share of the gap that they close ([`RankedCause`]). An [`Explanation`] names
-//! the profile parameter whose change would explain the error of a group, with the factor.
+//! settings are simulated and ranked by the likelihood of the measured times ([`RankedCause`]). An [`Explanation`]
+//! names the profile parameter whose change would explain the error of a group, with the factor.
 
+mod advice;
 mod choice;
 mod diagnosis;
 mod explanation;
@@ -26,6 +27,7 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, SourceLocation};
 use rayon::prelude::*;
 
+pub use advice::{Advice, Setting};
 pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
 pub use diagnosis::{Cause, Device, Extent, RankedCause};
 pub use explanation::Explanation;
@@ -45,7 +47,7 @@ use predict::Predictor;
 pub struct Request<'a> {
     /// Measurements to compare with predictions.
     pub measurements: &'a [Measurement],
-    /// Profile of all predictions; `None` for the profile nearest to each fabric.
+    /// Profile for all predictions; `None` to use the best match for each fabric.
     pub profile: Option<&'a Profile>,
     /// Model of the choices that measurements leave to the library.
     pub choice: &'a dyn LibraryChoice,
@@ -57,7 +59,7 @@ pub struct Request<'a> {
     pub progress: Option<&'a AtomicUsize>,
 }
 
-/// Explanation of groups that deviate as a whole; it needs more simulations than their prediction.
+/// Search for explanations of groups that deviate as a whole. The search needs more simulations than the predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Explanations {
     /// Groups are explained.
@@ -86,17 +88,17 @@ pub struct Compared {
     pub low: Picos,
     /// Upper end of the prediction interval.
     pub high: Picos,
-    /// Nearest time that the rows of the next smaller and larger sizes allow, if the row is an outlier: its measured
-    /// time differs from the allowed one by more than a quarter. `None` for other rows.
+    /// Nearest time that is consistent with the rows of the next smaller and larger sizes, if the row is an outlier:
+    /// its measured time differs from this time by more than a quarter. `None` for other rows.
     pub outlier: Option<Picos>,
     /// Slowdown of the row, measured ÷ predicted − 1, if all sizes of its group are slower by the same factor.
     pub slow: Option<f64>,
-    /// Resource with the highest utilization in the predicted run.
+    /// Resource with the highest utilization in the simulation of the prediction.
     pub busiest: Option<Busiest>,
 }
 
 impl Compared {
-    /// Bus bandwidth of a time for this row, in GB/s. `factor`: bus bandwidth ÷ algorithm bandwidth of the collective.
+    /// Bus bandwidth for a time of this row, in GB/s. `factor`: bus bandwidth ÷ algorithm bandwidth of the collective.
     #[must_use]
     pub fn bus_bandwidth(&self, time: Picos, factor: f64) -> f64 {
         range::bus_bandwidth(self.bytes, time, factor)
@@ -137,7 +139,8 @@ pub struct Comparison {
     pub without_outliers: Summary,
     /// Coverage of the rows by their prediction intervals.
     pub coverage: Coverage,
-    /// Cost of choosing by prediction among strategies that were forced; `None` if no call was measured with several.
+    /// Slowdown that results if the strategy of each call is selected by predicted time, relative to the fastest forced
+    /// strategy of the measurements. `None` if no call was measured with several forced strategies.
     pub regret: Option<Regret>,
     /// Name of the profile used for each measurement.
     pub profiles: Vec<String>,
@@ -206,8 +209,10 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
             groups.par_iter().map(|group| explanation::explain(request, group, &rows)).collect::<Result<_, _>>()?;
         let causes: Vec<Vec<RankedCause>> =
             groups.par_iter().map(|group| diagnosis::causes(request, group, &rows)).collect::<Result<_, _>>()?;
-        for ((group, explanation), causes) in groups.iter_mut().zip(explained).zip(causes) {
-            (group.explanation, group.causes) = (explanation, causes);
+        let advice: Vec<Vec<Advice>> =
+            groups.par_iter().map(|group| advice::advise(request, group, &rows)).collect::<Result<_, _>>()?;
+        for (((group, explanation), causes), advice) in groups.iter_mut().zip(explained).zip(causes).zip(advice) {
+            (group.explanation, group.causes, group.advice) = (explanation, causes, advice);
         }
     }
     Ok(Comparison {

@@ -1,10 +1,10 @@
-//! Outliers of a measurement: rows that are inconsistent with their neighbours in size.
+//! Outliers of a measurement: rows that are inconsistent with rows of neighbouring sizes.
 //!
-//! A larger call needs no less time than a smaller one, and no more than in proportion to its bytes. The rows before
-//! and after thus bound the time of a row, at any spacing of sizes; a row more than a quarter outside these bounds
-//! was probably disturbed. There are two exceptions. If the prediction deviates from its neighbours in the same way,
-//! the row is no outlier. Where the library changes its algorithm, times may step up or down; there, only a row
-//! outside the bounds of both neighbours is an outlier.
+//! A larger call takes at least as long as a smaller one, and at most as long as its number of bytes suggests in
+//! proportion. The next smaller and larger rows therefore bound the time of a row, at any spacing of sizes. A row more
+//! than a quarter outside these bounds was probably disturbed. There are two exceptions. If the prediction deviates
+//! from its neighbours in the same way, the row is no outlier. At a size where the library changes its algorithm, times
+//! may have a discontinuity; only a row outside the bounds of both neighbours is then an outlier.
 //!
 //! The first and the last row of a sweep have a single neighbour. They are only checked for monotonicity: a smaller
 //! call must not take longer.
@@ -27,8 +27,8 @@ pub(super) fn mark(rows: &mut [Compared]) {
     for mut sweep in sweeps.into_values() {
         sweep.sort_by_key(|&number| rows.get(number).map(|row| (row.bytes, row.line)));
         let points: Vec<Compared> = sweep.iter().filter_map(|&number| rows.get(number)).cloned().collect();
-        // Disturbances prolong calls, so rows that are too slow are found first; rows that are too fast are judged by
-        // the remaining ones.
+        // Disturbances prolong calls, so rows that are too slow are found first. Rows that are too fast are then found
+        // by comparison with the remaining ones.
         let slow: Vec<Option<Picos>> = neighbours(&points, &[])
             .iter()
             .zip(&points)
@@ -55,8 +55,8 @@ enum Deviation {
 /// Nearest smaller and nearest larger row of a sweep.
 type Neighbours<'a> = [Option<&'a Compared>; 2];
 
-/// Returns the neighbours of each row of a sweep that is sorted by size. Known outliers and rows of the same size are
-/// no neighbours.
+/// Returns the neighbours of each row of a sweep that is sorted by size. Rows that are known outliers or have the same
+/// size are not neighbours.
 fn neighbours<'a>(sweep: &'a [Compared], outliers: &[Option<Picos>]) -> Vec<Neighbours<'a>> {
     let mut nearest: Vec<Neighbours<'a>> = Vec::with_capacity(sweep.len());
     let is_sound = |index: usize| outliers.get(index).copied().flatten().is_none();
@@ -76,8 +76,8 @@ fn neighbours<'a>(sweep: &'a [Compared], outliers: &[Option<Picos>]) -> Vec<Neig
     nearest
 }
 
-/// Returns the nearest time that a row's neighbours allow, if the row is an outlier in the given direction in a sweep
-/// of `rows` rows.
+/// Returns the nearest time that is consistent with a row's neighbours, if the row is an outlier in the given
+/// direction; otherwise `None`. `rows` is the number of rows of the sweep.
 fn outlier(row: &Compared, [before, after]: Neighbours<'_>, side: Deviation, rows: usize) -> Option<Picos> {
     let enough = rows >= MIN_ROWS;
     let allowed = match (before, after, side) {
@@ -93,7 +93,8 @@ fn outlier(row: &Compared, [before, after]: Neighbours<'_>, side: Deviation, row
 /// Minimum number of rows of a sweep whose first and last rows are checked.
 const MIN_ROWS: usize = 4;
 
-/// Returns the nearest time that both neighbours of a row allow, if the row deviates from it.
+/// Returns the nearest time that is consistent with both neighbours of a row, if the row deviates from it by more than
+/// a quarter; otherwise `None`.
 fn between(before: &Compared, row: &Compared, after: &Compared, side: Deviation) -> Option<Picos> {
     let scale_to_row = |neighbour: &Compared| {
         let scale = row.bytes.0 as f64 / neighbour.bytes.0.max(1) as f64;
@@ -104,7 +105,7 @@ fn between(before: &Compared, row: &Compared, after: &Compared, side: Deviation)
         selection(neighbour) != selection(row)
     });
     let (upper, lower) = ([scale_to_row(before), after.measured], [before.measured, scale_to_row(after)]);
-    // At a change of algorithm: outside the bounds of both neighbours.
+    // At a change of algorithm, the row must be outside the bounds of both neighbours.
     let (upper, lower) = match is_step {
         true => (upper.into_iter().max()?, lower.into_iter().min()?),
         false => (upper.into_iter().min()?, lower.into_iter().max()?),
@@ -130,7 +131,7 @@ fn ratio(row: &Compared) -> f64 {
     row.measured.0 as f64 / row.predicted.0.max(1) as f64
 }
 
-/// Returns true if a ratio is more than a quarter above or below all others.
+/// Returns true if a ratio is more than a quarter above or below all other ratios.
 fn differs(value: f64, others: impl Iterator<Item = f64>) -> bool {
     let (min, max) = others.fold((f64::INFINITY, 0.0f64), |(min, max), ratio| (min.min(ratio), max.max(ratio)));
     value > max * (1.0 + MAX_DEVIATION) || value < min * (1.0 - MAX_DEVIATION)
@@ -178,12 +179,12 @@ mod tests {
     fn ends_of_a_sweep_are_checked_for_monotonicity() {
         assert_eq!(outliers(2, &[83, 35, 35, 36]), [true, false, false, false]);
         assert_eq!(outliers(2, &[30, 60, 61, 40]), [false, false, false, true]);
-        // Independent of how much faster a smaller call or slower a larger one is.
+        // The result does not depend on the amount by which a smaller call is faster or a larger call slower.
         assert_eq!(outliers(16, &[1, 60, 120, 900]), [false; 4]);
         assert_eq!(outliers(2, &[9, 1]), [false; 2]);
     }
 
-    /// Checks the neighbours against their definition: the nearest non-outlier rows of other sizes.
+    /// Compares the neighbours with their definition: the nearest rows of other sizes that are not outliers.
     #[test]
     fn neighbours_are_the_nearest_sound_rows_of_other_sizes() {
         let sizes = [8u64, 8, 16, 32, 32, 32, 64, 64, 128];
@@ -216,7 +217,7 @@ mod tests {
             let smooth: Vec<u64> = (0..8).map(|index| 1000 + 8 * u64::pow(factor, index)).collect();
             let mut disturbed = smooth.clone();
             disturbed[3] = 2 * smooth[4];
-            // With predictions that ignore bytes and with ones that do not.
+            // Tests predictions that depend on the number of bytes and predictions that do not.
             let flat: fn(u64) -> u64 = |_| 1000;
             for predicted in [flat, |bytes| 1000 + bytes] {
                 assert_eq!(outliers_with(factor, &smooth, predicted), [false; 8], "{factor}");
@@ -239,7 +240,7 @@ mod tests {
         let (ring, nvls) = (Algorithm::Ring, Algorithm::Nvls);
         assert_eq!(outliers([10, 11, 40, 41, 42], [ring, ring, nvls, nvls, nvls]), [false; 5]);
         assert_eq!(outliers([10, 16, 30, 12, 12], [ring, ring, ring, nvls, nvls]), [false; 5]);
-        // A row outside the bounds of both sides is an outlier there as well.
+        // At a change of algorithm, a row outside the bounds of both neighbours is an outlier as well.
         let spike = outliers([10, 11, 90, 12, 13], [ring, ring, nvls, nvls, nvls]);
         assert_eq!(spike, [false, false, true, false, false]);
     }

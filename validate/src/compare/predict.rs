@@ -14,13 +14,13 @@ use crate::measured::Row;
 use crate::measured_strategy::call;
 use crate::measurement_simulation::{MeasurementSimulation, Simulated};
 
-/// A measurement and the profile for its prediction.
+/// A measurement and the profile with which it is predicted.
 pub(super) struct Predictor<'a> {
     rerun: MeasurementSimulation<'a>,
     profile: &'a Profile,
 }
 
-/// Rows that share one plan.
+/// Rows that share one plan of candidates.
 struct Batch<'a> {
     restriction: Restriction,
     root: u32,
@@ -34,11 +34,14 @@ impl<'a> Predictor<'a> {
     }
 
     /// Predicts every row of the measurement, in the order of log lines. `number`: index of the measurement.
+    ///
+    /// # Errors
+    /// [`PlanError`] if a row cannot be predicted.
     pub fn rows(&self, number: usize, choice: &dyn LibraryChoice) -> Result<Vec<Compared>, PlanError> {
         let measurement = self.rerun.measurement;
         let strategies = self.rerun.strategies();
         let (mut compared, mut open) = (Vec::with_capacity(measurement.rows.len()), Vec::new());
-        // Rows that repeat a call share its simulation.
+        // Rows with equal calls share one simulation.
         let mut simulated: HashMap<(Strategy, Bytes, u32, bool), Option<TimedStrategy>> = HashMap::new();
         for row in &measurement.rows {
             let mut run = |strategy| {
@@ -105,7 +108,7 @@ impl<'a> Predictor<'a> {
         batches
     }
 
-    /// Restriction of a row's candidates: the measurement's own settings, completed by the library's choice.
+    /// Restriction of a row's candidates: the settings that the measurement states, completed by the library's choice.
     fn restriction(&self, row: &Row, choice: &dyn LibraryChoice) -> Restriction {
         let measurement = self.rerun.measurement;
         let configuration = &measurement.configuration;

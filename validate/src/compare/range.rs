@@ -1,8 +1,9 @@
 //! Verdicts on ranges of sizes: as expected, slow or fast.
 //!
-//! Single rows scatter, and a fifth of the rows of a sound machine lies outside 80 % intervals. Neighbouring sizes of
-//! one machine therefore share a verdict: the division of the sizes into ranges minimizes the number of sizes with
-//! another verdict plus a penalty per boundary ([`BOUNDARY`]), by dynamic programming.
+//! Times of single rows scatter, and on a machine without faults a fifth of the rows lies outside 80 % intervals.
+//! Neighbouring sizes of one machine therefore share a verdict. The division into ranges minimizes the number of sizes
+//! with a different verdict than their range plus a penalty per boundary ([`BOUNDARY`]); it is found by dynamic
+//! programming.
 
 use fabricast_topologies::Bytes;
 
@@ -39,7 +40,7 @@ impl Finding {
 pub struct SizeRange {
     /// Smallest size of the range.
     pub min: Bytes,
-    /// Largest size of the range; the bandwidths are those of this size.
+    /// Largest size of the range, to which the bandwidths below refer.
     pub max: Bytes,
     /// Number of distinct sizes.
     pub sizes: usize,
@@ -57,24 +58,25 @@ pub struct SizeRange {
     pub expected_high: f64,
 }
 
-/// Cost of a boundary between ranges, in sizes with another verdict. Above 1, so that one size at either end is no
-/// range of its own; twice the cost exceeds 3, so that three sizes between others are none.
+/// Penalty of a boundary between ranges, in sizes with a different verdict. Because it exceeds 1, a single size at
+/// either end is not a separate range; because twice the penalty exceeds 3, up to three sizes between others are not.
 const BOUNDARY: f64 = 1.6;
-/// Smallest deviation of a size that counts as slow or fast, as measured ÷ predicted: measurements of one machine
-/// differ by up to 4 % between runs (H200 node, two hosts), and a tenth has no consequence.
+/// Minimum deviation of a size that counts as slow or fast, as measured ÷ predicted. Repeated measurements of one
+/// machine differ by up to 4 % (H200 node, two hosts), and deviations of less than a tenth have no practical
+/// consequence.
 const MIN_RATIO: f64 = 1.1;
 
-/// Bus bandwidth of a call, in GB/s, from its size, time and nccl-tests' factor of the collective.
+/// Bus bandwidth of a call, in GB/s, from its size, its time, and the collective's ratio of bus to algorithm bandwidth.
 pub(super) fn bus_bandwidth(bytes: Bytes, time: fabricast_topologies::Picos, factor: f64) -> f64 {
     bytes.0 as f64 * factor / time.0.max(1) as f64 * 1000.0
 }
 
-/// A size with the finding on its rows.
+/// A size with the finding of its rows.
 struct Size<'a> {
     bytes: Bytes,
     ratio: f64,
     finding: Finding,
-    /// The row with the middle ratio.
+    /// The row with the median ratio of measured to predicted time.
     middle: &'a Compared,
 }
 
@@ -108,7 +110,7 @@ fn ratio(row: &Compared) -> f64 {
     row.measured.0 as f64 / row.predicted.0.max(1) as f64
 }
 
-/// Findings of the sizes that minimize the number of differing sizes plus the cost of boundaries.
+/// Findings of the sizes that minimize the number of sizes with a different finding plus the penalty of boundaries.
 fn segment(sizes: &[Size<'_>]) -> Vec<Finding> {
     let mut costs = [0.0; 3];
     let mut previous: Vec<[usize; 3]> = Vec::with_capacity(sizes.len());
@@ -166,7 +168,7 @@ mod tests {
     use fabricast_topologies::Picos;
     use proptest::prelude::*;
 
-    /// Row of a power of two that takes 100 µs by prediction, with the interval from 90 to 110 µs.
+    /// Row of 2^`power` bytes with a predicted time of 100 µs and an interval from 90 to 110 µs.
     fn row(power: u32, measured: u64) -> Compared {
         let strategy =
             Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Ll, channels: 1, threads: None, chunk: None };
@@ -197,7 +199,7 @@ mod tests {
         assert_eq!(findings(&[100; 8]), [(Expected, 8)]);
         assert_eq!(findings(&[100, 100, 100, 100, 200, 200, 200]), [(Expected, 4), (Slow, 3)]);
         assert_eq!(findings(&[50, 50, 50, 100, 100, 100]), [(Fast, 3), (Expected, 3)]);
-        // Up to three sizes between others are no range, and neither is one size at an end.
+        // Up to three deviating sizes between others are no range, and neither is one deviating size at an end.
         assert_eq!(findings(&[100, 100, 100, 200, 200, 200, 100, 100, 100]), [(Expected, 9)]);
         assert_eq!(findings(&[100, 100, 100, 100, 200]), [(Expected, 5)]);
         assert_eq!(findings(&[200]), [(Slow, 1)]);
@@ -217,7 +219,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ranges cover every size once, in order, and neighbours differ.
+        /// Ranges cover every size once, in order, and neighbouring ranges have different findings.
         #[test]
         fn ranges_partition_the_sizes(times in prop::collection::vec(40u64..300, 1..30)) {
             let rows: Vec<Compared> = (1..).zip(&times).map(|(power, &time)| row(power, time)).collect();

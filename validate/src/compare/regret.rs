@@ -1,4 +1,4 @@
-//! Cost of choosing by prediction, from the measured times of forced strategies.
+//! Slowdown from selecting strategies by prediction, computed from the measured times of forced strategies.
 
 use std::collections::HashMap;
 
@@ -7,23 +7,23 @@ use fabricast_topologies::{Bytes, FabricRequest};
 use super::Compared;
 use crate::measured::manifest::{Configuration, Measurement};
 
-/// Regret of the predicted best strategies: their measured time relative to the fastest measured strategy, over the
-/// calls that were measured with several forced strategies.
+/// Slowdown of the strategies predicted to be the fastest, relative to the fastest measured strategy of the same call.
+/// Only calls that were measured with several forced strategies are included.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Regret {
     /// Number of calls with several strategies.
     pub calls: usize,
     /// Number of rows of these calls, each with a forced strategy.
     pub strategies: usize,
-    /// Mean regret of a call: measured(pick) ÷ measured(fastest) − 1.
+    /// Mean slowdown: measured time of the predicted best strategy ÷ shortest measured time − 1.
     pub mean: f64,
-    /// 90th percentile of the calls' regrets.
+    /// 90th percentile of the slowdowns.
     pub p90: f64,
-    /// Largest regret of a call.
+    /// Largest slowdown.
     pub worst: f64,
 }
 
-/// Properties shared by the strategies of a call.
+/// Properties that identify a call, whatever its strategy.
 #[derive(PartialEq)]
 struct Call<'a> {
     request: &'a FabricRequest,
@@ -31,11 +31,11 @@ struct Call<'a> {
     bytes: Bytes,
 }
 
-/// Regret over the rows whose algorithm and protocol were forced; `None` if no call was measured with several
+/// Slowdown over the rows whose algorithm and protocol were forced; `None` if no call was measured with several
 /// strategies.
 pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<Regret> {
     let mut calls: Vec<(Call<'_>, Vec<&Compared>)> = Vec::new();
-    // Indices of the calls by size; logs have many calls of each size.
+    // Indices of the calls by size, because logs have many calls of each size.
     let mut by_size: HashMap<Bytes, Vec<usize>> = HashMap::new();
     for row in rows {
         let Some(measurement) = measurements.get(row.measurement) else { continue };

@@ -1,11 +1,11 @@
 //! Groups that are slower than predicted by the same factor at all sizes.
 //!
-//! A prediction interval covers the scatter of single measurements of many machines. If all sizes of one machine are
-//! slower by the same factor, that is no scatter: the machine or its settings differ, even if each row lies within
-//! its interval. Rows of one strategy are examined jointly; they count as slow if they are more than a quarter above
-//! the prediction ([`MIN_SLOWDOWN`]) and within a tenth of each other ([`MAX_RATIO_DEVIATION`]).
+//! A prediction interval covers the scatter of single measurements on many machines. If all sizes of one machine are
+//! slower by the same factor, the cause is not scatter: the machine or its settings differ, even if each row lies
+//! within its interval. The rows of one strategy are examined jointly. They count as slow if they are more than a
+//! quarter above the prediction ([`MIN_SLOWDOWN`]) and differ from each other by at most a tenth
+//! ([`MAX_RATIO_DEVIATION`]).
 
-use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 
@@ -15,16 +15,16 @@ use super::{Compared, Group};
 use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
 
-/// Smallest median of measured ÷ predicted of rows that count as slow.
+/// Minimum median of measured ÷ predicted time for rows to count as slow.
 const MIN_SLOWDOWN: f64 = 1.25;
-/// Largest relative deviation from the median ratio of rows that count as equally slow.
+/// Maximum relative deviation of a row from the median ratio for the row to be equally slow.
 const MAX_RATIO_DEVIATION: f64 = 0.1;
-/// Minimum share of rows that are equally slow.
+/// Minimum fraction of rows that are equally slow.
 const MIN_SHARE: f64 = 2.0 / 3.0;
 /// Minimum number of equally slow rows.
 const MIN_ROWS: usize = 3;
 
-/// Sets [`Compared::slow`] of the rows in groups that are slow as a whole.
+/// Sets [`Compared::slow`] of the rows in groups that are slow at all sizes.
 pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
     for group in groups {
         let mut sets: Vec<Vec<usize>> = Vec::new();
@@ -63,14 +63,12 @@ pub(super) fn mark(groups: &[Group], rows: &mut [Compared]) {
     }
 }
 
-/// Returns a setting that may have slowed down a group, if most of its rows are slower than predicted.
+/// Returns a setting in the log that may have slowed down a group, if most of the group's rows are slower than
+/// predicted.
 pub(super) fn setting(measurement: &Measurement, group: &Group) -> Option<Cause> {
     let configuration = &measurement.configuration;
     let is_nccl = configuration.library.as_ref().is_none_or(|library| library.name == LibraryName::Nccl);
-    let is_pairwise = matches!(
-        configuration.collective,
-        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
-    );
+    let is_pairwise = configuration.collective.is_pairwise();
     let mostly = 2 * group.slower > group.rows.len();
     if !(is_nccl && is_pairwise && mostly && configuration.nodes > 1) {
         return None;

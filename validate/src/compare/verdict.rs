@@ -9,17 +9,17 @@ pub enum Verdict {
     Expected,
     /// Below the interval.
     Faster {
-        /// measured ÷ lower end − 1, below 0.
+        /// Relative distance from the lower end of the interval: measured ÷ lower end − 1, negative.
         outside: f64,
     },
     /// Above the interval.
     Slower {
-        /// measured ÷ upper end − 1, above 0.
+        /// Relative distance from the upper end of the interval: measured ÷ upper end − 1, positive.
         outside: f64,
     },
-    /// Inside the interval, but slower by the same factor as all sizes of its group.
+    /// Inside the interval, but all sizes of the group are slower by the same factor.
     Slow {
-        /// measured ÷ predicted − 1, above 0.
+        /// Relative slowdown: measured ÷ predicted − 1, positive.
         slowdown: f64,
     },
 }
@@ -49,8 +49,8 @@ impl Verdict {
         }
     }
 
-    /// Distance of the measured time from the interval, relative to the nearer end; negative below the interval, 0
-    /// inside.
+    /// Distance of the measured time from the interval, as a fraction of the nearer end; negative below the interval, 0
+    /// inside it.
     #[must_use]
     pub fn outside(self) -> f64 {
         match self {

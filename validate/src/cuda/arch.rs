@@ -9,7 +9,7 @@ pub struct Arch {
     features: Features,
 }
 
-/// Set of instructions that a kernel may use.
+/// Set of instructions that a kernel for the architecture may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Features {
     /// Instructions that later architectures support as well.

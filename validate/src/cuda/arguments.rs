@@ -4,10 +4,11 @@ use std::ffi::c_void;
 
 use super::memory::DeviceAddress;
 
-/// Largest alignment of a kernel parameter, in bytes.
+/// Storage of each argument in bytes: the largest alignment of a kernel parameter.
 const SLOT: usize = 16;
 
-/// Kernel arguments, in order. Each is stored at its own multiple of 16 bytes, so that the driver can read it in place.
+/// Kernel arguments, in order. Each argument is stored at a multiple of 16 bytes, so that the driver can read it in
+/// place.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
     slots: Vec<u128>,

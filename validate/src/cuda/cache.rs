@@ -1,9 +1,9 @@
-//! Disk cache of compiled kernels, keyed by the compiler input. A failed write is not an error: the kernel is compiled
-//! again.
+//! Disk cache of compiled kernels, keyed by the compiler input. A failed write is not an error, because the kernel is
+//! then compiled again.
 //!
-//! An entry is one file: a header with the lengths and the digest of the contents, the key, the machine code. A
-//! truncated or modified entry, or one with another key, is ignored. Only a folder that nobody else can write to is
-//! used; without one, nothing is cached.
+//! An entry is one file with a header (lengths, and a digest of the contents), the key, and the machine code. A
+//! truncated or modified entry, or one with another key, is ignored. The cache folder is used only if no other user can
+//! write to it; otherwise nothing is cached.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use fabricast_study::key::Fingerprint;
 
-/// Magic number of an entry. Each layout has its own number.
+/// Magic number of an entry. Its last digit identifies the layout of the file.
 const MAGIC: &[u8; 16] = b"fabricast-cubin2";
 
 /// Cache folder: `kernels` below `FABRICAST_CACHE`, or below `fabricast` in the user's cache folder. `None` if the
@@ -67,8 +67,8 @@ fn store_in(folder: &Path, key: &str, image: &[u8]) {
     let _ = write(&folder.join(file_name(key)).with_extension("kernel"), &entry);
 }
 
-/// Writes a file into a private folder: first to a temporary file that nobody else writes, which is then renamed, so
-/// that readers see the complete file or none.
+/// Writes a file into a private folder. The bytes are first written to a temporary file that no other process writes,
+/// which is then renamed, so that readers see the complete file or no file.
 fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     let folder = path.parent()?;
     let mut builder = std::fs::DirBuilder::new();
@@ -86,8 +86,8 @@ fn write(path: &Path, bytes: &[u8]) -> Option<()> {
     renamed.ok()
 }
 
-/// Creates a temporary file next to `path`. Its name alone does not make it unique: threads write concurrently, and
-/// processes in containers or on other hosts may have equal ids.
+/// Creates a temporary file next to `path`. Process and thread ids do not make the name unique, because processes in
+/// containers or on other hosts may have equal ids, so an existing file is never opened.
 fn create_partial(path: &Path) -> Option<(PathBuf, File)> {
     for number in 0..u32::MAX {
         let partial = path.with_extension(format!("{}-{number}.partial", std::process::id()));
@@ -100,7 +100,8 @@ fn create_partial(path: &Path) -> Option<(PathBuf, File)> {
     None
 }
 
-/// Returns true if the folder belongs to the effective user and nobody else can write to it: its contents are executed.
+/// Returns true if the folder belongs to the effective user and no other user can write to it. This is required because
+/// the cached code is executed.
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "declares a function of C")]
 fn is_private(folder: &Path) -> bool {
@@ -108,12 +109,12 @@ fn is_private(folder: &Path) -> bool {
     unsafe extern "C" {
         safe fn geteuid() -> u32;
     }
-    // Examines the folder itself, not the target of a link.
+    // The folder itself is examined, not the target of a symbolic link.
     std::fs::symlink_metadata(folder)
         .is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == geteuid() && metadata.mode() & 0o022 == 0)
 }
 
-/// Returns true if the folder exists. Write permissions are not examined on this platform.
+/// Returns true if the folder exists. Permissions are not examined on this platform.
 #[cfg(not(unix))]
 fn is_private(folder: &Path) -> bool {
     folder.is_dir()
@@ -134,7 +135,7 @@ fn file_name(content: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A private cache folder, as `mktemp` makes it.
+    /// Creates a private temporary folder.
     fn folder() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
     }
@@ -145,7 +146,7 @@ mod tests {
         store_in(folder.path(), "source of one", b"code of one");
         assert_eq!(load_from(folder.path(), "source of one").unwrap(), b"code of one");
         assert_eq!(load_from(folder.path(), "source of two"), None);
-        // An entry stored under the file name of another key is ignored.
+        // An entry under the file name of another key is ignored.
         let path_of = |key: &str| folder.path().join(file_name(key)).with_extension("kernel");
         std::fs::copy(path_of("source of one"), path_of("source of two")).unwrap();
         assert_eq!(load_from(folder.path(), "source of two"), None);

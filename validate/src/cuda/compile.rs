@@ -1,7 +1,6 @@
 //! Run-time compilation of CUDA C by NVRTC, for a specific GPU architecture, with a cache of the results.
 //!
-//! The output is machine code (a cubin) instead of PTX, so that the driver's compiler and its version have no
-//! influence.
+//! The output is machine code (a cubin) instead of PTX, so that results do not depend on the compiler in the driver.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -20,8 +19,8 @@ const NVRTC: LibrarySpec = LibrarySpec {
     advice: "`pip install 'nvidia-cuda-nvrtc==13.0.*'` installs it, or add its folder to LD_LIBRARY_PATH",
 };
 
-/// Machine code for one architecture: an ELF file whose headers refer only to bytes inside it. A reader that is given
-/// just the address of its first byte therefore reads nothing beyond its end.
+/// Machine code for one architecture: an ELF file whose headers refer only to bytes inside the file. A reader that
+/// knows only the address of the first byte therefore never reads beyond the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin(Vec<u8>);
 
@@ -147,7 +146,7 @@ pub fn version() -> Result<(PathBuf, CudaVersion), CompileError> {
     compiler().map(|nvrtc| (nvrtc.library.path().to_owned(), nvrtc.version))
 }
 
-/// Folders with the CUDA headers (`cuda_fp16.h`, `cooperative_groups.h`), which NVRTC does not include.
+/// Folders with the CUDA headers (`cuda_fp16.h`, `cooperative_groups.h`), which are not part of NVRTC.
 pub fn include_folders() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for site in site_packages() {
@@ -262,8 +261,8 @@ impl Nvrtc {
     }
 }
 
-/// Opens NVRTC and its library of built-in functions. NVRTC loads that library by bare name, which works only after the
-/// library was opened by path.
+/// Opens NVRTC and its library of built-in functions. NVRTC loads the latter by its bare name, which succeeds only if
+/// the library was opened by path before.
 fn open_library() -> Result<SharedLibrary, LibraryError> {
     let library = SharedLibrary::open(&NVRTC, None, Visibility::Local)?;
     let Some(folder) = library.path().parent().filter(|folder| folder.is_absolute()) else { return Ok(library) };
@@ -350,7 +349,8 @@ mod tests {
     #[test]
     fn cubin_must_contain_all_bytes_its_headers_refer_to() {
         assert_eq!(Cubin::new(b"PTX".to_vec()).unwrap_err(), CompileError::NoCode);
-        // A header, bytes of a section, bytes of a segment, a table of one segment, a table of two sections.
+        // The image contains a header, bytes of a section, bytes of a segment, a table of one segment, and a table of
+        // two sections.
         let mut image = vec![0_u8; 0x40 + 16 + 16 + 0x38 + 2 * 0x40];
         let (text, data, segments, sections) = (0x40_u64, 0x50_u64, 0x60_u64, 0x98_u64);
         let put = |image: &mut Vec<u8>, offset: u64, value: u64, bytes: usize| {

@@ -1,7 +1,7 @@
-//! Primary context of a GPU: retained, made current, given peer access, and released by its last owner.
+//! Primary context of a GPU. It is retained, made current and given peer access here, and released by its last owner.
 //!
-//! Several [`Context`]s of a process may share the primary context of a GPU, and NCCL and NVSHMEM use it too. Peer
-//! access is therefore never disabled: the driver removes it with the primary context.
+//! Several [`Context`]s of a process may share the primary context of a GPU, and NCCL and NVSHMEM also use it. Peer
+//! access is therefore never disabled; the driver removes it with the primary context.
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fabricast_topologies::Bytes;
 use super::device::{Access, Device};
 use super::error::{CudaError, check};
 
-/// The primary context of a GPU. Every resource in it holds a reference, so it is released last.
+/// The primary context of a GPU. Every resource in the context holds a reference, so the context is released last.
 #[derive(Debug)]
 pub struct Context {
     device: Device,
@@ -26,12 +26,12 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// True after any context of this process was abandoned. GPUs access each other's memory, so freeing on one of them may
-/// wait for a hang on another, and so may the exit handlers of libraries.
+/// True after any context of this process was abandoned. GPUs access each other's memory, so freeing memory on one GPU
+/// may wait for another GPU that hangs. Exit handlers of libraries may wait as well.
 static ANY_ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Ends the process immediately with status `code` if a context was abandoned because work on a GPU hangs. Exit
-/// handlers are skipped, because they would wait for the hang; the driver frees all resources. Otherwise returns.
+/// Ends the process immediately with status `code` if a context was abandoned because work on a GPU hangs; otherwise
+/// returns. Exit handlers are skipped, because they would wait for the work that hangs. The driver frees all resources.
 pub fn exit_if_hanging(code: u8) {
     if ANY_ABANDONED.load(Ordering::Relaxed) {
         exit_immediately(code);
@@ -118,8 +118,8 @@ impl Context {
         Ok(Bytes(free as u64))
     }
 
-    /// Abandons the context because work on it hangs, so that every call that frees would block. The resources of the
-    /// context are left to the driver, which frees them when the process ends.
+    /// Marks the context as abandoned because work on it hangs, so that every call that frees a resource would block.
+    /// The driver frees the resources of the context when the process ends.
     pub fn abandon(&self) {
         self.abandoned.store(true, Ordering::Relaxed);
         ANY_ABANDONED.store(true, Ordering::Relaxed);

@@ -31,7 +31,7 @@ impl Stream {
         self.context().check(result, "cuMemcpyPeerAsync")
     }
 
-    /// Copies between memory that this stream's GPU can access: its own, or that of GPUs with [peer
+    /// Copies between ranges of memory that this stream's GPU can access: its own memory, or that of GPUs with [peer
     /// access](super::enable_peer_access_between). Unlike [`copy`](Self::copy) between GPUs, such a copy can be
     /// captured in a graph.
     ///

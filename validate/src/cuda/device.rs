@@ -60,7 +60,7 @@ impl Attribute {
     }
 }
 
-/// Properties of one GPU's access to another's memory.
+/// Properties of a GPU's access to the memory of another GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerPath {
     /// Kind of access to the peer's memory.

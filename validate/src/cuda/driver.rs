@@ -1,7 +1,7 @@
-//! Loading of the CUDA driver library. Every function that this layer calls is looked up before the first call.
+//! Loading of the CUDA driver library. Every function that this crate calls is resolved before the first call.
 //!
-//! cudarc resolves functions when they are called and panics if one is missing. Resolving all of them first turns an
-//! outdated driver into an error.
+//! cudarc resolves a function when it is called, and panics if the function is missing. Resolving all functions at the
+//! start turns an outdated driver into an error.
 #![expect(unsafe_code, reason = "a C library is loaded and called")]
 
 use cudarc::driver::sys;
@@ -73,7 +73,7 @@ pub const SYMBOLS: &[&str] = &[
     "cuStreamWriteValue32_v2",
 ];
 
-/// The loaded and initialized driver. A value of this type permits driver calls.
+/// The loaded and initialized driver. Driver calls require a value of this type.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     version: CudaVersion,
@@ -149,7 +149,7 @@ impl Driver {
 mod tests {
     use super::*;
 
-    /// Driver functions called by the sources of this folder: the names that follow `sys::`.
+    /// Driver functions that the sources of this folder call: the names that follow `sys::`.
     fn called() -> std::collections::BTreeSet<String> {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cuda");
         let mut names = std::collections::BTreeSet::new();

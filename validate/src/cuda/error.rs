@@ -23,7 +23,7 @@ pub enum CudaError {
         library: String,
         /// Name of the function.
         symbol: &'static str,
-        /// Version that has the function.
+        /// First version of the library that has the function.
         needs: &'static str,
     },
     /// The requested device does not exist.
@@ -95,7 +95,7 @@ pub enum CudaError {
     /// The user pressed Ctrl-C.
     #[error("interrupted")]
     Interrupted,
-    /// Another GPU's thread failed, so this one has no partner to wait for.
+    /// The thread of another GPU failed, so this thread stopped waiting for it.
     #[error("stopped because the thread of another GPU failed")]
     Abandoned,
     /// A name contains a zero byte.
@@ -104,7 +104,7 @@ pub enum CudaError {
 }
 
 impl CudaError {
-    /// Returns true if a GPU or its driver is missing. Commands then end with exit code 3.
+    /// Returns true if a GPU or its driver is missing, so that commands end with exit code 3.
     pub fn is_absence(&self) -> bool {
         matches!(self, Self::NoDriver | Self::NoDevice | Self::NoSuchDevice { .. })
     }

@@ -31,7 +31,7 @@ impl Event {
         Self::with_flags(context, Flags::CU_EVENT_DEFAULT)
     }
 
-    /// Creates an event for synchronization only, without timing, which costs less.
+    /// Creates an event for synchronization only. An event without timing has a lower cost.
     ///
     /// # Errors
     /// A driver call fails.

@@ -10,8 +10,8 @@ use super::context::Context;
 use super::error::CudaError;
 use super::stream::Stream;
 
-/// An instantiated graph. The graph borrows the captured work, and thereby the memory that the work accesses, as long
-/// as it can be launched.
+/// An instantiated graph. The graph borrows the captured work, so that the memory that the work accesses lives as long
+/// as the graph can be launched.
 #[derive(Debug)]
 pub struct Graph<'a> {
     context: Arc<Context>,
@@ -28,7 +28,7 @@ impl<'a> Graph<'a> {
     ///
     /// # Safety
     /// `work` must own or borrow all memory that it accesses. The memory must not be behind a cell or a lock, where it
-    /// could be replaced, nor be named by a bare address that may become invalid while `work` exists.
+    /// could be replaced. Raw addresses must remain valid as long as `work` exists.
     ///
     /// # Errors
     /// Errors of `work`, or a failing driver call. The capture is ended in either case.

@@ -14,7 +14,7 @@ use super::memory::DeviceAddress;
 /// Size in bytes of the words that the host accesses atomically.
 const WORD: usize = 4;
 
-/// Pinned host memory. A GPU may write it at any time, so the host accesses it only by atomic words and never lends it
+/// Pinned host memory. A GPU may write the memory at any time, so the host accesses it only by atomic words and never
 /// as a slice.
 #[derive(Debug)]
 pub struct HostMemory {
@@ -66,7 +66,7 @@ impl HostMemory {
         self.start.cast()
     }
 
-    /// All words of the memory, the last one included if `length` covers only a part of it.
+    /// All words of the memory, including the last one if `length` covers only a part of it.
     fn words(&self) -> Words<'_> {
         let words = (self.length.0 as usize).div_ceil(WORD).max(1);
         // SAFETY: that many words were allocated; they are aligned to pages, initialized, live as long as `self`, and
@@ -109,7 +109,7 @@ impl HostMemory {
     }
 }
 
-/// Byte-wise access to words that may change at any time.
+/// Access by bytes to words that may change at any time.
 struct Words<'a> {
     words: &'a [AtomicU32],
     length: Bytes,
@@ -144,7 +144,7 @@ impl Words<'_> {
     fn write(&self, offset: Bytes, bytes: &[u8]) -> Result<(), CudaError> {
         let range = self.range(offset, bytes.len())?;
         self.each(range, |word, of_word, of_bytes| {
-            // Bytes of the word outside the range are rewritten: a concurrent store to the same word may be lost.
+            // Bytes of the word outside the range are written back, so a concurrent store to the same word may be lost.
             let mut value = word.load(Ordering::Relaxed).to_ne_bytes();
             if let (Some(from), Some(to)) = (bytes.get(of_bytes), value.get_mut(of_word)) {
                 to.copy_from_slice(from);
@@ -154,7 +154,8 @@ impl Words<'_> {
         Ok(())
     }
 
-    /// Calls `with` for every word that overlaps the range, with the byte range within the word and within the range.
+    /// Calls `with` for every word that overlaps the range, with two byte ranges: the one within the word and the one
+    /// within the range.
     fn each(
         &self,
         range: std::ops::Range<usize>,

@@ -1,9 +1,8 @@
-//! Ctrl-C handling while GPUs work: a flag that every wait polls, so that resources are released before the process
-//! ends.
+//! Ctrl-C handling while GPUs work. Every wait polls a flag, so that resources are released before the process ends.
 //!
-//! A process that ends immediately also leaves its GPUs in order, because the driver frees all resources. The flag
-//! protects child processes and partly written files. The command's signal handler calls [`request`] and ends the
-//! process if nobody [`start_polling`]s, or if Ctrl-C is repeated.
+//! Even if a process ends immediately, the driver frees all GPU resources. The flag serves to end child processes and
+//! to avoid partly written files. The command's signal handler calls [`request`]. It ends the process if no
+//! [`InterruptGuard`] exists ([`start_polling`]), or if Ctrl-C is pressed again.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -15,11 +14,11 @@ static POLLERS: AtomicUsize = AtomicUsize::new(0);
 pub enum Response {
     /// The flag is being polled; the work will stop.
     WillStop,
-    /// Nobody polls the flag, or the request is a repetition: the caller should end the process.
+    /// No code polls the flag, or the stop was requested before: the caller should end the process.
     Nobody,
 }
 
-/// Guard whose owner polls the flag and stops its work when the flag is set.
+/// Guard that registers its owner as polling the flag. The owner stops its work when the flag is set.
 #[derive(Debug)]
 pub struct InterruptGuard(());
 

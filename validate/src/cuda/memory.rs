@@ -80,7 +80,7 @@ impl DeviceMemory {
         self.length
     }
 
-    /// Context that the memory was allocated in or wrapped for.
+    /// Context in which the memory was allocated or for which it was wrapped.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -119,7 +119,8 @@ pub struct DeviceSlice<'a> {
 }
 
 impl<'a> DeviceSlice<'a> {
-    /// Wraps the whole of memory that another library allocated on the GPU of `context` and that outlives the borrow.
+    /// Wraps the whole of a memory block that another library allocated on the GPU of `context`, and that lives at
+    /// least as long as the borrow.
     pub(crate) fn from_external(context: &'a Arc<Context>, address: DeviceAddress, length: Bytes) -> Self {
         Self { context, address, length }
     }
@@ -134,7 +135,7 @@ impl<'a> DeviceSlice<'a> {
         self.length
     }
 
-    /// Context that the memory of the range was allocated in or wrapped for.
+    /// Context in which the memory of the range was allocated or for which it was wrapped.
     pub fn context(&self) -> &'a Arc<Context> {
         self.context
     }

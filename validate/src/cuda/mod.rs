@@ -1,9 +1,9 @@
 //! Safe wrapper of the CUDA driver API: checked results, and handles with owners.
 //!
-//! All work on a GPU goes through this layer: contexts, streams, events, graphs, modules, memory, peer access, and the
-//! host threads that drive several GPUs concurrently. cudarc's own safe layer is not used, because it panics if a
-//! library or symbol is missing and adds event waits to copies and launches that are to be timed. Here every result is
-//! checked, an error names the call, device and code, and resources are released on every path.
+//! All work on a GPU uses this layer: contexts, streams, events, graphs, modules, memory, peer access, and the host
+//! threads that drive several GPUs concurrently. cudarc's own safe layer is not used, because it panics if a library or
+//! symbol is missing, and because it adds event waits to copies and launches that are timed here. Every result is
+//! checked, an error names the call, the device and the code, and resources are released on every path.
 //!
 //! Entry points: [`Driver::load`] → [`Device`] → [`Context`] → [`Stream`], [`DeviceMemory`], [`Module`]; a
 //! [`team`](team::run) of host threads, one per GPU; a [`Watchdog`] for every wait that may never end.

@@ -97,15 +97,15 @@ unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
 
-/// Guarantee on concurrency of a launch.
+/// Guarantee on the concurrency of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchMode {
-    /// No guarantee: blocks may run one after the other.
+    /// No guarantee: blocks may run one after another.
     Plain,
     /// All blocks are co-resident, or the launch fails. Blocks may wait for each other.
     Cooperative,
-    /// Programmatic dependent launch, from compute capability 9.0. The kernel may start while the previous kernel on
-    /// the stream is finishing, and itself waits for that one before it accesses memory (`griddepcontrol.wait`).
+    /// Programmatic dependent launch, for compute capability 9.0 or higher. The kernel may start while the previous
+    /// kernel on the stream is finishing, and waits for that kernel before it accesses memory (`griddepcontrol.wait`).
     Overlapping,
 }
 
@@ -118,7 +118,7 @@ pub struct Launch {
     pub threads: u32,
     /// Dynamic shared memory per block in bytes.
     pub shared: Bytes,
-    /// Guarantee on the concurrency of the blocks, and with the previous kernel.
+    /// Guarantee on the concurrency of the blocks, and of the kernel with the previous one.
     pub mode: LaunchMode,
 }
 
@@ -133,7 +133,7 @@ impl Function {
     /// Raises the limit of dynamic shared memory per block to `bytes`.
     ///
     /// # Errors
-    /// A driver call fails, for example because the GPU has less.
+    /// A driver call fails, for example because the GPU has less shared memory.
     pub fn allow_shared(&self, bytes: Bytes) -> Result<(), CudaError> {
         let context = &self.module.context;
         context.bind()?;

@@ -43,8 +43,8 @@ pub enum WordOperation<'a> {
 }
 
 impl Stream {
-    /// Enqueues writes of and waits for words, in order, as one batch: a single graph node, at the cost of one
-    /// operation.
+    /// Enqueues writes of words and waits for words, in order, as one batch. In a graph, the batch is a single node and
+    /// has the cost of one operation.
     ///
     /// # Errors
     /// A range of less than four bytes, or a failing driver call.

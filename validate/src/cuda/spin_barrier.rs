@@ -1,5 +1,5 @@
-//! Spin barrier for host threads, which leave the barrier within a microsecond of each other. The barrier can be
-//! broken, so that no thread waits for one that failed.
+//! Spin barrier for host threads. Threads leave the barrier within a microsecond of each other. The barrier can be
+//! broken, so that no thread waits for a failed one.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -31,7 +31,7 @@ impl SpinBarrier {
     /// Waits until all threads have arrived.
     ///
     /// # Errors
-    /// Another thread failed, the time limit expired, or Ctrl-C.
+    /// Another thread failed, the time limit expired, or Ctrl-C was pressed.
     pub(super) fn wait(&self, watchdog: &Watchdog, waiter: &str) -> Result<(), CudaError> {
         let round = self.round.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.size {

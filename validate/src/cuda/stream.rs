@@ -60,7 +60,8 @@ impl Stream {
         }
     }
 
-    /// Waits without a limit until all enqueued work is complete. A [`Watchdog`](super::Watchdog) waits with a limit.
+    /// Waits without a time limit until all enqueued work is complete. [`Watchdog`](super::Watchdog) provides waits
+    /// with a limit.
     ///
     /// # Errors
     /// A driver call fails, or enqueued work failed.

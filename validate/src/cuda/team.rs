@@ -53,7 +53,7 @@ impl<'a> Member<'a> {
     /// Waits until all members have arrived. Threads leave within about a microsecond of each other if each has a core.
     ///
     /// # Errors
-    /// Another member failed, the time limit expired, or Ctrl-C.
+    /// Another member failed, the time limit expired, or Ctrl-C was pressed.
     pub fn barrier(&self) -> Result<(), CudaError> {
         match self.barrier {
             Barrier::Gate(gate) => gate.wait(self.watchdog, &format!("rank {}", self.rank)),
@@ -62,7 +62,7 @@ impl<'a> Member<'a> {
     }
 }
 
-/// Runs `work` in one thread per context, with that context current, and returns the results by rank. If a member
+/// Runs `work` in one thread per context, with this context current, and returns the results by rank. If a member
 /// fails, the others are released at their next barrier.
 ///
 /// # Errors
@@ -92,7 +92,7 @@ where
             })
         };
         let threads: Vec<_> = contexts.iter().enumerate().map(start).collect();
-        // A thread that panicked counts as failed; its message is on standard error.
+        // A thread that panicked counts as failed; the panic message is on standard error.
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(CudaError::Abandoned.into()))).collect()
     });
     let mut consequence = None;
@@ -107,7 +107,7 @@ where
     consequence.map_or(Ok(values), Err)
 }
 
-/// Errors that may only be the consequence of another thread's failure.
+/// Errors that may only be a consequence of another thread's failure.
 pub trait Consequence {
     /// Returns true if the error only reports that another thread failed.
     fn is_consequence(&self) -> bool;
@@ -119,7 +119,7 @@ impl Consequence for CudaError {
     }
 }
 
-/// Breaks the barrier if a member ends without success, by an error or a panic.
+/// Guard that breaks the barrier if a member ends with an error or a panic.
 struct BreakOnExit<'a> {
     gate: &'a SpinBarrier,
 }

@@ -8,7 +8,7 @@ use super::interrupt;
 use super::progress::Progress;
 use super::stream::Stream;
 
-/// Duration of busy polling before a wait starts to sleep between polls; longer than an ordinary collective.
+/// Duration for which a wait polls continuously before it sleeps between polls; longer than an ordinary collective.
 const BUSY_POLL_DURATION: Duration = Duration::from_millis(50);
 /// Poll interval of a wait after [`BUSY_POLL_DURATION`].
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
@@ -25,7 +25,7 @@ impl Watchdog {
         Self { limit }
     }
 
-    /// Starts a wait for something other than streams. The caller polls [`Deadline::check`].
+    /// Starts a wait for a condition other than the end of a stream. The caller polls [`Deadline::check`].
     pub fn start(&self) -> Deadline {
         Deadline { since: Instant::now(), limit: self.limit }
     }
@@ -79,7 +79,7 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// Returns an error if the wait must end.
+    /// Returns an error if the wait must end; the caller calls it at every poll.
     ///
     /// # Errors
     /// [`CudaError::Hang`] with `waiting` when the limit has expired; [`CudaError::Interrupted`] after Ctrl-C.

@@ -12,7 +12,7 @@ use fabricast_topologies::{Fabric, Picos};
 use super::{ExchangeCompareError, ExchangeMeasurement, ExchangeRow, Measured};
 use crate::compare::{Coverage, Summary};
 
-/// Row with its prediction.
+/// Measured exchange with its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedExchange {
     /// Index of the measurement.
@@ -21,7 +21,7 @@ pub struct ComparedExchange {
     pub line: u32,
     /// Number of ranks.
     pub ranks: u32,
-    /// Tokens of each rank.
+    /// Number of tokens of each rank.
     pub tokens: u64,
     /// Measured time.
     pub measured: Picos,
@@ -31,7 +31,7 @@ pub struct ComparedExchange {
     pub low: Picos,
     /// Upper end of the 80 % prediction interval.
     pub high: Picos,
-    /// Lower bound of any kernel.
+    /// Lower bound on the time of any kernel.
     pub bound: Picos,
 }
 
@@ -54,9 +54,9 @@ impl ComparedExchange {
 pub struct ExchangeGroup {
     /// Index of the measurement.
     pub measurement: usize,
-    /// Error statistics of its rows.
+    /// Error statistics of the measurement's rows.
     pub summary: Summary,
-    /// Rows inside their prediction interval.
+    /// Coverage of the measurement's rows by their prediction intervals.
     pub coverage: Coverage,
 }
 
@@ -71,11 +71,11 @@ pub struct ExchangeComparison {
     pub summary: Summary,
     /// Coverage of all rows by their prediction intervals.
     pub coverage: Coverage,
-    /// Names of the profiles whose link rates were used, each once.
+    /// Names of the profiles whose link rates were used, without duplicates.
     pub profiles: Vec<String>,
 }
 
-/// Hosts of rows, with what does not depend on the row.
+/// Fabric and profile of measured rows: the inputs of a prediction that do not differ between the rows.
 pub(super) struct Machine {
     fabric: Arc<Fabric>,
     profile: Profile,
@@ -83,9 +83,11 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// All machines of the measurements; rows refer to them by [`Self::find`].
+    /// Creates the machines of all measurements; [`Self::find`] returns the machine of a row. `profile` is the profile
+    /// of all machines; `None` selects the best match for each.
     ///
-    /// `profile`: profile of all machines; `None`: the best match for each.
+    /// # Errors
+    /// [`ExchangeCompareError::Profile`] if no profile matches a fabric.
     pub fn list(
         measurements: &[ExchangeMeasurement],
         profile: Option<&Profile>,
@@ -116,7 +118,7 @@ impl Machine {
     }
 }
 
-/// Row whose tokens are routed: predictions need only costs.
+/// Measured row with its tokens routed to experts, so that predictions with different costs share the routing.
 pub(super) struct RoutedRow<'a> {
     pub measurement: usize,
     pub row: &'a ExchangeRow,
@@ -130,7 +132,7 @@ pub(super) struct RoutedRow<'a> {
 }
 
 impl RoutedRow<'_> {
-    /// Predicted time with these costs.
+    /// Time predicted with the given costs.
     pub fn predict(&self, measurements: &[ExchangeMeasurement], costs: &ExchangeCosts) -> Picos {
         let Some(measurement) = measurements.get(self.measurement) else { return Picos::ZERO };
         self.exchange(measurement).time(&self.load, costs, measurement.timing).total()
@@ -153,7 +155,7 @@ impl RoutedRow<'_> {
     }
 }
 
-/// Routers and ranks of machines, in their order.
+/// Routers and ranks of machines, in the order of the machines.
 pub(super) struct Routes<'a> {
     machines: &'a [Machine],
     routers: &'a [Router<'a>],
@@ -169,7 +171,10 @@ impl<'a> Routes<'a> {
         Ok(Self { machines, routers, ranks: ranks.collect::<Result<_, _>>()? })
     }
 
-    /// Routes the tokens of all rows.
+    /// Routes the tokens of all rows to their experts.
+    ///
+    /// # Errors
+    /// [`ExchangeCompareError::Row`] if the tokens of a row cannot be routed.
     pub fn rows<'r>(
         &'r self,
         measurements: &'r [ExchangeMeasurement],
@@ -211,7 +216,7 @@ impl<'a> Routes<'a> {
         let measured = match row.measured {
             Measured::Time(time) => time,
             Measured::Bandwidth(gb_per_s) => {
-                // Bandwidth of an operation of one second is its number of bytes.
+                // The bandwidth of an operation that takes one second equals its number of bytes.
                 let second = Picos::from_us(1e6);
                 let bytes = match exchange.network_bandwidth(measurement.token_type, second)? {
                     Some(bytes) => bytes,
@@ -224,7 +229,7 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// Predicts all rows by the shipped costs. `profile`: profile whose link rates are used; `None`: the best match for each
+/// Predicts all rows with the shipped costs. `profile` provides the link rates; `None` selects the best match for each
 /// machine.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
-//! Fit of the shared costs of exchanges, and predictions of each cluster by costs fitted without it.
+//! Fit of the shared costs of exchanges, and predictions of each cluster with costs fitted to the other clusters.
 //!
-//! The loss is the mean of |ln(predicted ÷ measured)| of each cluster, weighted by the number of its rows to the power
-//! of 0.3, so that a table of a thousand rows does not decide alone. Parameters are changed one at a time by factors that
-//! shrink when neither direction improves the loss.
+//! The loss is the weighted mean of |ln(predicted ÷ measured)| over the clusters. The weight of a cluster is the number
+//! of its rows to the power of 0.3, so that a table with a thousand rows does not dominate. Parameters are changed one
+//! at a time by factors; the factors shrink when neither direction reduces the loss.
 
 use fabricast_experts::{CostParameter, ExchangeCosts, ExchangeExtent};
 use fabricast_topologies::Picos;
@@ -12,16 +12,17 @@ use super::comparison::{Machine, RoutedRow, Routes};
 use super::{ExchangeCompareError, ExchangeMeasurement};
 use crate::measured::manifest::Role;
 
-/// Exponent of the number of rows in the weight of a cluster.
+/// Exponent of the number of rows in the weight of a cluster: 0 gives clusters equal weights, 1 gives rows equal
+/// weights. The value is an estimate.
 const WEIGHT: f64 = 0.3;
-/// First factor by which parameters change.
+/// First factor by which a parameter is changed. It approaches 1 when no change improves the fit.
 const FIRST_STEP: f64 = 1.15;
-/// Passes over all parameters.
+/// Number of passes over all parameters.
 const PASSES: usize = 14;
-/// Loss differences below which two costs are equally good.
+/// Loss difference up to which two sets of costs are equally good.
 const TOLERANCE: f64 = 1e-6;
 
-/// Cluster predicted by costs that were fitted without it.
+/// Predictions of a cluster with costs that were fitted without it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeldOut {
     /// Name of the cluster.
@@ -32,7 +33,7 @@ pub struct HeldOut {
     pub rows: Vec<HeldOutRow>,
 }
 
-/// Row of a cluster that was predicted by costs fitted without it.
+/// Row of a cluster that was predicted with costs fitted without the cluster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeldOutRow {
     /// Index of the measurement.
@@ -54,15 +55,15 @@ impl HeldOutRow {
         self.predicted.0 as f64 / self.measured.0.max(1) as f64 - 1.0
     }
 
-    /// Measured ÷ predicted time.
+    /// Ratio of measured to predicted time.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.measured.0 as f64 / self.predicted.0.max(1) as f64
     }
 }
 
-/// 80 % prediction interval: 10th and 90th percentile of measured ÷ predicted time over the rows of an extent. Rows of a
-/// cluster share its weight, which is that of the fit.
+/// 80 % prediction interval: the 10th and 90th percentile of measured ÷ predicted time over the rows of an extent. The
+/// rows of a cluster share the weight that the cluster has in the fit.
 #[must_use]
 pub fn prediction_interval(held_out: &[HeldOut], extent: ExchangeExtent) -> [f64; 2] {
     let own = |cluster: &HeldOut| -> Vec<f64> {
@@ -96,7 +97,7 @@ pub fn fit(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCosts, Exchan
     Ok(Fit::new(measurements, &routes.rows(measurements)?, None).run())
 }
 
-/// Predicts the rows of each cluster by costs fitted to the other clusters.
+/// Predicts the rows of each cluster with costs fitted to the other clusters.
 ///
 /// # Errors
 /// [`ExchangeCompareError`]: there are no rows, or one of them cannot be predicted.
@@ -130,7 +131,7 @@ fn cluster_name<'m>(measurements: &'m [ExchangeMeasurement], row: &RoutedRow<'_>
     measurements.get(row.measurement).map_or("", |measurement| &measurement.cluster)
 }
 
-/// Rows of each cluster that a fit uses.
+/// Rows by cluster that are used in a fit.
 struct Fit<'a> {
     measurements: &'a [ExchangeMeasurement],
     clusters: Vec<Vec<&'a RoutedRow<'a>>>,
@@ -167,7 +168,7 @@ impl<'a> Fit<'a> {
         if weights > 0.0 { sum / weights } else { 0.0 }
     }
 
-    /// Fits all parameters. A time that no row depends on has no cost.
+    /// Fits all parameters. Costs on which no row depends are set to zero.
     fn run(&self) -> ExchangeCosts {
         let mut costs = ExchangeCosts::PRIOR;
         let mut loss = self.loss(&costs);

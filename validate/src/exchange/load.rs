@@ -1,4 +1,4 @@
-//! Loads the tables and fabrics of a manifest of exchanges.
+//! Reading of the tables and fabrics of a manifest of exchanges.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::manifest::{Count, Entry, read};
 use super::{ExchangeMeasurement, ExchangeRow, Measured};
 use crate::measured::MeasuredError;
 
-/// Largest time or bandwidth that a table may state, in µs or GB/s.
+/// Maximum time (in µs) or bandwidth (in GB/s) that a table may state.
 const MAX_MEASURED: f64 = 1e12;
 
 /// Loads a manifest with its tables and fabrics.
 ///
 /// # Errors
-/// [`MeasuredError`] if a file cannot be read or a value is invalid, with its location.
+/// [`MeasuredError`] with the source location if a file cannot be read or a value is invalid.
 pub fn load(manifest: &Path) -> Result<Vec<ExchangeMeasurement>, MeasuredError> {
     let text = read_text_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
     let entries = read(&text, &manifest.display().to_string())?;
@@ -35,7 +35,7 @@ struct Loader<'a> {
     fabrics: HashMap<String, Arc<Fabric>>,
 }
 
-/// Line of a table with its column names.
+/// Line of a table, with the names of its columns.
 struct Line<'a> {
     source: &'a str,
     number: u32,
@@ -70,7 +70,7 @@ impl Line<'_> {
         u32::try_from(number).map_err(|_| self.error(format!("{number} is more than {}", u32::MAX)))
     }
 
-    /// Number of ranks or hosts.
+    /// Reads a number of ranks or hosts.
     fn rank_count(&self, count: &Count) -> Result<u32, MeasuredError> {
         let (number, max) = (self.small_count(count)?, ExchangeRanks::MAX_RANKS);
         if number as usize > max {
@@ -151,7 +151,7 @@ impl Loader<'_> {
         })
     }
 
-    /// Fabric of the hosts of a row: stated, or as many full hosts as the ranks fill.
+    /// Fabric of a row: the stated number of hosts, or the number of full hosts that the ranks fill.
     fn row_fabric(&mut self, entry: &Entry, line: &Line<'_>) -> Result<Arc<Fabric>, MeasuredError> {
         let Some(ranks) = &entry.ranks else {
             let nodes = entry.nodes.as_ref().map_or(Ok(1), |nodes| line.rank_count(nodes))?;

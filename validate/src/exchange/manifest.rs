@@ -1,4 +1,4 @@
-//! Text of a manifest of exchanges.
+//! Parser of manifests of exchanges.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::de::Error as _;
 use crate::measured::MeasuredError;
 use crate::measured::manifest::Role;
 
-/// Number, or the name of the column that has it.
+/// A number, or the name of the column that contains it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "expected a whole number or the name of a column")]
 pub(super) enum Count {
@@ -19,7 +19,7 @@ pub(super) enum Count {
     Column(String),
 }
 
-/// Entry of a manifest.
+/// Entry of a manifest, which selects rows of a table.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Entry {
@@ -72,7 +72,7 @@ pub(super) enum RoutingName {
     Balanced,
 }
 
-/// Routing: a name, or the groups that a token is limited to.
+/// Routing of tokens: a named pattern, or a limit on the groups of experts of a token.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(untagged, expecting = "expected \"random\", \"balanced\" or { groups = N, limit = N }")]
 pub(super) enum Routing {
@@ -152,13 +152,13 @@ fn network<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<N
     String::deserialize(deserializer)?.parse().map(Some).map_err(D::Error::custom)
 }
 
-/// Returns true for the text of a manifest of exchanges.
+/// Returns true if a text is a manifest of exchanges.
 #[must_use]
 pub fn is_manifest(text: &str) -> bool {
     text.lines().any(|line| line.trim_start().starts_with("[[exchange]]"))
 }
 
-/// Parses a manifest; `source` names it in errors.
+/// Parses a manifest; `source` names the manifest in errors.
 pub(super) fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
     let file: File = toml::from_str(text).map_err(|error| MeasuredError::Invalid {
         place: Origin::new(source, text).locate(error.span().unwrap_or_default()),

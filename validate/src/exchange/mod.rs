@@ -1,8 +1,9 @@
 //! Measured dispatches and combines of experts: manifests, comparison with predictions, and fits of the shared costs.
 //!
-//! A manifest has a list `[[exchange]]`; each entry selects rows of a CSV table and says what they measured. [`load()`]
-//! reads it, [`compare()`] predicts every row, [`fit()`] fits [`ExchangeCosts`](fabricast_experts::ExchangeCosts) and
-//! predicts every cluster by costs fitted without it.
+//! A manifest has a list `[[exchange]]`. Each entry selects rows of a CSV table and describes the measurement.
+//! [`load()`] reads a manifest, and [`compare()`] predicts every row. [`fit()`] fits
+//! [`ExchangeCosts`](fabricast_experts::ExchangeCosts), and [`hold_out()`] predicts each cluster with costs fitted to
+//! the other clusters.
 
 mod comparison;
 mod fit;
@@ -29,24 +30,24 @@ pub use manifest::is_manifest;
 pub struct ExchangeMeasurement {
     /// Path of the table.
     pub file: PathBuf,
-    /// Name of the table, as in the manifest.
+    /// Name of the table, as stated in the manifest.
     pub name: String,
     /// Kernel that was measured.
     pub kernel: ExchangeKernel,
     /// Operation that was measured.
     pub operation: Operation,
-    /// Type in which the tokens travelled.
+    /// Element type in which the tokens were sent.
     pub token_type: TokenType,
     /// Routing of the tokens.
     pub pattern: RoutingPattern,
-    /// Extent of the measured times.
+    /// Part of the operation that the measured times include.
     pub timing: Timing,
     /// Access of GPUs to each other's memory.
     pub peer_access: fabricast_topologies::route::PeerAccess,
-    /// Use of the rows: fit or check.
+    /// Use of the rows: in fits (`fit`) or only for validation (`check`).
     pub role: Role,
-    /// Source and machines of the rows; fits leave out one cluster at a time. The table's name if the manifest states
-    /// none.
+    /// Source and machines of the rows; cross-validation leaves out one cluster at a time. Defaults to the table's
+    /// name.
     pub cluster: String,
     /// Rows, in the order of the table.
     pub rows: Vec<ExchangeRow>,
@@ -59,15 +60,15 @@ pub struct ExchangeRow {
     pub line: u32,
     /// Hosts and GPUs that were measured.
     pub fabric: Arc<Fabric>,
-    /// Tokens of each rank.
+    /// Number of tokens of each rank.
     pub tokens: u64,
-    /// Elements of a token.
+    /// Number of elements of a token (hidden size).
     pub hidden: u32,
-    /// Experts of all ranks.
+    /// Number of experts over all ranks.
     pub experts: u32,
-    /// Experts of a token.
+    /// Number of experts of each token.
     pub top_k: u32,
-    /// SMs of the kernel, if the table states them.
+    /// Number of SMs of the kernel, if the table states it.
     pub sms: Option<u32>,
     /// Measured quantity.
     pub measured: Measured,
@@ -82,7 +83,7 @@ pub enum Measured {
     Bandwidth(f64),
 }
 
-/// Reason that measured exchanges cannot be predicted.
+/// Reasons why measured exchanges cannot be predicted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExchangeCompareError {
     /// No row can be compared.
@@ -95,15 +96,15 @@ pub enum ExchangeCompareError {
         file: String,
         /// Line of the row.
         line: u32,
-        /// Reason.
+        /// Reason why the row cannot be predicted.
         error: ExchangeError,
     },
-    /// The GPUs of a machine are no ranks of an exchange.
+    /// The GPUs of a machine cannot be ranks of an exchange.
     #[error("{fabric}: {error}")]
     Machine {
         /// Name of the fabric.
         fabric: String,
-        /// Reason.
+        /// Reason why they cannot.
         error: ExchangeError,
     },
     /// No profile can be chosen for a fabric.

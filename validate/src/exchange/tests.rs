@@ -1,4 +1,4 @@
-//! Published tables against predictions, bounds and held-out fits; invalid manifests.
+//! Tests of published tables against predictions, lower bounds and held-out fits, and of invalid manifests.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ fn load_written(folder: &Path, manifest: &str, table: &str) -> Result<Vec<Exchan
     load(&path).map_err(|error| error.to_string())
 }
 
-/// No published time is below the lower bound, which uses neither costs nor efficiencies.
+/// No published time is below the lower bound, which depends neither on costs nor on efficiencies.
 #[test]
 fn published_times_are_above_the_bound() {
     let comparison = compare(&shipped(), None).unwrap();
@@ -28,8 +28,8 @@ fn published_times_are_above_the_bound() {
     }
 }
 
-/// Every cluster is predicted by costs that were fitted without it, within the project's goals: 15 % in the median and
-/// 40 % at the 90th percentile of all rows.
+/// The errors of rows predicted with costs fitted without their cluster are within the project's goals: 15 % in the
+/// median and 40 % at the 90th percentile of all rows.
 #[test]
 fn held_out_clusters_are_within_the_goals() {
     let held_out = hold_out(&shipped()).unwrap();

@@ -10,8 +10,8 @@ use crate::nccl::{Nccl, WindowMemory};
 
 use super::{ExecuteError, Job, Testbed};
 
-/// Input and output buffers of every rank. In place, both are the output. A clone shares the memory, which is freed
-/// with the last clone.
+/// Input and output buffers of every rank. For in-place calls, both are the output. A clone shares the memory, which is
+/// freed with the last clone.
 #[derive(Clone, Debug)]
 pub struct Buffers {
     inputs: Vec<Memory>,
@@ -19,7 +19,7 @@ pub struct Buffers {
     offset: Bytes,
 }
 
-/// Memory and its allocator.
+/// Memory of the buffers, by allocator.
 #[derive(Clone, Debug)]
 enum Memory {
     /// Allocated by this crate.
@@ -61,14 +61,15 @@ impl Buffers {
         Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
     }
 
-    /// Wraps memory allocated elsewhere, for every rank. The memory must be large enough for the calls and `offset`.
+    /// Wraps memory that another module allocated for every rank. The memory must be large enough for the calls and
+    /// `offset`.
     pub(super) fn from_external(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
         let wrap =
             |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
         Self { inputs: wrap(inputs), outputs: wrap(outputs), offset }
     }
 
-    /// Allocates memory as [`Self::new`] does, but by NCCL, for its symmetric windows.
+    /// Variant of [`Self::new`] in which NCCL allocates the memory, as its symmetric windows require.
     ///
     /// # Errors
     /// NCCL is too old for windows, or GPU memory is exhausted.
@@ -88,14 +89,14 @@ impl Buffers {
         Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
     }
 
-    /// Returns buffers in this memory that begin `offset` bytes after an aligned address: at most 16 bytes more than
-    /// the memory was allocated for.
+    /// Returns buffers in the same memory that begin `offset` bytes after an aligned address. `offset` may exceed the
+    /// offset of the allocation by at most 16 bytes.
     #[must_use]
     pub fn with_offset(&self, offset: Bytes) -> Self {
         Self { inputs: self.inputs.clone(), outputs: self.outputs.clone(), offset }
     }
 
-    /// Input and output of a rank, as far as NCCL allocated their memory.
+    /// Input and output memory of a rank; empty unless NCCL allocated them.
     pub(super) fn windows(&self, rank: usize) -> Vec<&Arc<WindowMemory>> {
         [&self.inputs, &self.outputs]
             .into_iter()
@@ -106,14 +107,14 @@ impl Buffers {
             .collect()
     }
 
-    /// Part of a rank's buffer that a job uses.
+    /// Part of a rank's buffer that the calls of a job use.
     pub(super) fn part(&self, job: &Job, rank: usize, buffer: UserBuffer) -> Result<DeviceSlice<'_>, ExecuteError> {
         let memories = if job.in_place() || buffer == UserBuffer::Output { &self.outputs } else { &self.inputs };
         let BufferExtent { length, .. } = BufferExtent::new(&job.header, rank as u32, buffer);
         Ok(memories[rank].part(self.offset, Bytes(length))?)
     }
 
-    /// Part of a rank's buffer: `bytes` bytes that begin at byte `start` of the whole data of the call.
+    /// Part of a rank's buffer: `bytes` bytes from byte `start` of the whole data of the call.
     pub(super) fn range(
         &self,
         job: &Job,
@@ -127,13 +128,13 @@ impl Buffers {
         Ok(memories[rank].part(Bytes(self.offset.0 + start.0 - origin), bytes)?)
     }
 
-    /// Part of a rank's output: `size` bytes that begin at byte `offset` of the output.
+    /// Part of a rank's output: `size` bytes from byte `offset` of the output.
     pub(super) fn element(&self, rank: usize, offset: u64, size: u64) -> Result<DeviceSlice<'_>, ExecuteError> {
         Ok(self.outputs[rank].part(Bytes(self.offset.0 + offset), Bytes(size))?)
     }
 
-    /// Addresses of the input and output of every rank, for kernels. The arena addresses are set by the owner of the
-    /// arenas.
+    /// Addresses of the input and output of every rank, for kernels. The arena addresses are unset; the owner of the
+    /// arenas sets them.
     pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
         let address_of = |memory: &Memory| memory.address().plus(self.offset).0;
         let inputs = if job.in_place() { &self.outputs } else { &self.inputs };

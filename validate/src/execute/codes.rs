@@ -1,11 +1,11 @@
-//! Whole numbers in the element types: the exactly representable range, and their bits.
+//! Whole numbers in the element types: the range that is exactly representable, and the bits of each number.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
-/// Largest number up to which a data type represents every whole number exactly, limited to 2,048.
+/// Largest n up to which a data type represents all whole numbers exactly, limited to 2,048.
 fn exact_to(dtype: DataType) -> u32 {
     match dtype {
-        // Significands of 3 and 4 bits, the implicit leading bit included.
+        // The significands have 3 and 4 bits, including the implicit leading bit.
         DataType::F8e5m2 => 8,
         DataType::F8e4m3 => 16,
         DataType::I8 => 127,
@@ -15,7 +15,7 @@ fn exact_to(dtype: DataType) -> u32 {
     }
 }
 
-/// Numbers in the inputs of ranks, chosen such that every reduction is exact in any order.
+/// Whole numbers for the inputs of ranks, for which every reduction is exact in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     /// Number of ranks whose inputs differ from the neutral element.
@@ -27,18 +27,19 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Chooses numbers for a reduction over `ranks` ranks such that the data type represents every result exactly.
+    /// Selects numbers for a reduction over `ranks` ranks such that the data type represents every result exactly.
     pub fn for_reduction(dtype: DataType, op: ReduceOp, ranks: u32) -> Self {
         let max_exact = exact_to(dtype);
         match op {
             ReduceOp::Sum => {
                 let active = ranks.min(max_exact);
-                // The range is small enough for an exact sum, but has at least two values, so that copies are checked
-                // too.
+                // The range is small enough for exact sums, but contains at least two values, so that copies are
+                // checked as well.
                 let range = max_exact / active.max(1) + 1;
                 Self { active, range, largest: active * (range - 1) }
             }
-            // Ones and twos: powers of two are exact within the exponent range, and integers do not overflow.
+            // Inputs are ones and twos. Powers of two are exact within the exponent range, and integers do not
+            // overflow.
             ReduceOp::Prod => {
                 let active = ranks.min(max_exact.ilog2());
                 Self { active, range: 2, largest: 1 << active }

@@ -1,6 +1,6 @@
 //! Contents of buffers and checks of results. Every check uses new small whole numbers, and outputs are filled with a
 //! poison value first. Elements are numbered over the whole data of a call, in which the blocks of all ranks follow
-//! each other: this is the numbering of the call.
+//! each other ("the numbering of the call").
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{Buffers, ExecuteError, Job};
 
 const TEXT: &str = include_str!("contents.cu");
 
-/// Number of 64-bit words of the errors of a rank that are recorded on the GPU (`wrong` in contents.cu).
+/// Number of 64-bit words that the GPU uses to record the errors of a rank (`wrong` in contents.cu).
 const WORDS: usize = 7;
 
 /// Size in bytes of the recorded errors of a rank.
@@ -37,7 +37,7 @@ pub struct Contents<'a> {
     numbers: Numbers,
 }
 
-/// Errors recorded by the comparisons of a rank's results.
+/// Errors found by the comparisons of a rank's results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordedErrors {
     /// Lowest index of a wrong element in any comparison, in the numbering of the call.
@@ -61,7 +61,7 @@ pub(super) struct WrongElement {
     pub seed: u64,
 }
 
-/// Part of an expected result: its position, and the input that it comes from.
+/// Part of an expected result: its position, and the input from which it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Expected {
     /// First element, in the numbering of the call.
@@ -69,7 +69,7 @@ struct Expected {
     count: u64,
     /// Rank of the input. `None` for the reduction of all inputs.
     source: Option<u32>,
-    /// First element of the part in the input, in the numbering of the call.
+    /// First element of this part in the input, in the numbering of the call.
     first: u64,
 }
 
@@ -138,7 +138,7 @@ fn pair_blocks(job: &Job) -> impl Iterator<Item = PairBlock> {
     })
 }
 
-/// Elements that a rank's input contains: the first one, in the numbering of the call, and their number.
+/// Elements of a rank's input: the first one, in the numbering of the call, and their number.
 fn input_range(job: &Job, rank: u32) -> (u64, u64) {
     let call = &job.header.call;
     let total = job.header.layout.bytes().0 / job.dtype.size().0;

@@ -1,12 +1,15 @@
 //! Executor for copy engines: peer copies on streams of each GPU, synchronized by memory words that streams write and
 //! wait for.
 //!
-//! A call forks into one *lane* per peer that a rank sends to or receives from, and one for its local copies, so that
-//! all links are used concurrently. A lane signals its peer that this rank has entered, waits for the peer to enter,
-//! copies, signals that it is done, and waits for the peer to finish. Then the lanes join. Each word is set by the
-//! sender of the signal and cleared by its receiver, so that a captured graph can be launched repeatedly: a word is set
-//! again only after its receiver has entered the next call, which is after it cleared the word. Lanes do not wait for
-//! each other, and calls run one after the other, so streams that share a hardware queue cannot deadlock.
+//! A call is divided into one *lane* per peer that a rank sends to or receives from, and one lane for local copies, so
+//! that all links are used concurrently. Each lane has a stream. It signals the peer that this rank has entered the
+//! call, waits until the peer has entered, copies, signals the completion, and waits until the peer has completed. The
+//! caller's stream then waits for all lanes.
+//!
+//! Each word is set by the sender of a signal and cleared by the receiver, so that a captured graph can be launched
+//! repeatedly. A word is set again only after its receiver has entered the next call, and the receiver clears the word
+//! before that. Lanes do not wait for each other, and calls run one after another, so streams that share a hardware
+//! queue cannot deadlock.
 
 use fabricast_topologies::Bytes;
 
@@ -23,7 +26,7 @@ pub struct Copies<'a> {
     job: &'a Job,
     copies: Vec<CopyOperation>,
     members: Vec<Streams>,
-    /// Per rank: one word for the entry of each other rank, then one for the completion of each.
+    /// Words of each rank: one for the entry of every other rank, then one for the completion of every other rank.
     words: Vec<DeviceMemory>,
 }
 
@@ -41,7 +44,7 @@ struct Lane {
     /// The other rank, or the rank itself for local copies.
     peer: usize,
     stream: Stream,
-    /// Event recorded when the lane's part of a call is complete.
+    /// Event recorded at the end of the lane's part of a call.
     done: Event,
 }
 
@@ -109,7 +112,7 @@ impl<'a> Copies<'a> {
             }
             if steps.is_empty() { Ok(()) } else { Ok::<_, ExecuteError>(stream.enqueue_word_operations(&steps)?) }
         };
-        // A receiver signals its entry, and its sender waits for it.
+        // A receiver signals that it has entered the call, and its sender waits for this signal.
         signal_and_wait(Kind::Entered, receives && !is_local, sends && !is_local)?;
         let (me, to) = (member as u32, peer as u32);
         for copy in self.copies.iter().filter(|copy| copy.from == me && copy.to == to && copy.bytes.0 > 0) {
@@ -134,7 +137,7 @@ fn peers(copies: &[CopyOperation], member: u32) -> Vec<usize> {
     peers
 }
 
-/// Merges adjacent copies between the same two ranks, which the schedule divides among channels.
+/// Merges adjacent copies between two ranks, which the schedule divides among channels.
 fn merge_adjacent(mut copies: Vec<CopyOperation>) -> Vec<CopyOperation> {
     copies.sort_unstable_by_key(|copy| (copy.from, copy.to, copy.source.0));
     let mut merged: Vec<CopyOperation> = Vec::new();

@@ -1,11 +1,11 @@
-//! Pairwise covering arrays: small sets of cases that contain every pair of levels of any two factors that constraints
-//! permit.
+//! Pairwise covering arrays: small sets of test cases in which every pair of levels of any two factors occurs, if the
+//! constraints permit the pair.
 
-/// Number of random candidates per case, of which the best is used.
+/// Number of random candidates per case; the one that covers most new pairs is used.
 const TRIES: u64 = 60;
 
 /// Returns cases (one level per factor) that together contain every pair of levels of two factors that occurs in any
-/// allowed case. Greedy and deterministic. `levels`: number of levels of each factor.
+/// allowed case. The algorithm is greedy and deterministic. `levels`: number of levels of each factor.
 #[must_use]
 pub fn pairwise_cases(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -> Vec<Vec<usize>> {
     let mut open: Vec<(usize, usize, usize, usize)> = Vec::new();
@@ -44,7 +44,7 @@ pub fn pairwise_cases(levels: &[usize], is_allowed: &dyn Fn(&[usize]) -> bool) -
                 open.retain(|pair| !has(&case, pair));
                 cases.push(case);
             }
-            // No allowed case contains the pair.
+            // No allowed case contains this pair.
             None => open.retain(|pair| *pair != (a, x, b, y)),
         }
     }

@@ -11,10 +11,11 @@ use crate::kernel::{Devices, GridShape, Kernel, WaitMonitor};
 
 use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
-/// Options of a kernel beyond its schedule.
+/// Settings of a kernel that its schedule does not determine.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelOptions {
-    /// Blocks per channel, threads per block and words per thread; `None` for the shape that is fastest by measurement.
+    /// Blocks per channel, threads per block and words per thread; `None` for the shape that was fastest in
+    /// measurements.
     pub shape: Option<GridShape>,
     /// Order of consecutive calls: overlapping or sequential.
     pub calls: CallOrder,
@@ -25,14 +26,14 @@ pub struct KernelOptions {
 /// Order of consecutive calls on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOrder {
-    /// The next call is launched while the previous one runs, and begins when that one is complete. Requires compute
-    /// capability 9.0; otherwise as [`Self::Sequential`].
+    /// The next call is launched while the previous one runs, and begins when the previous one is complete. Requires
+    /// compute capability 9.0; on older GPUs this is [`Self::Sequential`].
     Overlap,
     /// Each call is launched after the previous one is complete.
     Sequential,
 }
 
-/// A kernel loaded on every GPU of a run, with the memory that it needs.
+/// A kernel loaded on every GPU of a run, with its memory.
 #[derive(Debug)]
 pub struct Generated {
     kernel: Kernel,
@@ -54,12 +55,12 @@ struct Loaded {
 /// Options of NVRTC for every kernel.
 const OPTIONS: [&str; 1] = ["--std=c++17"];
 
-/// Largest number of blocks per rank if ranks have their own GPUs: one per multiprocessor, with some left for other
-/// kernels.
+/// Maximum number of blocks per rank if each rank has its own GPU: one per multiprocessor, with some multiprocessors
+/// left for other kernels.
 const MAX_BLOCKS: u32 = 128;
 
 impl Generated {
-    /// Compiles the code that [`Generated::new`] needs into the cache.
+    /// Compiles the code for [`Generated::new`] and stores it in the cache.
     ///
     /// # Errors
     /// [`ExecuteError`] if the kernel does not compile.
@@ -185,7 +186,7 @@ impl Generated {
     }
 }
 
-/// Largest number of blocks per rank: an equal share of the multiprocessors if ranks share a GPU.
+/// Maximum number of blocks per rank. Ranks that share a GPU have equal shares of its multiprocessors.
 fn max_blocks(testbed: &Testbed) -> Result<u32, CudaError> {
     let multiprocessors = testbed.contexts()[0].device().attribute(Attribute::Multiprocessors)?.unsigned_abs();
     Ok(match testbed.devices() {

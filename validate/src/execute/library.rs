@@ -1,5 +1,5 @@
-//! Executor for NCCL: with its own choice of algorithm, with buffers registered as symmetric windows, or with a forced
-//! choice.
+//! Executor for NCCL: with its default choice of strategy, with buffers registered as symmetric windows, or with a
+//! forced strategy.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,13 +12,13 @@ use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion, Op
 
 use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
-/// Choice of NCCL's algorithm.
+/// Choice of NCCL's strategy.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice<'a> {
-    /// NCCL's own choice.
+    /// NCCL chooses the strategy.
     Own,
-    /// NCCL's own choice with these buffers registered as windows, which its symmetric kernels need (nccl-tests' `-R
-    /// 2`).
+    /// NCCL chooses the strategy, with these buffers registered as windows, which its symmetric kernels need (`-R 2` of
+    /// nccl-tests).
     Windows(&'a Buffers),
     /// A forced algorithm, protocol and number of channels.
     Forced(&'a Forced),
@@ -32,9 +32,9 @@ pub struct Library {
 }
 
 impl Library {
-    /// Creates the communicators, always without NVLink multicast ([`crate::nccl::SHARED_HOST`]). Forced settings are
-    /// read from the environment during creation; the environment must have been [reserved](crate::nccl::reserve).
-    /// Communicators that other threads create at the same time wait for this creation.
+    /// Creates the communicators, always without NVLink multicast ([`crate::nccl::SHARED_HOST`]). NCCL reads forced
+    /// settings from the environment during creation; the environment must have been [reserved](crate::nccl::reserve).
+    /// Communicators that other threads create concurrently wait for this creation.
     ///
     /// # Errors
     /// Ranks that share a GPU, an environment that was not reserved, or a failing call.
@@ -47,7 +47,8 @@ impl Library {
         if testbed.devices() == Devices::Shared && testbed.ranks() > 1 {
             return Err(unsupported("its ranks need a GPU each"));
         }
-        // The number of channels is set per communicator, because NCCL reads its variables once per process.
+        // The number of channels is set per communicator, because NCCL reads the variables for it only once per
+        // process.
         let (forced, blocks) = match choice {
             Choice::Forced(forced) => (Forced { channels: None, ..forced.clone() }, forced.channels),
             Choice::Own | Choice::Windows(_) => (Forced::default(), None),
@@ -88,7 +89,7 @@ impl Library {
 }
 
 impl Drop for Library {
-    /// Drops all ranks concurrently, because releasing windows or a communicator may wait for the other ranks.
+    /// Drops all ranks concurrently, because releasing a window or a communicator may wait for the other ranks.
     fn drop(&mut self) {
         std::thread::scope(|scope| {
             for communicator in self.communicators.drain(..) {

@@ -1,9 +1,9 @@
 //! Checks of results and measurement of call times with one host thread per GPU, as in nccl-tests.
 //!
-//! Calls are enqueued back to back. The time of a call is the time of many calls, between events on each GPU's own
-//! stream, divided by their number; the slowest GPU counts. The reported time is the median of several trials. For CUDA
-//! graphs, the same calls are captured once and launched as one graph. Single calls are timed from graphs of one call
-//! each.
+//! Calls are enqueued back to back. The time of a call is the time of many calls, measured by events on each GPU's own
+//! stream, divided by their number; the slowest GPU determines it. The reported time is the median of several trials.
+//! For CUDA graphs, the same calls are captured once and launched as one graph. Single calls are timed from graphs of
+//! one call each.
 
 use std::ops::Range;
 
@@ -41,8 +41,8 @@ pub struct Times {
     pub p99: Option<Picos>,
 }
 
-/// Fills the buffers, runs calls and compares the results, once per entry of `rounds`, which is the number of
-/// back-to-back calls before the comparison. `seed`: seed of the contents.
+/// Fills the buffers, runs calls and compares the results. Each entry of `rounds` is a number of back-to-back calls
+/// before a comparison. `seed`: seed of the contents.
 ///
 /// # Errors
 /// A wrong result, a hang, or a failing driver call.
@@ -80,13 +80,13 @@ pub(super) fn check_one(
         }
         wait(member, &stream, executor)?;
         member.barrier()?;
-        // In place, a second call would start from the first one's result.
+        // For in-place calls, a second call would begin with the result of the first one.
         let calls = if job.in_place() { 1 } else { calls };
         for _ in 0..calls {
             executor.enqueue(member.rank, &stream)?;
         }
         wait(member, &stream, executor)?;
-        // If another rank hangs, a wrong result of this one is only the consequence.
+        // If another rank hangs, an incorrect result of this rank is only a consequence.
         member.barrier()?;
         for rank in ranks.clone() {
             contents.check(rank, seed, &stream)?;
@@ -97,7 +97,8 @@ pub(super) fn check_one(
 }
 
 /// Runs `calls` calls back to back, each with new contents that are filled in and compared on the GPU's stream. The
-/// host waits only every 100 calls, so ranks may run ahead of each other. `seed`: seed of the first contents.
+/// host waits only every 100 calls, so one rank may be several calls ahead of another. `seed`: seed of the first
+/// contents.
 ///
 /// # Errors
 /// A wrong result, a hang, or a failing driver call.
@@ -162,7 +163,7 @@ fn wait(member: &Member<'_>, stream: &Stream, executor: &dyn Executor) -> Result
     if lost.is_empty() { Ok(waited?) } else { Err(ExecuteError::WaitTimeout(lost)) }
 }
 
-/// Measures the time of a call on streams, in graphs and, if requested, of single calls.
+/// Measures the time of a call on streams, in graphs and, if requested, of single calls in graphs.
 ///
 /// # Errors
 /// A hang, or a failing driver call.
@@ -177,7 +178,7 @@ pub fn measure(
 }
 
 impl Times {
-    /// Combines the measurements of all members: the slowest member determines each trial.
+    /// Combines the measurements of all members; the slowest member determines the time of each trial.
     pub(super) fn from_members(by_member: &[MemberTimes]) -> Self {
         let slowest = |select: fn(&MemberTimes) -> &Vec<Picos>| -> Vec<Picos> {
             let count = by_member.iter().map(|raw| select(raw).len()).min().unwrap_or(0);
@@ -193,7 +194,7 @@ impl Times {
     }
 }
 
-/// Times of calls that one member measured: per call of each trial on streams and in graphs, and of each single call.
+/// Times measured by one member: per call of each trial on streams and in graphs, and of each single call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemberTimes {
     stream: Vec<Picos>,

@@ -68,25 +68,25 @@ impl std::fmt::Display for Job {
 /// Implementation of a job. The executor owns or borrows all memory that its calls access for its whole lifetime,
 /// unchanged, because captured graphs are launched later.
 pub trait Executor: Sync {
-    /// Enqueues the part of a call that the ranks of one member execute. The n-th calls of all members form one
+    /// Enqueues the part of a call that the ranks of one team member execute. The n-th calls of all members form one
     /// collective call. May be captured in a graph.
     ///
     /// # Errors
     /// A driver or library call fails.
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError>;
 
-    /// Description of the work that a member waits for: its rank and the call.
+    /// Describes the work for which a member waits: its rank and the call.
     fn waiting(&self, member: usize) -> String {
         format!("rank {member}")
     }
 
-    /// Descriptions of the waits of thread blocks that timed out. Empty if there are none.
+    /// Descriptions of the thread blocks' waits that exceeded the time limit; empty if there are none.
     fn timed_out_waits(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// Reasons why a job was not executed, or not correctly.
+/// Reasons why a job was not executed, or not executed correctly.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ExecuteError {
     /// Error of the driver.
@@ -109,7 +109,7 @@ pub enum ExecuteError {
     Unsupported {
         /// Name of the executor.
         executor: &'static str,
-        /// Reason that the executor does not support the job.
+        /// Reason why the executor does not support the job.
         reason: String,
     },
     /// There are fewer GPUs than ranks.
@@ -132,7 +132,7 @@ pub enum ExecuteError {
         /// Largest number of co-resident blocks.
         max: u32,
     },
-    /// Thread blocks timed out while waiting, with a description of each wait.
+    /// Thread blocks exceeded the time limit of a wait; contains a description of each wait.
     #[error("timed out: {}", .0.join("; "))]
     WaitTimeout(Vec<String>),
     /// A result in a series of calls is wrong.
@@ -192,7 +192,7 @@ impl Consequence for ExecuteError {
     }
 }
 
-/// Rounds the bytes of a call down to whole elements, and to equal blocks in collectives that have blocks.
+/// Rounds the bytes of a call down to whole elements, and to equal blocks for collectives with blocks.
 #[must_use]
 pub fn round_to_elements(
     collective: fabricast_sim::schedule::Collective,

@@ -1,4 +1,4 @@
-//! Assignment of ranks to GPUs: one GPU per rank, or all ranks on one.
+//! Assignment of ranks to GPUs: one GPU per rank, or all ranks on one GPU.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::kernel::Devices;
 
 use super::ExecuteError;
 
-/// The GPUs of a run, with peer access between them, and the ranks on them. Each member of the team drives one GPU.
+/// GPUs of a run, with peer access between them, and the ranks on each GPU. Each member of the team drives one GPU.
 #[derive(Clone, Debug)]
 pub struct Testbed {
     contexts: Vec<Arc<Context>>,
@@ -16,8 +16,8 @@ pub struct Testbed {
 }
 
 impl Testbed {
-    /// Opens as many GPUs as there are ranks, by ordinal, or only the first one if the ranks share it, with peer access
-    /// between them.
+    /// Opens the GPUs and enables peer access between them. There are as many GPUs as ranks, in the order of their
+    /// ordinals; if the ranks share a GPU, only the first is opened.
     ///
     /// # Errors
     /// Too few GPUs, no peer access, or a failing driver call.
@@ -46,7 +46,7 @@ impl Testbed {
         self.ranks
     }
 
-    /// Assignment of ranks to GPUs: one GPU per rank, or one for all.
+    /// Assignment of ranks to GPUs: one GPU per rank, or one GPU for all.
     #[must_use]
     pub fn devices(&self) -> Devices {
         if self.contexts.len() as u32 == self.ranks { Devices::Own } else { Devices::Shared }

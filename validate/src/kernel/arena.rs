@@ -1,4 +1,4 @@
-//! Layout of a rank's arena, its memory for messages and flags, and kernel parameters.
+//! Layout of a rank's arena (its memory for messages and flags), and kernel parameters.
 //!
 //! ```text
 //! counters   number of calls so far, a word per block: a replayed graph continues the count
@@ -11,7 +11,7 @@ use super::body::Operand;
 use super::program::UserChunk;
 use super::{Alignment, BufferExtent, GridShape, Kernel, UserBuffer};
 
-/// Bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
+/// Maximum size in bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
 const MAX_PARAMETER_BYTES: u64 = 4096;
 
 /// Layout of a rank's arena: byte offsets from its start.
@@ -36,12 +36,12 @@ pub struct Addresses {
     pub arena: u64,
 }
 
-/// Kernel parameters for monitored waits, and the address of the operand table.
+/// Kernel parameters for waits with a time limit, and the address of the operand table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitMonitor {
-    /// Device address of the records of waiting blocks: four 32-bit words per block of the rank.
+    /// Device address of the records of waiting blocks, with four 32-bit words per block of the rank.
     pub records: u64,
-    /// Time limit of a wait in nanoseconds. A longer wait is recorded and abandoned.
+    /// Time limit of a wait in nanoseconds. A wait that exceeds the limit is recorded and ended.
     pub time_limit_ns: u64,
     /// Address of the operand table, if the operands are not kernel parameters; otherwise unused.
     pub table: u64,
@@ -60,7 +60,8 @@ impl Kernel {
         Arena { ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
     }
 
-    /// Number of 64-bit table entries that are passed as kernel parameters; 0 if they exceed the parameter limit.
+    /// Number of 64-bit table entries that are passed as kernel parameters; 0 if the table exceeds the parameter limit
+    /// and is in memory.
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
         let fixed = u64::from(self.ranks()) + 13;
@@ -72,7 +73,8 @@ impl Kernel {
         u64::from(self.header.channels.max(1)) + operands as u64
     }
 
-    /// Alignment of the caller's chunks: vectors if all begin at multiples of 16 bytes at these addresses.
+    /// Alignment of the caller's chunks. The result is [`Alignment::Vectors`] if, at these addresses, all chunks begin
+    /// at multiples of 16 bytes.
     #[must_use]
     pub fn alignment(&self, addresses: &[Addresses]) -> Alignment {
         let ranks = addresses.len() as u32;
@@ -94,8 +96,8 @@ impl Kernel {
         base + self.cut.start(chunk) - BufferExtent::new(&self.header, rank, buffer).start
     }
 
-    /// Operand table of a rank: for each channel the begin and end index of its rows, then the rows. A row is the index
-    /// of its body with the number of operands, the number of words, and the operands.
+    /// Operand table of a rank: for each channel the begin and end index of its rows, then the rows. A row contains the
+    /// index of its body with the number of operands, the number of words, and the operands.
     #[must_use]
     pub fn table(&self, rank: u32, shape: GridShape, addresses: &[Addresses]) -> Vec<u64> {
         let arena = self.arena(shape);
@@ -125,8 +127,8 @@ impl Kernel {
         table
     }
 
-    /// Returns the parameters of a rank's kernel, in the order in which the kernel reads them. If the operands do not
-    /// fit, also returns the table that must be stored at `watch.table`.
+    /// Returns the parameters of a rank's kernel, in the order in which the kernel reads them. If the operands exceed
+    /// the parameter limit, also returns the table that must be stored at `watch.table`.
     #[must_use]
     pub fn parameters(
         &self,
@@ -161,7 +163,7 @@ impl Kernel {
         (all, None)
     }
 
-    /// Describes the wait that the kernel reports by index `index` of a rank's table, for error messages.
+    /// Describes a wait for error messages. `index` is the index in the rank's table that the kernel reports for it.
     #[must_use]
     pub fn describe_wait(&self, rank: u32, index: u32) -> String {
         let mut before = u32::from(self.header.channels.max(1));

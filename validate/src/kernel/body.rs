@@ -1,5 +1,5 @@
 //! Programs without rank numbers: lines of code that refer to operands by index. Ranks and rounds with equal lines
-//! share one function; their differences are rows of a table.
+//! share one function, and table rows hold their different operands.
 
 use rustc_hash::FxHashMap;
 
@@ -17,11 +17,11 @@ pub(super) enum Line {
     Store { value: Value, operand: u32 },
     /// Writes to a slot of a peer. Operands: address and, if message sizes differ, number of words.
     Send { value: Value, operand: u32 },
-    /// Reads a slot of this rank. Operands as for `Send`.
+    /// Reads a slot of this rank. The operands are those of `Send`.
     Receive { value: Value, operand: u32 },
     /// Reduces two values into a third.
     Reduce { value: Value, left: Value, right: Value },
-    /// Defines a value without contents, which represents progress only.
+    /// Defines a value without contents, which only represents progress.
     Token { value: Value },
     /// Notifies `count` peers (one operand each) that all previous writes are complete. `flush`: index of the
     /// notification.
@@ -43,7 +43,7 @@ pub(super) enum Operand {
     Words { message: u32 },
     /// Rank that a flush notifies.
     Peer { rank: u32 },
-    /// Rank whose flush a wait awaits, and the index of the flush.
+    /// Rank for whose flush a wait waits, and the index of the flush.
     Flushed { rank: u32, flush: u32 },
 }
 
@@ -77,10 +77,10 @@ impl Body {
     }
 }
 
-/// Uniformity of the message sizes of a kernel.
+/// Equality of the message sizes of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sizes {
-    /// All messages are sent in the same number of words.
+    /// All messages have the same number of words.
     Uniform,
     /// Each message has its own number of words.
     Mixed,
@@ -101,7 +101,7 @@ pub(super) fn bodies(
         let packets = |(rank, program): (usize, &Program)| packets(program, rank as u32, sizes);
         return Ok(programs.iter().enumerate().map(packets).collect());
     }
-    // Index of the flush that follows each message, for all ranks, computed before any waits are generated.
+    // Index of the flush that follows each message, for all ranks. It is computed before waits are generated.
     let mut flushed = FxHashMap::default();
     for program in programs {
         let (mut flush, mut pending) = (0, false);
@@ -126,8 +126,8 @@ pub(super) fn bodies(
         .collect()
 }
 
-/// Body for carriers whose data contain arrival flags. Loads come first, and receives between two sends are polled in
-/// one pass.
+/// Body for message formats that contain arrival flags (packets, lines). Loads come first, and all receives between two
+/// sends are polled together.
 fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
     let mut body = Body::default();
     for instruction in &program.instructions {
@@ -136,7 +136,7 @@ fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
             body.lines.push(Line::Load { value, operand });
         }
     }
-    // Receives since the last send are moved in front of the work on them.
+    // Receives since the last send are moved in front of the operations that use them.
     let mut receive_index = body.lines.len();
     for instruction in &program.instructions {
         match *instruction {
@@ -172,7 +172,7 @@ fn flags(
 ) -> Result<Body, KernelError> {
     let mut body = Body::default();
     let mut pending: Vec<u32> = Vec::new();
-    // Number of flushes of every rank that were already waited for.
+    // Number of flushes of every rank for which the body has already waited.
     let mut waited: FxHashMap<u32, u32> = FxHashMap::default();
     let is_used = |value: Value| {
         program.instructions.iter().any(|candidate| match *candidate {

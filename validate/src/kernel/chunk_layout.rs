@@ -1,16 +1,17 @@
-//! Byte ranges of chunks: whole elements, aligned to vectors of 16 bytes where the call permits it.
+//! Byte ranges of chunks: whole elements, aligned to vectors of 16 bytes if the call permits it.
 //!
-//! A schedule divides the bytes of a call into exact fractions, but memory consists of whole elements. Chunk boundaries
-//! are rounded down to multiples of 16 bytes from the start of the block (a rank's block in collectives that have
-//! blocks, otherwise the whole buffer). All blocks are therefore divided alike, and chunks begin at vector boundaries.
-//! Block boundaries are set by the caller and are exact.
+//! A schedule divides the bytes of a call into exact fractions, but chunks must consist of whole elements. Chunk
+//! boundaries are rounded down to multiples of 16 bytes from the start of the block (a rank's block for collectives
+//! with blocks, otherwise the whole buffer). All blocks therefore have equal chunk offsets, and chunks begin at vector
+//! boundaries. The caller sets the block boundaries, so they are not rounded.
 
 use fabricast_sim::schedule::{Collective, Header};
 use fabricast_topologies::Bytes;
 
 use super::KernelError;
 
-/// Size of a vector in bytes, a multiple of every element size.
+/// Size in bytes of the vector that a thread loads or stores in one instruction. It is a multiple of every element
+/// size.
 const VECTOR: u64 = 16;
 
 /// Byte ranges of the chunks of a call.
@@ -47,7 +48,7 @@ impl ChunkLayout {
             let part = |k: u32| u128::from(segment.bytes.0) * u128::from(k) / u128::from(segment.parts.max(1));
             exact.extend((0..segment.parts).map(|k| before + part(k) as u64));
             before += segment.bytes.0;
-            // In an all_to_allv every segment is the block of a rank.
+            // In an all_to_allv, every segment is the block of a rank.
             if header.call.collective == Collective::AllToAllV {
                 if !segment.bytes.0.is_multiple_of(element.0.max(1)) {
                     return Err(KernelError::Uneven { bytes: segment.bytes, blocks: 1, element });

@@ -1,5 +1,6 @@
-//! Kernels independent of a schedule: one reduces two buffers, the other runs the [steps](super::Steps) of any schedule
-//! in order, by puts of NVSHMEM's device library. Schedules are passed as data; type and operation are compiled in.
+//! Kernels that do not depend on a schedule. One reduces two buffers; the other runs the [steps](super::Steps) of any
+//! schedule in order, by puts of NVSHMEM's device library. The steps are data; element type and reduction are compiled
+//! into the code.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
@@ -12,7 +13,7 @@ pub const COMBINE_THREADS: u32 = 512;
 /// CUDA source of the kernel that reduces two buffers into a third, which may be one of them.
 const COMBINE: &str = include_str!("combine.cu");
 
-/// Includes of NVSHMEM's device library for a compiler without host headers. This text precedes all other text.
+/// Text that includes NVSHMEM's device library without headers of the host compiler. It precedes all other text.
 const NVSHMEM: &str = include_str!("nvshmem.cu");
 
 /// CUDA source of the kernel that runs steps.
@@ -22,7 +23,7 @@ const STEPS: &str = include_str!("steps.cu");
 /// 10.
 ///
 /// # Errors
-/// [`KernelError::NoSuchType`] if such GPUs cannot reduce the data type.
+/// [`KernelError::NoSuchType`] if GPUs of this compute capability cannot reduce the data type.
 pub fn combine_text(
     dtype: DataType,
     op: ReduceOp,
@@ -37,7 +38,7 @@ pub fn combine_text(
 /// with it. `capability`: compute capability × 10.
 ///
 /// # Errors
-/// [`KernelError::NoSuchType`] if such GPUs cannot reduce the data type.
+/// [`KernelError::NoSuchType`] if GPUs of this compute capability cannot reduce the data type.
 pub fn steps_text(dtype: DataType, op: ReduceOp, alignment: Alignment, capability: u32) -> Result<String, KernelError> {
     check_reducible(dtype, capability)?;
     Ok(NVSHMEM.to_owned() + &prelude("steps by NVSHMEM", &constants(dtype, op, alignment)) + STEPS)

@@ -1,11 +1,13 @@
-//! Schedules that consist only of copies from inputs to outputs, in one step. Copy engines can run them.
+//! Detection of schedules that consist only of copies from inputs to outputs, in one step, so that copy engines can run
+//! them.
 
 use fabricast_topologies::Bytes;
 
 use super::chunk_layout::ChunkLayout;
 use super::local_operations::{Memory, MoveKind, Moves};
 
-/// Copy from one rank's input to an output. Offsets count the bytes of the call, as its chunks do.
+/// Copy from one rank's input to another rank's output. Offsets are in the byte numbering of the call, like chunk
+/// offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyOperation {
     /// Rank that owns the input.
@@ -20,8 +22,8 @@ pub struct CopyOperation {
     pub bytes: Bytes,
 }
 
-/// Returns the copies of a schedule. `None` unless the schedule consists of copies from inputs to outputs that no rank
-/// forwards.
+/// Returns the copies of a schedule. `None` unless the schedule consists of copies from inputs to outputs and no rank
+/// forwards received data.
 pub(super) fn copy_operations(moves: &Moves, cut: &ChunkLayout) -> Option<Vec<CopyOperation>> {
     let mut sources = vec![None; moves.messages.len()];
     let mut written = rustc_hash::FxHashSet::default();

@@ -1,21 +1,21 @@
-//! Placement of the messages of a round, and the notifications that are needed in addition.
+//! Placement of the messages of a round, and the notifications that ranks need in addition to the messages.
 //!
-//! Each message has its own slot at the receiver. With **flags** as carrier, it may be written directly to its
-//! destination if the receiver no longer reads that memory. Vector clocks over the messages determine this, and which
-//! ranks are known to have entered the call.
+//! Each message has a slot at the receiver. If the message format is **flags**, a message may be written directly to
+//! its destination, provided that the receiver does not read that memory afterwards. Vector clocks over the messages
+//! determine this, and also which ranks are known to have entered the call.
 //!
-//! **Why two sets of slots suffice.** Calls alternate between the two sets, so call k + 2 writes where call k read.
-//! Rank A may write to rank P in call k + 2 only after P has left call k. Suppose A learned, by any chain of messages
-//! and before it left call k + 1, that P had entered call k + 1. Kernels of a rank run one after the other, so P had
-//! left call k. If the messages of a call do not imply this, P notifies A by a flag on entry, and A checks the flag
-//! before it leaves ([`Exchange::close`]). Writing into the caller's own output requires more: P must have entered this
-//! very call. If messages do not imply it, A checks the same flag before it begins ([`Exchange::enter`]).
+//! **Two sets of slots are sufficient.** Calls alternate between the two sets, so call k + 2 writes to the slots that
+//! call k read. Rank A may write to rank P in call k + 2 only after P has left call k. Suppose that before A left call
+//! k + 1, messages implied that P had entered call k + 1. Kernels of a rank run one after another, so P had left call
+//! k. If the messages of a call do not imply this, P notifies A by a flag when it enters, and A checks the flag before
+//! it leaves ([`Exchange::close`]). Writing to the caller's output requires more: P must have entered the same call. If
+//! messages do not imply this, A checks the same flag before it begins ([`Exchange::enter`]).
 
 use super::local_operations::Moves;
 use super::program::{Instruction, Program, UserChunk};
 use super::{Carrier, KernelError};
 
-/// Placement of the messages of a round, and the notifications that ranks need.
+/// Placement of the messages of a round, and the notifications between ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
     /// Destination, in the receiver's output, of every message of the schedule that is written directly; `None` for a
@@ -23,16 +23,18 @@ pub(super) struct Exchange {
     pub(super) direct: Vec<Option<UserChunk>>,
     /// For every rank, bit set of the ranks that must have entered the call before it begins.
     pub(super) enter: Vec<u64>,
-    /// For every rank, bit set of the ranks that it sends to and whose entry into the call no message proves.
+    /// For every rank, bit set of the ranks to which it sends and whose entry into the call is not implied by any
+    /// message.
     pub(super) close: Vec<u64>,
-    /// For every rank, bit set of the ranks that messages prove to have entered the call.
+    /// For every rank, bit set of the ranks whose entry into the call is implied by messages.
     pub(super) known_entered: Vec<u64>,
 }
 
-/// Largest number of ranks: a set of ranks is one 64-bit word.
+/// Maximum number of ranks, because a set of ranks is a 64-bit word.
 pub(super) const MAX_RANKS: u32 = 64;
 
-/// Determines the placement and notifications of a round, and removes the stores of messages that are written directly.
+/// Determines the placement and notifications of a round, and removes the store operations of messages that are written
+/// directly.
 ///
 /// # Errors
 /// [`KernelError::Deadlock`] if receives wait for each other, which a verified schedule never causes.
@@ -44,7 +46,8 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
         close: vec![0; ranks],
         known_entered: vec![0; ranks],
     };
-    // Instructions of each rank that each rank knows to be complete, and this knowledge at the time of each send.
+    // Number of instructions of each rank that each rank knows to be complete, and this knowledge at the time of each
+    // send.
     let mut completed = vec![vec![0u32; ranks]; ranks];
     let mut sent: Vec<Option<Vec<u32>>> = vec![None; moves.messages.len()];
     let mut next = vec![0usize; ranks];
@@ -91,7 +94,7 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
     Ok(result)
 }
 
-/// Finds the messages to `rank` that may be written directly to their destination, and removes their stores.
+/// Finds the messages to `rank` that may be written directly to their destination, and removes their store operations.
 fn store_on_arrival(
     moves: &Moves,
     program: &mut Program,

@@ -1,9 +1,9 @@
-//! Decomposition of a schedule: local operations of each rank on single chunks, and messages between ranks.
+//! Decomposition of a schedule into local operations of each rank on single chunks, and messages between ranks.
 //!
 //! The receiver performs every operation on its own memory: a put is a message that the receiver stores, a put_reduce
-//! one that it reduces, a get one that the other rank sends. A chunk is therefore accessed only by its own rank, in one
-//! order: by level, the length of the longest chain of preceding operations. This order satisfies all dependencies
-//! within a rank without flags.
+//! is a message that the receiver reduces, and a get is a message that the other rank sends. Only the owning rank
+//! accesses a chunk, and it does so in order of level. The level of an operation is the length of the longest chain of
+//! operations that precede it. This order satisfies all dependencies within a rank without flags.
 
 use rustc_hash::FxHashSet;
 
@@ -11,26 +11,26 @@ use fabricast_sim::schedule::{Buffer, ChunkRef, Collective, OpKind, Schedule};
 
 use super::KernelError;
 
-/// Largest number of operations of a schedule that is run as a kernel.
+/// Maximum number of operations of a schedule that can be run as a kernel.
 const MAX_OPERATIONS: u32 = 1 << 20;
 
-/// Largest number of moves of a schedule that is run as a kernel.
+/// Maximum number of moves of a schedule that can be run as a kernel.
 const MAX_MOVES: usize = 1 << 22;
 
 /// Index of a chunk of one rank's memory, numbered over all ranks.
 pub(super) type Cell = u32;
 
-/// Index that represents the absence of a chunk.
+/// Marks the absence of a chunk.
 const NONE: u32 = u32::MAX;
 
-/// Memory that a cell belongs to.
+/// Memory to which a cell belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Memory {
     /// Chunk of the caller's input, by index.
     Input(u32),
-    /// Chunk of the caller's output, by index. In place, it is the chunk of the input as well.
+    /// Chunk of the caller's output, by index. In place, the chunk of the input with this index is the same memory.
     Output(u32),
-    /// Chunk of scratch memory, or a rank's barrier token.
+    /// Chunk of scratch memory, or the token of a rank in a barrier.
     Scratch,
 }
 
@@ -39,9 +39,9 @@ pub(super) enum Memory {
 pub(super) struct Message {
     pub(super) from: u32,
     pub(super) to: u32,
-    /// Chunk of the call whose size the message has.
+    /// Chunk of the call that has the size of the message.
     pub(super) data: u32,
-    /// Operation of the schedule that the message belongs to.
+    /// Operation of the schedule from which the message was made.
     pub(super) operation: u32,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Move {
 pub(super) struct Moves {
     pub(super) moves: Vec<Move>,
     pub(super) messages: Vec<Message>,
-    /// Pairs of a data chunk and the output chunk that it is stored in, where the two differ.
+    /// Pairs of different chunks: a chunk of data and the output chunk in which it is stored.
     pub(super) stored_in: FxHashSet<(u32, u32)>,
     chunks: u32,
     per_rank: u32,
@@ -117,7 +117,8 @@ impl MoveKind {
         }
     }
 
-    /// Sort key within a level: sends first, then local work, then receives, so that no rank waits unnecessarily.
+    /// Sort key within a level: sends first, then local operations, then receives, so that no rank waits longer than
+    /// necessary.
     fn order_within_level(self) -> u8 {
         match self {
             Self::Send { .. } => 0,
@@ -208,7 +209,7 @@ impl Moves {
         rank * self.per_rank + offset
     }
 
-    /// Returns the cell that represents a rank's barrier flag.
+    /// Returns the cell that represents a rank's token in a barrier.
     fn token(&self, rank: u32) -> Cell {
         rank * self.per_rank + self.per_rank - 1
     }
@@ -235,9 +236,9 @@ impl Moves {
         for i in 0..op.span {
             let src = ChunkRef { index: op.src.index + i, ..op.src };
             let dst = ChunkRef { index: op.dst.index + i, ..op.dst };
-            // The input that a receiver adds has the index of the destination chunk.
+            // The input that a receiver adds has the chunk index of the destination.
             let receiver_input = ChunkRef { buffer: Buffer::Input, index: dst.index };
-            // A message, or a local operation if both ends are one rank.
+            // The operation is a message, or a local operation if both ends are on one rank.
             let moved = |moves: &mut Self, from: u32, to: u32, kind: OpKind| {
                 let (src, dst) = (moves.cell(from, src), moves.cell(to, dst));
                 let input = moves.cell(to, receiver_input);
@@ -270,13 +271,14 @@ impl Moves {
                 OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => moved(self, rank, peer, op.kind),
                 OpKind::Get | OpKind::GetReduce => moved(self, peer, rank, op.kind),
                 OpKind::Copy | OpKind::Reduce => moved(self, rank, rank, op.kind),
-                // Switches take no part: messages replace their operations.
+                // The kernel does not use the switches: messages between ranks replace operations of switches.
                 OpKind::MulticastPut => {
                     for member in schedule.team(op.team.unwrap_or_default()) {
                         moved(self, rank, member.0, OpKind::Put);
                     }
                 }
-                // Starts with the own rank's data, which is already in place if source and destination are one chunk.
+                // The reduction starts with the rank's own data, which need not be copied if source and destination are
+                // one chunk.
                 OpKind::MulticastReduce => {
                     if src != dst {
                         moved(self, rank, rank, OpKind::Copy);
@@ -294,8 +296,8 @@ impl Moves {
         Ok(())
     }
 
-    /// Sorts by level. Within a level, sends come first and receives last. Peers are ordered by their distance from the
-    /// sender, so that the ranks of a symmetric schedule have programs of equal structure.
+    /// Sorts moves by level. Within a level, sends come first and receives last. Peers are ordered by their distance
+    /// from the sender, so that the ranks of a symmetric schedule have programs of equal structure.
     fn sort(&mut self, ranks: u32) {
         let messages = std::mem::take(&mut self.messages);
         self.moves.sort_by_key(|operation| {
@@ -309,7 +311,7 @@ impl Moves {
         self.messages = messages;
     }
 
-    /// Determines the chunk whose size each message has, by tracing the contents of the message back to the input.
+    /// Determines the chunk whose size each message has. The contents of the message are traced back to the input.
     fn size_messages(&mut self, ranks: u32) {
         let mut contents = vec![NONE; self.cells(ranks)];
         for (cell, contents) in contents.iter_mut().enumerate() {

@@ -50,25 +50,25 @@ use program::{Instruction, Program, UserChunk};
 pub use shape::{GridShape, Resident};
 pub use steps::{Location, Step, Steps};
 
-/// Transport of a message from one GPU to another, as in NCCL's protocols.
+/// Format in which messages are transferred from one GPU to another; each format corresponds to a protocol of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
-    /// Packets of 8 bytes of data and 8 of flags: the lowest latency (NCCL's LL).
+    /// Packets of 8 bytes of data and 8 bytes of flags, with the lowest latency (NCCL's LL).
     Packets,
-    /// Lines of 120 bytes of data and an 8-byte flag, which a warp writes together (NCCL's LL128).
+    /// Lines of 120 bytes of data and an 8-byte flag, written by one warp (NCCL's LL128).
     Lines,
     /// Plain vectors, followed by one flag per tile of a block (NCCL's Simple).
     Flags,
 }
 
 impl Carrier {
-    /// All carriers.
+    /// All message formats.
     pub const ALL: [Self; 3] = [Self::Packets, Self::Lines, Self::Flags];
 
-    /// Carrier of a protocol for chunks of the given size. `None` for a protocol that thread blocks do not run.
+    /// Message format of a protocol for chunks of the given size. `None` for a protocol that thread blocks do not run.
     ///
-    /// For one-sided schedules it is the fastest one at this size, as measured on H200 (validate/runs).
+    /// For one-sided schedules the format is the one that was fastest at this size on H200 (validate/runs).
     #[must_use]
     pub fn for_protocol(protocol: Protocol, chunk: Bytes) -> Option<Self> {
         Some(match protocol {
@@ -82,7 +82,7 @@ impl Carrier {
         })
     }
 
-    /// Name of the carrier in CUDA sources and messages.
+    /// Name of the message format in CUDA sources and messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -92,7 +92,7 @@ impl Carrier {
         }
     }
 
-    /// Number of 16-byte words that carry `bytes`; at least one, so that every message is sent.
+    /// Number of 16-byte words that are needed for `bytes`; at least one, so that empty messages are sent as well.
     fn words(self, bytes: u64) -> u64 {
         match self {
             Self::Packets => bytes.div_ceil(8).max(1),
@@ -102,7 +102,7 @@ impl Carrier {
     }
 }
 
-/// Reasons why a schedule has no kernel.
+/// Reasons why no kernel can be generated from a schedule.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KernelError {
     /// The schedule fails verification.
@@ -113,21 +113,21 @@ pub enum KernelError {
     Uneven {
         /// Bytes of the call, or of a block.
         bytes: Bytes,
-        /// Number of equal blocks that the bytes are divided into.
+        /// Number of equal blocks into which the bytes are divided.
         blocks: u64,
         /// Size of an element in bytes.
         element: Bytes,
     },
-    /// A chunk is stored in a chunk of another size.
+    /// A chunk is stored in a chunk with another size.
     #[error("chunk {data} of {data_bytes} comes to lie in chunk {place} of {place_bytes}")]
     SizeMismatch {
         /// Index of the chunk.
         data: u32,
         /// Size of the chunk in bytes.
         data_bytes: Bytes,
-        /// Index of the chunk that it is stored in.
+        /// Index of the chunk in which it is stored.
         place: u32,
-        /// Size in bytes of the chunk that it is stored in.
+        /// Size in bytes of the chunk in which it is stored.
         place_bytes: Bytes,
     },
     /// The schedule exceeds a limit of generated kernels.
@@ -164,7 +164,7 @@ struct RoundRows {
     rows: Vec<(u32, Vec<Operand>)>,
 }
 
-/// Numbers of 16-byte words of a kernel.
+/// Numbers of 16-byte words in parts of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct WordCounts {
     /// Number of channels.
@@ -175,7 +175,7 @@ struct WordCounts {
     max_round: u64,
 }
 
-/// A kernel before its source text, independent of addresses and of the number of threads.
+/// A kernel before generation of its source text, independent of addresses and of the number of threads.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     header: Header,
@@ -187,19 +187,19 @@ pub struct Kernel {
     flushes: u32,
     tiles: Tiles,
     rounds: Vec<RoundRows>,
-    /// Copies that copy engines can run. `None` if the schedule does anything else.
+    /// Copies that copy engines can run; `None` if the schedule contains other operations.
     copied: Option<Vec<CopyOperation>>,
     /// For each message, the byte offset of its slot in the receiver's set of slots, and its number of words.
     slots: Vec<(u64, u64)>,
-    /// Rank of the sender and of the receiver of each message.
+    /// Sending and receiving rank of each message.
     senders: Vec<u32>,
     receivers: Vec<u32>,
-    /// Operation of the schedule that each message belongs to.
+    /// Operation of the schedule from which each message was made.
     operations: Vec<u32>,
     /// Size in bytes of a set of slots, the maximum over all ranks.
     slot_bytes: u64,
-    /// For every rank, three bit sets of ranks: those that it notifies when it enters, those that must have entered
-    /// before it begins, and those that must have entered before it ends.
+    /// For every rank, bit set of the ranks that it notifies when it enters. The next two fields are bit sets of the
+    /// ranks that must have entered before it begins, and before it ends.
     notify_on_entry: Vec<u64>,
     wait_before_start: Vec<u64>,
     wait_before_exit: Vec<u64>,
@@ -277,7 +277,7 @@ impl Kernel {
             }
             prepared.push((round.channel, words, messages, programs));
         }
-        // Packets and lines carry their own arrival flags, so no block waits per tile.
+        // Packets and lines contain arrival flags, so no block waits per tile.
         let phase_local = |programs: &Vec<Program>| {
             programs.iter().map(phases::with_phase_local_loads).collect::<Option<Vec<Program>>>()
         };
@@ -344,7 +344,7 @@ impl Kernel {
         self.header.call.ranks
     }
 
-    /// Transport of the kernel's messages.
+    /// Format of the kernel's messages.
     #[must_use]
     pub fn carrier(&self) -> Carrier {
         self.carrier
@@ -390,16 +390,16 @@ impl Kernel {
     /// Returns the CUDA source for a GPU of the given compute capability × 10.
     ///
     /// # Errors
-    /// [`KernelError::NoSuchType`] if such a GPU cannot reduce the data type.
+    /// [`KernelError::NoSuchType`] if a GPU of this compute capability cannot reduce the data type.
     pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
         if self.reduces() {
             check_reducible(self.dtype, capability)?;
         }
-        // The title excludes sizes, so that calls of one shape share their compiled code.
+        // The title excludes sizes, so that calls that differ only in size share their compiled code.
         let call = &self.header.call;
         let (name, carrier, channels) = (&self.header.name, self.carrier.name(), self.header.channels);
         let title = format!("{} over {} ranks by {name}: {carrier}, {channels} channels", call.collective, call.ranks);
-        // A data type that is only moved is moved as bytes.
+        // If the kernel only moves data, elements are moved as bytes.
         let dtype = if self.reduces() { self.dtype } else { DataType::U8 };
         Ok(text::text(&title, &self.constants(dtype, op, variant), &self.bodies, self.carrier, self.sizes, self.tiles))
     }
@@ -453,13 +453,13 @@ impl Kernel {
         self.word_counts().max_round.div_ceil(u64::from(shape.threads) * u64::from(shape.unroll))
     }
 
-    /// Order in which blocks may take their tiles through the phases.
+    /// Order in which the blocks of this kernel may process tiles and phases.
     #[must_use]
     pub fn phases(&self) -> Tiles {
         self.tiles
     }
 
-    /// Largest number of tile groups that a block runs in a call; at least one.
+    /// Maximum number of tile groups that a block runs in a call; at least 1.
     fn items(&self, shape: GridShape) -> u64 {
         let tile = u64::from(shape.threads) * u64::from(shape.unroll);
         let mut items = vec![0u64; usize::from(self.header.channels.max(1))];
@@ -485,7 +485,7 @@ fn check_reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> 
     if capability < needed { Err(KernelError::NoSuchType { dtype, capability, needed }) } else { Ok(()) }
 }
 
-/// Code of a reduction in the prelude's constant `OP`.
+/// Value of the prelude's constant `OP` for a reduction.
 fn operation_code(op: ReduceOp) -> u64 {
     match op {
         ReduceOp::Sum => 0,
@@ -495,7 +495,7 @@ fn operation_code(op: ReduceOp) -> u64 {
     }
 }
 
-/// Code of a data type in the prelude's constant `TYPE`.
+/// Value of the prelude's constant `TYPE` for a data type.
 fn type_code(dtype: DataType) -> u64 {
     match dtype {
         DataType::F32 => 0,
@@ -522,8 +522,8 @@ pub enum UserBuffer {
     Output,
 }
 
-/// Bytes of a call that a buffer of a rank holds, in the byte numbering of the call: the data of all ranks, one block
-/// after the other.
+/// Range of a call's bytes that a rank's buffer holds. Bytes are numbered over the data of all ranks, one block after
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferExtent {
     /// Offset of the first byte.
@@ -571,7 +571,7 @@ pub enum Devices {
     Shared,
 }
 
-/// Properties that determine the compiled code.
+/// Properties of a kernel that determine its compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Variant {
     /// Largest number of threads per block.
@@ -582,8 +582,8 @@ pub struct Variant {
     pub alignment: Alignment,
     /// Assignment of ranks to GPUs.
     pub devices: Devices,
-    /// Order in which a block takes its tiles through the phases.
+    /// Order in which a block processes its tiles and phases.
     pub tiles: Tiles,
-    /// Number of blocks that a multiprocessor must hold.
+    /// Number of blocks that a multiprocessor must be able to hold.
     pub resident: Resident,
 }

@@ -1,13 +1,14 @@
-//! Phases: the work of a tile between two waits.
+//! Phases: the work on a tile between two waits.
 //!
-//! A phase begins at the start, or with the first receive after a send. Between phases a block notifies its peers of
-//! its writes and waits for theirs, and links are idle meanwhile. A block therefore takes several tiles through a phase
-//! before the first of them enters the next one. It notifies and waits once for all of them, and its stores occupy the
-//! links much longer than the notification and the wait. Tiles are different words of the same chunks, with their own
-//! slots, so a group of tiles behaves like one larger tile, except for values, which a thread holds for one tile only.
-//! Memory of the caller that a later phase needs is therefore read again in that phase ([`with_phase_local_loads`]),
-//! and the analysis of overwrites uses the last read. If a phase needs a value computed in an earlier phase, tiles run
-//! one by one.
+//! A phase begins at the start of a program, or with the first receive after a send. Between phases, a block notifies
+//! its peers of its writes and waits for theirs, while links are idle. A block therefore runs one phase for several
+//! tiles before it runs the next phase for the first of them. It notifies and waits once for all of these tiles, and
+//! its stores occupy the links much longer than the notification and the wait.
+//!
+//! Tiles are different words of the same chunks, with separate slots, so a group of tiles behaves like one larger tile.
+//! An exception are values, which a thread holds for one tile only. If a later phase needs memory of the caller, that
+//! phase reads the memory again ([`with_phase_local_loads`]), and the analysis of overwrites uses the last read. If a
+//! phase needs a value that an earlier phase computed, tiles run one by one.
 
 use std::ops::Range;
 
@@ -16,16 +17,16 @@ use rustc_hash::FxHashMap;
 use super::body::Line;
 use super::program::{Instruction, Program, UserChunk, Value};
 
-/// Order in which a block takes its tiles through the phases of a kernel.
+/// Order in which a block processes tiles and phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tiles {
-    /// Each tile passes all phases before the next begins.
+    /// Each tile runs through all phases before the next tile begins.
     OneByOne,
-    /// Several tiles pass a phase before the first of them enters the next.
+    /// Several tiles run through a phase before the first of them begins the next phase.
     Grouped,
 }
 
-/// Origin of a value, which determines if a later phase can obtain it again.
+/// Origin of a value, which determines if a later phase can obtain the value again.
 #[derive(Clone, Copy)]
 enum Origin {
     /// Read from a chunk of the caller's buffers.
@@ -37,7 +38,7 @@ enum Origin {
 }
 
 /// Rewrites a program so that each phase itself reads the memory of the caller that it needs. `None` if a phase needs a
-/// value that an earlier one received or computed, or memory that was overwritten after it was read.
+/// value that an earlier phase received or computed, or memory that was overwritten since an earlier phase read it.
 pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
     let phases = assign_phases(program);
     let mut origin: FxHashMap<Value, (usize, Origin)> = FxHashMap::default();
@@ -48,7 +49,7 @@ pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
             next = next.max(value.0 + 1);
         }
     }
-    // Values that each phase reads again, and loads that are used in their own phase.
+    // Values that each phase reads again, and loads whose value is used in their own phase.
     let mut repeated: FxHashMap<(Value, usize), Value> = FxHashMap::default();
     let mut reread: Vec<Vec<Instruction>> = vec![Vec::new(); phases.last().map_or(0, |last| last + 1)];
     let mut used_in_own_phase: FxHashMap<Value, ()> = FxHashMap::default();
@@ -89,7 +90,7 @@ pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
         if !is_idle {
             written.instructions.push(renamed(*instruction, |value| repeated.get(&(value, phase)).copied()));
         }
-        // A later phase begins with a receive. Its repeated reads follow the wait.
+        // A later phase begins with a receive; its repeated reads come after the wait for this receive.
         if phase > 0 && last_phase != Some(phase) {
             written.instructions.append(reread.get_mut(phase)?);
         }
@@ -98,9 +99,9 @@ pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
     Some(written)
 }
 
-/// Returns true if a rank reduces what it receives and forwards none of it. The links of a block are idle during the
-/// reduction, so running tiles one by one lets other blocks fill the gap (reduce_scatter of 256 MiB on 4 × H200: 597
-/// µs, against 640 µs with grouped tiles, validate/runs/2026-11-21-4xh200).
+/// Returns true if a rank reduces the data that it receives and forwards none of it. The links of a block are idle
+/// during the reduction. If tiles run one by one, other blocks use the links in the meantime (reduce_scatter of 256 MiB
+/// on 4 × H200: 597 µs, compared with 640 µs for grouped tiles, validate/runs/2026-11-21-4xh200).
 pub(super) fn reduces_without_forwarding(program: &Program) -> bool {
     let after = program.instructions.iter().skip_while(|one| !matches!(one, Instruction::Receive { .. }));
     let (mut sums, mut sends) = (false, false);
@@ -155,7 +156,7 @@ fn renamed(instruction: Instruction, name: impl Fn(Value) -> Option<Value>) -> I
     }
 }
 
-/// Divides lines into ranges that every tile runs, and flushes and waits, which a block runs once.
+/// Divides lines into ranges that run for every tile, and flushes and waits, which a block runs once for all tiles.
 pub(super) fn line_ranges(lines: &[Line], tiles: Tiles) -> Vec<LineRange> {
     if tiles == Tiles::OneByOne {
         return vec![LineRange::EachTile(0..lines.len())];
@@ -171,10 +172,10 @@ pub(super) fn line_ranges(lines: &[Line], tiles: Tiles) -> Vec<LineRange> {
     ranges
 }
 
-/// Consecutive lines of a body that run alike, by line index.
+/// Consecutive lines of a body that run for the same tiles, by line index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LineRange {
-    /// Range of lines that every tile runs.
+    /// Lines that the block runs for every tile.
     EachTile(Range<usize>),
     /// A line that the block runs once for all tiles in the phase.
     Once(usize),

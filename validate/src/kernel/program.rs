@@ -1,12 +1,12 @@
-//! A rank's part of a round as values that are loaded, received, reduced, sent and stored. Each thread runs it for its
-//! own elements of every chunk, so values stay in registers and no scratch memory is needed.
+//! A rank's part of a round as values that are loaded, received, reduced, sent and stored. Each thread runs the program
+//! for its own elements of every chunk, so values stay in registers and no scratch memory is needed.
 
 use rustc_hash::FxHashMap;
 
 use super::local_operations::{Cell, Memory, MoveKind, Moves};
 use super::rounds::Round;
 
-/// Index of a value, which exactly one instruction of the program computes.
+/// Index of a value. Exactly one instruction of the program computes the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Value(pub(super) u32);
 
@@ -32,7 +32,7 @@ pub(super) enum Instruction {
     Reduce { value: Value, left: Value, right: Value },
     /// Writes the final value of an output chunk. Each chunk is written once.
     Store { place: UserChunk, value: Value },
-    /// A value without contents, which only represents progress (of a barrier).
+    /// Defines a value without contents, which only represents the progress of a barrier.
     Token { value: Value },
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Program {
     pub(super) instructions: Vec<Instruction>,
 }
 
-/// State of the generator of one rank's program: the values that the cells hold.
+/// State of the generator of one rank's program: the current value of each cell.
 struct Writer<'a> {
     moves: &'a Moves,
     values: FxHashMap<Cell, Value>,
@@ -56,7 +56,7 @@ impl Writer<'_> {
         Value(self.next - 1)
     }
 
-    /// Returns the current value of a cell. A cell that was not accessed yet is loaded first.
+    /// Returns the current value of a cell. A cell that was not accessed before is loaded first.
     fn read(&mut self, cell: Cell) -> Value {
         if let Some(&value) = self.values.get(&cell) {
             return value;

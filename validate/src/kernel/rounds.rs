@@ -1,15 +1,15 @@
-//! Division of a schedule into independent pieces, grouped into rounds that run the same code.
+//! Division of a schedule into independent pieces, which are grouped into rounds that run the same code.
 //!
-//! Chunks that are combined with or copied to each other form one *piece*. Different pieces are independent of each
-//! other. Channels and loops of a schedule separate into pieces by themselves. Pieces in which the same ranks have the
-//! same roles form a *class*. The j-th pieces of all classes of a channel form a *round*, the work of all ranks in
-//! parallel. A thread block runs the rounds of its channel one after the other.
+//! Chunks that are combined with or copied to each other form one *piece*; different pieces are independent. Channels
+//! and loops of a schedule result in separate pieces. Pieces in which the same ranks have the same roles form a
+//! *class*. The j-th pieces of all classes of a channel form a *round*, the work that all ranks do in parallel. A
+//! thread block runs the rounds of its channel one after another.
 
 use rustc_hash::FxHashMap;
 
 use super::local_operations::{Cell, MoveKind, Moves};
 
-/// Work of all ranks that runs in parallel: indices of moves, in ascending order.
+/// Work that all ranks do in parallel, as indices of moves in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) channel: u16,
@@ -39,7 +39,7 @@ impl Groups {
 /// Divides moves into rounds, in the order in which every block runs them.
 pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
     let mut groups = Groups((0..moves.cells(ranks) as Cell).collect());
-    // Destination cell of each message.
+    // Cell in which each message is stored.
     let mut received = vec![0 as Cell; moves.messages.len()];
     for operation in &moves.moves {
         if let (Some(dst), Some(message)) = (operation.kind.written(), operation.kind.message()) {
@@ -54,7 +54,7 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
             groups.join(src, dst);
         }
     }
-    // Moves of each piece. Pieces are ordered by their first move.
+    // Moves of each piece; pieces are in the order of their first move.
     let mut pieces: Vec<Vec<u32>> = Vec::new();
     let mut number: FxHashMap<Cell, usize> = FxHashMap::default();
     for (i, operation) in moves.moves.iter().enumerate() {
@@ -94,7 +94,8 @@ fn destination(kind: MoveKind, received: &[Cell]) -> Cell {
     }
 }
 
-/// Returns the rank, the kind of operation and the peer of move `i`. The peer of a local move is the rank itself.
+/// Returns the rank, the kind of operation and the peer of the move with index `i`. The peer of a local move is the
+/// rank itself.
 fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
     let operation = moves.moves[i];
     let peer = operation.kind.message().map(|message| {

@@ -1,37 +1,38 @@
-//! Numbers of blocks, threads and words of a kernel, chosen by measurement.
+//! Numbers of blocks, threads and words of a kernel, selected from measurements.
 
 use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant, WordCounts};
 
-/// Largest chunk in bytes of a one-sided schedule that packets carry. Measured on 4 × H200 for all_reduce, all_gather,
-/// reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
+/// Maximum chunk size in bytes at which a one-sided schedule uses packets. Measured on 4 × H200 for all_reduce,
+/// all_gather, reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
 pub(super) const MAX_PACKET_CHUNK: u64 = 16 << 10;
 
-/// Largest chunk in bytes of a one-sided schedule that lines carry. Measured as for [`MAX_PACKET_CHUNK`].
+/// Maximum chunk size in bytes at which a one-sided schedule uses lines. Measured as for [`MAX_PACKET_CHUNK`].
 pub(super) const MAX_LINE_CHUNK: u64 = 512 << 10;
 
-/// Largest number of vectors per block and message that share a phase: 128 KiB. The fastest of 32, 64, 128 and 512 KiB
-/// for two_shot of 16 to 256 MiB on 4 × H200 (validate/runs/2026-11-21-4xh200).
+/// Maximum number of 16-byte vectors per block and message that share a phase (128 KiB). Of 32, 64, 128 and 512 KiB,
+/// this was the fastest for two_shot of 16 to 256 MiB on 4 × H200 (validate/runs/2026-11-21-4xh200).
 const PHASE_WORDS: u64 = 8192;
 
-/// Number of blocks above which two share a multiprocessor: the number of multiprocessors of the smallest GPU in use.
+/// Number of blocks above which two blocks share a multiprocessor: the number of multiprocessors of the smallest
+/// supported GPU.
 const MAX_BLOCKS_ONE_PER_SM: u32 = 132;
 
-/// Distribution of a kernel over a GPU.
+/// Distribution of a kernel's work over a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct GridShape {
     /// Threads per block; a multiple of 32, at least 64.
     pub threads: u32,
-    /// Blocks that share a channel.
+    /// Number of blocks that share a channel.
     pub split: u32,
-    /// Words per thread and tile.
+    /// Number of words per thread and tile.
     pub unroll: u32,
-    /// Tiles of a block that share a phase; 1 if tiles run one by one.
+    /// Number of tiles of a block that share a phase; 1 if tiles run one by one.
     #[serde(rename = "together")]
     pub tiles_per_phase: u32,
 }
 
 impl GridShape {
-    /// Returns the variant of the code for this shape with `blocks` blocks per rank. Similar shapes share a variant.
+    /// Returns the code variant for this shape with `blocks` blocks per rank. Similar shapes share a variant.
     #[must_use]
     pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
@@ -40,12 +41,12 @@ impl GridShape {
     }
 }
 
-/// Number of blocks that a multiprocessor must hold. It limits the registers per thread.
+/// Number of blocks that a multiprocessor must be able to hold, which limits the registers per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resident {
     /// One block per multiprocessor.
     One,
-    /// Two blocks per multiprocessor, which hide each other's waits.
+    /// Two blocks per multiprocessor; while one waits, the other runs.
     Two,
 }
 
@@ -61,12 +62,13 @@ impl Kernel {
     pub fn shape(&self, max_blocks: u32) -> GridShape {
         let WordCounts { channels, max_channel: words, max_round: largest } = self.word_counts();
         let one_by_one = self.carrier == Carrier::Flags && self.tiles == Tiles::OneByOne;
-        // If tiles run one by one, two blocks per multiprocessor hide each other's waits, given enough work.
+        // If tiles run one by one and there is enough work, two blocks per multiprocessor are used, so that one runs
+        // while the other waits.
         let overlaps = one_by_one && self.flushes > 1 && max_blocks >= MAX_BLOCKS_ONE_PER_SM - 4;
         let doubled = overlaps && words * u64::from(channels) >= 2048 * u64::from(max_blocks);
         let max_split = u64::from((max_blocks * if doubled { 2 } else { 1 } / channels).max(1));
-        // Few words are spread over many small blocks. Packets and lines get one thread per word while threads are
-        // left. Plain vectors get several words per thread once all blocks are full.
+        // A small number of words is spread over many small blocks. Packets and lines get one thread per word until the
+        // maximum number of threads is reached. Plain vectors get several words per thread once all blocks are full.
         let (threads, unroll) = match self.carrier {
             Carrier::Packets | Carrier::Lines if words <= 1024 => (128, 1),
             Carrier::Packets | Carrier::Lines if words <= 32 * 256 => (256, 1),

@@ -1,9 +1,9 @@
 //! Schedule of each rank as a sequence of steps with puts into peers' memory and signals, for execution without a
 //! generated kernel, for example by a stream.
 //!
-//! A message is written directly to its destination if the receiver neither reads nor writes that memory before, and to
-//! its own slot otherwise. A rank may send after the receiver has entered the same call: the slots of the previous call
-//! have then been read, and the caller's output is free.
+//! A message is written directly to its destination if the receiver neither reads nor writes that memory before the
+//! message is used, and to a slot otherwise. A rank may send after the receiver has entered the same call, because then
+//! the slots of the previous call have been read, and the caller's output may be overwritten.
 
 use rustc_hash::FxHashMap;
 
@@ -51,7 +51,7 @@ pub enum Step {
         /// Length of the message in bytes.
         bytes: Bytes,
     },
-    /// Copies within the rank's memory.
+    /// Copies within the memory of the rank.
     Copy {
         /// Source of the copy.
         from: Location,
@@ -78,7 +78,7 @@ pub enum Step {
 pub struct Steps {
     /// Steps of every rank, in execution order.
     pub by_rank: Vec<Vec<Step>>,
-    /// Number of messages of all ranks. Each message has a signal at its receiver.
+    /// Number of messages of all ranks. Each message has one signal at its receiver.
     pub messages: u32,
     /// Size in bytes of a rank's memory for messages, the maximum over all ranks.
     pub slots: Bytes,
@@ -140,7 +140,7 @@ struct Writer<'a> {
     steps: Steps,
     /// Destination of each message: a slot, or the caller's output.
     destinations: Vec<Location>,
-    /// Number of bytes that each scratch cell holds. Chunks of the caller have their own size.
+    /// Number of bytes that each scratch cell holds. The size of the caller's chunks follows from the call.
     scratch_bytes: FxHashMap<Cell, u64>,
     scratch: FxHashMap<Cell, u64>,
     filled: Vec<u64>,
@@ -167,7 +167,7 @@ impl<'a> Writer<'a> {
         writer
     }
 
-    /// Chooses the destination of each message: the receiver's output or a slot.
+    /// Selects the destination of each message: the receiver's output or a slot.
     fn place_messages(&mut self, ranks: usize) {
         let mut touched = rustc_hash::FxHashSet::default();
         let mut slots = vec![0u64; ranks];
@@ -210,7 +210,8 @@ impl<'a> Writer<'a> {
             Memory::Input(chunk) => Location::User(UserBuffer::Input, Bytes(self.chunk_layout.start(chunk))),
             Memory::Output(chunk) => Location::User(UserBuffer::Output, Bytes(self.chunk_layout.start(chunk))),
             Memory::Scratch => {
-                // Later contents may be longer by at most one vector, since the chunks of a call differ by no more.
+                // Later contents may be longer by at most one vector, because the chunks of a call differ by at most
+                // one vector.
                 let room = (bytes + ALIGNMENT).next_multiple_of(ALIGNMENT);
                 let filled = &mut self.filled[rank as usize];
                 let offset = *self.scratch.entry(cell).or_insert_with(|| {

@@ -1,5 +1,5 @@
-//! Steps of every algorithm, run on the CPU byte by byte in random order: ranks up to a call ahead of each other, puts
-//! with late arrival. The expected result depends only on the call.
+//! Tests that run the steps of every algorithm on the CPU, byte by byte, in random order: ranks are up to one call
+//! ahead of each other, and puts may arrive late. The expected result depends only on the call.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -121,7 +121,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs one step of a rank, unless it must wait.
+    /// Runs one step of a rank, unless the step must wait.
     fn step(&mut self, rank: usize) -> Result<(), TestCaseError> {
         let receivers = self.steps.receivers(rank);
         let steps = &self.steps.by_rank[rank];
@@ -279,8 +279,8 @@ fn memory_accessed_by_receiver_is_written_via_slots() {
         let is_straight = |step: &&Step| matches!(step, Step::Send { destination: Location::User(..), .. });
         steps.by_rank.iter().flatten().filter(is_straight).count()
     };
-    // In place, the chunks that come back are those that were sent away. Out of place, the destination was not accessed
-    // before.
+    // In place, chunks that are received back are those that were sent before. Out of place, the destination was not
+    // accessed before.
     assert_eq!(two_shot(BufferUse::InPlace), 0);
     assert_eq!(two_shot(BufferUse::OutOfPlace), 12);
 }

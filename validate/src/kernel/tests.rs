@@ -1,4 +1,4 @@
-//! Kernels of every algorithm: run on the CPU in random order, inspected and compiled.
+//! Tests of the kernels of every algorithm: interpreted on the CPU in random order, inspected and compiled.
 
 mod interpret;
 
@@ -72,7 +72,7 @@ impl Case {
     }
 }
 
-/// All pairs of algorithm and collective.
+/// All valid pairs of algorithm and collective.
 fn pairs() -> Vec<(Algorithm, Collective)> {
     Algorithm::ALL.iter().flat_map(|a| a.collectives().iter().map(|c| (*a, *c))).collect()
 }
@@ -149,7 +149,7 @@ fn ranks_with_equal_roles_share_code() {
             let case =
                 Case { channels: 4, chunk: Some(1024), hosts: 1, ..Case::plain(algorithm, collective, 8, 16 << 10) };
             let kernel = case.kernel(carrier).unwrap();
-            // The first loop may need a body that differs from the body of the later loops.
+            // The first loop may need a body that differs from that of the later loops.
             assert!(kernel.bodies.len() <= 2, "{algorithm} {collective} {carrier:?}: {}", kernel.bodies.len());
             let rows = &kernel.rounds[0].rows;
             assert!(rows.iter().all(|row| row.0 == rows[0].0), "{algorithm} {collective} {carrier:?}");
@@ -166,7 +166,7 @@ fn tiles_share_phases_unless_values_cross_them() {
         (Algorithm::Direct, Collective::ReduceScatter, Tiles::OneByOne),
         (Algorithm::Direct, Collective::AllToAll, Tiles::Grouped),
         (Algorithm::Ring, Collective::AllGather, Tiles::Grouped),
-        // A rank sends in one step the sum of the previous one.
+        // In each step, a rank sends the sum that it computed in the previous step.
         (Algorithm::RecursiveDoubling, Collective::AllReduce, Tiles::OneByOne),
     ] {
         for buffers in [BufferUse::OutOfPlace, BufferUse::InPlace] {
@@ -223,7 +223,7 @@ fn compiles(text: &str, arch: u32, name: &str) -> bool {
     }
 }
 
-/// Reports that nothing was compiled. Panics if REQUIRE_NVRTC is set.
+/// Prints a message that nothing was compiled. Panics if REQUIRE_NVRTC is set.
 fn skipped() {
     assert!(std::env::var_os("REQUIRE_NVRTC").is_none(), "NVRTC is required and not there");
     println!("skipped: NVRTC is not on this machine (pip install 'nvidia-cuda-nvrtc==13.0.*')");
@@ -237,7 +237,8 @@ fn every_algorithm_compiles() {
         .collect();
     let compiled = cases.par_iter().all(|&(algorithm, carrier, arch)| {
         let collective = algorithm.collectives()[0];
-        // Differences between architectures are in the prelude: two ranks cover them if the algorithm supports two.
+        // Differences between GPU architectures are in the prelude, so kernels with two ranks cover them if the
+        // algorithm supports two.
         let build = |ranks| Case { hosts: 2, ..Case::plain(algorithm, collective, ranks, 1024) }.kernel(carrier);
         let two_ranks = if arch == 90 { None } else { build(2) };
         let kernel = two_ranks.or_else(|| build(4)).unwrap();

@@ -10,7 +10,7 @@ use super::phases::{LineRange, Tiles, line_ranges};
 /// Fixed CUDA source at the start of every kernel.
 const PRELUDE: &str = include_str!("prelude.cu");
 
-/// Largest number of receives whose packets are polled in one pass.
+/// Maximum number of receives whose packets are polled together.
 const MAX_PACKETS_PER_POLL: usize = 8;
 
 /// Names and values of the constants defined before the prelude.
@@ -42,7 +42,7 @@ pub(super) fn prelude(title: &str, constants: &Constants) -> String {
     for (name, value) in constants {
         let _ = writeln!(text, "#define {name} {value}ull");
     }
-    // The preprocessor and array bounds need plain numbers.
+    // The preprocessor and array bounds need numbers without a suffix.
     let mut text = text.replace("ull\n", "\n");
     text.push_str(PRELUDE);
     text
@@ -141,7 +141,7 @@ fn word_condition(sizes: Sizes, operand: u32) -> String {
     }
 }
 
-/// Writes several receives: the packets of all are polled once before the kernel waits for any of them.
+/// Writes several receives. The packets of all of them are polled once before the kernel waits for any of them.
 fn write_polled_receives(text: &mut String, line: usize, receives: &[(u32, u32)], sizes: Sizes) -> std::fmt::Result {
     writeln!(text, "    h.line = {line};")?;
     for (v, operand) in receives {

@@ -9,7 +9,7 @@ use super::{MeasuredError, Reason, Rejected, number};
 /// Names of the columns that a CSV log may have.
 const COLUMNS: [&str; 3] = ["bytes", "time_us", "in_place_us"];
 
-/// Returns true if a line is the header line of a CSV log: it contains the name of any known column.
+/// Returns true if a line is the header line of a CSV log, which contains the name of a known column.
 pub(super) fn is_head(line: &str) -> bool {
     line.split(',').any(|field| COLUMNS.contains(&field.trim()))
 }
@@ -18,7 +18,7 @@ pub(super) fn is_head(line: &str) -> bool {
 pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut table: Option<(Table, Head)> = None;
-    // One record per line: no column can contain a line break.
+    // Each line is one record, because no column can contain a line break.
     let lines = (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     for (line, text) in lines {
         let record: Vec<&str> = text.split(',').map(|field| field.trim().trim_matches('"')).collect();

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::SourceLocation;
 
-/// Reason that a log or a manifest could not be read.
+/// Reason why a log or a manifest could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MeasuredError {
     /// A file does not exist, is too large or is not text.
@@ -15,7 +15,7 @@ pub enum MeasuredError {
         place: SourceLocation,
         /// Description of the value found and the value expected.
         message: String,
-        /// Advice that goes beyond the message, if any.
+        /// Advice in addition to the message, if any.
         help: Option<String>,
     },
     /// A manifest names a fabric that cannot be loaded.
@@ -23,7 +23,7 @@ pub enum MeasuredError {
     Fabric {
         /// Source location of the fabric's name in the manifest.
         place: SourceLocation,
-        /// Reason that the fabric cannot be loaded.
+        /// Reason why the fabric cannot be loaded.
         error: Box<fabricast_topologies::Error>,
     },
 }
@@ -33,7 +33,7 @@ impl MeasuredError {
         Self::Invalid { place: location, message: message.into(), help: None }
     }
 
-    /// Source location of the fault, if it lies in a text.
+    /// Source location of the fault; `None` if the fault is not in a text.
     #[must_use]
     pub fn location(&self) -> Option<&SourceLocation> {
         match self {
@@ -42,7 +42,7 @@ impl MeasuredError {
         }
     }
 
-    /// Advice that goes beyond the message, if any.
+    /// Advice in addition to the message, if any.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {

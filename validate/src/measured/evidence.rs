@@ -2,8 +2,8 @@
 //!
 //! The ratio busbw ÷ algbw depends only on the collective and the number of ranks n: 2(n−1)/n for all_reduce, (n−1)/n
 //! for collectives whose buffers hold one block per rank, 1 for the others (nccl-tests, doc/PERFORMANCE.md). Printed
-//! figures are rounded, so the ratio is known as an interval. Further evidence: columns of a reduction and a root,
-//! and the ratio of size to count.
+//! figures are rounded, so only an interval of the ratio is known. Further evidence are the columns of reduction and
+//! root, and the ratio of size to count.
 
 use fabricast_sim::schedule::Collective;
 
@@ -30,7 +30,7 @@ pub struct Factor {
     pub high: f64,
 }
 
-/// A printed figure; it represents every value that rounds to it.
+/// A printed figure, which stands for all values that round to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Printed {
     value: f64,
@@ -38,14 +38,14 @@ pub(super) struct Printed {
 }
 
 impl Printed {
-    /// Parses a figure; its number of decimals gives the rounding error.
+    /// Parses a figure. The number of its decimals determines the rounding error.
     pub fn read(text: &str) -> Option<Self> {
         let value: f64 = text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
         let (mantissa, power) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let decimals = mantissa.split_once('.').map_or(0, |(_, decimals)| decimals.len() as i32);
         let unit = 10f64.powi(power.parse::<i32>().ok()?.checked_sub(decimals)?);
-        // A whole unit, not half of one: nccl-tests computes busbw from algbw before or after rounding, depending on
-        // the version.
+        // The rounding error is a whole unit and not half of one, because nccl-tests computes busbw from algbw before
+        // or after rounding, depending on the version.
         Some(Self { value, rounding: unit })
     }
 }
@@ -115,7 +115,7 @@ pub(super) fn infer(rows: &[Row], known: KnownProperties) -> Inference {
             None => Some(factor),
             Some(before) => match before.intersection(factor) {
                 Some(overlap) => Some(overlap),
-                // The table mixes collectives, or its figures are computed in another way.
+                // The table contains several collectives, or its figures are computed in another way.
                 None => return Inference::default(),
             },
         };
@@ -134,14 +134,14 @@ pub(super) fn infer(rows: &[Row], known: KnownProperties) -> Inference {
         let fitting: Vec<u32> = match known.ranks {
             Some(ranks) => Some(ranks).into_iter().filter(fits).collect(),
             None if depends_on_ranks(collective) => range(collective, factor).filter(fits).take(3).collect(),
-            // The factor is the same for any number of ranks.
+            // The factor does not depend on the number of ranks.
             None => Vec::new(),
         };
         let of_any = known.ranks.is_none() && !depends_on_ranks(collective) && fits(&2);
         if !fitting.is_empty() || of_any {
             collectives.push(collective);
         }
-        // Two different values mark the number of ranks as undetermined.
+        // Two different values indicate that the number of ranks is not determined.
         ranks.extend(if of_any { vec![0, 1] } else { fitting });
     }
     ranks.sort_unstable();
@@ -161,7 +161,8 @@ fn agrees(row: &Row, collective: Collective) -> bool {
     row.evidence.reduces.is_none_or(|named| named == reduces) && row.evidence.rooted.is_none_or(|named| named == rooted)
 }
 
-/// busbw ÷ algbw as nccl-tests prints it; 0 on one rank where the factor depends on the number of ranks.
+/// busbw ÷ algbw as nccl-tests prints it. On one rank it is 0 for collectives whose factor depends on the number of
+/// ranks.
 fn bus_factor(collective: Collective, ranks: u32) -> f64 {
     if ranks == 1 && depends_on_ranks(collective) { 0.0 } else { collective.busbw_factor(ranks) }
 }
@@ -171,10 +172,10 @@ fn depends_on_ranks(collective: Collective) -> bool {
     (collective.busbw_factor(2) - collective.busbw_factor(3)).abs() > f64::EPSILON
 }
 
-/// Range of numbers of ranks whose factor may lie in an interval; the factor rises with the number of ranks.
+/// Range of numbers of ranks whose factor may be in an interval. The factor increases with the number of ranks.
 fn range(collective: Collective, factor: Factor) -> std::ops::RangeInclusive<u32> {
     let repetitions = if collective == Collective::AllReduce { 2.0 } else { 1.0 };
-    // whole · (n − 1)/n = f at n = whole ÷ (whole − f).
+    // From whole · (n − 1)/n = f follows n = whole ÷ (whole − f).
     let ranks = |f: f64| {
         if f >= repetitions {
             f64::from(MAX_RANKS)
@@ -212,8 +213,7 @@ mod tests {
     const NOTHING: KnownProperties = KnownProperties { collective: None, ranks: None, counting: Counting::Blocks };
 
     proptest! {
-        /// The collective that ran is always among the candidates, and a number of ranks, if reported, is the true
-        /// one.
+        /// The measured collective is always among the candidates, and a reported number of ranks is the correct one.
         #[test]
         fn the_collective_that_ran_is_never_excluded(
             index in 0usize..9, ranks in 2u32..600, bandwidths in prop::collection::vec(0.0f64..500.0, 1..6)
@@ -242,13 +242,13 @@ mod tests {
             Inference { collectives: vec![Collective::SendRecv], ranks: None }
         );
         assert_eq!(infer_row(Collective::Scatter, 8).collectives, [Collective::Gather, Collective::Scatter]);
-        // All_reduce and reduce have the same factor on 2 ranks; only reduce has a root.
+        // All_reduce and reduce have equal factors on 2 ranks, but only reduce has a root.
         assert_eq!(
             infer_row(Collective::AllReduce, 2),
             Inference { collectives: vec![Collective::AllReduce], ranks: Some(2) }
         );
         assert_eq!(infer(&[Row::new(Bytes(8), Picos(1), 1)], NOTHING), Inference::default());
-        // Bandwidths that round to zero identify nothing.
+        // Bandwidths that round to zero identify no collective.
         assert_eq!(infer(&[row(Collective::AllReduce, 8, 0.01)], NOTHING), Inference::default());
     }
 }

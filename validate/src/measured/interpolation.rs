@@ -1,10 +1,10 @@
-//! Expected times of a row from its neighbours in size. Times of one sweep grow smoothly, so a row that deviates from
-//! its neighbours was probably disturbed.
+//! Expected times of a row, from rows of neighbouring sizes. Times of one sweep increase smoothly, so a row that
+//! deviates from its neighbours was probably disturbed.
 
 use fabricast_topologies::{Bytes, Picos};
 
 /// Returns the time of each row of a sweep interpolated from the rows before and after it, linearly in the logarithms
-/// of size and time. The sweep is sorted by size. `None` for the first and the last row, and where the neighbours
+/// of size and time. The sweep must be sorted by size. `None` for the first and the last row, and if both neighbours
 /// have the same size.
 pub(crate) fn interpolate_neighbours(sweep: &[(Bytes, Picos)]) -> Vec<Option<Picos>> {
     let inner = sweep.windows(3).map(|neighbours| match neighbours {
@@ -16,8 +16,8 @@ pub(crate) fn interpolate_neighbours(sweep: &[(Bytes, Picos)]) -> Vec<Option<Pic
     first.chain(inner).chain(std::iter::repeat_n(None, ends.saturating_sub(1))).collect()
 }
 
-/// Returns each row of a sweep with the shortest time of that row and all larger ones. Larger messages need no less
-/// time and disturbances only prolong a call, so a row above this value was disturbed.
+/// Returns each row of a sweep with the shortest time of this row and all larger ones. A larger message never takes
+/// less time without a disturbance, and disturbances only prolong a call, so a row above this value was disturbed.
 pub(crate) fn monotone_lower_envelope(sweep: &[(Bytes, Picos)]) -> Vec<(Bytes, Picos)> {
     let mut min = Picos(u64::MAX);
     let mut envelope: Vec<_> = sweep.to_vec();

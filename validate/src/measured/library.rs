@@ -10,7 +10,7 @@ use fabricast_sim::schedule::UnknownName;
 pub struct Library {
     /// Name of the library.
     pub name: LibraryName,
-    /// Version as given by the log or manifest; empty if unknown.
+    /// Version as stated by the log or manifest; empty if unknown.
     pub version: String,
 }
 
@@ -35,7 +35,7 @@ pub enum LibraryName {
     Trtllm,
     /// PyTorch's symmetric memory.
     Torch,
-    /// Schedules executed by `gpu run`; its rows name their whole strategy.
+    /// Schedules executed by `gpu run`. Their rows state the complete strategy.
     Fabricast,
 }
 
@@ -61,8 +61,8 @@ impl LibraryName {
 }
 
 impl Library {
-    /// Creates an NCCL library from the version code that NCCL and nccl-tests print: 22809 is 2.28.9. Before 2.9 the
-    /// minor version had one digit less: 2708 is 2.7.8 (`NCCL_VERSION` in nccl.h).
+    /// Creates an NCCL library from the version code that NCCL and nccl-tests print: 22809 is 2.28.9. Codes before 2.9
+    /// have one digit less for the minor version: 2708 is 2.7.8 (`NCCL_VERSION` in nccl.h).
     #[must_use]
     pub fn from_nccl_code(code: u32) -> Self {
         let (major, minor) =
@@ -76,7 +76,7 @@ impl FromStr for Library {
 
     fn from_str(text: &str) -> Result<Self, UnknownName> {
         let (name, version) = match text.split_once('-') {
-            // A dash without a version after it is an error.
+            // A dash without a following version is an error.
             Some((_, "")) => return Err(UnknownName::new("library", text, &NAMES.map(|row| row.1))),
             Some(parts) => parts,
             None => (text, ""),

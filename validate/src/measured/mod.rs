@@ -2,7 +2,7 @@
 //!
 //! [`read_log`] parses a text into [`Table`]s of [`Row`]s. [`manifest::load`] loads a manifest into
 //! [`Measurement`](manifest::Measurement)s, each a table with its fabric and configuration. Rows that cannot be used
-//! are never dropped silently: they are returned as [`Rejected`], with line and reason. No GPU is needed.
+//! are returned as [`Rejected`], with line and reason. No GPU is needed.
 
 mod context;
 mod csv_table;
@@ -57,7 +57,7 @@ impl LogFormat {
     }
 }
 
-/// Returns true if each line of a text holds a JSON object, as in logs stored by container runtimes.
+/// Returns true if each line of a text is a JSON object, as in logs of container runtimes.
 fn is_lines_of_json(text: &str) -> bool {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_object = |line: &str| serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line).is_ok();

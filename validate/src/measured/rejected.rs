@@ -8,11 +8,11 @@ use fabricast_topologies::Bytes;
 pub struct Rejected {
     /// Line of the row, from 1.
     pub line: u32,
-    /// Reason that the row cannot be used.
+    /// Reason why the row cannot be used.
     pub reason: Reason,
 }
 
-/// Reason that a row cannot be used.
+/// Reason why a row cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The number of columns differs from the header line's.
@@ -42,7 +42,7 @@ pub enum Reason {
     /// Neither the out-of-place nor the in-place call was measured.
     #[error("has no time")]
     NoTime,
-    /// The row is of an in-place call, which a manifest cannot describe.
+    /// The row is for an in-place call, which a manifest cannot describe.
     #[error("is in place, which measurements cannot describe")]
     InPlace,
     /// `gpu run` found a wrong result.
@@ -54,7 +54,7 @@ pub enum Reason {
     /// The element type is unknown.
     #[error("unknown element type `{0}`")]
     UnknownType(String),
-    /// The size does not follow from the count.
+    /// The values of the columns `size` and `count` are inconsistent.
     #[error("{collective} of {count} elements of {dtype} on {ranks} ranks is {expected}, not {found}")]
     SizeRule {
         /// Collective of the table.
@@ -70,7 +70,7 @@ pub enum Reason {
         /// Value of the column `size`, in bytes.
         found: Bytes,
     },
-    /// The size is not a whole multiple of the counted elements.
+    /// The size is not a multiple of the size of the counted elements.
     #[error("{found} are not a multiple of {count} elements of {dtype}")]
     NotOfElements {
         /// Value of the column `count`.
@@ -80,7 +80,7 @@ pub enum Reason {
         /// Value of the column `size`, in bytes.
         found: Bytes,
     },
-    /// The time is the CPU's (nccl-tests `-C`), not the collective's.
+    /// The time is the CPU time of the call (`-C` of nccl-tests), not the duration of the collective.
     #[error("is the CPU's time (nccl-tests -C), not the collective's")]
     CpuTime,
     /// The nccl-tests program measures an unknown collective.

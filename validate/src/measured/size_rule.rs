@@ -27,7 +27,8 @@ fn blocks(collective: Collective, ranks: u32) -> u64 {
     }
 }
 
-/// Returns the reason that a row cannot be of this collective; `None` if the row fits, or has no count or element type.
+/// Returns the reason why a row cannot belong to this collective; `None` if it can, or if it has no count or element
+/// type.
 pub(super) fn violation(row: &Row, collective: Collective, ranks: u32, counting: Counting) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
     let total = count.checked_mul(dtype.size().0);
@@ -44,7 +45,8 @@ pub(super) fn violation(row: &Row, collective: Collective, ranks: u32, counting:
     })
 }
 
-/// Returns the reason that a row cannot be of any collective; `None` if the row fits, or has no count or element type.
+/// Returns the reason why a row cannot belong to any collective; `None` if it can, or if it has no count or element
+/// type.
 pub(super) fn violation_for_any_collective(row: &Row) -> Option<Reason> {
     let (count, dtype) = (row.count?, row.dtype?);
     let total = count.checked_mul(dtype.size().0).filter(|&total| total > 0);

@@ -11,7 +11,7 @@ use super::{Library, Rejected};
 /// A table of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Header: facts from the lines before the table.
+    /// Header of the table: properties stated in the lines before it.
     pub header: Header,
     /// Usable rows, in the order of the log.
     pub rows: Vec<Row>,
@@ -21,7 +21,7 @@ pub struct Table {
     pub line: u32,
 }
 
-/// Facts of a log that apply to all rows of a table; `None` where the log does not state them.
+/// Properties of a log that apply to all rows of a table; `None` if the log does not state them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Name of the program, such as `all_reduce_perf`.
@@ -50,8 +50,8 @@ pub struct Header {
     pub counting: Counting,
     /// Number of hosts of the communicator, if the log states it.
     pub nodes: Option<u32>,
-    /// Number of independent runs in the log, if several: nccl-tests built without MPI=1. Ranks, devices and rows of
-    /// a table are then those of one run.
+    /// Number of independent runs in the log, if there are several (nccl-tests built without MPI=1). Ranks, devices and
+    /// rows of a table are then those of one run.
     pub separate_runs: Option<u32>,
     /// Numbers of channels for sends and receives, as reported by NCCL (`NCCL_DEBUG=INFO`).
     pub p2p_channels: Option<P2pChannels>,
@@ -59,9 +59,9 @@ pub struct Header {
     pub candidates: Vec<Collective>,
     /// Parts of the header that are inferred from the columns of the table.
     pub inferred: Inferred,
-    /// Number of ranks that the columns fit, if it contradicts the manifest entry.
+    /// Number of ranks that is consistent with the columns, if it contradicts the manifest entry.
     pub contradicted_ranks: Option<u32>,
-    /// Collective that the columns fit, if it contradicts the manifest entry.
+    /// Collective that is consistent with the columns, if it contradicts the manifest entry.
     pub contradicted_collective: Option<Collective>,
 }
 
@@ -86,10 +86,10 @@ pub struct P2pChannels {
 /// Meaning of the column `count` for collectives whose buffers hold one block per rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
-    /// Elements of one block: nccl-tests versions that print their version.
+    /// Elements of one block, as in nccl-tests versions that print their version.
     #[default]
     Blocks,
-    /// Elements of one block or of the whole buffer: older versions and logs without a header.
+    /// Elements of one block or of the whole buffer, as in older versions and in logs without a header.
     BlocksOrWhole,
 }
 
@@ -127,7 +127,7 @@ pub struct Row {
     pub out_of_place: Option<Timing>,
     /// In-place time; `None` if it was not measured.
     pub in_place: Option<Timing>,
-    /// Properties that narrow down the collective.
+    /// Properties of the row from which the collective can be inferred.
     pub evidence: Evidence,
     /// Line of the row, from 1.
     pub line: u32,
@@ -166,7 +166,7 @@ pub enum Clock {
 }
 
 impl Row {
-    /// Creates a row of which only size and out-of-place time are known.
+    /// Creates a row with a size and an out-of-place time; all other properties are unset.
     #[must_use]
     pub fn new(bytes: Bytes, time: Picos, line: u32) -> Self {
         let timing = Timing { time, spread: None, clock: Clock::Collective };
@@ -183,7 +183,7 @@ impl Row {
         }
     }
 
-    /// Measured time: out of place, or in place if only that was measured.
+    /// Measured time: out of place, or in place if only in-place calls were measured.
     #[must_use]
     pub fn measured(&self) -> Picos {
         self.out_of_place.or(self.in_place).map_or(Picos::ZERO, |timing| timing.time)
@@ -197,11 +197,11 @@ impl Table {
         self.reject(|row| size_rule::violation(row, collective, ranks, counting));
     }
 
-    /// Infers the collective and the ranks from the columns if the header does not name them and exactly one
-    /// candidate fits. Values passed by the caller restrict the candidates.
+    /// Infers the collective and the number of ranks from the columns if the header does not state them and exactly one
+    /// candidate is consistent. Values that the caller passes restrict the candidates.
     pub fn infer(&mut self, collective: Option<Collective>, ranks: Option<u32>) {
         let header = &self.header;
-        // An nccl-tests program of an unsupported collective: nothing to infer.
+        // An nccl-tests program of an unsupported collective was measured, so nothing can be inferred.
         if header.program.is_some() && header.collective.is_none() || self.rows.is_empty() {
             return;
         }
@@ -217,7 +217,7 @@ impl Table {
             header.inferred.ranks = inference.ranks.is_some();
         }
         if header.collective.is_none() && collective.is_none() {
-            // A single rank only copies, so all candidates are equivalent.
+            // With a single rank there is only a copy, so all candidates are equivalent.
             let single_rank = header.ranks == Some(1);
             match inference.collectives.as_slice() {
                 [one] => header.collective = Some(*one),
@@ -244,7 +244,8 @@ impl Table {
 }
 
 impl Header {
-    /// Number of hosts: stated by the log or counted among the listed devices, if any; 1 for separate runs.
+    /// Number of hosts, as stated by the log or counted among the listed devices; 1 for separate runs. `None` if the
+    /// log states neither.
     #[must_use]
     pub fn hosts(&self) -> Option<u32> {
         if self.separate_runs.is_some() {

@@ -23,16 +23,16 @@ fn rank(number: usize) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
-/// Buffers of a rank for a call: addresses on the communicator's GPU, valid for everything the call reads and writes
-/// until the stream is done. For collectives in blocks, `count` is the size of one block, and the larger buffer has
-/// one block per rank.
+/// Buffers of a rank for a call: addresses on the communicator's GPU, valid for all bytes that the call reads and
+/// writes until the stream is done. For collectives with blocks, `count` is the size of one block, and the larger
+/// buffer has one block per rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands {
     /// Address of the input buffer.
     pub input: DeviceAddress,
     /// Address of the output buffer.
     pub output: DeviceAddress,
-    /// Number of elements; for collectives in blocks, of one block.
+    /// Number of elements; for collectives with blocks, of one block.
     pub count: usize,
     /// Element type of both buffers.
     pub dtype: DataType,
@@ -43,9 +43,9 @@ pub struct Operands {
 pub enum Operation {
     /// All ranks receive the reduction of all inputs.
     AllReduce(ReduceOp),
-    /// All ranks receive all inputs in rank order; in blocks.
+    /// All ranks receive all inputs in rank order (a collective with blocks).
     AllGather,
-    /// Rank r receives block r of the reduction of all inputs; in blocks.
+    /// Rank r receives block r of the reduction of all inputs (a collective with blocks).
     ReduceScatter(ReduceOp),
     /// All ranks receive the input of this rank.
     Broadcast(usize),
@@ -92,12 +92,12 @@ impl Communicator {
         self.check(code, call)
     }
 
-    /// Sends to `peer`, which must receive as many elements. Sends and receives that depend on each other must be in
-    /// one [group](super::Nccl::group).
+    /// Sends `count` elements to `peer`, which must receive as many. Sends and receives that depend on each other must
+    /// be in one [group](super::Nccl::group).
     ///
     /// # Safety
-    /// Address and stream must belong to the communicator's GPU; the buffer must hold `count` elements until the
-    /// stream is done.
+    /// Address and stream must belong to the communicator's GPU; the buffer must hold `count` elements until the stream
+    /// is done.
     ///
     /// # Errors
     /// An NCCL function returns an error.
@@ -116,11 +116,11 @@ impl Communicator {
         self.check(code, "ncclSend")
     }
 
-    /// Receives from `peer`, which must send as many elements.
+    /// Receives `count` elements from `peer`, which must send as many.
     ///
     /// # Safety
-    /// Address and stream must belong to the communicator's GPU; the buffer must hold `count` elements until the
-    /// stream is done.
+    /// Address and stream must belong to the communicator's GPU; the buffer must hold `count` elements until the stream
+    /// is done.
     ///
     /// # Errors
     /// An NCCL function returns an error.

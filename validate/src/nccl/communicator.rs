@@ -1,4 +1,5 @@
-//! Communicator of one rank: created jointly with the other ranks', destroyed or aborted when dropped.
+//! Communicator of one rank. It is created jointly with those of the other ranks, and destroyed or aborted when
+//! dropped.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_char, c_int};
@@ -9,7 +10,7 @@ use super::library::{Comm, Nccl, UniqueId};
 use super::window::Window;
 use crate::cuda::Context;
 
-/// Configuration of a communicator; `None` leaves the value to NCCL or its environment.
+/// Configuration of a communicator; `None` leaves a value to NCCL or its environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// Minimum number of thread blocks of a collective: `minCTAs`.
@@ -28,8 +29,8 @@ pub enum Registration {
     Symmetric,
 }
 
-/// `ncclConfig_t` of NCCL 2.18, the configuration in C. Later versions append fields and accept a shorter struct by its
-/// size.
+/// Configuration in C: `ncclConfig_t` of NCCL 2.18. Later versions append fields, and accept a shorter struct because
+/// the struct states its size.
 #[repr(C)]
 struct RawConfig {
     size: usize,
@@ -62,9 +63,9 @@ impl RawConfig {
     }
 }
 
-/// One rank of a communicator. One thread at a time may call its methods. All ranks' streams should be done before the
-/// communicator is dropped; synchronize the [`Member`](crate::cuda::Member)s for that. If one rank failed, the others
-/// must [`abort`](Self::abort).
+/// One rank of a communicator. Only one thread at a time may call its methods. The streams of all ranks should be done
+/// before the communicator is dropped; [`Member`](crate::cuda::Member)s can be synchronized for that purpose. If one
+/// rank failed, the others must [`abort`](Self::abort).
 #[derive(Debug)]
 pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
@@ -115,7 +116,8 @@ impl Communicator {
         self.size
     }
 
-    /// Asynchronous error of another rank or a background thread, if any; poll it while waiting for a stream.
+    /// Returns the asynchronous error of another rank or of a background thread, if any. Callers poll it while they
+    /// wait for a stream.
     ///
     /// # Errors
     /// The asynchronous error.
@@ -149,7 +151,8 @@ impl Drop for Communicator {
         if self.raw.is_null() || self.context.bind_to_free().is_err() {
             return;
         }
-        // Destroying waits for operations in progress, which would hang if another rank failed.
+        // Destroying waits for operations in progress, which would hang if another rank failed; the communicator is
+        // then aborted.
         let failed = std::thread::panicking() || self.health().is_err();
         if !failed {
             self.deregister();

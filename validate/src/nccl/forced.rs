@@ -1,18 +1,18 @@
 //! Forces NCCL's algorithm and protocol through its environment.
 //!
 //! NCCL reads `NCCL_ALGO` and `NCCL_PROTO` whenever it creates a communicator. C's environment must not change while
-//! another thread may read it: `setenv` reallocates the array that `getenv` searches. The variables are therefore
-//! placed while the process has a single thread ([`reserve`]), with `putenv`, which makes the caller's text part of
-//! the environment. From then on the array does not change: a variable is set by storing bytes into its own text,
-//! which always ends with a zero inside its buffer.
+//! another thread may read it: `setenv` reallocates the array that `getenv` searches. The variables are therefore added
+//! while the process has a single thread ([`reserve`]), by `putenv`, which makes the caller's text part of the
+//! environment. Afterwards the array does not change: a variable is set by storing bytes in its own text, which always
+//! ends with a zero byte inside its buffer.
 #![expect(unsafe_code, reason = "makes texts part of the environment")]
 
 use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Settings for every process that uses NCCL or NVSHMEM on a shared host: NVLink multicast is disabled, because its
-/// misuse can put a host's GPUs out of service.
+/// Settings for every process that uses NCCL or NVSHMEM on a shared host. They disable NVLink multicast, because its
+/// incorrect use can make a host's GPUs unusable.
 pub const SHARED_HOST: [(&str, &str); 2] = [("NCCL_NVLS_ENABLE", "0"), ("NVSHMEM_DISABLE_NVLS", "1")];
 
 /// Choices forced on NCCL; `None` leaves the choice to NCCL.
@@ -26,7 +26,7 @@ pub struct Forced {
     pub channels: Option<u32>,
 }
 
-/// Reason that a choice cannot be forced through the environment.
+/// Reason why a choice cannot be forced through the environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
     /// The variables were not reserved at the start of the process.
@@ -50,7 +50,7 @@ pub enum EnvironmentError {
 /// Names of the environment variables that are set for NCCL and NVSHMEM.
 const NAMES: [&str; 4] = ["NCCL_ALGO", "NCCL_PROTO", SHARED_HOST[0].0, SHARED_HOST[1].0];
 
-/// Buffer length of a value in bytes, unless the environment has a longer value at the start.
+/// Minimum buffer length of a value in bytes. The buffer is longer if the environment has a longer value at the start.
 const MIN_VALUE_BYTES: usize = 64;
 
 /// Buffers of [`NAMES`], and the lock that a thread holds while it sets them.
@@ -73,12 +73,12 @@ pub fn reserve() -> Result<(), EnvironmentError> {
     }
     let slots: Vec<Slot> = NAMES.into_iter().map(|name| Slot::new(name, std::env::var(name).ok().as_deref())).collect();
     for slot in &slots {
-        // `putenv` finds the name in the text, so an unset variable is shown to it as set and hidden afterwards.
+        // `putenv` reads the name from the text, so the text of an unset variable is complete during the call and
+        // hidden afterwards.
         let value = slot.value();
         slot.set(Some(value.as_deref().unwrap_or_default()));
-        // SAFETY: this is the only thread, so no other thread reads or changes the environment. The text lives as
-        // long as the process, ends with a zero inside its buffer whatever is stored in it, and is only changed by
-        // atomic stores.
+        // SAFETY: this is the only thread, so no other thread reads or changes the environment. The text lives as long
+        // as the process, always ends with a zero inside its buffer, and is only changed by atomic stores.
         let _ = unsafe { putenv(slot.text.as_ptr().cast_mut().cast()) };
         slot.set(value.as_deref());
     }
@@ -132,7 +132,7 @@ fn set_around<T>(
             set.push((slot, value));
         }
     }
-    /// Guard that restores the previous values, even if `work` panics.
+    /// Guard that restores the previous values when dropped, even if `work` panics.
     struct Restore<'a>(Vec<(&'a Slot, Option<String>)>);
     impl Drop for Restore<'_> {
         fn drop(&mut self) {
@@ -146,8 +146,8 @@ fn set_around<T>(
     Ok(result)
 }
 
-/// Text of a variable, `NAME=value`, with room for other values. It begins with a zero if the variable is not set: an
-/// empty text belongs to no variable.
+/// Text of a variable, `NAME=value`, with space for longer values. If the variable is not set, the text begins with a
+/// zero byte, and an empty text defines no variable.
 struct Slot {
     name: &'static str,
     text: &'static [AtomicU8],

@@ -34,7 +34,8 @@ impl fmt::Display for NcclVersion {
 }
 
 impl NcclVersion {
-    /// Decodes NCCL's version code: 22809 since 2.9, 2708 before.
+    /// Decodes NCCL's version code, which has five digits since 2.9 (22809 is 2.28.9) and four digits before (2708 is
+    /// 2.7.8).
     fn from_code(code: u32) -> Self {
         if code < 10_000 {
             Self { major: code / 1000, minor: code % 1000 / 100, patch: code % 100 }
@@ -161,7 +162,7 @@ impl Nccl {
     }
 
     pub(super) fn check(&self, code: Code, call: &'static str, rank: Option<usize>) -> Result<(), NcclError> {
-        /// `ncclInProgress`: returned only by non-blocking communicators, and ours block.
+        /// `ncclInProgress`, which only non-blocking communicators return; communicators of this module are blocking.
         const IN_PROGRESS: Code = 7;
         if code == 0 || code == IN_PROGRESS {
             return Ok(());

@@ -19,7 +19,7 @@ type Deregister = unsafe extern "C" fn(Comm, RawWindow) -> Code;
 /// Flag of `ncclCommWindowRegister`: the window has the same offset on every rank (`NCCL_WIN_COLL_SYMMETRIC`).
 const SYMMETRIC: c_int = 1;
 
-/// Memory from `ncclMemAlloc` (2.19 or later), as windows require.
+/// Memory from `ncclMemAlloc` (NCCL 2.19 or later), as windows require.
 #[derive(Debug)]
 pub struct WindowMemory {
     nccl: Arc<Nccl>,
@@ -81,7 +81,7 @@ impl Drop for WindowMemory {
     }
 }
 
-/// Window that all ranks of a communicator registered jointly, with its memory. The communicator owns both.
+/// Window that all ranks of a communicator registered jointly, and its memory. The communicator owns both.
 #[derive(Debug)]
 pub(super) struct Window {
     raw: RawWindow,

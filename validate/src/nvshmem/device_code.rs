@@ -1,4 +1,5 @@
-//! Code that calls NVSHMEM's device library: compiled by NVRTC and linked with the library by nvJitLink at run time.
+//! Compilation of code that calls NVSHMEM's device library. At run time, NVRTC compiles the code, and nvJitLink links
+//! it with the library.
 //!
 //! The library is `libnvshmem_device.a`, in the folder of the host library. Headers come from its wheel and from CUDA
 //! (`nvidia-cuda-runtime`, `nvidia-cuda-cccl`, `nvidia-cuda-crt` on PyPI, or a toolkit).
@@ -46,7 +47,8 @@ pub enum DeviceCodeError {
     },
 }
 
-/// Compiles a source for NVSHMEM's device library and links the two. `host_library`: file of the host library.
+/// Compiles a source for NVSHMEM's device library and links it with the library. `host_library`: path of the host
+/// library.
 ///
 /// # Errors
 /// A part of NVSHMEM or CUDA is missing, or the source does not compile or link.
@@ -83,7 +85,8 @@ fn headers(host_library: &Path) -> Result<PathBuf, DeviceCodeError> {
     if file.exists() { Ok(folder) } else { Err(missing("NVSHMEM's headers", &file)) }
 }
 
-/// Folders of the headers of CUDA and of libcu++: from one installation that has both, otherwise from several.
+/// Folders of the headers of CUDA and of libcu++: from one installation that has both if possible, otherwise from
+/// several.
 fn cuda_headers() -> Result<Vec<PathBuf>, DeviceCodeError> {
     const LIBCUPP: &str = "cuda/std/type_traits";
     let cuda = compile::include_folders();
@@ -204,8 +207,8 @@ mod tests {
     use crate::kernel::{Alignment, steps_text};
     use crate::nvshmem::Nvshmem;
 
-    /// Compiles and links a source. Prints the reason if that is impossible here, and panics if `REQUIRE_NVSHMEM` is
-    /// set.
+    /// Compiles and links a source. If that is impossible on this machine, prints the reason; panics if
+    /// `REQUIRE_NVSHMEM` is set.
     fn linked(source: &str) -> Option<Result<Cubin, DeviceCodeError>> {
         let needed = std::env::var_os("REQUIRE_NVSHMEM").is_some();
         let skipped = |reason: String| {
@@ -236,7 +239,7 @@ mod tests {
     fn steps_link_with_device_library() {
         let text = steps_text(DataType::F32, ReduceOp::Sum, Alignment::Vectors, 90).unwrap();
         if let Some(result) = linked(&text) {
-            // The image contains the library's own code: the kernel alone has about ten thousand bytes.
+            // The image contains the library's code, because the kernel alone has about ten thousand bytes.
             let size = result.unwrap().image().len();
             assert!(size > 100_000, "{size}");
         }

@@ -1,5 +1,5 @@
-//! This process as an NVSHMEM processing element. All elements are initialized collectively, by an ID that one of them
-//! creates.
+//! This process as an NVSHMEM processing element. All elements are initialized collectively, with an ID that one of
+//! them creates.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -10,7 +10,7 @@ use super::error::NvshmemError;
 use super::library::Nvshmem;
 use crate::cuda::{Context, Module};
 
-/// ID by which the processes find each other: `nvshmemx_uniqueid_t`.
+/// ID with which the processes find each other: `nvshmemx_uniqueid_t`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct UniqueId {
@@ -24,7 +24,7 @@ impl fmt::Debug for UniqueId {
     }
 }
 
-/// Version number of a structure: 1 in the upper 16 bits, its size in the lower.
+/// Version number of a structure: 1 in the upper 16 bits, the size of the structure in the lower 16 bits.
 const fn version<T>() -> c_int {
     (1 << 16) + size_of::<T>() as c_int
 }
@@ -70,7 +70,7 @@ pub(super) struct InitAttributes {
 }
 
 impl InitAttributes {
-    /// Attributes without values: `NVSHMEMX_INIT_ATTR_INITIALIZER`.
+    /// Default attributes: `NVSHMEMX_INIT_ATTR_INITIALIZER`.
     fn new() -> Self {
         const INVALID: c_int = -1;
         let unique_id = UniqueIdArguments {
@@ -86,7 +86,7 @@ impl InitAttributes {
 
 impl Nvshmem {
     /// Creates an ID. This process then listens on the interface named by `NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME` until all
-    /// processes have connected, so it must itself become an element.
+    /// processes have connected, so this process must also join as an element.
     ///
     /// # Errors
     /// An NVSHMEM function returns an error.
@@ -103,8 +103,8 @@ pub(super) fn check(code: c_int, call: &'static str, rank: Option<usize>) -> Res
     if code == 0 { Ok(()) } else { Err(NvshmemError::Call { call, rank, code }) }
 }
 
-/// This process as one of the elements. The process remains an element until it ends: finalizing is collective, and an
-/// element that fails cannot rely on the others.
+/// This process as one of the elements. The process remains an element until it ends, because finalizing is collective
+/// and an element that failed cannot rely on the others.
 #[derive(Debug)]
 pub struct Element {
     pub(super) nvshmem: Arc<Nvshmem>,
@@ -128,8 +128,8 @@ impl Element {
     ) -> Result<Arc<Self>, NvshmemError> {
         /// Flag of an initialization by ID: `NVSHMEMX_INIT_WITH_UNIQUEID`.
         const WITH_UNIQUE_ID: u32 = 1 << 3;
-        /// Status of an initialized library: `NVSHMEM_STATUS_IS_INITIALIZED`. Higher values are valid as well: several
-        /// processes per GPU.
+        /// Status of an initialized library: `NVSHMEM_STATUS_IS_INITIALIZED`. Higher values are valid as well; they
+        /// indicate several processes per GPU.
         const INITIALIZED: c_int = 2;
         context.bind()?;
         let number = |value: usize| c_int::try_from(value).unwrap_or(c_int::MAX);
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn structure_sizes_match_nvshmem_headers() {
-        // Sizes that nvshmem_uniqueid.h and nvshmem_types.h 3.4.5 assert.
+        // Sizes that are asserted in nvshmem_uniqueid.h and nvshmem_types.h 3.4.5.
         assert_eq!(size_of::<UniqueId>(), 128);
         assert_eq!(size_of::<UniqueIdArguments>(), 24);
         assert_eq!(size_of::<InitArguments>(), 128);

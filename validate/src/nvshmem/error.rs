@@ -34,15 +34,15 @@ pub enum NvshmemError {
         /// Error code that the function returned.
         code: i32,
     },
-    /// The library was initialized without its GPU.
+    /// The library was initialized without access to its GPU.
     #[error("nvshmemx_hostlib_init_attr left rank {rank} without a GPU (nvshmemx_init_status says {status})")]
     NotReady {
-        /// Rank without its GPU.
+        /// Rank without access to its GPU.
         rank: usize,
         /// Status that the library reports: `nvshmemx_init_status_t`.
         status: i32,
     },
-    /// The library assigned other ranks than requested.
+    /// The library assigned other rank numbers than requested.
     #[error("NVSHMEM says that this is rank {found} of {found_size}; it was started as {rank} of {size}")]
     Numbering {
         /// Rank that was requested for this process.

@@ -1,4 +1,4 @@
-//! Memory of the symmetric heap: at the same heap offset on every element.
+//! Memory of the symmetric heap, which has the same heap offset on every element.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -10,9 +10,9 @@ use super::element::Element;
 use super::error::NvshmemError;
 use crate::cuda::{DeviceAddress, DeviceMemory, DeviceSlice};
 
-/// Memory that all elements allocated collectively. Elements must allocate and [free](Self::free) equal sizes in the
-/// same order. Memory that is dropped stays allocated until the process ends, because freeing waits for the other
-/// elements.
+/// Memory that all elements allocated collectively. Elements must allocate and [free](Self::free) memory of equal sizes
+/// in the same order. Memory that is dropped without being freed stays allocated until the process ends, because
+/// freeing waits for the other elements.
 #[derive(Debug)]
 pub struct SymmetricMemory {
     element: Arc<Element>,
@@ -80,8 +80,8 @@ impl SymmetricMemory {
         Ok(DeviceAddress(address as u64))
     }
 
-    /// Returns the memory of every element, in their order, as addressed by this element. The returned values keep the
-    /// memory allocated.
+    /// Returns this memory block on every element, in the order of the elements, with addresses that this element can
+    /// access. The returned values keep the memory allocated.
     ///
     /// # Errors
     /// There is no access to the memory of a peer.

@@ -1,4 +1,4 @@
-//! The NVSHMEM host library: location, version, functions.
+//! The NVSHMEM host library: search, version, functions.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -48,7 +48,7 @@ pub(super) type Reduce = unsafe extern "C" fn(Team, *mut c_void, *const c_void, 
 /// All-gather or all-to-all of bytes, such as `nvshmemx_fcollectmem_on_stream`.
 pub(super) type Exchange = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
 
-/// Functions of the library, with the types of the headers.
+/// Functions of the library, with the types that its headers state.
 #[derive(Debug)]
 pub(super) struct Functions {
     pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
@@ -71,7 +71,7 @@ pub(super) struct Functions {
     pub module_finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-/// NVSHMEM, loaded but not yet initialized.
+/// NVSHMEM library, loaded but not initialized.
 #[derive(Debug)]
 pub struct Nvshmem {
     library: SharedLibrary,
@@ -118,9 +118,9 @@ impl Nvshmem {
         self.library.path()
     }
 
-    /// Path of the NCCL that the library uses for its collectives, if any. NVSHMEM searches for it during
-    /// initialization, unless `NVSHMEM_DISABLE_NCCL` is set. The result is valid only in a process that does not use
-    /// NCCL itself.
+    /// Path of the NCCL library that NVSHMEM uses for its collectives; `None` if it uses none. NVSHMEM searches for
+    /// NCCL during initialization, unless `NVSHMEM_DISABLE_NCCL` is set. The result is valid only in a process that
+    /// does not use NCCL itself.
     #[must_use]
     pub fn nccl_path(&self) -> Option<PathBuf> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// With the library installed, all functions exist, for every type and operation. Needs no GPU.
+    /// If the library is installed, it has the functions for all types and operations. The test needs no GPU.
     #[test]
     fn library_exports_every_function() {
         let nvshmem = match Nvshmem::open(None) {

@@ -1,6 +1,6 @@
-//! NVSHMEM operations on a stream: collectives over all elements, puts with a signal, signals. Heap addresses are given
-//! as this element's own, even if they refer to a peer's memory. Errors that occur later on the stream are reported
-//! when the stream is waited for.
+//! NVSHMEM operations on a stream: collectives over all elements, puts with a signal, and signals. An address in a
+//! peer's heap is given by the corresponding address in this element's own heap. Errors that occur later on the stream
+//! are reported by a wait for the stream.
 #![expect(unsafe_code, reason = "calls into a C library")]
 
 use std::ffi::{c_int, c_void};
@@ -49,11 +49,11 @@ fn number(value: usize) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-/// Operations on a stream. Requirements of every function: addresses lie in symmetric memory (the source of a put may
-/// be any memory of this GPU) and are valid for all bytes that the call reads and writes until the stream is done, and
-/// the stream belongs to the element's GPU.
+/// Operations on a stream. Every function has two requirements. Addresses must lie in symmetric memory (the source of a
+/// put may be any memory of this GPU) and be valid for all bytes that the call reads and writes until the stream is
+/// done. The stream must belong to the element's GPU.
 impl Element {
-    /// Waits on the stream until all elements have reached the barrier and all their puts are complete.
+    /// Makes the stream wait until all elements have reached the barrier and all their puts are complete.
     ///
     /// # Errors
     /// The context cannot be made current.
@@ -64,8 +64,8 @@ impl Element {
         Ok(())
     }
 
-    /// All-reduce or reduce-scatter of all inputs: every element gets the result, or element r its block r. `None` if
-    /// NVSHMEM does not reduce the data type.
+    /// All-reduce or reduce-scatter of all inputs: every element gets the whole result, or element r gets block r.
+    /// `None` if NVSHMEM cannot reduce the data type.
     ///
     /// # Safety
     /// The addresses must satisfy the requirements of this `impl` block, for `count` elements at the destination, and
@@ -210,7 +210,7 @@ impl Element {
         Ok(())
     }
 
-    /// Makes subsequent work wait until this element's own signal is 1.
+    /// Makes subsequent work of the stream wait until this element's own signal is 1.
     ///
     /// # Safety
     /// The address must satisfy the requirements of this `impl` block, for a word.

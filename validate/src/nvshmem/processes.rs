@@ -1,8 +1,8 @@
 //! One process per GPU, started from this program's own executable, and communication with all of them.
 //!
-//! Each process has a socket to its parent as its standard input. Both sides write one message per line. A process ends
-//! immediately when its parent is gone. A process that ends, sends an invalid message or exceeds the time limit causes
-//! an error with its rank and its last lines of output. Dropping [`Processes`] kills the remaining ones.
+//! The standard input of each process is a socket to its parent. Both sides write one message per line. A process ends
+//! immediately when its parent has ended. A process that ends, sends an invalid message or exceeds the time limit
+//! causes an error with its rank and its last lines of output. Dropping [`Processes`] kills the remaining ones.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -19,13 +19,13 @@ use super::error::NvshmemError;
 use crate::cuda::{CudaError, exit_immediately, interrupt};
 use crate::nccl::SHARED_HOST;
 
-/// Poll interval for Ctrl-C and messages.
+/// Interval at which Ctrl-C and new messages are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time limit for a process to end after it closed its socket.
 const EXIT_TIME_LIMIT: Duration = Duration::from_secs(2);
-/// Number of bytes that are retained of a process's output, from its end.
+/// Number of bytes at the end of a process's output that are stored.
 const RETAINED_OUTPUT_BYTES: usize = 1500;
-/// Largest length of a message in bytes; schedules of many operations are long.
+/// Maximum length of a message in bytes; schedules with many operations are long.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
 
 /// Environment variables of the processes. Unless the user sets them, NVSHMEM bootstraps over the loopback interface
@@ -62,7 +62,7 @@ struct Started {
     tail: Tail,
 }
 
-/// Processes of all ranks, as held by their parent.
+/// Processes of all ranks, from the point of view of their parent.
 pub struct Processes {
     all: Vec<Started>,
     events: Receiver<(usize, SocketEvent)>,
@@ -90,10 +90,10 @@ impl Processes {
             let reading = socket.try_clone().map_err(failed("no socket to it"))?;
             let mut command = command(rank);
             command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
-            // A separate process group, so that Ctrl-C on the terminal reaches only this process.
+            // Each process has a separate process group, so that Ctrl-C on the terminal reaches only the parent.
             command.process_group(0);
             let mut child = command.spawn().map_err(failed("it cannot be started"))?;
-            // The command holds the other end of the socket until it is dropped.
+            // The command holds the other end of the socket open until it is dropped.
             drop(command);
             let tail = Tail::default();
             for output in
@@ -133,7 +133,7 @@ impl Processes {
     /// order of `waiting`. Any message, including a heartbeat, restarts the time limit.
     ///
     /// # Errors
-    /// A process ended, sent an invalid message, or exceeded the time limit; Ctrl-C.
+    /// A process ended, sent an invalid message, or exceeded the time limit, or Ctrl-C was pressed.
     pub fn receive<T: DeserializeOwned>(
         &mut self,
         waiting: &[usize],
@@ -192,7 +192,7 @@ impl Processes {
             }
         }
         let status = status.map_or_else(|| "it closed its socket and went on".to_owned(), exit_description);
-        // The last output may still be in transit.
+        // The last output of the process may not have arrived yet.
         std::thread::sleep(POLL_INTERVAL);
         NvshmemError::Died { rank, status, output: self.last_lines(rank) }
     }
@@ -206,7 +206,7 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        // All are killed first, so that none can report the end of another.
+        // All processes are killed first, so that none of them can report that another has ended.
         for started in &mut self.all {
             let _ = started.child.kill();
         }
@@ -230,7 +230,7 @@ impl Read for Output {
     }
 }
 
-/// Reads the output of a process and retains its end.
+/// Reads the output of a process and stores the end of it.
 fn retain_output(mut output: Output, tail: &Tail) {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = output.read(&mut buffer) {
@@ -305,7 +305,7 @@ impl Channel {
                 let mut line = String::new();
                 match reader.read_line(&mut line) {
                     Ok(1..) if sender.send(line).is_ok() => {}
-                    // Exit handlers are skipped, because libraries would wait for elements that are gone.
+                    // Exit handlers are skipped, because libraries would wait for elements that have ended.
                     _ => exit_immediately(0),
                 }
             }
@@ -322,7 +322,7 @@ impl Channel {
         serde_json::from_str(&line).map_err(|error| error.to_string())
     }
 
-    /// Sends a message to the parent. A failure is ignored, because the process ends when its parent is gone.
+    /// Sends a message to the parent. A failure is ignored, because the process ends when its parent has ended.
     pub fn send<T: Serialize>(&self, message: &T) {
         if let Ok(line) = to_line(&ProcessMessage::Said(message)) {
             let _ = (&self.socket).write_all(line.as_bytes());

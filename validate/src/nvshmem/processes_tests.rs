@@ -1,4 +1,5 @@
-//! Processes that die, hang, send garbage or behave: shell scripts whose standard input is the socket.
+//! Tests with processes that end, hang, send invalid messages or behave correctly: shell scripts whose standard input
+//! is the socket.
 
 use super::*;
 
@@ -73,7 +74,7 @@ fn garbage_is_reported_with_rank() {
     let mut processes = shell(&["read line", "echo 'Segmentation fault? {' >&0; read line"]);
     let error = receive_all(&mut processes, &[0, 1], SOON).unwrap_err().to_string();
     assert!(error.contains("rank 1") && error.contains("Segmentation fault?"), "{error}");
-    // A message of the wrong type and a message too many are rejected as well.
+    // A message of the wrong type and an additional message are rejected as well.
     let mut processes = shell(&[r#"echo '{"said":7}' >&0; read line"#]);
     assert!(matches!(receive_all(&mut processes, &[0], SOON).unwrap_err(), NvshmemError::Garbage { .. }));
     let mut processes = shell(&[r#"echo '{"said":"a"}' >&0; echo '{"said":"b"}' >&0; read line"#, "read line"]);

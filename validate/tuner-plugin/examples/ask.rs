@@ -1,4 +1,5 @@
-//! Time of an answer in ns per call: `cargo run --release -p fabricast-tuner-plugin --example ask [TABLE RANKS]`.
+//! Measures the time of a tuner answer in ns per call: `cargo run --release -p fabricast-tuner-plugin --example ask
+//! [TABLE RANKS]`.
 //!
 //! The default table has 105 rows, one per size and collective; the plan of an 8-GPU host has about 60.
 #![allow(unsafe_code, reason = "calls as C makes them")]
@@ -77,7 +78,7 @@ fn nanoseconds(context: *mut c_void, function: c_int, costs: [f32; 21]) -> f64 {
     const CALLS: usize = 1_000_000;
     let start = Instant::now();
     for call in 0..CALLS {
-        // Sizes in pseudo-random order.
+        // Sizes are in pseudo-random order.
         let bytes = (call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16) & ((1 << 31) - 1);
         let (mut costs, mut channels) = (costs, 0);
         // SAFETY: called as by NCCL.

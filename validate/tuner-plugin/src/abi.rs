@@ -1,8 +1,8 @@
-//! NCCL's tuner interface: structs of function pointers, and the codes passed through them.
+//! NCCL's tuner interface: structs of function pointers, and the codes passed to and returned by the functions.
 //!
 //! Order, types and array sizes are those of NCCL 2.30.7: `src/include/plugin/tuner/tuner_v4.h`, `tuner_v5.h`,
-//! `tuner_v6.h` and `src/include/nccl_common.h`. NCCL 2.32 looks for version 7 first, which differs only in constants
-//! that this plugin does not change, and falls back to version 6 (`src/plugin/tuner/tuner_v6.cc`).
+//! `tuner_v6.h` and `src/include/nccl_common.h`. NCCL 2.32 first searches for version 7, which differs only in
+//! constants that this plugin does not change, and then uses version 6 (`src/plugin/tuner/tuner_v6.cc`).
 #![allow(unsafe_code, reason = "structures of pointers that C reads, exported by name")]
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
@@ -20,9 +20,10 @@ pub type Logger = unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *co
 pub const LOG_WARN: c_int = 2;
 /// Log level of information: `NCCL_LOG_INFO`.
 pub const LOG_INFO: c_int = 3;
-/// `NCCL_INIT`, a subsystem of NCCL's log: shown with `NCCL_DEBUG=INFO` unless `NCCL_DEBUG_SUBSYS` excludes it.
+/// Subsystem `NCCL_INIT` of NCCL's log. Its messages are shown with `NCCL_DEBUG=INFO` unless `NCCL_DEBUG_SUBSYS`
+/// excludes it.
 pub const LOG_OF_INIT: c_ulong = 0x1;
-/// `NCCL_TUNING`, a subsystem of NCCL's log: shown with `NCCL_DEBUG_SUBSYS=TUNING`.
+/// Subsystem `NCCL_TUNING` of NCCL's log. Its messages are shown with `NCCL_DEBUG_SUBSYS=TUNING`.
 pub const LOG_OF_TUNING: c_ulong = 0x40;
 
 /// NVLink domains of a communicator: `ncclNvlDomainInfo_v5_t`, also used by version 6.

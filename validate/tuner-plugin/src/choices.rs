@@ -1,8 +1,8 @@
 //! The rows of a table for one communicator.
 //!
-//! The first row that matches a call is used (`nccl_tuner::Lookup`, a binary search over sizes). If NCCL cannot run
-//! it, the following rows are tried one by one, as in NCCL's example plugin (`ext-tuner/example/plugin.c`). A call
-//! whose row is not available therefore scans all rows; any other call costs one search.
+//! The first row that matches a call is used (`nccl_tuner::Lookup`, a binary search over sizes). If NCCL cannot run it,
+//! the following rows are tried one by one, as in NCCL's example plugin (`ext-tuner/example/plugin.c`). A call whose
+//! row NCCL cannot run therefore scans all rows; any other call needs one binary search.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use fabricast_libraries::nccl::Function;
 use fabricast_search::export::nccl_tuner::{Buffers, Lookup, Row, Table};
 
-/// Lookup key of a tuner-table row: the properties of a call that rows match.
+/// Properties of a call by which rows of a tuner table are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableQuery {
     /// Collective of the call.
     pub function: Function,
-    /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
+    /// Size of the larger buffer in bytes; for grouped calls of one kind, the sum of their sizes.
     pub bytes: u64,
     /// Number of calls of this collective in the group.
     pub operations: u32,
@@ -23,7 +23,7 @@ pub struct TableQuery {
     pub buffers: Buffers,
 }
 
-/// Rows of a table for one communicator, with flags of the messages logged for each.
+/// Rows of a table for one communicator. For each row, flags record the messages that were logged.
 #[derive(Debug, Default)]
 pub struct CommunicatorTable {
     table: Table,
@@ -31,7 +31,7 @@ pub struct CommunicatorTable {
     logged: Box<[AtomicU8]>,
 }
 
-/// Line number of a row as text for log messages, ` (line 7)`; empty if unknown.
+/// Line number of a row as text for log messages, ` (line 7)`; empty if the line is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LineNumber(u32);
 
@@ -54,13 +54,13 @@ impl CommunicatorTable {
         Self { lookup: Lookup::new(&table, nodes, ranks), logged, table }
     }
 
-    /// Number of rows for the communicator.
+    /// Number of rows that apply to the communicator.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.table.rows.len()
     }
 
-    /// Rows that match a call with their indices, in the table's order.
+    /// Rows that match a call, with their indices, in the table's order.
     pub fn matching_rows(&self, query: TableQuery) -> impl Iterator<Item = (usize, &Row)> {
         let TableQuery { function, bytes, operations, buffers } = query;
         let first = self.lookup.find(function, bytes, operations, buffers).map(|answer| answer.row as usize);
@@ -83,10 +83,11 @@ impl CommunicatorTable {
         LineNumber(self.table.lines.get(row).copied().unwrap_or(0))
     }
 
-    /// Returns true if a message about a row is logged for the first time; `event` is the message's bit.
+    /// Returns true if a message about a row has not been logged before. `event` is the bit of the message.
     pub fn mark_logged(&self, row: usize, event: u8) -> bool {
         self.logged.get(row).is_some_and(|logged| {
-            // Almost always already logged: a load is cheaper than modifying a cache line shared by threads.
+            // In most calls the message was already logged. A load is then cheaper than modifying a cache line that
+            // threads share.
             logged.load(Ordering::Relaxed) & event == 0 && logged.fetch_or(event, Ordering::Relaxed) & event == 0
         })
     }

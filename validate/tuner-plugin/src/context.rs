@@ -1,8 +1,8 @@
 //! State of the plugin for one communicator, and its answers.
 //!
-//! NCCL passes a table of costs, in µs by algorithm and protocol, with negative values for impossible combinations,
-//! and then uses the cheapest (`topoGetAlgoInfo` in `src/enqueue.cc`). A combination is selected by setting its cost
-//! to zero, as in NCCL's example plugin.
+//! For each call, NCCL passes a table of costs in µs by algorithm and protocol, in which negative values mark
+//! impossible combinations, and afterwards uses the cheapest one (`topoGetAlgoInfo` in `src/enqueue.cc`). The plugin
+//! selects a combination by setting its cost to zero, as NCCL's example plugin does.
 
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,13 +15,14 @@ use crate::choices::{CommunicatorTable, TableQuery};
 use crate::log::Log;
 use crate::source::Source;
 
-/// Cost ratio to the cheapest combination from which a combination counts as NCCL's last resort and is not selected.
-/// NCCL multiplies the cost of rings of more than 8 ranks by 1024 for 8-bit types, because they lose precision
-/// (`updateCollCostTable` in `src/enqueue.cc`), and does not pass the type. Ratios between other combinations are far
-/// smaller.
+/// Ratio of a combination's cost to the lowest cost from which the combination counts as NCCL's last resort and is not
+/// selected. For 8-bit types, NCCL multiplies the cost of rings of more than 8 ranks by 1024, because they lose
+/// precision (`updateCollCostTable` in `src/enqueue.cc`), and it does not pass the type to the plugin. All other cost
+/// ratios are far smaller.
 pub const LAST_RESORT: f32 = 64.0;
 
-/// Bits of the messages that are logged once per row: strategy selected, impossible for NCCL, or NCCL's last resort.
+/// Bits of the messages that are logged once per row: the strategy was selected, is impossible for NCCL, or is NCCL's
+/// last resort.
 const SELECTED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
 const LAST: u8 = 4;
@@ -31,11 +32,11 @@ const LAST: u8 = 4;
 pub struct CallQuery {
     /// Collective of the call: `ncclFunc_t`.
     pub function: i32,
-    /// Bytes of the larger buffer; for grouped calls of one kind, their sum.
+    /// Size of the larger buffer in bytes; for grouped calls of one kind, the sum of their sizes.
     pub bytes: u64,
     /// Number of calls of this collective in the group.
     pub operations: i32,
-    /// Not zero if buffers are registered, or will be because the calls are captured.
+    /// Nonzero if buffers are registered, or will be registered because the calls are captured in a graph.
     pub registered: i32,
 }
 
@@ -57,7 +58,8 @@ enum Cell<'a> {
 
 impl Costs<'_> {
     fn cell(&mut self, algorithm: usize, protocol: usize) -> Cell<'_> {
-        // NCCL marks impossible combinations with -1, `NCCL_ALGO_PROTO_IGNORE`, and ignores all negative costs.
+        // NCCL marks impossible combinations with the cost −1 (`NCCL_ALGO_PROTO_IGNORE`) and ignores all negative
+        // costs.
         let cheapest = self.cells.iter().copied().filter(|&cost| cost >= 0.0).fold(f32::INFINITY, f32::min);
         let index = algorithm * self.protocols + protocol;
         match self.cells.get_mut(index).filter(|_| protocol < self.protocols) {
@@ -73,18 +75,18 @@ impl Costs<'_> {
     }
 }
 
-/// Plugin state of one communicator, which threads may use concurrently.
+/// Plugin state of one communicator. Several threads may use it concurrently.
 #[derive(Debug)]
 pub struct Context {
     log: Log,
     choices: CommunicatorTable,
-    /// Functions, by bit, for which a missing table entry has been logged.
+    /// Functions for which a missing table entry has been logged, one bit each.
     missing_logged: AtomicU8,
 }
 
 impl Context {
-    /// Creates the state from the table named by the environment. A faulty table is logged, and then no strategy is
-    /// selected.
+    /// Creates the state from the table that the environment names. If the table is invalid, a warning is logged and no
+    /// strategy is selected.
     #[must_use]
     pub fn from_environment(ranks: usize, nodes: usize, logger: Option<Logger>) -> Self {
         let log = Log::new(logger);
@@ -104,8 +106,8 @@ impl Context {
         Self { log, choices, missing_logged: AtomicU8::new(0) }
     }
 
-    /// Makes the table's strategy the cheapest and returns its number of channels, if given. Changes nothing if the
-    /// table has no strategy that NCCL can run. Does not allocate or lock.
+    /// Sets the cost of the table's strategy to zero and returns its number of channels, if the table states one.
+    /// Leaves the costs unchanged if the table has no strategy that NCCL can run. Does not allocate or lock.
     pub fn answer(&self, query: CallQuery, costs: &mut Costs<'_>) -> Option<NonZeroU16> {
         if self.choices.rows() == 0 {
             return None;
@@ -113,7 +115,7 @@ impl Context {
         let function = usize::try_from(query.function).ok().and_then(|number| Function::ALL.get(number)).copied()?;
         let bytes = query.bytes;
         let buffers = if query.registered == 0 { Buffers::Plain } else { Buffers::Registered };
-        // No row can name a negative number.
+        // A negative number is passed as a value that no row contains.
         let operations = u32::try_from(query.operations).unwrap_or(u32::MAX);
         let mut spoken = false;
         for (index, row) in self.choices.matching_rows(TableQuery { function, bytes, operations, buffers }) {
@@ -166,9 +168,9 @@ impl Context {
     }
 }
 
-/// Number of channels passed to NCCL. In-network reductions use the given number even if fewer channels exist
-/// (`scheduleCollTasksToPlan` in `src/enqueue.cc`), so none is passed for them; otherwise NCCL limits it to the
-/// existing channels.
+/// Number of channels that is passed to NCCL; `None` leaves the number to NCCL. For in-network reductions, NCCL uses
+/// the given number even if fewer channels exist (`scheduleCollTasksToPlan` in `src/enqueue.cc`), so none is passed.
+/// For all others, NCCL limits it to the existing channels.
 fn channels(row: &Row) -> Option<NonZeroU16> {
     let in_network = matches!(row.algo, Algo::CollNetDirect | Algo::CollNetChain);
     row.channels.filter(|_| !in_network)

@@ -6,7 +6,7 @@ use crate::ffi;
 
 const NAME: Name = Name::new(c"fabricast");
 
-/// Interface of version 4, for NCCL versions that know no later one.
+/// Interface of version 4, for NCCL versions that support no later one.
 #[unsafe(no_mangle)]
 pub static ncclTunerPlugin_v4: TunerV4 =
     TunerV4 { name: NAME, init: ffi::init_v4, get_coll_info: ffi::get_coll_info, destroy: ffi::finalize };

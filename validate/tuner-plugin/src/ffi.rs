@@ -1,8 +1,8 @@
-//! Functions called by NCCL. Each accepts any arguments, returns success, and lets no panic unwind into C.
+//! Functions that NCCL calls. Each accepts any arguments, returns success, and lets no panic unwind into C.
 //!
-//! They always succeed because NCCL treats their errors as its own, although the header promises a fallback: a
-//! failing `init` aborts the creation of the communicator (`src/init.cc`, since 2.31 `src/tuning/tuning.cc`), a
-//! failing `getCollInfo` aborts the collective (`src/enqueue.cc`).
+//! The functions never return an error, because NCCL treats errors of the plugin as its own, although the header
+//! promises a fallback. If `init` failed, NCCL would abort the creation of the communicator (`src/init.cc`, since 2.31
+//! `src/tuning/tuning.cc`); if `getCollInfo` failed, it would abort the collective (`src/enqueue.cc`).
 #![allow(unsafe_code, reason = "called from C")]
 
 use std::ffi::{c_int, c_void};
@@ -17,8 +17,8 @@ pub const MAX_ALGORITHMS: c_int = 32;
 /// Largest number of protocols in a cost table; NCCL has 3.
 pub const MAX_PROTOCOLS: c_int = 8;
 
-/// Context of a communicator as held by NCCL. The eight bytes of a handle are never freed, so that a second
-/// `finalize` or a call after it finds the context gone instead of another one's memory.
+/// Handle of a communicator's context, to which NCCL holds a pointer. The eight bytes of a handle are never freed, so
+/// that a second `finalize`, or a later call, finds no context instead of the memory of another object.
 struct Handle(AtomicPtr<Context>);
 
 impl Handle {
@@ -50,8 +50,8 @@ pub unsafe extern "C" fn init_v4(
     unsafe { init(ranks, nodes, logger, context) }
 }
 
-/// Creates the context of a communicator: `init` of versions 5 and 6. The information on NVLink domains is not needed,
-/// and the constants are unchanged.
+/// Creates the context of a communicator: `init` of versions 5 and 6. The description of NVLink domains is not used,
+/// and the constants are not changed.
 ///
 /// # Safety
 /// `context` must be null or writable; `logger` must be absent or NCCL's.
@@ -82,8 +82,8 @@ unsafe fn init(ranks: usize, nodes: usize, logger: Option<Logger>, context: *mut
 /// Selects the strategy of a call: `getCollInfo` of versions 4 to 6.
 ///
 /// # Safety
-/// `context` must be null or from `init`, without a concurrent `finalize`. `costs` must be null or, whatever its type
-/// says, a block of `algorithms` × `protocols` floats. `channels` must be null or writable.
+/// `context` must be null or from `init`, without a concurrent `finalize`. `costs` must be null or point to a block of
+/// `algorithms` × `protocols` floats, although its type differs. `channels` must be null or writable.
 pub unsafe extern "C" fn get_coll_info(
     context: *mut c_void,
     function: c_int,
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn finalize(context: *mut c_void) -> Code {
     if !pointer.is_null() {
         // SAFETY: `init` created it from a box; only the thread that swapped it out owns it.
         let context = unsafe { Box::from_raw(pointer) };
-        // Errors while logging or freeing must not reach NCCL.
+        // Errors during logging or freeing must not reach NCCL.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(context)));
     }
     SUCCESS

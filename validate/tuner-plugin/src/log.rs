@@ -1,7 +1,8 @@
-//! Lines in NCCL's log: `NCCL_DEBUG=INFO`, subsystem `TUNING` (and `INIT` for messages logged once).
+//! Lines in NCCL's log, shown with `NCCL_DEBUG=INFO` for the subsystem `TUNING` (and `INIT` for messages that are
+//! logged once).
 //!
-//! Every line uses the format `%s`, so that text from a file is never a format string. NCCL returns immediately if a
-//! level or subsystem is not enabled.
+//! Every line uses the format `%s`, so that text from a file is never a format string. NCCL's logger returns
+//! immediately if a level or subsystem is not enabled.
 #![allow(unsafe_code, reason = "calls NCCL's logger")]
 
 use std::ffi::{CStr, c_char, c_int, c_ulong};
@@ -9,7 +10,7 @@ use std::fmt::{self, Write};
 
 use crate::abi::{LOG_INFO, LOG_OF_INIT, LOG_OF_TUNING, LOG_WARN, Logger};
 
-/// Destination of log messages: NCCL's logger, if it passed one.
+/// Destination of log messages: NCCL's logger, or none if NCCL passed none.
 #[derive(Debug, Clone, Copy)]
 pub struct Log(Option<Logger>);
 
@@ -40,7 +41,7 @@ impl Log {
         const FILE: &CStr = c"fabricast";
         let Some(logger) = self.0 else { return };
         let mut line = Line::default();
-        // Lines that are too long are truncated.
+        // Lines that exceed the buffer are truncated.
         let _ = write!(line, "TUNER/fabricast: {text}");
         let message = line.ended();
         // SAFETY: NCCL's logger takes a format and its argument, one zero-terminated text. All outlive the call.
@@ -72,7 +73,7 @@ impl Line {
 impl Write for Line {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
-            // A message is one line, and a zero byte would end it.
+            // A message must be one line without zero bytes, which would end it.
             let character = if character.is_control() { '\u{fffd}' } else { character };
             let end = self.length + character.len_utf8();
             let Some(room) = self.bytes.get_mut(self.length..end).filter(|_| end <= LONGEST) else {

@@ -1,5 +1,5 @@
-//! The table's file: locating it, reading it, and selecting the rows for a communicator. The file is a CSV of NCCL's
-//! example tuner, or a saved plan, from which the table is made as by `table --to nccl-tuner`.
+//! The file that contains the table: search, reading, and selection of the rows for a communicator. The file is a CSV
+//! table of NCCL's example tuner, or a saved plan, which is converted as by `table --to nccl-tuner`.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,8 +22,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Environment variables that name the file; the first that is set and not empty is used. The second is that of
-    /// NCCL's example plugin.
+    /// Environment variables that name the file; the first one that is set and not empty is used. The second one is
+    /// that of NCCL's example plugin.
     pub const VARIABLES: [&str; 2] = ["FABRICAST_TUNER_FILE", "NCCL_TUNER_CONFIG_FILE"];
 
     /// Returns the file named by the environment, if any.
@@ -51,7 +51,7 @@ impl Source {
             }
         };
         let total = table.rows.len();
-        // Counts beyond the format's range match no row that names a count.
+        // Numbers that exceed 32 bits match only rows that match any number.
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let choices = CommunicatorTable::new(table, number(nodes), number(ranks));
         let (path, matching) = (self.path.display(), choices.rows());
@@ -63,7 +63,7 @@ impl Source {
     /// Reads the table from the file.
     ///
     /// # Errors
-    /// The file cannot be read or is not a table; with file, line and column.
+    /// The file cannot be read or is not a table; the error has file, line and column.
     pub fn read(&self) -> Result<Table, TableError> {
         let source = self.path.display().to_string();
         let text = read_text(&self.path).map_err(|reason| TableError::new_for_file(&source, reason))?;

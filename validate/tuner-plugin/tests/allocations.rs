@@ -1,4 +1,4 @@
-//! Answers do not allocate: calls the functions exported by the library with an allocator that counts.
+//! Test that answers do not allocate memory. It calls the exported functions with an allocator that counts allocations.
 #![allow(unsafe_code, reason = "an allocator, and calls as C makes them")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on has failed")]
 
@@ -91,9 +91,10 @@ fn answers_do_not_allocate_even_when_they_log() {
         }
     }
     assert_eq!(COUNT.get(), before);
-    // Rows cover 1 to 2^40 - 1, by both ends of each; of the 84 sizes, 0 and three from 2^40 on have no row.
+    // Rows cover sizes from 1 to 2^40 − 1, queried at both ends of each row. Of the 84 sizes, 0 and three from 2^40 on
+    // have no row.
     assert_eq!(answered, 3 * (2 * 40));
-    // One line per row when it is first used or first found impossible, and one per other function.
+    // One line per row when it is first used or first found impossible, and one line per other function.
     assert_eq!(LINES.get(), 1 + 40 + 40 + 40 + 5);
     // SAFETY: finalized once.
     unsafe { (ncclTunerPlugin_v6.finalize)(context) };

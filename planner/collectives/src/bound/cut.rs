@@ -13,7 +13,7 @@
 //! reduction the reverse.
 
 use super::flow::{Arc, FlowNetwork, UNLIMITED};
-use super::wiring::Wiring;
+use super::wiring::{Wire, Wiring};
 
 /// Direction of flow in the searched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,14 @@ impl Direction {
         match self {
             Self::Away => Self::Towards,
             Self::Towards => Self::Away,
+        }
+    }
+
+    /// Arc of the searched graph for a wire.
+    fn arc(self, wire: &Wire) -> Arc {
+        match self {
+            Self::Away => (wire.from, wire.to, wire.capacity),
+            Self::Towards => (wire.to, wire.from, wire.capacity),
         }
     }
 }
@@ -52,6 +60,18 @@ pub(super) struct CutRatio {
     pub through: u128,
 }
 
+/// Minimum cut around a set of devices, given by a flag for each device: the maximum flow from all of them to the others.
+pub(super) fn around(wiring: &Wiring, ranks: &[u32], inside: &[bool], direction: Direction) -> Cut {
+    let source = wiring.vertices;
+    let members = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| (source, device, UNLIMITED));
+    let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| direction.arc(wire)).chain(members).collect();
+    let mut network = FlowNetwork::new(source as usize + 1, &arcs);
+    let others = || (0..).zip(inside).filter(|(_, inside)| !**inside).map(|(device, _)| device);
+    let through = network.run(source, others().map(|device| (device, UNLIMITED)), 1);
+    let beyond = inside.iter().map(|inside| !inside).collect();
+    Cut { beyond, ranks: others().map(|device: u32| u128::from(ranks[device as usize])).sum(), through }
+}
+
 /// Search for cuts in a graph with a number of ranks on each device.
 pub(super) struct Search<'a> {
     network: FlowNetwork,
@@ -62,11 +82,7 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(wiring: &Wiring, ranks: &'a [u32], direction: Direction) -> Self {
-        let arc = |from: u32, to: u32, capacity: u128| match direction {
-            Direction::Away => (from, to, capacity),
-            Direction::Towards => (to, from, capacity),
-        };
-        let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| arc(wire.from, wire.to, wire.capacity)).collect();
+        let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| direction.arc(wire)).collect();
         let network = FlowNetwork::new(wiring.vertices as usize, &arcs);
         Self { network, ranks, total: ranks.iter().map(|&ranks| u128::from(ranks)).sum() }
     }

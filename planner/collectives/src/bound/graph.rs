@@ -5,13 +5,13 @@ use fabricast_topologies::{Fabric, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::colour::representatives;
-use super::cut::{Cut, CutRatio, Direction, Search};
+use super::cut::{self, Cut, CutRatio, Direction, Search};
 use super::demand::Demand;
 use super::device_demand::DeviceDemand;
 use super::distance::Distances;
 use super::flow::UNLIMITED;
 use super::lengths::{self, Pairs};
-use super::line::{LinearBound, Share};
+use super::line::{LinearBound, Share, upper_envelope};
 use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
 use super::twins::InterchangeableDevices;
@@ -24,6 +24,13 @@ const MAX_CUT_SEARCH_WORK: usize = 1 << 20;
 /// Limit on (number of devices, one per set of twins) × (number of wires) up to which longest paths are searched from
 /// every device.
 const MAX_PATH_SEARCH_WORK: usize = 1 << 22;
+
+/// Maximum number of devices up to which the cuts around all sets of devices are examined (254 minimum cuts).
+const MAX_ENUMERATED_DEVICES: usize = 8;
+
+/// Limit on (number of parts of a level) × (number of devices) up to which the cuts around the parts are searched, as on
+/// 64 hosts of 8 GPUs. A failure of a link changes neither number.
+const MAX_SET_CUT_WORK: usize = 1 << 15;
 
 /// Graph with the placement of ranks on it.
 #[derive(Clone, Debug)]
@@ -111,7 +118,7 @@ impl Graph {
                 lines
             }
             AllToAll => {
-                let mut lines = self.blocks(Towards, BlockOrigin::Any, collective, levels);
+                let mut lines = self.fixed_cut_bounds(collective, levels);
                 let pairs = |from: u32, to: u32| self.ranks_on(from) * self.ranks_on(to);
                 let total = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
                 lines.extend(lengths::all_pairs(
@@ -208,6 +215,33 @@ impl Graph {
             slowest_cut = search.slowest_blocks(start, &mut slowest).or(slowest_cut);
         }
         slowest_cut.into_iter().flat_map(|cut| self.cut_bounds(&cut, direction, collective)).collect()
+    }
+
+    /// Returns lower bounds from the minimum cuts around sets of devices that do not depend on capacities: all sets if
+    /// there are at most [`MAX_ENUMERATED_DEVICES`] devices, otherwise the parts of each level within
+    /// [`MAX_SET_CUT_WORK`]. The slowest cut of an all_to_all is NP-hard to find. The slowest cut of an all_gather also
+    /// bounds an all_to_all, but a slower link may move that cut to one that an all_to_all crosses in less time.
+    fn fixed_cut_bounds(&self, collective: Collective, levels: &[Level]) -> Vec<LinearBound> {
+        let devices = self.ranks.len();
+        let sets: Vec<Vec<bool>> = if devices <= MAX_ENUMERATED_DEVICES {
+            // The last device is outside, since a cut has two sides.
+            (1..1u32 << (devices - 1)).map(|set| (0..devices).map(|device| set >> device & 1 == 1).collect()).collect()
+        } else {
+            let is_small = |level: &&Level| level.parts.len() * devices <= MAX_SET_CUT_WORK;
+            let coarse = levels.iter().filter(|level| level.source != BoundSource::RankPorts).filter(is_small);
+            let members = |level: &Level| {
+                let part_of = level.part_by_device(&self.device_of_rank, devices);
+                (0..level.parts.len() as u32).map(move |part| part_of.iter().map(|&of| of == part).collect())
+            };
+            coarse.flat_map(members).collect()
+        };
+        let directions = |set: &Vec<bool>| {
+            [Direction::Away, Direction::Towards].map(|direction| {
+                let cut = cut::around(&self.wiring, &self.ranks, set, direction);
+                if cut.through < UNLIMITED { self.cut_bounds(&cut, direction, collective) } else { Vec::new() }
+            })
+        };
+        upper_envelope(sets.iter().flat_map(directions).flatten().collect())
     }
 
     /// Returns lower bounds from the minimum cut between `start` and any other device, which the whole buffer must

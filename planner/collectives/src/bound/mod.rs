@@ -20,9 +20,10 @@
 //! such switches between them. Twice the bound of all_gather is not a lower bound for all_reduce, because a slow rank
 //! among fast ones need not reduce a part of the buffer.
 //!
-//! **All_to_all** also needs the sum over all pairs of bytes × shortest path, for any lengths of links, to fit into the
-//! capacity of the links: the dual of the multicommodity flow, here with equal lengths for links of one kind
-//! (`lengths`).
+//! **All_to_all** crosses each cut in both directions. Its slowest cut is NP-hard to find, so minimum cuts around fixed
+//! sets are taken: all sets of up to 8 devices, hosts and racks of more. The sum over all pairs of bytes × shortest
+//! path, for any lengths of links, must also fit into the capacity of the links: the dual of the multicommodity flow,
+//! here with equal lengths for links of one kind (`lengths`).
 //!
 //! **All_to_allv** is bounded by the bytes that its matrix moves out of distinguished sets, and by lengths (`uneven`).
 //!

@@ -1,4 +1,4 @@
-//! Algorithms of Open MPI's `base` component, and their equivalents in this crate.
+//! Algorithms of Open MPI's `base` component, and the equivalent algorithms of fabricast.
 
 use fabricast_sim::schedule::Collective;
 
@@ -7,11 +7,11 @@ use fabricast_collectives::algorithm::Algorithm;
 /// Algorithm of `ompi/mca/coll/base` (Open MPI 4.1, 5.0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpenMpiAlgorithm {
-    /// The root communicates with every rank in turn; all_to_all: all messages concurrently.
+    /// The root communicates with every rank, one after another; in all_to_all, all messages are sent concurrently.
     Linear,
     /// Linear with a handshake (gather) or a limit of outstanding messages (all_to_all), which is not set by default.
     LinearSync,
-    /// Linear without waiting between messages.
+    /// Linear, without waiting for a message before the next one is sent.
     LinearNonblocking,
     /// Recursive doubling: partners at distances 1, 2, 4, ….
     RecursiveDoubling,
@@ -19,7 +19,7 @@ pub enum OpenMpiAlgorithm {
     RecursiveHalving,
     /// reduce_scatter by recursive halving, then all_gather by recursive doubling.
     Rabenseifner,
-    /// Ring, in which each rank sends to its successor.
+    /// Ring, in which each rank sends to its successor only.
     Ring,
     /// Ring that moves each block in segments.
     SegmentedRing,
@@ -37,7 +37,7 @@ pub enum OpenMpiAlgorithm {
     NeighbourExchange,
     /// reduce_scatter by recursive halving over increasing distances.
     Butterfly,
-    /// Single chain through all ranks.
+    /// A single chain through all ranks.
     Pipeline,
     /// Several chains that start at the root; the fan-out gives their number.
     Chain,
@@ -86,9 +86,9 @@ impl OpenMpiAlgorithm {
         }
     }
 
-    /// Returns fabricast's equivalent algorithm for a collective for which Open MPI uses this algorithm; `None` if
-    /// there is none. Recursive doubling for reduce_scatter has none: it sends ranks sums that they do not need, and
-    /// schedules move no unused data.
+    /// Returns fabricast's algorithm that is equivalent to this algorithm for a collective; `None` if there is none.
+    /// Recursive doubling for reduce_scatter has no equivalent, because it sends sums that the receiving ranks do not
+    /// need, and fabricast's schedules move no unused data.
     pub(super) fn equivalent(self, collective: Collective) -> Option<Algorithm> {
         let algorithm = match (self, collective) {
             // Bruck's barrier is the dissemination barrier.
@@ -98,7 +98,7 @@ impl OpenMpiAlgorithm {
             (Self::LinearSync | Self::LinearNonblocking | Self::Linear | Self::TwoProcesses, _) => Algorithm::Direct,
             (Self::RecursiveDoubling, _) => Algorithm::RecursiveDoubling,
             (Self::RecursiveHalving | Self::Rabenseifner, _) => Algorithm::RecursiveHalvingDoubling,
-            // The fixed decision rules set no fan-out, which means one chain.
+            // The fixed decision rules set no fan-out, so there is one chain.
             (Self::Ring | Self::SegmentedRing | Self::Pipeline | Self::Chain, _) => Algorithm::Ring,
             (Self::Bruck, _) => Algorithm::Bruck,
             (Self::Pairwise, _) => Algorithm::Pairwise,

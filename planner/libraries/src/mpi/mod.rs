@@ -1,11 +1,11 @@
 //! Open MPI on GPU memory: choice of the algorithm by its `tuned` component.
 //!
-//! The decisions are fixed tables by ranks and bytes ([`switch_points`](self)), independent of the fabric. A message
-//! between GPUs is a single stream, so a strategy has one channel, and the whole message is one chunk: the fixed
-//! decision rules do not segment messages. The message transport (eager or rendezvous, staged through host memory or by
-//! GPUDirect) and reductions in host memory are part of the profile and the route: profile `open_mpi-5.0`, whose
-//! figures are taken from sources, not measured. Protocol `simple` represents messages; the profile's other protocols
-//! are not those of MPI.
+//! The decisions are fixed tables by number of ranks and message size ([`switch_points`](self)), independent of the
+//! fabric. A message between GPUs is a single stream, so a strategy has one channel, and the whole message is one
+//! chunk: the fixed decision rules do not segment messages. The profile `open_mpi-5.0` and the route determine the
+//! message transport (eager or rendezvous, staged through host memory or by GPUDirect) and the cost of reductions in
+//! host memory. The figures of this profile are from published sources, not measured. The protocol `simple` represents
+//! MPI messages; the profile's other protocols have no counterpart in MPI.
 
 mod algorithms;
 mod switch_points;
@@ -23,14 +23,14 @@ use fabricast_collectives::strategy::Strategy;
 /// Version of Open MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 4.1, the first with these tables.
+    /// Version 4.1, the first one with these tables.
     V4_1,
-    /// 5.0, with the same tables.
+    /// Version 5.0, which has the tables of 4.1.
     V5_0,
 }
 
 impl Version {
-    /// Version that `open_mpi` without a version number means.
+    /// Version meant by `open_mpi` without a version number.
     pub const NEWEST: Self = Self::V5_0;
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Error for an unknown version of Open MPI; holds the version's text.
+/// Error for an unknown version of Open MPI; contains the version's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Open MPI {0} is not known: expected 4.1 or 5.0, as in open_mpi-5.0")]
 pub struct UnknownVersion(pub String);
@@ -66,11 +66,11 @@ impl FromStr for Version {
 /// Protocol whose costs represent MPI messages.
 pub const PROTOCOL: Protocol = Protocol::Simple;
 
-/// Reason why a choice has no equivalent in this crate.
+/// Reason why fabricast has no equivalent of a choice.
 pub(super) enum NoEquivalent {
-    /// No decision table for the collective.
+    /// Open MPI has no decision table for the collective.
     Collective(Collective),
-    /// No schedule for the algorithm.
+    /// fabricast has no schedule of the algorithm.
     Algorithm(OpenMpiAlgorithm),
 }
 
@@ -117,8 +117,8 @@ pub fn fixed_decision(_version: Version, call: &Call) -> Option<OpenMpiAlgorithm
             OpenMpiAlgorithm::Bruck
         }
         (Collective::AllGather, OpenMpiAlgorithm::NeighbourExchange) if call.ranks % 2 == 1 => OpenMpiAlgorithm::Ring,
-        // Halving needs at least as many elements as ranks (coll_base_reduce.c); so few bytes are one element of 4
-        // bytes.
+        // Recursive halving needs at least as many elements as ranks (coll_base_reduce.c). This rule applies to
+        // messages of few bytes, which are assumed to be one element of 4 bytes.
         (Collective::Reduce, OpenMpiAlgorithm::Rabenseifner) => OpenMpiAlgorithm::Linear,
         (_, algorithm) => algorithm,
     })
@@ -130,7 +130,7 @@ pub fn equivalent_schedule(algorithm: OpenMpiAlgorithm, collective: Collective) 
     algorithm.equivalent(collective)
 }
 
-/// Algorithms that the library chooses, or can be forced to choose, for a collective at any size.
+/// Algorithms that the library chooses for a collective at some size, or can be forced to choose.
 pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     let rows = table(collective).into_iter().flatten();
     let algorithms = rows.flat_map(|(_, rules)| rules.iter().map(|&(_, algorithm)| algorithm));
@@ -138,7 +138,7 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
         algorithms.filter_map(|algorithm| equivalent_schedule(algorithm, collective)).collect();
     match collective {
         Collective::SendRecv => equivalents.push(Algorithm::Direct),
-        // Not part of the fixed decision rules, which leave the fan-out of chains at one.
+        // Several chains are not part of the fixed decision rules, which set a fan-out of one.
         Collective::Broadcast | Collective::Reduce => equivalents.push(Algorithm::Chains),
         _ => {}
     }
@@ -147,8 +147,8 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
     equivalents
 }
 
-/// Returns the algorithm of fabricast that is equivalent to Open MPI's for a call; `None` if Open MPI composes it of
-/// two collectives with other algorithms than those of fabricast's schedule.
+/// Returns fabricast's algorithm that is equivalent to Open MPI's for a call; `None` if Open MPI combines two
+/// collectives whose algorithms differ from those in fabricast's schedule.
 fn equivalent_algorithm(version: Version, call: &Call, algorithm: OpenMpiAlgorithm) -> Option<Algorithm> {
     let resolve = |collective: Collective| {
         fixed_decision(version, &Call { collective, root: Rank(0), ..*call })
@@ -169,7 +169,7 @@ fn equivalent_algorithm(version: Version, call: &Call, algorithm: OpenMpiAlgorit
 
 pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, NoEquivalent> {
     let chosen = match call.collective {
-        // Every message is sent directly.
+        // Every message is sent directly to its receiver.
         Collective::SendRecv => OpenMpiAlgorithm::Linear,
         collective => fixed_decision(version, call).ok_or(NoEquivalent::Collective(collective))?,
     };
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(decide(Collective::AllReduce, 8, 8191), Some(OpenMpiAlgorithm::RecursiveDoubling));
         assert_eq!(decide(Collective::AllReduce, 8, 8192), Some(OpenMpiAlgorithm::Rabenseifner));
         assert_eq!(decide(Collective::AllReduce, 3, 100_000), Some(OpenMpiAlgorithm::SegmentedRing));
-        // 32 ranks, blocks of 511 and 512 bytes.
+        // 32 ranks with blocks of 511 and 512 bytes, below and above a switch point.
         assert_eq!(decide(Collective::AllToAll, 32, 32 * 511), Some(OpenMpiAlgorithm::Bruck));
         assert_eq!(decide(Collective::AllToAll, 32, 32 * 512), Some(OpenMpiAlgorithm::Linear));
         assert_eq!(decide(Collective::AllGather, 12, 1 << 20), Some(OpenMpiAlgorithm::Bruck));
@@ -221,8 +221,8 @@ mod tests {
         assert_eq!(decide(Collective::SendRecv, 2, 8), None);
     }
 
-    /// Every choice has a schedule, except for some composed collectives with other algorithms, and recursive doubling
-    /// of reduce_scatter, which sends data that no rank needs.
+    /// Every choice has a schedule, except for some collectives that combine other algorithms, and except for recursive
+    /// doubling of reduce_scatter, which sends data that no rank needs.
     #[test]
     fn every_choice_has_a_schedule() {
         for collective in Collective::ALL {

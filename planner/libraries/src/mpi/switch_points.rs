@@ -1,7 +1,7 @@
 //! Switch points of Open MPI's fixed decision rules as data: for each collective, by ranks and then by bytes.
 //!
 //! Source: `ompi/mca/coll/tuned/coll_tuned_decision_fixed.c` of Open MPI 4.1 (BSD-3-Clause-Open-MPI), unchanged in 5.0.
-//! Open MPI's developers averaged them from measurements on CPUs of several clusters, not on GPUs. Only rules for
+//! They are averages of measurements by Open MPI's developers on CPUs of several clusters, not on GPUs. Only rules for
 //! commutative operations are included (those that nccl-tests measures).
 
 use super::algorithms::OpenMpiAlgorithm::{self, *};

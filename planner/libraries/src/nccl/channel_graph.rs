@@ -18,7 +18,7 @@ pub enum Pattern {
     Nvls,
 }
 
-/// Equality of the channels' paths.
+/// Use of equal or different paths by the channels of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChannelPaths {
     /// All channels use the same path.
@@ -37,7 +37,8 @@ pub struct Graph {
     pub channels: u16,
     /// Bandwidth of a channel inside a node.
     pub intra_bandwidth: Bandwidth,
-    /// Bandwidth of a channel between nodes; on one node, the value left by the search.
+    /// Bandwidth of a channel between nodes; on a single node, the initial value of the search, which the search does
+    /// not change.
     pub inter_bandwidth: Bandwidth,
     /// Path class of the most distant pair inside a node.
     pub intra_class: PathClass,
@@ -45,7 +46,7 @@ pub struct Graph {
     pub inter_class: PathClass,
     /// Latency reported by the network plugin.
     pub net_latency: Picos,
-    /// Equality of the channels' paths.
+    /// Use of equal or different paths by the channels.
     pub paths: ChannelPaths,
 }
 

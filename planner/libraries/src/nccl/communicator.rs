@@ -1,4 +1,4 @@
-//! Communicator from the point of view of NCCL's cost model, and its channels.
+//! Properties of a communicator that NCCL's cost model uses, and its channels.
 
 use fabricast_topologies::{Bandwidth, Bytes};
 
@@ -7,7 +7,7 @@ use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
 use super::settings::Settings;
 use super::version::{BlackwellNvls, Version};
 
-/// CPU vendor, as far as the cost model distinguishes vendors.
+/// CPU vendor; vendors that the cost model does not distinguish are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Cpu {
     /// Intel, x86-64.
@@ -38,7 +38,8 @@ pub struct Communicator {
     pub cpu: Cpu,
     /// Graphs found by the topology search.
     pub graphs: Graphs,
-    /// A GPU's nearest NIC, which determines the NVLS channels of several Blackwell nodes; `None` on a single node.
+    /// The nearest NIC of a GPU, which determines the number of NVLS channels over several Blackwell nodes; `None` on a
+    /// single node.
     pub nic: Option<Nic>,
     /// Number of NVLinks from each GPU to its peers; 0 if the GPUs are connected by PCIe.
     pub nvlinks: u16,
@@ -69,9 +70,9 @@ impl Communicator {
         f64::from(self.ranks) / f64::from(self.nodes.max(1))
     }
 
-    /// Number of channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): twice those of the search.
-    /// They are doubled again on Hopper and later over several nodes if a channel is faster than 45 GB/s and there are
-    /// fewer than 16. The limits of `settings` apply last.
+    /// Number of channels of rings and trees (`src/graph/connect.cc`, `ncclTopoPostset`): twice the number that the
+    /// search found. On several nodes of Hopper or later GPUs, the number is doubled again if a channel is faster than
+    /// 45 GB/s and there are fewer than 16 channels. The limits of `settings` are applied last.
     #[must_use]
     pub fn channels(&self, settings: &Settings) -> u16 {
         let searched = self.graphs.ring.channels.min(self.graphs.tree.channels).max(1);
@@ -84,8 +85,8 @@ impl Communicator {
     }
 
     /// Number of channels and chunk sizes of NVLS (`src/transport/nvls.cc`): 16 channels on Hopper, 24 or 32 on
-    /// Blackwell. Over several Blackwell nodes they depend on the NICs. Earlier versions have fewer rules for
-    /// Blackwell.
+    /// Blackwell. Over several Blackwell nodes, the number depends on the NICs. Earlier versions of NCCL have simpler
+    /// rules for Blackwell.
     #[must_use]
     pub fn nvls_shape(&self, version: Version, settings: &Settings) -> NvlsShape {
         const KIB: u64 = 1 << 10;
@@ -123,13 +124,14 @@ impl Communicator {
         settings.nvls_shape(NvlsShape { channels, chunk: Bytes(chunk), tree_chunk: Bytes(tree_chunk) })
     }
 
-    /// Number of NVLS heads, the GPUs that each hold a part of the result.
+    /// Number of NVLS heads: GPUs that each reduce and broadcast a part of the buffer.
     #[must_use]
     pub fn nvls_heads(&self) -> u16 {
         self.graphs.nvls.map_or(0, |graph| graph.channels)
     }
 
-    /// Returns true if the trees are plain ones, for which the cost model deducts 15 %.
+    /// Returns true if the tree pattern is [`Pattern::Tree`](super::channel_graph::Pattern::Tree), for which the cost
+    /// model reduces the bandwidth by 15 %.
     pub(super) fn has_plain_trees(&self) -> bool {
         self.graphs.tree.pattern == Pattern::Tree
     }

@@ -1,8 +1,8 @@
-//! Constants of NCCL's cost model as data: latencies in µs, bandwidths in GB/s (10⁹ bytes per second).
+//! Constants of NCCL's cost model: latencies in µs, bandwidths in GB/s (10⁹ bytes per second).
 //!
-//! All are from `src/graph/tuning.cc` of the versions in their names; 2.31.0 has those of 2.30.7
-//! (`src/tuning/cost_model.cc`). The constants of 2.28.3 reproduce the table that 2.28.9 printed on 8 × H200 to the
-//! last digit (tests/tests/nccl).
+//! The source of each version's constants is its `src/graph/tuning.cc`; 2.31.0 has the constants of 2.30.7 (in
+//! `src/tuning/cost_model.cc`). The constants of 2.28.3 reproduce the table that NCCL 2.28.9 logged on 8 × H200 in all
+//! digits (tests/tests/nccl).
 
 use super::index::{Algo, Proto};
 
@@ -17,7 +17,7 @@ pub(super) enum Hardware {
     Net,
 }
 
-/// Compute capability, as rows of the tables.
+/// GPU generation by compute capability; the rows of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Generation {
     Volta,
@@ -38,7 +38,7 @@ impl Generation {
     }
 }
 
-/// Number of nodes, as columns of the tables: one, two, more.
+/// Number of nodes; the columns of the tables are one node, two nodes, and more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     One,
@@ -66,10 +66,10 @@ type ByScale = [[f64; 3]; 4];
 pub(super) struct Constants {
     /// Base latency of a call, µs: Tree, Ring, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT.
     base: [ByProto; 7],
-    /// Latency of a hop over NVLink, PCIe and the network, µs, for the same algorithms.
+    /// Latency of a hop, µs, over NVLink, PCIe and the network, each for the algorithms in the order of `base`.
     hop: [[ByProto; 7]; 3],
-    /// Maximum bandwidth of LL over all channels, GB/s. For several nodes, the row is selected by the CPU instead of
-    /// the GPU: the second for AMD (or a mixture), the first for others.
+    /// Maximum total bandwidth of LL over all channels, GB/s. For several nodes, the row is selected by the CPU and not
+    /// by the GPU: the second row for AMD CPUs (or a mixture of vendors), the first for others.
     ll: ByScale,
     /// Maximum bandwidth of a channel, GB/s: rings with LL128.
     ring_ll128: ByScale,
@@ -92,7 +92,7 @@ pub(super) static V2_30: Constants = Constants {
 /// Constants of NCCL 2.28.3.
 pub(super) static V2_28: Constants = BLACKWELL;
 
-/// Constants of 2.25.1, 2.26.2 and 2.27.3: Blackwell has twice the values of Hopper.
+/// Constants of NCCL 2.25.1, 2.26.2 and 2.27.3. The values of Blackwell are twice those of Hopper.
 pub(super) static V2_25: Constants = Constants {
     tree_ll128: [[20.0; 3], [20.0; 3], [36.7, 36.7, 29.0], [73.4, 73.4, 58.0]],
     tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [77.4, 82.8, 72.0]],
@@ -103,7 +103,7 @@ pub(super) static V2_25: Constants = Constants {
 /// Constants of NCCL 2.22.3.
 pub(super) static V2_22: Constants = HOPPER;
 
-/// Constants of 2.20.3: LL on Hopper is no faster than on Ampere, and NVLS hops have a lower latency.
+/// Constants of NCCL 2.20.3. LL on Hopper has the bandwidth of Ampere, and NVLS hops have a lower latency.
 pub(super) static V2_20: Constants = Constants {
     hop: [with_nvls(HOPPER.hop[0], 23.0), HOPPER.hop[1], HOPPER.hop[2]],
     ll: [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0], [87.7, 22.5, 19.0]],
@@ -121,8 +121,8 @@ const BLACKWELL: Constants = Constants {
     nvls_tree: [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 43.1]],
 };
 
-/// Constants of versions that treat all later GPUs as Hopper. Trees with Simple have a latency of one chunk per hop and
-/// no base latency.
+/// Constants of versions that treat GPUs later than Hopper as Hopper. Trees with Simple have a latency of one chunk per
+/// hop and no base latency.
 const HOPPER: Constants = Constants {
     base: [[6.8, 14.0, 0.0], [6.6, 14.0, 8.4], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3], [0.0; 3]],
     hop: [with_tree(NVLINK, [0.6, 1.25, 28.0]), with_tree(PCI, [1.0, 1.9, 28.0]), net([5.0, 8.5, 28.0], 14.0)],
@@ -146,7 +146,7 @@ const NVLINK: [ByProto; 7] = [
 const PCI: [ByProto; 7] =
     [[1.0, 1.9, 4.0], [1.0, 2.5, 5.7], [0.0, 0.0, 3.7], [0.0, 0.0, 2.8], [0.0; 3], [0.0; 3], [0.0, 0.0, 4.0]];
 
-/// Latencies of network hops, µs, with the given values for trees and NVLSTree.
+/// Latencies of network hops, µs. `tree` and `nvls_tree` are the values of Tree and NVLSTree.
 const fn net(tree: ByProto, nvls_tree: f64) -> [ByProto; 7] {
     [
         tree,
@@ -172,7 +172,7 @@ const UNLIMITED: ByScale = [[f64::INFINITY; 3]; 4];
 /// Fraction of the link bandwidth that in-switch reduction and multicast achieve (from 2.28 on), by generation.
 const NVLS_EFFICIENCY: [f64; 4] = [0.0, 0.0, 0.85, 0.74];
 
-/// Bandwidth correction factors for AllReduce trees, by protocol and ⌊log2(bytes ÷ 64)⌋.
+/// Bandwidth correction factors of AllReduce trees, by protocol and ⌊log2(message bytes ÷ 64)⌋.
 const CORRECTION: [&[f64]; 3] = [
     &[
         1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0, 1.0,
@@ -226,8 +226,8 @@ pub(super) fn nvls_efficiency(generation: Generation) -> f64 {
     NVLS_EFFICIENCY[generation as usize]
 }
 
-/// Returns the bandwidth correction factor for AllReduce trees, where `log` is ⌊log2(bytes ÷ 64)⌋; 1 after the last
-/// factor of the protocol.
+/// Returns the bandwidth correction factor of AllReduce trees; `log` is ⌊log2(message bytes ÷ 64)⌋. The factor is 1
+/// beyond the last entry of the protocol.
 pub(super) fn correction(proto: Proto, log: u32) -> f64 {
     CORRECTION[proto as usize].get(log as usize).copied().unwrap_or(1.0)
 }

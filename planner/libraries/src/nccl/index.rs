@@ -1,6 +1,4 @@
-//! Indices of NCCL's tables: functions, algorithms and protocols, and their equivalents in this crate.
-//!
-//! Order and names are those of NCCL 2.30.7 `src/include/nccl_common.h` (equal in 2.28.9).
+//! Indices of NCCL's tables: functions, algorithms and protocols, and their equivalents in fabricast.
 
 use std::fmt;
 
@@ -26,9 +24,9 @@ pub enum Function {
 /// Algorithm in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Algo {
-    /// Double binary tree over nodes, chains inside.
+    /// Double binary tree over nodes, with a chain inside each node.
     Tree,
-    /// Ring of all ranks, along which each rank sends to its successor.
+    /// Ring of all ranks, in which each rank sends to its successor.
     Ring,
     /// In-network reduction with all GPUs of a node in parallel.
     CollNetDirect,
@@ -45,11 +43,11 @@ pub enum Algo {
 /// Protocol in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Proto {
-    /// 4 bytes of data and 4 bytes of flag.
+    /// Lines of 8 bytes with 4 bytes of data and 4 bytes of flag.
     Ll,
-    /// 120 bytes of data and 8 bytes of flag.
+    /// Lines of 128 bytes with 120 bytes of data and 8 bytes of flag.
     Ll128,
-    /// Whole FIFO slots with a flag.
+    /// Slots of the FIFO buffer, each with one flag.
     Simple,
 }
 
@@ -68,7 +66,7 @@ impl Function {
         }
     }
 
-    /// Returns the function of a collective; `None` for those composed of sends and receives.
+    /// Returns the function of a collective; `None` for collectives that NCCL composes of sends and receives.
     #[must_use]
     pub fn from_collective(collective: Collective) -> Option<Self> {
         match collective {
@@ -93,14 +91,14 @@ impl Function {
         }
     }
 
-    /// Returns true if every rank receives or contributes a block of its own.
+    /// Returns true if each rank contributes or receives a separate block (AllGather, ReduceScatter).
     pub(super) fn is_blockwise(self) -> bool {
         matches!(self, Self::AllGather | Self::ReduceScatter)
     }
 }
 
 impl Algo {
-    /// All algorithms, in NCCL's order, which decides ties.
+    /// All algorithms, in NCCL's order. Of algorithms with equal estimates, the order determines the choice.
     pub const ALL: [Self; 7] =
         [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
 

@@ -1,7 +1,7 @@
-//! Threads, channels and chunk size of a call.
+//! Prediction of a call's launch parameters: threads, channels and chunk size.
 //!
-//! NCCL 2.30.7 `src/enqueue.cc`: `topoGetAlgoInfo` (threads and channels by thresholds), `scheduleCollTasksToPlan`
-//! (channels that receive work, by their traffic), `calcCollChunking` (chunk and loop).
+//! Source: NCCL 2.30.7 `src/enqueue.cc`: `topoGetAlgoInfo` (threads and channels by thresholds),
+//! `scheduleCollTasksToPlan` (channels that receive work, by traffic), `calcCollChunking` (chunk and loop).
 
 use fabricast_topologies::{Bandwidth, Bytes};
 
@@ -30,7 +30,7 @@ pub struct Kernel {
     pub threads: u16,
     /// Bytes per chunk of a channel.
     pub chunk: Bytes,
-    /// Number of loops of the busiest channel.
+    /// Number of loops of the channel with the most work.
     pub loops: u64,
 }
 
@@ -59,7 +59,7 @@ pub fn max_threads(
     }
 }
 
-/// Minimum bytes per thread that justify a further channel or further threads.
+/// Minimum bytes per thread that justify an additional channel or additional threads.
 fn threshold(ranks: u32, settings: &Settings, algo: Algo, proto: Proto) -> u64 {
     let setting = settings.thread_threshold(algo, proto);
     setting.unwrap_or(match (algo, proto) {
@@ -83,8 +83,8 @@ pub fn kernel(
     kernel_with_max_channels(communicator, version, settings, table, request, strategy, None)
 }
 
-/// Variant of [`kernel`] with a maximum number of channels set by a tuner. It replaces the number that the thresholds
-/// allow; the number of threads still follows from the thresholds (`ncclGetAlgoInfo`).
+/// Variant of [`kernel`] with a maximum number of channels set by a tuner, which replaces the number that the
+/// thresholds allow. The number of threads still follows from the thresholds (`ncclGetAlgoInfo`).
 #[must_use]
 pub fn kernel_with_max_channels(
     communicator: &Communicator,
@@ -110,7 +110,7 @@ pub fn kernel_with_max_channels(
         }
     }
     if proto == Proto::Simple {
-        // Additional warps that wait while the others copy.
+        // Additional warps that synchronize while the other warps copy.
         threads += match algo {
             Algo::Ring => WARP,
             Algo::Tree => 4 * WARP,
@@ -139,12 +139,13 @@ pub fn kernel_with_max_channels(
     }
 }
 
-/// Bytes that justify some channels of some threads each, at `threshold` bytes per thread.
+/// Minimum message size, in bytes, that justifies `channels` channels of `threads` threads, at `threshold` bytes per
+/// thread.
 fn justified_bytes(channels: u16, threads: u32, threshold: u64) -> u64 {
     u64::from(channels) * u64::from(threads) * threshold
 }
 
-/// Number of channels, up to `channels`, that a call's bytes justify at `threshold` bytes per thread.
+/// Number of channels, at most `channels`, that a message of `bytes` justifies at `threshold` bytes per thread.
 pub(crate) fn justified_channels(bytes: u64, channels: u16, threads: u32, threshold: u64) -> u16 {
     let mut channels = channels;
     while channels >= 2 && bytes < justified_bytes(channels, threads, threshold) {
@@ -153,8 +154,8 @@ pub(crate) fn justified_channels(bytes: u64, channels: u16, threads: u32, thresh
     channels
 }
 
-/// Returns how many of `channels` channels receive work, by their traffic, without other limits (for example with a
-/// tuner's number).
+/// Returns the number of channels, of `channels` allowed ones, that receive work by the traffic of the call. No other
+/// limit applies (for example with a channel count set by a tuner).
 #[must_use]
 pub fn working_channels(
     communicator: &Communicator,
@@ -166,7 +167,7 @@ pub fn working_channels(
     Split::new(communicator, version, request, proto, channels).channels
 }
 
-/// Variant of [`working_channels`] for `ranks` ranks and any rule.
+/// Variant of [`working_channels`] for any number of ranks and any rule of division.
 pub(crate) fn channels_with_work(
     split: ChannelSplit,
     ranks: u32,
@@ -177,10 +178,10 @@ pub(crate) fn channels_with_work(
     Split::by_rule(split, ranks, request, proto, channels).channels
 }
 
-/// Distribution of a call's bytes over channels.
+/// Division of a call's bytes over channels.
 struct Split {
     channels: u16,
-    /// Bytes, as a part of the call's size, on the channel with the most bytes.
+    /// Bytes on the channel with the most bytes, as a part of the call's size.
     max_bytes: u64,
 }
 
@@ -192,7 +193,7 @@ impl Split {
     fn by_rule(rule: ChannelSplit, ranks: u32, request: &Request, proto: Proto, max_channels: u16) -> Self {
         let ranks = u64::from(ranks.max(1));
         let max = u64::from(max_channels.max(1));
-        // Bytes of a rank's own part, and bytes through a channel per byte of it.
+        // Bytes of a rank's own part, and channel traffic in bytes per byte of this part.
         let (rank_bytes, per_byte) = match request.function {
             Function::AllReduce => (request.bytes.0, 2),
             Function::AllGather | Function::ReduceScatter => (request.bytes.0.div_ceil(ranks), ranks),
@@ -214,16 +215,16 @@ impl Split {
 /// Granularity of a channel's part, bytes.
 const GRAIN: u64 = 16;
 
-/// Parts of a rank's bytes, or of cells of several bytes, on channels.
+/// Division of a rank's bytes, or of cells of several bytes, over channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parts {
     /// Number of channels that receive work.
     channels: u64,
-    /// Bytes or cells of the largest part.
+    /// Size of the largest part, in bytes or cells.
     max: u64,
 }
 
-/// Returns the parts, in bytes, of an equal division into multiples of 16 bytes.
+/// Divides a rank's bytes equally over channels, in multiples of 16 bytes; the parts are in bytes.
 fn split_evenly(rank_bytes: u64, max_channels: u64) -> Parts {
     let each = rank_bytes.div_ceil(max_channels).div_ceil(GRAIN).max(1) * GRAIN;
     Parts { channels: rank_bytes.div_ceil(each).max(1), max: each }
@@ -253,9 +254,9 @@ fn split_by_traffic(rank_bytes: u64, max_channels: u64, per_byte: u64, min_traff
     Parts { max: parts.max.saturating_mul(cell), ..parts }
 }
 
-/// Returns the parts in cells. The first channel has `first` cells, the following ones `each`, the last the remainder.
-/// If this needs more than `max_channels` channels, all but the first share the remaining cells equally, and the last
-/// also has the rest of the division.
+/// Divides cells over channels; the parts are in cells. The first channel has `first` cells, the following ones `each`,
+/// the last the remainder. If this needs more than `max_channels` channels, all channels but the first share the
+/// remaining cells equally, and the last one also has the remainder of that division.
 fn distribute_cells(cells: u64, max_channels: u64, first: u64, each: u64) -> Parts {
     let remaining = cells - first;
     let lead = u64::from(first > 0);
@@ -279,16 +280,16 @@ struct Chunking<'a> {
 }
 
 impl Chunking<'_> {
-    /// Chunk size in bytes of a channel that has `bytes` bytes of the call's size.
+    /// Chunk size in bytes of a channel that processes `bytes` bytes of the call's size.
     fn chunk(&self, bytes: u64) -> u64 {
         let slot = self.settings.buffer(self.proto).0 / SLOTS;
         let max_chunk = match (self.algo, self.proto) {
             (Algo::Ring, Proto::Simple) if self.is_chain() => slot,
-            // Four slots per chunk, two per slice (ALLREDUCE_CHUNKSTEPS, src/include/collectives.h).
+            // A chunk has four slots, and a slice two (ALLREDUCE_CHUNKSTEPS, src/include/collectives.h).
             (Algo::Ring, Proto::Simple) => 4 * slot,
-            // Half of a line is flags.
+            // Half of each line is flags.
             (_, Proto::Ll) => slot / 2,
-            // 15 of 16 words of a line are data.
+            // 15 of the 16 words of each line are data.
             (_, Proto::Ll128) => slot / 16 * 15,
             _ => slot,
         };
@@ -360,7 +361,7 @@ impl Chunking<'_> {
     }
 }
 
-/// Halves a chunk, in bytes, while it is above `floor` and the test holds.
+/// Halves a chunk size, in bytes, while it is above `floor` and `test` is true.
 fn halve_while(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     let mut chunk = chunk;
     while chunk > floor && test(chunk) {
@@ -369,16 +370,16 @@ fn halve_while(chunk: u64, floor: u64, test: impl Fn(u64) -> bool) -> u64 {
     chunk
 }
 
-/// Largest chunk of a call whose bytes do not fill a number of rounds.
+/// Limit of the chunk size of calls that have fewer bytes than a number of rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ChunkLimit {
-    /// Number of rounds, of one chunk per head.
+    /// Number of rounds; one round has one chunk per head.
     rounds: u64,
-    /// Largest chunk, in bytes.
+    /// Maximum chunk size, in bytes.
     chunk: u64,
 }
 
-/// Lowers a chunk, in bytes, to each of `limits` whose number of rounds the bytes do not fill.
+/// Lowers a chunk size, in bytes, to each element of `limits` whose number of rounds needs more than `bytes` bytes.
 fn lower_to_limits(chunk: u64, bytes: u64, heads: u64, limits: &[ChunkLimit]) -> u64 {
     limits.iter().fold(
         chunk,

@@ -6,7 +6,7 @@
 
 use super::index::Function;
 
-/// Value of NCCL_ALGO or NCCL_PROTO: names allowed for each function; `None` for functions that it does not mention.
+/// Value of NCCL_ALGO or NCCL_PROTO: the allowed names by function; `None` for functions that the value does not list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lists<T> {
     by_function: [Option<Vec<T>>; 5],
@@ -65,13 +65,14 @@ impl<T: Copy + PartialEq> Lists<T> {
         Ok(lists)
     }
 
-    /// Returns true if a name is allowed for a function; all names are, if the variable does not mention the function.
+    /// Returns true if a name is allowed for a function. If the variable does not list the function, all names are
+    /// allowed.
     #[must_use]
     pub fn allows(&self, function: Function, item: T) -> bool {
         self.by_function[function as usize].as_ref().is_none_or(|list| list.contains(&item))
     }
 
-    /// Returns true if the variable mentions a function.
+    /// Returns true if the variable lists a function.
     #[must_use]
     pub fn mentions(&self, function: Function) -> bool {
         self.by_function[function as usize].is_some()

@@ -1,4 +1,4 @@
-//! Number of channels and chunk sizes of NVLS, which settings can limit.
+//! Number of channels and chunk sizes of NVLS, which NCCL's settings can limit.
 
 use fabricast_topologies::Bytes;
 

@@ -1,10 +1,10 @@
-//! Sends and receives, and the collectives composed of them: channels per peer, and the choice of LL.
+//! Sends and receives, and the collectives composed of them: channels per peer, and the choice between LL and Simple.
 //!
-//! NCCL 2.30.7 `src/graph/paths.cc` (`ncclTopoComputeP2pChannels`), `src/enqueue.cc` (`scheduleP2pTasksToPlan`,
-//! `addP2pToPlan`). Peers are visited in rounds of eight; between
-//! nodes these share their channels. Up to 2.28 the protocol is chosen
-//! before the number of parts, by the capacity of all channels of a peer: on eight GPUs, sends of 512 KiB still use LL.
-//! Connections over a network have buffers for Simple only (src/transport/net.cc, NCCL_ALLOC_P2P_NET_LL_BUFFERS).
+//! Sources: NCCL 2.30.7 `src/graph/paths.cc` (`ncclTopoComputeP2pChannels`), `src/enqueue.cc`
+//! (`scheduleP2pTasksToPlan`, `addP2pToPlan`). Peers are processed in batches of eight; between nodes, the peers of a
+//! batch share their channels. Up to 2.28 the protocol is chosen before the number of parts, by the capacity of all
+//! channels of a peer: on eight GPUs, sends of 512 KiB still use LL. Connections over a network have buffers for Simple
+//! only (src/transport/net.cc, NCCL_ALLOC_P2P_NET_LL_BUFFERS).
 
 use fabricast_sim::schedule::{Call, Collective};
 use fabricast_topologies::Bytes;
@@ -23,7 +23,7 @@ const STEPS: u64 = 8;
 const NET_GB_PER_S: f64 = 14.0;
 /// Number of peers in a batch, which share their channels (NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
 const BATCH: u32 = 8;
-/// Chunk sizes in bytes, by [`LinkDistance`] (`ncclParamP2pNvlChunkSize` and similar).
+/// Default chunk sizes in bytes, indexed by [`LinkDistance`] (`ncclParamP2pNvlChunkSize` and similar).
 const CHUNKS: [u64; 3] = [512 << 10, 128 << 10, 128 << 10];
 
 /// Launch parameters of concurrent sends to several peers.
@@ -59,7 +59,7 @@ pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, b
     hosts.divide(settings, bytes, peers)
 }
 
-/// Bytes that a rank sends to each peer in a call of sends, and the number of its peers.
+/// Bytes that a rank sends to each peer in a call composed of sends, and the number of its peers.
 pub(crate) fn bytes_per_peer(call: &Call) -> (Bytes, u32) {
     match call.collective {
         Collective::SendRecv => (call.bytes, 1),
@@ -67,7 +67,7 @@ pub(crate) fn bytes_per_peer(call: &Call) -> (Bytes, u32) {
     }
 }
 
-/// Ranks that send to each other, and the rules for the division of their sends.
+/// Ranks that send to each other, and the rules by which their sends are divided over channels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SendHosts {
     /// Number of ranks.
@@ -78,18 +78,18 @@ pub(crate) struct SendHosts {
     pub distance: LinkDistance,
     /// Maximum numbers of channels.
     pub limits: ChannelLimits,
-    /// Order of the decisions on protocol and parts.
+    /// Order of the decisions on the protocol and on the number of parts.
     pub parts: SendParts,
-    /// Use of channels by several peers.
+    /// Use of a channel by one or several peers.
     pub sharing: PeerChannels,
 }
 
-/// Use of the channels of sends over the network by several peers.
+/// Use of a channel by one or several peers, for sends over the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerChannels {
     /// All peers of a batch share their channels.
     SharedByBatch,
-    /// Each peer has channels of its own.
+    /// Each peer has separate channels.
     Own,
 }
 
@@ -129,8 +129,8 @@ impl SendHosts {
                 (select_proto(per_peer), per_peer)
             }
         };
-        // Between nodes, all peers of a batch share their channels. A rank is one of a batch with others of its own node.
-        // Peers with one channel each run in parallel, as the warps of a batch do.
+        // Between nodes, all peers of a batch share their channels. A rank's batch contains other ranks of its own
+        // node. Peers with one channel each run in parallel, because each has a warp of the batch.
         let shared = self.sharing == PeerChannels::SharedByBatch || per_peer == 1;
         let batches = match self.ranks_per_node {
             per_node if multi_node && peers > 1 && per_node > 1 && shared => (peers + 1).div_ceil(per_node.min(BATCH)),
@@ -143,7 +143,7 @@ impl SendHosts {
     }
 }
 
-/// Number of pieces into which a step is divided for the network.
+/// Number of network messages into which a step is divided.
 fn network_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
     match proto {
         Proto::Simple if bytes.0 < step => 4,
@@ -152,12 +152,12 @@ fn network_pieces(proto: Proto, bytes: Bytes, step: u64) -> u64 {
     }
 }
 
-/// Buffer bytes per byte of data.
+/// Buffer bytes per byte of data: 2 with LL, whose lines are half flags.
 fn lines(proto: Proto) -> u64 {
     if proto == Proto::Ll { 2 } else { 1 }
 }
 
-/// Number of channels per peer if each peer is to have channels of its own.
+/// Number of channels per peer if every peer is to have separate channels.
 fn min_channels_per_peer(ranks: u32, limits: ChannelLimits) -> u16 {
     let mut count = limits.per_peer;
     while u32::from(count) * ranks > u32::from(limits.total) && count > 1 {
@@ -169,10 +169,10 @@ fn min_channels_per_peer(ranks: u32, limits: ChannelLimits) -> u16 {
 /// Maximum numbers of channels, both powers of two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChannelLimits {
-    /// Maximum number of channels of all peers together.
+    /// Maximum number of channels of all peers in total.
     pub total: u16,
-    /// Maximum number of channels of a peer. Equal for all peers, those on the same node included: the minimum over all
-    /// paths.
+    /// Maximum number of channels of a peer, the minimum over all paths. It applies to all peers, including those on
+    /// the same node.
     pub per_peer: u16,
 }
 

@@ -1,7 +1,7 @@
 //! NCCL settings that change its choices, by the names of their environment variables.
 //!
-//! `NCCL_ALGO` and `NCCL_PROTO` have a grammar of their own ([`super::lists`]). An unknown variable is reported instead
-//! of ignored, because it may change the choice.
+//! [`super::lists`] parses the grammar of `NCCL_ALGO` and `NCCL_PROTO`. Unknown variables are reported and not ignored,
+//! because they may change the choice.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -62,13 +62,14 @@ pub struct Settings {
     pub threads: Option<u32>,
     /// Number of threads per block with LL128 (NCCL_LL128_NTHREADS).
     pub ll128_threads: Option<u32>,
-    /// Minimum bytes per thread (NCCL_THREAD_THRESHOLDS): tree LL, LL128, Simple, ring LL, LL128, Simple.
+    /// Minimum bytes per thread (NCCL_THREAD_THRESHOLDS) for tree LL, tree LL128, tree Simple, ring LL, ring LL128,
+    /// ring Simple.
     pub thresholds: [Option<u64>; 6],
-    /// Buffer sizes by protocol (NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE, NCCL_BUFFSIZE).
+    /// Sizes of a connection's buffer with LL, LL128 and Simple (NCCL_LL_BUFFSIZE, NCCL_LL128_BUFFSIZE, NCCL_BUFFSIZE).
     pub buffers: [Option<Bytes>; 3],
     /// Overhead of posting a message to the network (NCCL_NET_OVERHEAD).
     pub net_overhead: Option<Picos>,
-    /// Bytes per channel up to which sends use LL (NCCL_P2P_LL_THRESHOLD).
+    /// Maximum bytes per channel of sends with LL (NCCL_P2P_LL_THRESHOLD).
     pub p2p_ll_threshold: Option<Bytes>,
     /// Chunk sizes of sends, by [`LinkDistance`] (NCCL_P2P_NVL_CHUNKSIZE, NCCL_P2P_PCI_CHUNKSIZE,
     /// NCCL_P2P_NET_CHUNKSIZE).
@@ -82,7 +83,7 @@ pub struct Settings {
 /// Use of MSCCL's kernels by RCCL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Msccl {
-    /// MSCCL's kernels run the calls for which RCCL has a file.
+    /// MSCCL's kernels run the calls for which RCCL ships an algorithm file.
     #[default]
     On,
     /// MSCCL's kernels do not run.
@@ -100,7 +101,7 @@ pub enum LinkDistance {
     Network,
 }
 
-/// Use of registered windows by symmetric kernels.
+/// Availability of symmetric kernels, which run on registered windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Windows {
     /// Symmetric kernels run on registered windows.
@@ -110,7 +111,7 @@ pub enum Windows {
     Off,
 }
 
-/// Error in the settings.
+/// Reason why a text of NCCL settings is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// A word without `=`.
@@ -149,12 +150,12 @@ impl Settings {
         Ok((settings, unknown))
     }
 
-    /// Sets the variables of a text in the form that [`Self::parse`] reads, and leaves all others as they are. Returns
+    /// Sets the variables of a text in the form that [`Self::parse`] reads; all other variables are unchanged. Returns
     /// the names that are unknown or not modelled.
     ///
     /// # Errors
-    /// Returns [`SettingError`] for a known name with an invalid value, or for a word without `=`. The variables before
-    /// it are set.
+    /// Returns [`SettingError`] for a known name with an invalid value, or for a word without `=`. The variables in
+    /// front of the erroneous one are set.
     pub fn apply(&mut self, text: &str) -> Result<Vec<String>, SettingError> {
         let mut unknown = Vec::new();
         for word in words(text) {
@@ -254,13 +255,13 @@ impl Settings {
         self.algorithms.allows(function, algo) && self.protocols.allows(function, proto)
     }
 
-    /// Returns true if NCCL_ALGO or NCCL_PROTO mentions a function.
+    /// Returns true if NCCL_ALGO or NCCL_PROTO lists a function.
     #[must_use]
     pub fn mentions(&self, function: Function) -> bool {
         self.algorithms.mentions(function) || self.protocols.mentions(function)
     }
 
-    /// Returns true if NCCL_PROTO mentions a function.
+    /// Returns true if NCCL_PROTO lists a function.
     #[must_use]
     pub fn mentions_protocols(&self, function: Function) -> bool {
         self.protocols.mentions(function)
@@ -284,12 +285,12 @@ impl Settings {
         channels.min(self.max_channels.unwrap_or(MAX_CHANNELS)).clamp(1, MAX_CHANNELS)
     }
 
-    /// Number of threads per block with Simple and LL, a multiple of a warp from 64 to 512.
+    /// Number of threads per block with Simple and LL: a multiple of the warp size from 64 to 512.
     pub(super) fn threads(&self, default: u32) -> u32 {
         bounded(self.threads, 64, 512, default)
     }
 
-    /// Number of threads per block with LL128, a multiple of a warp from a quarter of `max` to `max`.
+    /// Number of threads per block with LL128: a multiple of the warp size from a quarter of `max` to `max`.
     pub(super) fn ll128_threads(&self, max: u32) -> u32 {
         bounded(self.ll128_threads, max / 4, max, max)
     }
@@ -302,8 +303,8 @@ impl Settings {
         }
     }
 
-    /// Bytes of a connection's buffer: LL 512 threads × 8 lines × 16 B × 8 slots, LL128 640 × 120 × 8 B × 8, Simple 4
-    /// MiB (`src/init.cc`, `src/include/device.h`).
+    /// Size of a connection's buffer, 8 slots in all protocols: LL 512 threads × 8 lines × 16 B × 8 slots, LL128 640
+    /// threads × 120 words × 8 B × 8 slots, Simple 4 MiB (`src/init.cc`, `src/include/device.h`).
     pub(super) fn buffer(&self, proto: Proto) -> Bytes {
         let default = match proto {
             Proto::Ll => 524_288,
@@ -314,8 +315,8 @@ impl Settings {
     }
 }
 
-/// NCCL's interpretation of a number of threads: a value out of bounds is clamped, and one that is not a multiple of a
-/// warp becomes the upper bound.
+/// Number of threads as NCCL interprets the setting: a value out of bounds is clamped, and one that is not a multiple
+/// of the warp size becomes the upper bound.
 fn bounded(value: Option<u32>, min: u32, max: u32, default: u32) -> u32 {
     match value {
         None | Some(0) => default,

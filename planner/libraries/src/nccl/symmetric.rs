@@ -1,7 +1,9 @@
-//! Symmetric kernels, which NCCL runs on buffers registered in symmetric windows, and NCCL's model of them.
+//! Symmetric kernels, which NCCL runs on buffers registered in symmetric windows, and their estimates in NCCL's cost
+//! model.
 //!
-//! NCCL 2.30.7 `src/sym_kernels.cc`. Its estimates rank kernels and are not predictions (they exceed the capacity of
-//! links). Kernels over several nodes (GIN) and those with TMA are off by default and not modelled.
+//! Source: NCCL 2.30.7 `src/sym_kernels.cc`. NCCL uses the estimates only to rank kernels; they are not accurate
+//! predictions (they exceed the capacity of links). Kernels over several nodes (GIN) and kernels with TMA are off by
+//! default and not modelled.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 use fabricast_topologies::Picos;
@@ -39,14 +41,14 @@ pub struct SymmetricPick {
     pub kernel: SymmetricKernel,
     /// Number of thread blocks.
     pub blocks: u16,
-    /// Time that NCCL's model expects; serves for ranking and is not a prediction.
+    /// Time estimated by NCCL's cost model, which only ranks kernels.
     pub time: Picos,
 }
 
 /// Number of threads per block of a symmetric kernel.
 pub const SYMMETRIC_THREADS: u16 = 512;
 
-/// The model's GB/s in bytes per µs: 2³⁰ ÷ 10⁶.
+/// Factor from the model's GB/s to bytes per µs: 2³⁰ ÷ 10⁶.
 const RATE: f64 = 1.073_741_824e3;
 
 use SymmetricKernel as K;
@@ -80,7 +82,7 @@ impl SymmetricKernel {
         }
     }
 
-    /// Returns true if the switches multicast or reduce for the kernel.
+    /// Returns true if the kernel uses multicast or reduction in the switches.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         matches!(self, K::OneShotMulticast | K::TwoShotMulticast | K::LlMulticast | K::Multicast)
@@ -91,7 +93,7 @@ impl SymmetricKernel {
     }
 }
 
-/// Predicts the symmetric kernel with the minimum score; `None` if NCCL falls back to its other kernels.
+/// Predicts the symmetric kernel with the minimum estimated time; `None` if NCCL uses its other kernels instead.
 #[must_use]
 pub fn pick_symmetric(communicator: &Communicator, settings: &Settings, request: &Request) -> Option<SymmetricPick> {
     let one_team = communicator.nodes == 1 && communicator.nvlinks > 0 && communicator.ranks > 1;
@@ -103,7 +105,7 @@ pub fn pick_symmetric(communicator: &Communicator, settings: &Settings, request:
     let mut best: Option<(f64, SymmetricPick)> = None;
     for kernel in kernels.filter(|kernel| multicast || !kernel.is_multicast()) {
         let model = Model::new(communicator, request, kernel);
-        // LL counts in 32 bits.
+        // LL kernels count bytes with 32-bit integers.
         if kernel.is_ll() && model.bus >= f64::from(1u32 << 31) {
             continue;
         }
@@ -125,11 +127,11 @@ fn supports_reduction(request: &Request) -> bool {
 
 struct Model {
     base: f64,
-    /// Bytes through a rank's port.
+    /// Bytes that pass a rank's port.
     bus: f64,
     /// Rate of a thread block, in bytes per µs.
     block: f64,
-    /// Width of the transition to the peak, equal to the rate of a block that only copies.
+    /// Width of the transition to the peak bandwidth, in bytes per µs; equal to the rate of a block that only copies.
     softness: f64,
     peak: f64,
     max_blocks: u16,
@@ -141,7 +143,7 @@ impl Model {
         let blackwell = communicator.capability.0 >= 100;
         let sums = request.function == Function::AllReduce;
         let gathers = request.function == Function::AllGather;
-        // Whole buffer for AllReduce, a rank's part otherwise.
+        // The whole buffer for AllReduce, a rank's part for other functions.
         let bytes = request.bytes.0 as f64 / if sums { 1.0 } else { ranks };
         let team = (if blackwell { 32.0 } else { 16.0 } / ranks).ceil().clamp(1.0, 64.0) as u16;
         let (bus, rate, max_blocks) = match kernel {
@@ -180,8 +182,8 @@ impl Model {
         self.base + soft_plus(self.bus / bandwidth - 1.0)
     }
 
-    /// Returns the minimum number of blocks whose time is within 2.5 % of that with the maximum number, and their time
-    /// in µs.
+    /// Returns the minimum number of blocks whose time is within 2.5 % of the time with the maximum number of blocks,
+    /// and this time in µs.
     fn min_blocks(&self, settings: &Settings) -> (u16, f64) {
         let min = settings.min_channels.unwrap_or(1).min(self.max_blocks);
         let limit = 1.025 * self.time(self.max_blocks);
@@ -191,14 +193,15 @@ impl Model {
     }
 }
 
-/// c − s ln(1 + (e^(c/s) − 1) e^(−x/s)): approximately x for small x, and at most c.
+/// Smooth minimum of `x` and `c` with transition width `s`: c − s ln(1 + (e^(c/s) − 1) e^(−x/s)). Approximately `x` for
+/// small `x`, and at most `c`.
 fn soft_minimum(x: f64, c: f64, s: f64) -> f64 {
     // ln(1 + (e^a − 1) e^−b), without overflow.
     let (a, b) = (c / s, x / s);
     c - s * ((a - b).exp() - (-b).exp()).ln_1p()
 }
 
-/// ln(1 + e^x).
+/// Softplus function ln(1 + e^x).
 fn soft_plus(x: f64) -> f64 {
     if x > 30.0 { x } else { x.exp().ln_1p() }
 }

@@ -1,8 +1,9 @@
-//! NCCL's own estimates of every algorithm and protocol: latency and bandwidth, or the reason why it is not available.
+//! NCCL's own estimates of every algorithm and protocol: latency and bandwidth, or the reason why the combination is
+//! not available.
 //!
-//! Formulas of NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoTuneModel`), with the differences of other versions
+//! Source: NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoTuneModel`), with the differences of other versions
 //! ([`super::version`]). In-network reduction (CollNet) is not modelled, because it requires a network plugin that
-//! supports it; its cells have the latencies that NCCL prints and no bandwidth.
+//! supports it. Its cells have the latencies that NCCL logs, and no bandwidth.
 
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
@@ -23,10 +24,10 @@ pub enum Unavailable {
     /// The function has no such algorithm, or the algorithm no such protocol.
     #[error("NCCL has no such kernel")]
     NoKernel,
-    /// CollNet is not modelled: it needs a network that reduces.
+    /// CollNet is not modelled, because it needs a network that reduces.
     #[error("needs a network that reduces (CollNet)")]
     NoCollNet,
-    /// NVLS is off, or there are no NVSwitches that reduce and multicast.
+    /// NVLS is off, or the switches do not support reduction and multicast.
     #[error("NVLS is off, or there are no NVSwitches that reduce and multicast")]
     NoNvls,
     /// NVLS needs a single node.
@@ -58,7 +59,7 @@ pub enum Unavailable {
 /// Estimate of one algorithm and protocol for a function: latency and bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Latency of a call, which NCCL's model adds to the time of the bytes.
+    /// Latency of a call in NCCL's model, to which the model adds the transfer time of the message.
     pub latency: Picos,
     /// Bytes of the call (nccl-tests' size) per second; 0 if the cell is never used.
     pub bandwidth: Bandwidth,
@@ -89,7 +90,7 @@ impl Table {
     }
 }
 
-/// Availability of the cells of a communicator, without their estimates: 105 bits.
+/// Set of available cells of a communicator (105 combinations), without their estimates.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cells(u128);
 
@@ -170,12 +171,12 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Number of sequential steps of a ring.
+    /// Number of sequential steps of a ring for a function.
     fn steps(&self, function: Function) -> f64 {
         function.ring_steps(self.communicator.ranks)
     }
 
-    /// Bandwidth in bytes of the call's size, GB/s.
+    /// Bandwidth of a call in NCCL's model, GB/s, in terms of the message size.
     fn bandwidth(&self, function: Function, algo: Algo, proto: Proto) -> Result<f64, Unavailable> {
         let graph = self.graph(algo)?;
         let channels = f64::from(graph.channels);
@@ -190,11 +191,11 @@ impl<'a> Model<'a> {
             (Algo::Pat, _) => 0.75 * bus,
             _ => bus,
         };
-        // Converts bytes through a link to the call's bytes.
+        // Converts bytes that pass a link to bytes of the message size.
         let factor = match (algo, self.rules.nvls_speed) {
             (Algo::Ring, _) => f64::from(self.communicator.ranks) / self.steps(function),
             (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::FiveSixths) => 5.0 / 6.0,
-            // Only rings and AllReduce are converted.
+            // NCCL converts the bandwidth of rings and of AllReduce only.
             _ if function.is_blockwise() => 1.0,
             (Algo::Nvls | Algo::NvlsTree, NvlsSpeed::ByGeneration) => {
                 f64::from(self.communicator.ranks) / self.steps(function)
@@ -205,7 +206,7 @@ impl<'a> Model<'a> {
         Ok(bus * factor)
     }
 
-    /// Maximum bandwidth of a channel, GB/s.
+    /// Maximum bandwidth of a channel, GB/s; infinite if there is no limit.
     fn limit(&self, algo: Algo, proto: Proto) -> f64 {
         self.rules.constants.channel(algo, proto, self.generation, self.scale)
     }
@@ -219,7 +220,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Fraction of the wire rate that rings with LL128 achieve.
+    /// Fraction of the wire rate that rings with LL128 achieve in NCCL's model.
     fn ring_line(&self) -> f64 {
         match self.rules.single_rank_nodes {
             SingleRankNodes::OwnLatencyAndLowerLl128 if self.communicator.ranks_per_node() < 2.0 => 0.7,
@@ -253,7 +254,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Bandwidth through the switches, GB/s: a GPU's data returns once, for AllReduce in both directions concurrently.
+    /// Bandwidth through the NVSwitches, GB/s. The data of a GPU passes each link once; for AllReduce it passes in both
+    /// directions concurrently.
     fn switch_bandwidth(&self, function: Function, algo: Algo, graph: &Graph) -> f64 {
         let channels = f64::from(graph.channels);
         let part = constants::nvls_efficiency(self.generation) * (channels - 1.0) / channels;
@@ -283,8 +285,8 @@ impl<'a> Model<'a> {
         if self.communicator.has_plain_trees() { 0.85 * bus } else { bus }
     }
 
-    /// Maximum bandwidth of LL, GB/s: on one node by the GPUs, on several by the CPUs, whose memory the flags pass
-    /// through.
+    /// Maximum bandwidth of LL, GB/s. On one node the GPUs determine it, on several nodes the CPUs, because the flags
+    /// pass host memory.
     fn ll_limit(&self) -> f64 {
         let row = match (self.communicator.nodes, self.communicator.cpu) {
             (0 | 1, _) => self.generation,
@@ -294,7 +296,7 @@ impl<'a> Model<'a> {
         self.rules.constants.ll(row, self.scale)
     }
 
-    /// Latency of a call, µs.
+    /// Latency of a call in NCCL's model, µs.
     fn latency(&self, function: Function, algo: Algo, proto: Proto) -> f64 {
         let base = self.rules.constants.base(algo, proto);
         let graph = self.graph(algo).ok();
@@ -330,7 +332,7 @@ impl<'a> Model<'a> {
     }
 
     fn intra_node_hop(&self, hardware: Hardware, algo: Algo, proto: Proto) -> f64 {
-        // On POWER, tree hops with Simple have the latency of ring hops.
+        // On POWER CPUs, tree hops with Simple have the latency of ring hops.
         if self.communicator.cpu == Cpu::Power && (hardware, algo, proto) == (Hardware::Pci, Algo::Tree, Proto::Simple)
         {
             return self.rules.constants.hop(Hardware::Pci, Algo::Ring, Proto::Simple);
@@ -346,11 +348,13 @@ impl<'a> Model<'a> {
             _ => self.rules.constants.hop(Hardware::Net, algo, proto),
         };
         let reported = graph.map_or(0.0, |graph| graph.net_latency.us());
-        // Simple adds it twice: the second is for the read that flushes the NIC's writes (NVIDIA/nccl issue 2274).
+        // Simple adds the NIC latency twice; the second is for the read that flushes the NIC's writes (NVIDIA/nccl
+        // issue 2274).
         net + reported * if proto == Proto::Simple { 2.0 } else { 1.0 }
     }
 
-    /// Latency of Broadcast and Reduce along a chain, µs, which the model counts as one hop if all channels are equal.
+    /// Latency of Broadcast and Reduce along a chain, µs. The model counts the chain as one hop if all channels use the
+    /// same path.
     fn chain_latency(&self, hardware: Hardware, proto: Proto, base: f64) -> f64 {
         let hardware = match self.rules.chain_hop {
             ChainHop::Slowest if self.communicator.nodes > 1 => Hardware::Net,
@@ -365,7 +369,8 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Overhead of posting a message to the network, µs: NCCL_NET_OVERHEAD, or by the CPU; three times for Simple.
+    /// Overhead of posting a message to the network, µs: NCCL_NET_OVERHEAD, or a default that depends on the CPU; three
+    /// times as much for Simple.
     fn post_overhead(&self, proto: Proto) -> f64 {
         let default = if self.communicator.cpu == Cpu::Amd { 2.0 } else { 1.0 };
         let overhead = self.settings.net_overhead.map_or(default, Picos::us);
@@ -390,7 +395,7 @@ impl<'a> Model<'a> {
         }
         match algo {
             Algo::NvlsTree if self.communicator.nodes <= 1 => return Err(Unavailable::NvlsTreeNeedsSeveralNodes),
-            // Between nodes, the switches would need a network that reduces.
+            // Between nodes, NVLS would need a network that reduces.
             Algo::Nvls if self.communicator.nodes > 1 => return Err(Unavailable::NvlsNeedsOneNode),
             // Maximum number of ranks per node whose blocks the NVLS kernels distinguish (NCCL_MAX_NVLS_ARITY).
             Algo::Nvls if function != Function::AllReduce && self.communicator.max_ranks_per_node > 32 => {
@@ -436,7 +441,7 @@ pub fn has_kernel(function: Function, algo: Algo, proto: Proto) -> bool {
         }
         Function::AllReduce => algo != Algo::Pat,
     };
-    // CollNet has latencies for all protocols and bandwidth for one.
+    // CollNet cells have latencies for all protocols, but a bandwidth for Simple only.
     let has_protocol = algo.is_collnet() || proto == Proto::Simple || matches!(algo, Algo::Tree | Algo::Ring);
     offered && has_protocol
 }

@@ -1,6 +1,7 @@
-//! NCCL's expected time of an algorithm and protocol, and its choice with the minimum time.
+//! NCCL's expected time of an algorithm and protocol, and NCCL's choice: the combination with the minimum expected
+//! time.
 //!
-//! NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoGetAlgoTime`) and `src/enqueue.cc` (`updateCollCostTable`,
+//! Source: NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoGetAlgoTime`) and `src/enqueue.cc` (`updateCollCostTable`,
 //! `topoGetAlgoInfo`), for a single call. Calls of a group are estimated jointly, which is not modelled.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
@@ -51,7 +52,7 @@ impl Request {
     }
 }
 
-/// NCCL's choice with its expected time.
+/// NCCL's choice for a call, with its expected time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pick {
     /// Algorithm that NCCL chooses.
@@ -62,7 +63,7 @@ pub struct Pick {
     pub time: Picos,
 }
 
-/// NCCL's expected time of one algorithm and protocol; `None` if NCCL does not consider it.
+/// NCCL's expected time of one algorithm and protocol; `None` if NCCL excludes the combination.
 #[must_use]
 pub fn expected_time(
     communicator: &Communicator,
@@ -82,7 +83,7 @@ pub fn expected_time(
         return None;
     }
     let reduces = request.function == Function::AllReduce;
-    // Entry 0 is 64 bytes.
+    // The table's first entry is for 64 bytes.
     let log = (request.bytes.0 >> 6).max(1).ilog2();
     let (min_capability, _) = communicator.capability;
     let x86 = matches!(communicator.cpu, Cpu::Intel | Cpu::Amd);
@@ -95,7 +96,7 @@ pub fn expected_time(
             _ => false,
         };
     let factor = if corrected { constants::correction(proto, log) } else { 1.0 };
-    // Rings of several nodes wait for each other once their pipelines are full.
+    // Ranks of rings over several nodes wait for each other once the pipelines are full.
     let per_rank = request.bytes.0 / (u64::from(channels.max(1)) * u64::from(communicator.ranks.max(1)));
     let plateau = (algo, proto) == (Algo::Ring, Proto::Simple) && reduces && communicator.nodes > 1 && per_rank >= 64;
     let latency = match (plateau, min_capability >= 80) {
@@ -104,7 +105,7 @@ pub fn expected_time(
         (true, false) => 1.9 * cell.latency.us(),
     };
     let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gb_per_s() * factor);
-    // Eight-bit floats lose too much precision over a long ring, so it is the last resort.
+    // Eight-bit floats lose too much precision over a long ring, so NCCL uses it only if nothing else is available.
     if request.is_eight_bit_float() && algo == Algo::Ring && communicator.ranks > 8 {
         us *= 1024.0;
     }

@@ -1,8 +1,8 @@
-//! Versions of NCCL, and the differences between their cost models as data.
+//! Versions of NCCL, and the differences between their cost models.
 //!
-//! A version that is not listed is represented by one with the same decisions: 2.20 and 2.21 by 2.20.5, 2.23 to 2.26 by
-//! 2.26.2, 2.29 by 2.30.7, others by the one of their minor number (the sources of 2.21, 2.23 and 2.24 were not read).
-//! For measurements with earlier or later versions, see [`Version::nearest`].
+//! A version that is not listed is represented by a listed one with the same decisions: 2.20 and 2.21 by 2.20.5, 2.23
+//! to 2.26 by 2.26.2, 2.29 by 2.30.7, others by the listed version with the same minor number (the sources of 2.21,
+//! 2.23 and 2.24 were not read). For measurements with earlier or later versions, see [`Version::nearest`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use fabricast_topologies::Bytes;
 
 use super::constants::{self, Constants};
 
-/// Version of NCCL whose selection is known.
+/// Version of NCCL whose choices are modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 2.20.5: channels share a call evenly, and trees with Simple have a high estimated latency.
@@ -20,17 +20,17 @@ pub enum Version {
     V2_22_3,
     /// 2.26.2: channels share a call by traffic, at least 16 KiB each.
     V2_26_2,
-    /// 2.27.3: kernels on symmetric windows; NVLS gathers are estimated by the bytes that leave a GPU.
+    /// 2.27.3: symmetric kernels on registered windows; NVLS AllGather is estimated by the bytes that leave a GPU.
     V2_27_3,
-    /// 2.28.9, checked against its own tables on 8 × H200.
+    /// 2.28.9, checked against the tables that it logged on 8 × H200.
     V2_28_9,
     /// 2.30.7; 2.29 has the same decisions (its log on two nodes is reproduced).
     V2_30_7,
-    /// 2.31.0, the development branch in which the cost model moved to `src/tuning`. Its rules may still change.
+    /// 2.31.0, a development branch whose cost model is in `src/tuning`. Its rules may still change.
     V2_31_0,
 }
 
-/// Channel speed in the bandwidth of rings and trees.
+/// Channel speed from which the bandwidth of rings and trees is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChannelSpeed {
     /// The speed inside a node for up to two nodes, the speed between nodes for more.
@@ -39,14 +39,14 @@ pub(super) enum ChannelSpeed {
     BetweenNodesFromTwo,
 }
 
-/// Special rules for rings over nodes with one rank each.
+/// Latency and LL128 bandwidth of rings over nodes with one rank each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SingleRankNodes {
-    /// The latency of trees applies, for any algorithm.
+    /// Any algorithm has the latency of trees.
     TreeLatency,
-    /// The algorithm's own latency applies.
+    /// Each algorithm has its own latency.
     OwnLatency,
-    /// The algorithm's own latency applies, and LL128 achieves 70 % of the wire rate instead of 92 %.
+    /// Each algorithm has its own latency, and LL128 achieves 70 % of the wire rate instead of 92 %.
     OwnLatencyAndLowerLl128,
 }
 
@@ -75,10 +75,10 @@ pub(super) enum NvlsSpeed {
     FiveSixths,
     /// Five sixths for AllReduce; the full bandwidth for AllGather and ReduceScatter.
     FiveSixthsOfAllReduce,
-    /// Five sixths for AllReduce; AllGather and ReduceScatter by the share that leaves a GPU and nine tenths of the
-    /// network.
+    /// Five sixths for AllReduce. AllGather and ReduceScatter use the fraction of the data that leaves a GPU, and nine
+    /// tenths of the network bandwidth.
     FiveSixthsOrRemoteShare,
-    /// Efficiency of the generation's switches, in both directions concurrently for AllReduce.
+    /// Efficiency of the GPU generation's switches; AllReduce uses both directions concurrently.
     ByGeneration,
 }
 
@@ -91,7 +91,7 @@ pub(super) enum BlackwellNvls {
     Always32,
     /// 24 channels on one node, 32 on several.
     ByNodes,
-    /// Number of channels that depends on the nodes and NICs.
+    /// Number of channels according to the number of nodes and NICs.
     ByNics,
 }
 
@@ -122,16 +122,16 @@ pub(crate) enum ChannelSplit {
     Evenly,
     /// In cells of 16 bytes, with at least 512 bytes of traffic per channel.
     Cells,
-    /// In cells of this much traffic; LL has four times as much traffic per byte.
+    /// In cells of this traffic in bytes; with LL a byte of data counts as four bytes of traffic.
     Traffic(Bytes),
 }
 
 /// Number of threads per block of trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TreeThreads {
-    /// By the thresholds, like rings.
+    /// Determined by the thresholds, as for rings.
     ByThresholds,
-    /// Maximum number of threads of a block.
+    /// The maximum number of threads of a block.
     All,
 }
 
@@ -144,16 +144,16 @@ pub(super) enum Pat {
     Known,
 }
 
-/// Condition for the path check of LL128.
+/// Condition under which NCCL checks whether the paths support LL128.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ll128Test {
     /// Checked unless NCCL_PROTO lists protocols, which forces LL128.
     UnlessForced,
-    /// Checked only if NCCL_PROTO lists protocols (as in 2.31.0; apparently an oversight).
+    /// Checked only if NCCL_PROTO lists protocols (as in 2.31.0; apparently an oversight in NCCL).
     WhenForced,
 }
 
-/// Choice between algorithms and protocols of equal expected time.
+/// Choice between algorithms and protocols with equal expected time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ties {
     /// The first in order of algorithm, then protocol.
@@ -162,12 +162,12 @@ pub(super) enum Ties {
     Last,
 }
 
-/// Hop latency of Broadcast and Reduce.
+/// Hop latency of Broadcast and Reduce, which run along a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChainHop {
-    /// Latency of the network from two nodes on.
+    /// On several nodes, the latency of the network.
     Slowest,
-    /// Latency inside the node.
+    /// The latency inside the node.
     Inside,
 }
 
@@ -183,19 +183,19 @@ pub(super) enum RingThreads {
 /// Order of the decisions on the protocol (LL or Simple) and on the number of parts of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendParts {
-    /// Protocol first: LL up to its threshold × the maximum number of channels per peer. Parts then have at least an
-    /// eighth of the protocol's own step (8 KiB, 64 KiB).
+    /// Protocol first: LL is used up to its threshold × the maximum number of channels per peer. Parts then have at
+    /// least an eighth of the protocol's own step (8 KiB for LL, 64 KiB for Simple).
     AfterProtocol,
     /// Parts first, of at least an eighth of Simple's step. LL then applies up to its threshold × the number of parts.
     BeforeProtocol,
 }
 
-/// Rule for the number of channels to a peer on another node.
+/// Rule for the maximum number of channels to a peer on another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkChannels {
-    /// Two, or one if there are more than two ranks per channel.
+    /// Two channels, or one if there are more than two ranks per channel.
     AtMostTwo,
-    /// As many as fill the NIC at 14 GB/s each.
+    /// The number of channels that fill the NIC at 14 GB/s each.
     ByRate,
 }
 
@@ -255,9 +255,9 @@ const RULES_2_27: Rules =
     Rules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrRemoteShare, ..ENQUEUE_2_28 };
 
 /// Rules of 2.28: `src/graph/tuning.cc` and `src/transport/nvls.cc` of 2.28.3, otherwise those of 2.30.7 except for the
-/// traffic per channel and for sends. The traffic matches the channel counts that NCCL 2.28.3 logged on 2 and 4 GPUs,
-/// and the sources of 2.26.2. The division of sends is in the sources of 2.27 (`src/enqueue.cc`, `addP2pToPlan`:
-/// `thresholdLL`), and times of 2.28.3 confirm it (validate/runs/2026-11-23-2xh200-sends).
+/// traffic per channel and for sends. The traffic per channel matches the channel counts that NCCL 2.28.3 logged on 2
+/// and 4 GPUs, and the sources of 2.26.2. The division of sends is in the sources of 2.27 (`src/enqueue.cc`,
+/// `addP2pToPlan`: `thresholdLL`), and times of 2.28.3 confirm it (validate/runs/2026-11-23-2xh200-sends).
 const ENQUEUE_2_28: Rules = Rules {
     constants: &constants::V2_28,
     nvls_channels: BlackwellNvls::ByNodes,
@@ -310,7 +310,7 @@ impl Version {
     pub const ALL: [Self; 7] =
         [Self::V2_20_5, Self::V2_22_3, Self::V2_26_2, Self::V2_27_3, Self::V2_28_9, Self::V2_30_7, Self::V2_31_0];
 
-    /// Version that `nccl` without a version number means: the newest release, not a development branch.
+    /// Version meant by `nccl` without a version number: the newest release, not a development branch.
     pub const NEWEST: Self = Self::V2_30_7;
 
     /// Returns true if NCCL_ALGO and NCCL_PROTO accept lists by function: from 2.24 on (`src/graph/tuning.cc`,
@@ -334,8 +334,8 @@ impl Version {
         }
     }
 
-    /// Returns the known version with the most similar decisions to a release of this number: the first for earlier
-    /// releases, the last for later ones. `None` if it is not a number.
+    /// Returns the known version whose decisions are most similar to those of a release: the oldest known version for
+    /// earlier releases, the newest for later ones. `None` if `number` is not a version number.
     #[must_use]
     pub fn nearest(number: &str) -> Option<Self> {
         let known = number.parse().ok();
@@ -353,7 +353,7 @@ impl Version {
         self >= Self::V2_27_3
     }
 
-    /// Returns true if copy engines can run the version's collectives on windows: from 2.28 on.
+    /// Returns true if the version can run collectives on windows by copy engines: from 2.28 on.
     #[must_use]
     pub fn has_copy_engines(self) -> bool {
         self >= Self::V2_28_9
@@ -378,7 +378,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Error for a version of NCCL whose selection is not known; holds the version's text.
+/// Error for a version of NCCL that is not known; contains the version's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("NCCL {0} is not known: expected 2.20 to 2.31, as in nccl-2.28.9")]
 pub struct UnknownVersion(pub String);

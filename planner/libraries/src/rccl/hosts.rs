@@ -1,4 +1,4 @@
-//! Hosts of AMD GPUs from the point of view of RCCL's cost model.
+//! Properties of AMD hosts that RCCL's cost model uses.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use fabricast_topologies::{Fabric, NodeId};
 
 use super::version::Version;
 
-/// Architecture of AMD GPUs that have a tuning table for hosts of eight.
+/// Architecture of AMD GPUs for which RCCL has a tuning table of hosts with eight GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Architecture {
     /// MI300A, MI300X, MI325X.
@@ -19,7 +19,7 @@ pub enum Architecture {
 /// Number of GPUs of the hosts that RCCL's tables describe (`src/graph/rome_models.cc`, models 79 and 81).
 pub(super) const GPUS: u32 = 8;
 
-/// Hosts of a communicator, as far as RCCL's choices depend on them.
+/// Hosts of a communicator, with the properties that RCCL's choices depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RcclHosts {
     /// Architecture of all GPUs.
@@ -34,10 +34,10 @@ pub enum HostsNotModelled {
     /// A GPU is not from AMD.
     #[error("it runs on AMD GPUs only")]
     NotAmd,
-    /// The choice depends on a table of the host's model, which a topology does not identify.
+    /// The choice depends on a table of the host's model, and a topology does not identify the model.
     #[error("only MI300 and MI350 GPUs are modelled; on others its tables depend on the model of the host")]
     Architecture,
-    /// On fewer than eight GPUs, RCCL searches for rings itself.
+    /// With fewer than eight GPUs on a host, RCCL runs its own topology search, which is not modelled.
     #[error("its search for rings is modelled for hosts of eight GPUs only")]
     NotEight,
     /// RCCL rejects several ranks on a GPU.
@@ -51,7 +51,7 @@ impl Architecture {
         match number {
             942 => Ok(Self::Gfx942),
             950 => Ok(Self::Gfx950),
-            // The names of NVIDIA's generations have two or three digits, up to 12.x.
+            // Compute capabilities × 10 of NVIDIA GPUs have two or three digits, up to 129.
             0..=129 => Err(HostsNotModelled::NotAmd),
             _ => Err(HostsNotModelled::Architecture),
         }
@@ -105,16 +105,16 @@ impl RcclHosts {
         self.hosts * GPUS
     }
 
-    /// Bandwidth of a GPU's links together in RCCL's cost model, in GB/s. The rings of a host share it
+    /// Total bandwidth of a GPU's links in RCCL's cost model, in GB/s. The rings of a host share this bandwidth
     /// (`src/graph/rome_models.cc`: a ring has `totalBw / nChannels`).
     #[must_use]
     pub fn total_gb_per_s(&self) -> f64 {
         f64::from(GPUS - 1) * self.architecture.link_gb_per_s()
     }
 
-    /// Number of channels of rings and trees before a call's bytes limit it: 28 rings of a host, used twice, or 64 over
-    /// the network (`src/graph/connect.cc`, `ncclTopoPostset`). MI350 began with 112 on a host, and has 48 over the
-    /// network since 2.28.3 (CHANGELOG.md of 2.26.6 and 2.28.3).
+    /// Number of channels of rings and trees before the message size limits it: 28 rings of a host, used twice, or 64
+    /// over the network (`src/graph/connect.cc`, `ncclTopoPostset`). MI350 has 112 on a host before 2.28.3, and 48 over
+    /// the network since 2.28.3 (CHANGELOG.md of 2.26.6 and 2.28.3).
     #[must_use]
     pub fn channels(&self, version: Version) -> u16 {
         match (self.architecture, self.hosts) {

@@ -1,8 +1,8 @@
 //! Prediction of RCCL's algorithm, protocol and channels on hosts of eight AMD Instinct GPUs, by version.
 //!
-//! RCCL is a fork of NCCL with a cost model of its own. Its estimates of rings and trees come from tables of each GPU
-//! architecture, and it overrides the cheapest estimate with byte ranges ([`Tuning`]). It has two more ways to run a
-//! collective: MSCCL's kernels for small all_reduce inside a host, and sends for small all_gather.
+//! RCCL is a fork of NCCL with a different cost model. Its estimates of rings and trees come from tables for each GPU
+//! architecture, and byte ranges ([`Tuning`]) override the lowest estimate. RCCL has two additional implementations of
+//! collectives: MSCCL's kernels for small all_reduce inside a host, and sends for small all_gather.
 //!
 //! ```text
 //! RcclHosts (architecture, ranks, hosts, NICs) ─► Estimates ─► cheapest algorithm and protocol

@@ -1,8 +1,9 @@
 //! RCCL's choice for a call.
 //!
-//! 1. MSCCL's kernels run all_reduce and all_to_all inside a host at the sizes of their files (`tools/msccl-algorithms`)
-//!    if the elements divide into their chunks: all_reduce up to 64 KiB and 512 KiB with LL, up to 16 MiB with Simple;
-//!    all_to_all up to 512 KiB with LL, up to 43 MiB with Simple. They exchange with all peers at once.
+//! 1. MSCCL's kernels run all_reduce and all_to_all inside a host at the sizes of their files
+//!    (`tools/msccl-algorithms`) if the elements divide into their chunks: all_reduce up to 64 KiB and 512 KiB with LL,
+//!    up to 16 MiB with Simple; all_to_all up to 512 KiB with LL, up to 43 MiB with Simple. They exchange data with all
+//!    peers concurrently.
 //! 2. Small all_gather is sent to each peer (`rcclUseAllGatherDirect`).
 //! 3. Otherwise the cheapest of the [`Estimates`] runs. Over several hosts, byte ranges then replace its protocol.
 //!
@@ -28,7 +29,7 @@ use fabricast_collectives::strategy::Strategy;
 
 /// Number of threads of a block (`src/include/rccl_common.h`).
 const THREADS: u16 = 256;
-/// Traffic per channel that justifies a further one, in bytes (`src/enqueue.cc`, `MinTrafficPerChannel`).
+/// Traffic per channel that justifies an additional channel, in bytes (`src/enqueue.cc`, `MinTrafficPerChannel`).
 const MIN_TRAFFIC: Bytes = Bytes(16 << 10);
 
 /// RCCL's choice for a call.
@@ -42,20 +43,20 @@ pub struct RcclPick {
     pub expected: Option<Picos>,
 }
 
-/// File of an MSCCL algorithm: sizes and number of chunks.
+/// Algorithm file of MSCCL: the sizes for which RCCL uses the file, and its number of chunks.
 struct MscclFile {
     /// Smallest size in bytes.
     from: u64,
-    /// Largest size in bytes, out of place and in place; `None` if the file does not apply.
+    /// Largest size in bytes, out of place and in place; `None` if the file is not used.
     up_to: [Option<u64>; 2],
-    /// Number of chunks into which the elements must divide.
+    /// Number of chunks; the number of elements must be a multiple of it.
     chunks: u64,
     /// Number of thread blocks.
     blocks: u16,
     proto: Proto,
 }
 
-/// All-pairs all_reduce (`allreduce-allpairs-8n-*.xml`).
+/// Files of the all-pairs all_reduce (`allreduce-allpairs-8n-*.xml`).
 const ALL_REDUCE_FILES: [MscclFile; 4] = [
     MscclFile { from: 0, up_to: [Some(65_536), Some(65_536)], chunks: 256, blocks: 32, proto: Proto::Ll },
     MscclFile { from: 65_537, up_to: [Some(524_287), Some(524_287)], chunks: 512, blocks: 64, proto: Proto::Ll },
@@ -69,7 +70,7 @@ const ALL_REDUCE_FILES: [MscclFile; 4] = [
     MscclFile { from: 14_680_065, up_to: [None, Some(16_777_216)], chunks: 512, blocks: 64, proto: Proto::Simple },
 ];
 
-/// All_to_all (`alltoall-8n-*.xml`). A channel has a block for each peer.
+/// Files of all_to_all (`alltoall-8n-*.xml`). A channel has a thread block for each peer.
 const ALL_TO_ALL_FILES: [MscclFile; 5] = [
     MscclFile { from: 0, up_to: [Some(9_216), None], chunks: 8, blocks: 7, proto: Proto::Ll },
     MscclFile { from: 9_217, up_to: [Some(194_560), None], chunks: 16, blocks: 14, proto: Proto::Ll },
@@ -78,8 +79,8 @@ const ALL_TO_ALL_FILES: [MscclFile; 5] = [
     MscclFile { from: 7_340_033, up_to: [Some(45_088_768), None], chunks: 64, blocks: 56, proto: Proto::Simple },
 ];
 
-/// Predicts RCCL's choice for a call; `None` if its settings exclude every algorithm, or for a collective that it does
-/// not have.
+/// Predicts RCCL's choice for a call; `None` if its settings exclude every algorithm, or if RCCL does not have the
+/// collective.
 #[must_use]
 pub fn choose(
     hosts: RcclHosts,
@@ -136,7 +137,7 @@ pub fn choose(
     Some(RcclPick { strategy, name: format!("{algo} {proto}"), expected: Some(Picos((time * 1e6) as u64)) })
 }
 
-/// Choice of an MSCCL kernel; `None` if no file applies.
+/// MSCCL kernel that RCCL chooses for a call; `None` if no file applies.
 fn msccl(hosts: RcclHosts, settings: &Settings, call: &Call, dtype: DataType) -> Option<RcclPick> {
     let is_forced = Function::from_collective(call.collective).is_some_and(|function| settings.mentions(function));
     if hosts.hosts != 1 || settings.msccl == Msccl::Off || is_forced {
@@ -157,16 +158,17 @@ fn msccl(hosts: RcclHosts, settings: &Settings, call: &Call, dtype: DataType) ->
     })?;
     let (algorithm, protocol) = match call.collective {
         Collective::AllToAll => (Algorithm::Direct, file.proto.to_protocol()),
-        // The blocks of all-pairs all_reduce write to all peers before they wait for any of them.
+        // Each block of the all-pairs all_reduce writes to all peers before it waits for any of them.
         _ => (Algorithm::TwoShot, Protocol::Symmetric),
     };
     let strategy = Strategy { threads: Some(THREADS), ..Strategy::new(algorithm, protocol, file.blocks) };
     Some(RcclPick { strategy, name: format!("MSCCL {name} {}", file.proto), expected: None })
 }
 
-/// Returns true if an all_gather of `bytes` in total is sent to each peer. Since 2.27.7 up to 4 MiB on gfx942; on gfx950
-/// up to 8 MiB on a host and 2 MiB for each of several. Before, up to 4 MiB over the network with PXN, which RCCL turns
-/// on from 64 ranks (gfx950: 32), up to 16 hosts.
+/// Returns true if RCCL runs an all_gather of `bytes` in total as sends to each peer. Since 2.27.7 this applies up to 4
+/// MiB on gfx942, and on gfx950 up to 8 MiB on one host, 2 MiB per host on 2 to 63 hosts, and 72 MiB on more. In 2.26.6
+/// it applies up to 4 MiB over the network with PXN, which RCCL enables from 64 ranks on (gfx950: 32), on 2 to 16
+/// hosts.
 fn is_gathered_by_sends(hosts: RcclHosts, version: Version, bytes: Bytes) -> bool {
     const MIB: u64 = 1 << 20;
     let with_pxn = if hosts.architecture == Architecture::Gfx942 { 64 } else { 32 };
@@ -182,12 +184,12 @@ fn is_gathered_by_sends(hosts: RcclHosts, version: Version, bytes: Bytes) -> boo
     bytes.0 <= up_to
 }
 
-/// Size that byte ranges refer to: a rank's own part, except for all_reduce.
+/// Message size to which byte ranges refer: the whole buffer for all_reduce, a rank's own part for other functions.
 fn ranged_bytes(hosts: RcclHosts, function: Function, bytes: Bytes) -> u64 {
     if function == Function::AllReduce { bytes.0 } else { bytes.0 / u64::from(hosts.ranks()) }
 }
 
-/// Protocol that RCCL sets regardless of its estimates; `None` if these decide.
+/// Protocol that RCCL sets regardless of its estimates; `None` if the estimates decide.
 fn protocol_by_range(
     hosts: RcclHosts,
     version: Version,
@@ -209,7 +211,7 @@ fn protocol_by_range(
     (own <= up_to).then_some(Proto::Ll)
 }
 
-/// Bytes of a rank's part for which RCCL runs some channels on gfx950 (`channelThresholds`).
+/// Range of a rank's part, in bytes, and the number of channels that RCCL uses for it on gfx950 (`channelThresholds`).
 struct ChannelRange {
     bytes: ByteRange,
     channels: u16,
@@ -242,7 +244,7 @@ const ALL_GATHER_CHANNELS: [ChannelRange; 8] = [
     channel_range(4_194_304, 268_435_457, 64),
 ];
 
-/// Channels that receive work.
+/// Number of channels that receive work.
 fn channels(
     hosts: RcclHosts,
     version: Version,
@@ -301,7 +303,7 @@ mod tests {
         choose(hosts, version, &Settings::default(), &call, DataType::F32, ReduceOp::Sum).unwrap()
     }
 
-    /// Algorithm, protocol and channels that RCCL reports for all_reduce on 2 × 8 MI350X
+    /// Algorithm, protocol and channels are those that RCCL reported for all_reduce on 2 × 8 MI350X
     /// (github.com/ROCm/rocm-systems/pull/9406, "Before", 64 channels).
     #[test]
     fn two_hosts_of_mi350x_choose_as_reported() {
@@ -313,7 +315,8 @@ mod tests {
         }
     }
 
-    /// On two hosts of MI308X and MI355X, times jump where LL128 ends (validate/data/rccl).
+    /// Measured times on two hosts of MI308X and MI355X have a discontinuity where the range of LL128 ends
+    /// (validate/data/rccl).
     #[test]
     fn byte_ranges_follow_the_version() {
         let name =
@@ -364,7 +367,8 @@ mod tests {
     fn channels_follow_bytes_per_thread() {
         let channels =
             |bytes| pick(Architecture::Gfx942, 2, Version::V2_27_7, Collective::AllReduce, bytes).strategy.channels;
-        // Tree LL: 256 threads × 8 bytes justify a channel; 16 KiB of traffic, 8 bytes for each byte of LL.
+        // Tree LL: 256 threads × 8 bytes justify a channel; 16 KiB of traffic justify a channel, and a byte of LL is 8
+        // bytes of traffic.
         assert_eq!(channels(1 << 10), 1);
         assert_eq!(channels(16 << 10), 8);
         assert_eq!(channels(256 << 10), 64);

@@ -1,8 +1,9 @@
 //! Sends and receives of RCCL: channels per peer.
 //!
-//! Eight channels to a peer on the host (four, doubled on one host), and two over the network, as many as two ranks per
-//! channel allow. Up to 64 channels in total. Each peer has channels of its own, since batches of peers are off by
-//! default (`RCCL_P2P_BATCH_ENABLE`, CHANGELOG.md of 2.27.7). The division of a send is NCCL's.
+//! A send uses eight channels to a peer on the host (four, doubled on a single host). Over the network it uses two, or
+//! fewer if there are more than two ranks per channel. There are at most 64 channels in total. Each peer has separate
+//! channels, because batches of peers are off by default (`RCCL_P2P_BATCH_ENABLE`, CHANGELOG.md of 2.27.7). The
+//! division of a send is NCCL's.
 //!
 //! Source: RCCL 2.21.5 `src/graph/paths.cc` (`ncclTopoGetNchannels`, `ncclTopoComputeP2pChannels`), `src/enqueue.cc`
 //! (`addP2pToPlan`); `src/rccl_wrap.cc` of 2.27.7 (`rcclSetP2pNetChunkSize`).
@@ -40,7 +41,7 @@ pub(super) fn sends(hosts: RcclHosts, version: Version, settings: &Settings, byt
     hosts.divide(&settings, bytes, peers)
 }
 
-/// Chunk of a send over the network in bytes.
+/// Chunk size of a send over the network, in bytes.
 fn network_chunk(hosts: RcclHosts) -> u64 {
     match (hosts.architecture, hosts.ranks()) {
         (Architecture::Gfx942, 64..) | (Architecture::Gfx950, 32..) => 1 << 19,

@@ -5,10 +5,10 @@
 //! tree:  base + 2·(ranks of a host − 1)·latency + 2·log₂(hosts)·latency + bytes ÷ (links · ratio ÷ 2)
 //! ```
 //!
-//! Rings have 2(n − 1) steps for all_reduce, n − 1 for all_gather and reduce_scatter, n for broadcast and reduce; the
-//! bandwidth is corrected by size. A step inside a host takes at least the overhead of posting to the network if there
-//! are several hosts (2 µs with AMD's CPUs, three times that with Simple). Trees exist for all_reduce only, and not with
-//! Simple on one host.
+//! Rings have 2(n − 1) steps for all_reduce, n − 1 for all_gather and reduce_scatter, n for broadcast and reduce; a
+//! correction factor by message size applies to the bandwidth. A step inside a host takes at least the overhead of
+//! posting to the network if there are several hosts (2 µs with AMD's CPUs, three times that with Simple). Trees exist
+//! for all_reduce only, and not with Simple on one host.
 //!
 //! Source: RCCL 2.26.6 `src/graph/tuning.cc` (`ncclTopoTuneModel`, `ncclTopoGetAlgoTime`). 2.21.5 counts two more hops
 //! between hosts for all_reduce (`nInterSteps`), which changes no choice of Simple against LL below 64 MiB.
@@ -24,10 +24,10 @@ use crate::nccl::{Algo, AlgoProto, Function, Proto};
 const BASE_US: [f64; 3] = [12.0, 12.0, 17.0];
 /// Overhead of posting a message with AMD's CPUs, in microseconds (`getNetOverhead`).
 const POST_US: f64 = 2.0;
-/// Correction of LL in broadcast and reduce on one host.
+/// Factor on the bandwidth of LL in broadcast and reduce on one host (`ncclTopoTuneModel`).
 const ONE_HOST_CHAINS: f64 = 1.65;
 
-/// RCCL's estimates on some hosts.
+/// RCCL's time estimates for a set of hosts.
 #[derive(Clone, Copy, Debug)]
 pub struct Estimates {
     hosts: RcclHosts,
@@ -36,25 +36,25 @@ pub struct Estimates {
 }
 
 impl Estimates {
-    /// Creates the estimates of a version on some hosts.
+    /// Creates the estimates of a version for a set of hosts.
     #[must_use]
     pub fn new(hosts: RcclHosts, version: Version) -> Self {
         Self { hosts, version, tuning: Tuning::new(hosts.architecture, version) }
     }
 
-    /// Tables of the hosts' GPUs.
+    /// Tuning table of the hosts' GPU architecture.
     #[must_use]
     pub fn tuning(&self) -> &'static Tuning {
         self.tuning
     }
 
-    /// Returns true if the version has kernels of LL128 for the GPUs: on MI300 since ROCm 6.4.2, which did not change
-    /// the number 2.22.3; 2.26.6 is the first version where it is certain.
+    /// Returns true if the version has LL128 kernels for the GPUs. On MI300, ROCm 6.4.2 added them without a change of
+    /// the version number 2.22.3, so 2.26.6 is the first version that certainly has them.
     fn has_ll128(&self) -> bool {
         self.hosts.architecture == Architecture::Gfx950 || self.version >= Version::V2_26_6
     }
 
-    /// Estimated time of a call in microseconds; `None` if RCCL does not consider the combination.
+    /// Estimated time of a call in microseconds; `None` if RCCL excludes the combination.
     #[must_use]
     pub fn time_us(&self, function: Function, bytes: Bytes, AlgoProto { algo, proto }: AlgoProto) -> Option<f64> {
         let (index, p) = (algorithm_index(algo)?, proto as usize);
@@ -83,7 +83,7 @@ impl Estimates {
         let latency = if is_tree {
             2.0 * (f64::from(GPUS - 1) * inside + f64::from(self.hosts.hosts.ilog2()) * between)
         } else if is_chain {
-            // Simple has the latency of trees here.
+            // With Simple, rings have the latency of trees here.
             let hop = |ring: f64, tree: f64| if proto == Proto::Simple { tree } else { ring };
             steps
                 * match one_host {
@@ -117,7 +117,7 @@ mod tests {
         Estimates::new(hosts, Version::V2_27_7).time_us(function, Bytes(bytes), AlgoProto { algo, proto })
     }
 
-    /// By hand from `tuning_model_5`: 336 GB/s of links, 16 ranks on two hosts.
+    /// Expected values are computed by hand from `tuning_model_5`: 336 GB/s of links, 16 ranks on two hosts.
     #[test]
     fn two_hosts_match_the_arithmetic_of_the_source() {
         let close = |actual: Option<f64>, expected: f64| {

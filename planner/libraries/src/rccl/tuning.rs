@@ -1,13 +1,14 @@
 //! RCCL's tuning tables of an architecture: latencies, bandwidths and byte ranges.
 //!
-//! Source: RCCL `src/graph/tuning.cc` (`tuning_model_5` for gfx942, `tuning_model_6` for gfx950). Arrays have the order
-//! of the source: first trees, then rings; LL, LL128, Simple; correction factors for 64 B, 128 B, … 4 GiB.
+//! Source: RCCL `src/graph/tuning.cc` (`tuning_model_5` for gfx942, `tuning_model_6` for gfx950). Arrays are in the
+//! order of the source: first trees, then rings, each with LL, LL128 and Simple; correction factors are for 64 B, 128
+//! B, … 4 GiB.
 
 use super::hosts::Architecture;
 use super::version::Version;
 use crate::nccl::{Function, Proto};
 
-/// Sizes of the correction factors: 64 B to 4 GiB in powers of two.
+/// Number of correction factors per protocol: one for each power of two from 64 B to 4 GiB.
 const SIZES: usize = 27;
 
 /// Latencies, bandwidths and byte ranges of an architecture.
@@ -29,23 +30,23 @@ pub struct Tuning {
     pub ranges: Option<ProtocolRanges>,
 }
 
-/// Sizes above `above` and up to `up_to` bytes.
+/// Range of message sizes above `above` and up to `up_to` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
-    /// Bytes that the range excludes, with all smaller ones.
+    /// Exclusive lower limit of the range, in bytes.
     pub above: u64,
-    /// Largest number of bytes of the range.
+    /// Inclusive upper limit of the range, in bytes.
     pub up_to: u64,
 }
 
-/// Byte ranges of a function; other sizes use Simple.
+/// Byte ranges of LL and LL128 for a function. Calls of other sizes use Simple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionRanges {
     /// Range of LL.
     pub ll: ByteRange,
-    /// Range of LL128, which has precedence over that of LL.
+    /// Range of LL128, which takes precedence over that of LL.
     pub ll128: ByteRange,
-    /// Bytes per thread that justify a further channel, per rank: with LL and with LL128. `None` for the default.
+    /// Bytes per thread and rank that justify an additional channel, with LL and with LL128. `None` for the default.
     pub per_thread: Option<[u64; 2]>,
 }
 
@@ -55,7 +56,7 @@ pub struct ProtocolRanges {
     reduce_scatter: FunctionRanges,
     all_gather: FunctionRanges,
     all_reduce: FunctionRanges,
-    /// `None` where the source leaves the choice to the estimates.
+    /// Ranges of Reduce; `None` if the estimates decide.
     reduce: Option<FunctionRanges>,
     broadcast: Option<FunctionRanges>,
 }
@@ -83,8 +84,8 @@ impl ProtocolRanges {
 }
 
 impl FunctionRanges {
-    /// Protocol of a message of `bytes` in a communicator of `hosts`. The range of LL128 is 3.8 times as long for
-    /// all_reduce on more than two hosts (`src/rccl_wrap.cc`, `rcclUpdateCollectiveProtocol`).
+    /// Protocol of a message of `bytes` in a communicator of `hosts` hosts. The range of LL128 extends 3.8 times as far
+    /// for all_reduce on more than two hosts (`src/rccl_wrap.cc`, `rcclUpdateCollectiveProtocol`).
     #[must_use]
     pub fn protocol(self, function: Function, bytes: u64, hosts: u32) -> Proto {
         let mut ll128 = self.ll128;
@@ -121,7 +122,7 @@ const fn ranges(ll: [u64; 2], ll128: [u64; 2], per_thread: Option<[u64; 2]>) -> 
     }
 }
 
-/// Bytes per thread and rank of all_gather and reduce_scatter.
+/// Bytes per thread and rank that justify an additional channel of all_gather and reduce_scatter.
 const BLOCKS: Option<[u64; 2]> = Some([16, 64]);
 
 /// gfx942 in RCCL 2.21.5, without LL128.

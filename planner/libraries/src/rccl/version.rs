@@ -1,20 +1,20 @@
-//! Versions of RCCL, and the differences between their choices as data.
+//! Versions of RCCL, and the differences between their choices.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Version of RCCL whose selection is known. It has the number of the NCCL that it was forked from.
+/// Version of RCCL whose choices are modelled. Its number is that of the NCCL version from which it was forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 2.21.5, ROCm 6.3: MSCCL's kernels also for a process with several GPUs.
+    /// 2.21.5 (ROCm 6.3): MSCCL's kernels also run for a process with several GPUs.
     V2_21_5,
-    /// 2.22.3, ROCm 6.4. Its tables are assumed to be those of 2.21.5, since its sources were not read.
+    /// 2.22.3 (ROCm 6.4). Its tables are assumed to be those of 2.21.5, because its sources were not read.
     V2_22_3,
-    /// 2.26.6, ROCm 7.0: byte ranges of LL and LL128 on several hosts; gfx950.
+    /// 2.26.6 (ROCm 7.0): byte ranges of LL and LL128 on several hosts; support for gfx950.
     V2_26_6,
-    /// 2.27.7, ROCm 7.1 and 7.2: longer byte ranges, channels by byte ranges, MSCCL++ off.
+    /// 2.27.7 (ROCm 7.1 and 7.2): longer byte ranges, channels by byte ranges, MSCCL++ off by default.
     V2_27_7,
-    /// 2.28.3, ROCm 7.11 and 7.12: fewer channels on gfx950.
+    /// 2.28.3 (ROCm 7.11 and 7.12): fewer channels on gfx950.
     V2_28_3,
 }
 
@@ -40,7 +40,7 @@ impl Version {
         }
     }
 
-    /// Version that represents a measured one: the newest one that is not later, the oldest one for those before it.
+    /// Version that represents a measured one: the newest known version that is not later, or the oldest known version.
     /// `None` if the text is not a version number.
     #[must_use]
     pub fn nearest(number: &str) -> Option<Self> {

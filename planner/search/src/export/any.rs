@@ -18,7 +18,7 @@ pub enum AnyTable {
     OpenMpi(open_mpi::Rules),
     /// Saved plan, or a table in fabricast's JSON.
     Plan(Box<SavedPlan>),
-    /// Schedule of MSCCL, MSCCL++ or fabricast, and the message sizes that it is meant for.
+    /// Schedule of MSCCL, MSCCL++ or fabricast, and the message sizes for which it is intended.
     Schedule(Format, Box<Schedule>, CallSizes),
 }
 
@@ -91,7 +91,7 @@ impl AnyTable {
     }
 }
 
-/// Returns true if the text holds rules of NCCLX's tuner, as CSV or JSON. Their size intervals are bytes per rank.
+/// Returns true if the text contains rules of NCCLX's tuner, as CSV or JSON. Their size intervals are bytes per rank.
 fn is_ncclx_table(text: &str) -> bool {
     if text.starts_with('{') {
         return text.contains("\"rules\"") && text.contains("\"filter\"");

@@ -1,4 +1,4 @@
-//! Sizes at which a table differs from the library's default, and the gain there.
+//! Message sizes at which a table uses another strategy than the library's default, and the gain at each size.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -23,11 +23,11 @@ pub struct Departure {
     pub library_default: String,
     /// Predicted gain: time of the default divided by the time of the strategy used, minus one.
     pub predicted_gain: f64,
-    /// Lower end of the gain, from the prediction interval ends that are nearest to each other. Negative if the
-    /// intervals overlap.
+    /// Lower end of the gain: the default's shortest time divided by the strategy's longest time, minus one, by the
+    /// prediction intervals. Negative if the intervals overlap.
     #[serde(alias = "least_gain")]
     pub min_gain: Option<f64>,
-    /// Upper end of the gain, from the interval ends that are farthest apart.
+    /// Upper end of the gain: the default's longest time divided by the strategy's shortest time, minus one.
     #[serde(alias = "most_gain")]
     pub max_gain: Option<f64>,
     /// Measured gain, if both strategies were measured.
@@ -55,9 +55,9 @@ impl ComparedStrategies {
     }
 }
 
-/// Returns the departures of a plan from the library's default, by collective and size. For NCCL, only collectives that
-/// its tuners decide are compared. Collectives without rows use the departures saved with the plan
-/// ([`SavedPlan::departures`]).
+/// Returns the departures of a plan from the library's default, sorted by collective and size. For NCCL, only
+/// collectives whose algorithm a tuner plugin can set are compared. Collectives without rows use the departures saved
+/// with the plan ([`SavedPlan::departures`]).
 #[must_use]
 pub fn departures(plan: &SavedPlan, compared: ComparedStrategies) -> Vec<Departure> {
     let decided = |collective| match plan.library {

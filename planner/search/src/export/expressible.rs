@@ -1,5 +1,5 @@
-//! Maps a plan to the terms of an export format: per size the selected strategy, or else the best that the format can
-//! express. Strategies that it cannot express are listed.
+//! Conversion of a plan to the entries of an export format. Each size gets the selected strategy, or the best strategy
+//! that the format can express. Strategies that the format cannot express are listed.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -26,17 +26,17 @@ pub struct Dropped {
 /// Table entries of a plan in an export format. `K` is the type of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices<K> {
-    /// Size ranges by collective, then size. Those of a collective cover all sizes except the ones
-    /// [left out](MissingEntry::Omit).
+    /// Size ranges by collective, then size. The ranges of a collective cover all sizes except those [left
+    /// out](MissingEntry::Omit).
     pub ranges: Vec<SizeRange<K>>,
     /// Strategies that the format cannot express.
     pub dropped: Vec<Dropped>,
 }
 
-/// Treatment of sizes for which a format can express no strategy.
+/// Treatment of sizes for which the format can express no strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MissingEntry {
-    /// Use the entry of the neighbouring sizes. Without a row the library would choose worse.
+    /// Use the entry of the neighbouring sizes. Without an entry, the library would choose a slower strategy.
     UseNeighbour,
     /// Write no entry, so that the library chooses by itself at these sizes.
     Omit,
@@ -52,12 +52,13 @@ pub enum ExportedStrategy {
     BestOfLibrary,
 }
 
-/// Chooses an entry for every row of a plan. `translate` converts a strategy to the format's terms or fails with the
-/// reason. It is tried on the wanted strategy, then on the selected one, the library's best and the library's default.
+/// Chooses an entry for every row of a plan. `translate` converts a strategy to an entry of the format or returns the
+/// reason why the format cannot express it. The first strategy with an entry is used, in this order: the strategy
+/// according to [`ExportedStrategy`], the selected strategy, the library's best strategy, the library's default.
 ///
-/// Sizes outside the rows get the entry that `default_entry` returns for the library's default; if that is `None` or
-/// the default is unknown, the nearest row's entry. For collectives with ranges but no rows (fabricast's own tables),
-/// the ranges are used unchanged.
+/// Sizes outside the rows get the entry that `default_entry` returns for the library's default. If `default_entry`
+/// returns `None` or the default is unknown, they get the nearest row's entry. For collectives with ranges but no rows
+/// (fabricast's own tables), the ranges are used unchanged.
 pub fn choose_entries<K: Clone + PartialEq>(
     plan: &SavedPlan,
     wanted: ExportedStrategy,
@@ -154,8 +155,8 @@ fn for_each_end<K>(ranges: &mut [SizeRange<K>], mut apply: impl FnMut(&mut SizeR
     }
 }
 
-/// Returns the entry for a row, whose sizes end at `last`. Records the row in `dropped` if the entry is not that of the
-/// selected strategy.
+/// Returns the entry for a row; `last` is the largest size of the row's range. Records the row in `dropped` if the
+/// entry is not that of the selected strategy.
 fn choose<K>(
     row: &SavedRow,
     wanted: ExportedStrategy,
@@ -167,7 +168,8 @@ fn choose<K>(
     let best = row.best_of_library.as_ref().filter(|_| wanted == ExportedStrategy::BestOfLibrary);
     let reason = match translate(&row.pick) {
         Ok(key) => match best {
-            // The format can express the selected strategy, but it is not distinguishable from the library's default.
+            // The row is not recorded as dropped: the format can express the selected strategy, whose entry equals that
+            // of the library's default.
             Some(best) => return Some(translate(best).unwrap_or(key)),
             None => return Some(key),
         },

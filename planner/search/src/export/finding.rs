@@ -1,4 +1,4 @@
-//! Findings: warnings and errors that checks report about tables that could be read.
+//! Findings: warnings and errors about the contents of a table that was read successfully.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,9 +18,9 @@ pub enum Severity {
 pub struct Finding {
     /// Line, from 1; `None` for missing rows and problems without a line.
     pub line: Option<u32>,
-    /// Severity.
+    /// Severity of the problem.
     pub severity: Severity,
-    /// Description.
+    /// Description of the problem for the user.
     pub message: String,
 }
 

@@ -7,8 +7,8 @@ use crate::plan::{LibraryDefault, Plan, Row, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
 impl SavedPlan {
-    /// Creates a saved plan from the rows of a plan, without ranges, which tables by size do not need. `nodes`: number
-    /// of hosts.
+    /// Creates a saved plan from the rows of a plan. The result has no ranges, because exports by size do not need
+    /// them. `nodes`: number of hosts.
     #[must_use]
     pub fn from_plan(plan: &Plan, profile_date: &str, nodes: u32) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl From<&Row> for SavedRow {
 }
 
 impl SavedPick {
-    /// The strategy, without its times.
+    /// The strategy without its predicted and measured times.
     #[must_use]
     pub fn strategy(&self) -> Strategy {
         Strategy {

@@ -2,7 +2,7 @@
 
 use super::{Dropped, SavedPlan};
 
-/// Maximum number of lines about dropped strategies; further strategies are only counted.
+/// Maximum number of header lines about dropped strategies; the number of further strategies is stated in one line.
 const MAX_DROPPED_LINES: usize = 20;
 
 /// Returns the header lines without comment marks. Each fits the line length of NCCL's example tuner plugin.
@@ -22,7 +22,8 @@ pub(super) fn lines(plan: &SavedPlan, title: &str, dropped: &[Dropped]) -> Vec<S
     lines.iter().map(|line| shortened(line)).collect()
 }
 
-/// Returns a line with the planned size range if the library's default outside it is unknown.
+/// Returns a header line with the planned size range if the library's default outside this range is unknown; otherwise
+/// `None`.
 fn unplanned(plan: &SavedPlan) -> Option<String> {
     let (first, last) = (plan.rows.iter().map(|row| row.bytes).min()?, plan.rows.iter().map(|row| row.bytes).max()?);
     plan.outside_ranges.is_empty().then(|| {

@@ -1,5 +1,5 @@
-//! fabricast's JSON table: a saved plan without rows, so readers of plans read it too. It includes the departures from
-//! the library's default.
+//! Writer of fabricast's JSON table: a saved plan without rows, which readers of saved plans also read. It includes the
+//! departures from the library's default.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use super::{
     departures::{ComparedStrategies, departures},
 };
 
-/// Returns the JSON text of a plan's table: the selected strategies, whichever software runs them. The ranges of each
-/// collective cover all sizes.
+/// Returns the JSON text of a plan's table with the selected strategies, whichever software runs them. The ranges of
+/// each collective cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
     let parameters = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);

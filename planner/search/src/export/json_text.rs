@@ -28,7 +28,7 @@ impl<'a> JsonText<'a> {
         Self(Origin::new(source, text))
     }
 
-    /// Returns the whole text as one value.
+    /// Returns the whole text as one JSON value.
     pub(super) fn root(self) -> Result<&'a RawValue, TableError> {
         serde_json::from_str(self.0.text)
             .map_err(|error| TableError::from_json_error(self.0, 0..self.0.text.len(), &error))
@@ -39,7 +39,7 @@ impl<'a> JsonText<'a> {
         TableError::new(self.0.source, self.0.text, self.0.byte_range(part), message)
     }
 
-    /// Deserializes a value.
+    /// Deserializes a JSON value; an error has the source location of the part that does not match.
     pub(super) fn read<T: Deserialize<'a>>(self, value: &'a RawValue) -> Result<T, TableError> {
         let fault = |error| TableError::from_json_error(self.0, self.0.byte_range(value.get()), &error);
         serde_json::from_str(value.get()).map_err(fault)

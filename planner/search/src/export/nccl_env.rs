@@ -1,8 +1,8 @@
 //! `NCCL_ALGO` and `NCCL_PROTO` as a settings file (`NCCL_CONF_FILE`): for each function the algorithms and protocols
 //! that the plan uses at any size.
 //!
-//! The variables express neither sizes nor channels. They combine every algorithm with every protocol listed for a
-//! function, and NCCL chooses among the combinations by its own model. NCCL 2.24 and later read lists by function
+//! The variables express neither sizes nor channels. NCCL combines every algorithm with every protocol listed for a
+//! function and chooses among the combinations by its own cost model. NCCL 2.24 and later read lists by function
 //! (`src/graph/tuning.cc`, `parseList`); earlier versions read one list for all functions.
 
 use rustc_hash::FxHashSet;
@@ -85,9 +85,9 @@ fn plain_lists(allowed: &[Allowed]) -> (String, String) {
 pub struct SettingsFile {
     /// Settings that affect NCCL's choice.
     pub settings: Settings,
-    /// Names not known to affect NCCL's choice, with their lines, from 1.
+    /// Names of variables not known to affect NCCL's choice, each with its line number (from 1).
     pub ignored: Vec<(u32, String)>,
-    /// Names whose values have lists by function, with their lines, from 1.
+    /// Names of variables whose values have lists by function, each with its line number (from 1).
     pub by_function: Vec<(u32, String)>,
     /// All assignments, separated by spaces, as [`Settings::parse`] reads them.
     assignments: String,
@@ -98,7 +98,7 @@ impl SettingsFile {
     #[must_use]
     pub fn settings_with_defaults(&self, defaults: &Settings) -> Settings {
         let mut settings = defaults.clone();
-        // Does not fail, because the same assignments were parsed when the file was read.
+        // Cannot fail, because the same assignments were parsed when the file was read.
         let _ = settings.apply(&self.assignments);
         settings
     }

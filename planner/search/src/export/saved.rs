@@ -19,7 +19,7 @@ use fabricast_libraries::Library;
 pub struct SavedPlan {
     /// Name of the fabric that was planned.
     pub fabric: String,
-    /// Name of the profile of software costs.
+    /// Name of the profile of software costs with which times were predicted.
     pub profile: String,
     /// Date when the profile was fitted; empty for `ideal`.
     #[serde(default)]
@@ -28,7 +28,7 @@ pub struct SavedPlan {
     pub ranks: u32,
     /// Number of hosts that the ranks occupy.
     pub nodes: u32,
-    /// Library whose defaults are in the rows.
+    /// Library whose defaults are in the rows; `None` if no library was requested.
     #[serde(default, deserialize_with = "parse_optional_name")]
     pub library: Option<Library>,
     /// Number of nodes as NCCL counts them: NVLink domains if those span hosts. `None` if unknown; readers then use the
@@ -47,8 +47,8 @@ pub struct SavedPlan {
     pub in_place: bool,
     /// Results at the requested sizes, sorted by collective, then size.
     pub rows: Vec<SavedRow>,
-    /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
-    /// size.
+    /// Rows planned between the requested sizes, near sizes at which the selected strategy changes; sorted by
+    /// collective, then size.
     #[serde(default)]
     #[serde(alias = "between")]
     pub refined_rows: Vec<SavedRow>,
@@ -58,8 +58,8 @@ pub struct SavedPlan {
     #[serde(default)]
     #[serde(alias = "beyond")]
     pub outside_ranges: Vec<SavedRange>,
-    /// Departures of the ranges from the library's defaults. fabricast's own table saves those of the rows that it was
-    /// made from. `None` if the file does not list them.
+    /// Departures of the ranges from the library's defaults. fabricast's own JSON table has no rows, so it stores the
+    /// departures of the rows from which it was made. `None` if the file does not list them.
     #[serde(default)]
     pub departures: Option<Vec<Departure>>,
 }
@@ -100,18 +100,19 @@ pub struct SavedRow {
     /// Fastest of all candidates. Plans of earlier versions include it only if the library's default or a neighbour's
     /// strategy was preferred.
     pub fastest: Option<SavedPick>,
-    /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
+    /// Best strategy with another algorithm or protocol than the selected one; the fastest strategy if the library's
+    /// default is selected.
     pub runner_up: Option<SavedPick>,
     /// Lower bound on the completion time of every schedule, µs.
     pub bound_us: Option<f64>,
-    /// Name of the most used resource in the run of the selected strategy, or `latency` if every resource is used to
-    /// less than half.
+    /// Name of the resource with the highest utilization in the simulation of the selected strategy, or `latency` if
+    /// every resource is used to less than half of its capacity.
     #[serde(alias = "binds")]
     pub bottleneck: Option<String>,
 }
 
-/// Serialized form of a row, with the selected strategy's keys inlined. Written by hand instead of `#[serde(flatten)]`,
-/// which loses error positions.
+/// Serialized form of a row, with the selected strategy's keys inlined. The deserializer is implemented by hand,
+/// because `#[serde(flatten)]` loses error positions.
 #[derive(Deserialize)]
 struct FlatRow {
     #[serde(deserialize_with = "parse_name")]
@@ -207,8 +208,8 @@ pub struct SavedPick {
     /// The library's name for the strategy if it is the library's default: `Ring LL`, `rabenseifner`.
     #[serde(default)]
     pub name: Option<String>,
-    /// Channels that the library allows for the call if the strategy is its default; `channels` are those that the
-    /// message fills.
+    /// Maximum number of channels that the library allows for the call, if the strategy is the library's default.
+    /// `channels` is the number of channels to which the message size gives work.
     #[serde(default)]
     #[serde(alias = "most_channels")]
     pub max_channels: Option<u16>,
@@ -235,14 +236,14 @@ pub struct SavedRange {
 }
 
 impl SavedPlan {
-    /// Returns true if a text looks like a saved plan rather than another JSON file.
+    /// Returns true if a text looks like a saved plan and not like another JSON file.
     #[must_use]
     pub fn looks_like_plan(text: &str) -> bool {
         text.trim_start().starts_with('{') && text.contains("\"ranges\"") && text.contains("\"profile\"")
     }
 
-    /// Reads a plan; `source` is the file name used in errors. Unknown keys are ignored, since plans contain more than
-    /// tables need.
+    /// Reads a plan; `source` is the file name used in errors. Unknown keys are ignored, because plans contain keys
+    /// that exports do not need.
     ///
     /// # Errors
     /// [`TableError`] with line and column: JSON that is not a plan, unordered rows or ranges, an invalid time, no
@@ -250,7 +251,7 @@ impl SavedPlan {
     pub fn read(text: &str, source: &str) -> Result<Self, TableError> {
         let text = strip_bom(text);
         let origin = Origin::new(source, text);
-        // Plans from `plan --job` have rows of several groups.
+        // Plans of `plan --job` have rows of several groups and are rejected.
         if let Some(start) = text.find("\"calls_each\"") {
             let message = "a plan of a job's own calls, among groups of their own: expected one of collectives (plan --collective all)";
             return Err(TableError::new(source, text, start..start + 12, message));
@@ -375,10 +376,10 @@ fn error_at(json: JsonText<'_>, key: &str, index: Option<usize>, message: String
 }
 
 impl SavedRow {
-    /// Returns the entry that a table uses for a strategy of the row. The library's default gets all channels that the
-    /// library allows.
+    /// Returns the entry that a table uses for a strategy of the row. The library's default gets the maximum number of
+    /// channels that the library allows.
     pub(super) fn table_entry(&self, pick: &SavedPick) -> SavedPick {
-        // The chunk is ignored: it is written even if it is the profile's default.
+        // The chunk is ignored, because it is written even if it equals the profile's default.
         let without_chunk = |pick: &SavedPick| Strategy { chunk: None, ..pick.strategy() };
         let is_default = |default: &&SavedPick| without_chunk(default) == without_chunk(pick);
         let max_channels = self.library_default.as_ref().filter(is_default).and_then(|default| default.max_channels);

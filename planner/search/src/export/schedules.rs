@@ -12,15 +12,15 @@ use super::{Dropped, SavedPick, SavedPlan, SavedRow, header};
 use crate::plan::SizeRange;
 use fabricast_collectives::strategy::Strategy;
 
-/// Largest message size, in bytes, that readers of these formats accept as a limit.
+/// Largest upper limit of message sizes, in bytes, that readers of these formats accept.
 const LARGEST: Bytes = Bytes(i64::MAX as u64 - 1);
 
 /// Writes the schedule files of a plan.
 ///
 /// `build` returns the schedule of a strategy for a call of a given size, or the reason why there is none. Each file
-/// holds the schedule for a size near the middle of its range on a logarithmic scale, which serves the whole range.
-/// `save` receives the name of each file, without a folder, and its text. It is called from several threads as soon as
-/// a text is complete.
+/// contains one schedule for its whole range, built for a size near the middle of the range on a logarithmic scale.
+/// `save` receives the name of each file, without a folder, and its text. `save` is called from several threads, for
+/// each text as soon as it is complete.
 ///
 /// Returns the results of `save` in plan order, and the strategies that were not exported.
 ///
@@ -48,14 +48,14 @@ pub fn write<K: Send, E: Send>(
     });
     let schedules: Vec<Result<Result<Schedule, String>, E>> = schedules.collect();
     let schedules = schedules.into_iter().collect::<Result<Vec<Result<Schedule, String>>, E>>()?;
-    // Largest first, so that no thread starts a large schedule when the others are done.
+    // Largest schedules first, so that no thread is still busy with a large schedule when all others are done.
     let mut order: Vec<usize> = (0..schedules.len()).collect();
     order.sort_by_key(|&index| {
         let operations =
             schedules.get(index).and_then(|schedule| schedule.as_ref().ok()).map_or(0, Schedule::operation_count);
         std::cmp::Reverse(operations)
     });
-    // Buffers of written texts, for reuse.
+    // Buffers of texts that were written, for reuse.
     let texts: Mutex<Vec<String>> = Mutex::default();
     let texts = || texts.lock().unwrap_or_else(PoisonError::into_inner);
     let written = order.into_par_iter().with_max_len(1).filter_map(|index| {
@@ -124,7 +124,7 @@ pub fn is_name(name: &str, format: Format) -> bool {
 /// Returns the origin of the files as XML comments, which MSCCL's reader skips. XML forbids two hyphens in a comment.
 fn comments(plan: &SavedPlan) -> String {
     let lines = header::lines(plan, "Algorithm of MSCCL", &[]);
-    // Replace twice: the first pass leaves two of three hyphens adjacent.
+    // The replacement runs twice, because the first pass leaves two of three hyphens adjacent.
     let separate_hyphens = |line: &String| line.replace("--", "- -").replace("--", "- -");
     lines.iter().map(|line| format!("<!-- {} -->\n", separate_hyphens(line))).collect()
 }

@@ -1,5 +1,5 @@
-//! Advice on a library: where its own choice is right, where another setting is clearly faster, and where kernels that
-//! it does not have are faster still.
+//! Advice on the settings of a library: ranges of message sizes in which the library's default is best, in which
+//! another of its strategies is faster, and in which kernels that the library lacks are faster still.
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
@@ -12,18 +12,19 @@ use super::{PlanRequest, Preference, Row, TimedStrategy, library_table};
 /// Advice on the calls of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// Rows of the plan with the best strategy of the library as their pick: its own choice unless another is clearly
-    /// faster. Rows for which no strategy of the library was simulated keep their pick.
+    /// Rows of the plan whose `pick` is the best strategy of the library: its default unless another of its strategies
+    /// is faster by at least 1 % and beyond prediction uncertainty. Rows for which no strategy of the library was
+    /// simulated keep their `pick`.
     pub rows: Vec<Row>,
-    /// Ranges in which another strategy of the library is clearly faster than its own choice.
+    /// Ranges in which another strategy of the library is clearly faster than its default.
     pub changes: Vec<Improvement>,
     /// Ranges in which kernels that the library does not have are faster than its best strategy.
     pub other_kernels: Vec<Improvement>,
-    /// Number of rows for which the library's own choice is unknown.
+    /// Number of rows for which the library's default is unknown.
     pub unknown: usize,
 }
 
-/// A faster strategy for neighbouring sizes of a collective.
+/// A faster strategy for a range of message sizes of a collective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Improvement {
     /// Collective of the calls.
@@ -32,27 +33,27 @@ pub struct Improvement {
     pub min: Bytes,
     /// Largest planned size.
     pub max: Bytes,
-    /// Faster strategy of each planned size.
+    /// Faster strategy at each planned size of the range.
     pub strategies: Vec<Strategy>,
-    /// Gain at the size with the middle gain.
+    /// Median gain over the planned sizes of the range (by predicted gain).
     pub gain: Gain,
 }
 
-/// Gain of a strategy over another: time of the other ÷ its time − 1.
+/// Gain of a strategy over another strategy: the other strategy's time divided by the strategy's time, minus one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gain {
-    /// Gain by the predicted times.
+    /// Gain by the predicted times, as a fraction.
     pub predicted: f64,
-    /// Gain at the unfavourable ends of both prediction intervals; negative for a possible loss.
+    /// Gain at the unfavourable ends of both prediction intervals; negative if the strategy may be slower.
     pub min: f64,
     /// Gain at the favourable ends of both prediction intervals.
     pub max: f64,
 }
 
-/// Smallest gain that is advice, as a share: times of equal runs differ by about 1 %.
+/// Smallest predicted gain for which a change is advised, as a fraction. Times of equal runs differ by about 1 %.
 const MIN_GAIN: f64 = 0.01;
 
-/// Software that runs a strategy.
+/// Software that must run for a strategy to be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
     /// The library, on buffers that are registered as symmetric windows.
@@ -198,8 +199,8 @@ mod tests {
     use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::{FabricRequest, load};
 
-    /// Every row has the library's default or a change, changes gain even at the ends of their intervals, and kernels
-    /// that the library lacks are named apart.
+    /// Advice departs from the library's default only if the gain is positive at the unfavourable ends of the
+    /// intervals. Kernels that the library lacks are listed separately.
     #[test]
     fn advice_departs_from_the_library_only_for_a_certain_gain() {
         let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::new("hgx-h200") }).unwrap();

@@ -12,7 +12,7 @@ pub(super) struct Examined {
     pub(super) lower_bound: Picos,
 }
 
-/// Extent to which a schedule was examined.
+/// Part of a schedule that was examined for its lower bound.
 pub(super) enum ExaminationDepth {
     /// Only the first rank was examined.
     FirstRank,

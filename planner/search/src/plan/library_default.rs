@@ -8,15 +8,16 @@ use fabricast_libraries::Choice;
 /// The library's default strategy with its simulated time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LibraryDefault {
-    /// The choice in the library's terms, with the time that the library expects.
+    /// The choice with the library's name for it, and the time that the library's cost model expects.
     pub choice: Choice,
     /// Simulated time and prediction interval of the choice.
     pub timed: TimedStrategy,
 }
 
 impl LibraryDefault {
-    /// Slowdown of the library's default: its time divided by that of the selected strategy, minus one. Negative values
-    /// are possible where fewer channels are preferred; they are then no larger than the value of the channels saved.
+    /// Slowdown of the library's default: its time divided by the time of the selected strategy, minus one. The value
+    /// is negative if the selected strategy is slower because it saves channels; the difference is then at most the
+    /// slowdown accepted for saving channels.
     #[must_use]
     pub fn default_slowdown(&self, pick: &TimedStrategy) -> f64 {
         self.timed.effective_time().time.0 as f64 / pick.effective_time().time.0.max(1) as f64 - 1.0

@@ -1,5 +1,6 @@
-//! Derives a library's table from a plan over all software: the best strategy that the library runs if it beats the
-//! library's default as clearly as a plan for the library alone requires; otherwise the default.
+//! Derivation of a library's table from a plan over all software. An entry is the best strategy that the library can
+//! run if its prediction interval is below that of the library's default (as in a plan for the library alone), and
+//! otherwise the default.
 
 use fabricast_sim::schedule::Call;
 

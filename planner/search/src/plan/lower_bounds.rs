@@ -1,9 +1,9 @@
-//! Lower bounds on a strategy's time before it is simulated, from the traffic that the collective forces on the fabric,
-//! from facts about its algorithm, and from the longest chain and the loads of one loop of its schedule
-//! (`sim::template`).
+//! Lower bounds on a strategy's completion time, computed before its simulation. They follow from the traffic that the
+//! collective requires on the fabric, from step counts of the algorithm, and from the critical path and the resource
+//! loads of one loop of the schedule (`sim::template`).
 //!
-//! These are bounds, not estimates: none exceeds the simulated time. A search that prunes by them finds the same result
-//! as one that simulates everything.
+//! None of the bounds exceeds the simulated time, so a search that prunes by them finds the same result as a search
+//! that simulates every candidate.
 
 use fabricast_sim::profile::{ChannelLimit, HostWork};
 use fabricast_sim::schedule::{Call, Header, Processor, TrafficMatrix};
@@ -24,16 +24,17 @@ pub(super) struct LowerBounds<'a> {
 }
 
 impl LowerBounds<'_> {
-    /// Lower bound on the strategy's time, including the launch, without a schedule. It is the start-up plus the larger
-    /// of two terms: the steps that the algorithm does in sequence; or one step plus the time to move the bytes through
-    /// the fabric, through the channels at the protocol's rate, or through the port of the algorithm's busiest rank.
+    /// Lower bound on the strategy's time, including the launch, without a schedule. The bound is the start-up time
+    /// plus the larger of two terms: the sequential steps of the algorithm; or one step plus the time to move the bytes
+    /// through the fabric, through the channels at the protocol's rate, or through the port of the rank that sends
+    /// most.
     pub(super) fn traffic_bound(&self, strategy: Strategy) -> Picos {
         let (request, call) = (self.request, &self.call);
         let costs = request.profile.protocol(strategy.protocol);
         let links = request.profile.links;
         let max_link_efficiency =
             [links.nvlink, links.c2c, links.pcie, links.upi, links.network].into_iter().fold(0.0, f64::max);
-        // The simulator rounds efficiencies by less than a millionth.
+        // Efficiencies in the simulator have rounding errors of less than 10⁻⁶.
         let with_tolerance = |efficiency: f64| efficiency + 1e-6;
         let efficiency =
             RateEfficiency { wire: with_tolerance(costs.wire_efficiency), links: with_tolerance(max_link_efficiency) };
@@ -42,8 +43,8 @@ impl LowerBounds<'_> {
         let channel_time = first_byte + Picos(self.channel_time_ps(strategy) as u64);
         let step = if call.ranks > 1 { costs.min_software() } else { Picos::ZERO };
         let count = Count::on_hosts(call.ranks, request.ranks_per_node);
-        // Between ranks of one device a step has no latency, and their messages use no port. Messages between CPUs use
-        // none either.
+        // Between ranks of one device a step has no latency, and messages use no port. Messages between CPUs use no
+        // port either.
         let on_device = request.profile.processor(call.collective) == Processor::Device;
         let LowerBoundCounts { steps, sent } = match self.bounds.sharing() {
             Sharing::None if on_device => lower_bound_counts(strategy.algorithm, call.collective, count),
@@ -57,7 +58,7 @@ impl LowerBounds<'_> {
         )
     }
 
-    /// Variant of [`Self::traffic_bound`] with a known lower bound of the device's time.
+    /// Variant of [`Self::traffic_bound`] with a known lower bound on the time on the device.
     pub(super) fn device_bound(&self, strategy: Strategy, device: Picos) -> Picos {
         self.traffic_bound(strategy).max(self.add_launch(strategy, device))
     }
@@ -88,13 +89,13 @@ impl LowerBounds<'_> {
         self.request.profile.launch(mode.launch, mode.processes).call_time(device, work)
     }
 
-    /// Time in picoseconds that the channels of all ranks need to move the minimum traffic of the call. Copies within a
-    /// rank are ignored, which retains a lower bound.
+    /// Lower bound, in picoseconds, on the time that the channels of all ranks need to move the traffic that the call
+    /// requires. Copies within a rank are ignored.
     fn channel_time_ps(&self, strategy: Strategy) -> f64 {
         let ChannelLimit::Rate(rate) = self.request.profile.protocol(strategy.protocol).channel_limit else {
             return 0.0;
         };
-        // Data that switches copy does not use a channel.
+        // Data that switches replicate does not pass through a channel.
         if strategy.algorithm.in_network() == InNetwork::Allowed {
             return 0.0;
         }

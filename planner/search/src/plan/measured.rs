@@ -9,8 +9,8 @@ use super::row_search::{Search, Watcher};
 use super::{PlanError, Row, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
-/// Relative uncertainty of a time that was measured once. Likewise, a tuned table that is slower than the default by no
-/// more than this share counts as equal.
+/// Relative uncertainty of a time that was measured once. A tuned table that is slower than the default by at most this
+/// fraction counts as equal.
 pub const MEASURED_NOISE: f64 = 0.02;
 
 /// Measured time with its range.
@@ -18,9 +18,9 @@ pub const MEASURED_NOISE: f64 = 0.02;
 pub struct Measured {
     /// Median time of the repetitions.
     pub time: Picos,
-    /// Smallest time, minus [`MEASURED_NOISE`].
+    /// Smallest time of the repetitions, reduced by [`MEASURED_NOISE`].
     pub low: Picos,
-    /// Largest time, plus [`MEASURED_NOISE`].
+    /// Largest time of the repetitions, increased by [`MEASURED_NOISE`].
     pub high: Picos,
 }
 
@@ -34,8 +34,8 @@ impl Measurements {
     /// Empty set of measurements.
     pub const NONE: Self = Self { cells: BTreeMap::new() };
 
-    /// Adds a time; several times of one strategy are repetitions. Threads and chunk are left to the library and do not
-    /// distinguish strategies.
+    /// Adds a measured time; several times of one strategy are repetitions. Threads and chunk are ignored, because the
+    /// library sets them itself.
     pub fn add(&mut self, collective: Collective, bytes: Bytes, strategy: Strategy, time: Picos) {
         let strategy = strip_tuning(strategy);
         self.cells.entry((collective, bytes)).or_default().entry(strategy).or_default().push(time);
@@ -72,8 +72,8 @@ fn summary(times: &[Picos]) -> Option<Measured> {
     Some(Measured { time, low, high: Picos((max * (1.0 + MEASURED_NOISE)) as u64) })
 }
 
-/// Inserts the measured times of a row's size and sorts its pairs again. If an algorithm and protocol was measured, its
-/// other channel counts no longer compete, because their times are only predicted.
+/// Inserts the measured times of a row's size and sorts its algorithm-protocol pairs again. If a pair was measured, its
+/// other channel counts are no longer candidates, because their times are only predicted.
 pub(super) fn apply_measurements(
     search: &Search<'_>,
     mut row: Row,

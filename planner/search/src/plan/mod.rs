@@ -68,14 +68,14 @@ pub struct PlanRequest<'a> {
     pub matrix: Option<&'a TrafficMatrix>,
     /// Collectives to plan.
     pub collectives: &'a [Collective],
-    /// Message sizes, in bytes. The matrix of an all_to_allv is scaled to them; a barrier has one row whatever the
-    /// sizes.
+    /// Message sizes, in bytes. The matrix of an all_to_allv is scaled to each size. A barrier has one row, whatever
+    /// the sizes.
     pub sizes: &'a [Bytes],
     /// Restriction of the candidates.
     pub restriction: &'a Restriction,
     /// Library whose default is shown next to the selected strategy, if any.
     pub library: Option<&'a Chooser>,
-    /// Extent to which candidates are simulated: charts need times of strategies that cannot win, tables do not.
+    /// Set of candidates that are simulated.
     pub effort: Effort,
 }
 
@@ -94,13 +94,13 @@ impl PlanRequest<'_> {
     }
 }
 
-/// Extent to which a search simulates candidates.
+/// Set of candidates that a search simulates. Charts need the times of strategies that cannot win; tables do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Effort {
-    /// Strategies that can still win or come second.
+    /// Strategies that can still be the fastest or the second-fastest.
     #[default]
     Contenders,
-    /// Additionally the best channel count of every algorithm and protocol.
+    /// Additionally, the best channel count of every pair of algorithm and protocol.
     EveryPair,
 }
 
@@ -115,7 +115,7 @@ pub struct TimedStrategy {
     pub low: Picos,
     /// Upper end of the prediction interval.
     pub high: Picos,
-    /// Resource with the highest utilization in the simulation; `None` if the strategy used none.
+    /// Resource with the highest utilization in the simulation; `None` if the strategy used no resource.
     pub busiest: Option<Busiest>,
     /// Measured time, which takes precedence over the predicted one.
     pub measured: Option<Measured>,
@@ -162,14 +162,15 @@ pub struct Row {
     pub bytes: Bytes,
     /// Message size that bandwidths refer to, in bytes, as in nccl-tests. Differs from `bytes` only for an all_to_allv.
     pub size: Bytes,
-    /// Selected strategy: the fastest; or one with fewer channels whose slowdown is less than the channels are worth;
-    /// or the library's default if the faster of the two cannot be determined.
+    /// Selected strategy. This is the fastest one, or one with fewer channels whose slowdown is below the accepted
+    /// limit, or the library's default if predictions cannot determine which of the two is faster.
     pub pick: TimedStrategy,
     /// Reason for selecting `pick`.
     pub preference: Preference,
     /// Fastest of all candidates: no strategy in the search space has a shorter predicted time.
     pub fastest: TimedStrategy,
-    /// Best strategy with another algorithm or protocol; the fastest if the library's default is selected.
+    /// Best strategy with another algorithm or protocol than the selected one; the fastest strategy if the library's
+    /// default is selected.
     pub runner_up: Option<TimedStrategy>,
     /// Lower bound on the completion time of every schedule.
     pub bound: Bound,
@@ -193,19 +194,20 @@ pub struct Plan {
     pub ranks: u32,
     /// Results at the requested sizes, sorted by collective, then size.
     pub rows: Vec<Row>,
-    /// Rows added between the requested sizes, near those where the selected strategy changes; by collective, then
-    /// size.
+    /// Rows planned between the requested sizes, near sizes at which the selected strategy changes; sorted by
+    /// collective, then size.
     pub refined_rows: Vec<Row>,
     /// Ranges of adjacent sizes, from the requested and the refined rows, that share a selected strategy.
     pub ranges: Vec<Range>,
-    /// The library's defaults below the first size and above the last, by its own formula; empty if unknown.
+    /// The library's defaults below the first size and above the last, from the library's own cost model; empty if
+    /// unknown.
     pub outside_ranges: Vec<Range>,
     /// Library whose defaults are in the rows.
     pub library: Option<Library>,
-    /// Overlap, as a share of the shorter interval, above which the library's default is selected instead of the
-    /// fastest strategy.
+    /// Overlap of prediction intervals, as a fraction of the shorter one, above which the library's default is selected
+    /// instead of the fastest strategy.
     pub max_overlap: f64,
-    /// Reasons why some of the library's defaults are unknown, each once.
+    /// Reasons why some of the library's defaults are unknown, without duplicates.
     pub library_unknown: Vec<String>,
     /// Collectives for which the restriction leaves no candidate, each with the reason; they have no rows.
     pub left_out: Vec<(Collective, String)>,
@@ -254,9 +256,9 @@ impl Plan {
 }
 
 impl Row {
-    /// Returns the entry of a library's table for sizes like this: the selected strategy. If that is the library's
-    /// default, it gets all channels that the library allows for such calls, so that the library behaves as by default
-    /// for all of them.
+    /// Returns the entry of a library's table for message sizes near this row: the selected strategy. If the library's
+    /// default is selected, the entry has the maximum number of channels that the library allows for such calls, so
+    /// that the table does not change the library's behaviour.
     #[must_use]
     pub fn table_entry(&self) -> Strategy {
         let pick = self.pick.strategy;

@@ -1,12 +1,12 @@
-//! Bounded cache of schedule outlines. An outline is needed once per protocol, mostly in short succession, and is large
-//! (megabytes for a ring over many hosts). Evicted ones are recomputed when needed.
+//! Bounded cache of schedule outlines. An outline is used once per protocol, mostly in short succession, and is large
+//! (megabytes for a ring over many hosts). Evicted outlines are recomputed when needed.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabricast_sim::template::Outline;
 
-/// Maximum sum of the runs of all cached outlines; a run occupies about 150 bytes.
+/// Maximum total number of runs (groups of equal steps) in all cached outlines; a run occupies about 150 bytes.
 const MAX_RUNS: usize = 1 << 19;
 
 /// Outlines by key, oldest first.

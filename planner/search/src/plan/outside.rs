@@ -1,8 +1,8 @@
-//! The library's defaults outside the planned sizes, from its own formula and without simulation.
+//! The library's defaults outside the planned sizes, predicted by the library's own cost model without simulation.
 //!
-//! The strategy of the nearest planned size was not evaluated below the first size and above the last, but the
-//! library's default is known for all sizes. Its changes of algorithm or protocol are found to the byte, those of its
-//! channels at powers of two.
+//! No strategies are simulated below the first planned size and above the last, but the library's default is known for
+//! all sizes. The sizes at which its algorithm or protocol changes are found to the byte. Channel counts are sampled at
+//! powers of two.
 
 use fabricast_sim::schedule::format::CallSizes;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
@@ -13,11 +13,11 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Chooser;
 
-/// Largest message size evaluated, in bytes. Its choice holds above it too: no call is larger, and the formulas may
-/// overflow.
+/// Largest message size evaluated, in bytes. The choice at this size is also used above it: no call is larger, and the
+/// library's formulas may overflow.
 const LARGEST: Bytes = Bytes::MAX;
 
-/// Sample sizes per doubling, between which changes are then located.
+/// Number of sample sizes per doubling of the message size. Changes between two samples are then located by bisection.
 const STEPS: u64 = 4;
 
 /// Returns the library's defaults below the first and above the last row of each collective.
@@ -57,8 +57,8 @@ pub(super) fn changes(request: &PlanRequest<'_>, collective: Collective, sizes: 
     inside
 }
 
-/// Returns the sizes inside a range at which the library's channel count changes, and the sizes just before them.
-/// Assumes that the count is monotonic in size; otherwise changes may be missed.
+/// Returns the sizes inside a range at which the library's channel count changes, and the sizes just before them. The
+/// channel count is assumed to be monotonic in size; otherwise changes may be missed.
 pub(super) fn channel_changes(request: &PlanRequest<'_>, collective: Collective, sizes: CallSizes) -> Vec<Bytes> {
     let CallSizes { min: from, max: to } = sizes;
     let Some(chooser) = request.library else { return Vec::new() };
@@ -104,7 +104,7 @@ fn bisect_changes<K: Copy + PartialEq>(
     }
 }
 
-/// The library's choices for a collective as a function of the message size.
+/// The library's choices for one collective as a function of the message size.
 struct LibraryChoices<'a> {
     chooser: &'a Chooser,
     call: Call,
@@ -122,12 +122,12 @@ impl LibraryChoices<'_> {
         self.strategy_at(bytes).map(|strategy| (strategy.algorithm, strategy.protocol))
     }
 
-    /// Returns sample sizes from `from` to `to`, inclusive, close enough that no change between two goes unnoticed;
-    /// `None` if a choice is unknown.
+    /// Returns sample sizes from `from` to `to` bytes, inclusive, with the choice at each. The samples are dense enough
+    /// to find every change of algorithm or protocol between them. `None` if a choice is unknown.
     fn samples(&self, from: Bytes, to: Bytes) -> Option<Vec<Sample<Kind>>> {
         let doublings = (0..u64::BITS).map(|power| 1u64 << power);
         let steps = doublings.flat_map(|size| (0..STEPS).map(move |step| size.saturating_add(size / STEPS * step)));
-        // The formulas have steps at powers of two.
+        // The library's formulas have discontinuities at powers of two.
         let sizes = steps.flat_map(|size| [size - 1, size]).map(Bytes).filter(|size| from < *size && *size < to);
         let mut sizes: Vec<Bytes> = sizes.chain([from, to]).collect();
         sizes.sort_unstable();

@@ -1,22 +1,23 @@
 //! Selection between the fastest strategy and the library's default, after the search.
 //!
-//! Predictions are as uncertain as their intervals say. Where the intervals of the fastest strategy and of the
-//! library's default overlap by more than [`MAX_OVERLAP`] of the shorter one (on a logarithmic time scale), the faster
-//! one cannot be determined. The default stays: changing it costs work and may cost time. With independent normal
-//! errors, an overlap of one half means that the fastest strategy is faster with 82 % probability (80 % intervals of
-//! equal width w overlap by half if the times are w/2 apart, which is 0.9 standard deviations of their difference).
+//! If the prediction intervals of the fastest strategy and of the library's default overlap by more than
+//! [`MAX_OVERLAP`] of the shorter one (on a logarithmic time scale), it is not known which one is faster. The default
+//! is then selected, because replacing it costs effort and may cost time. With independent normal errors, an overlap of
+//! one half means that the fastest strategy is faster with 82 % probability (80 % intervals of equal width w overlap by
+//! half if the times are w/2 apart, which is 0.9 standard deviations of their difference).
 //!
 //! A plan for a library alone departs from its defaults only if the intervals are disjoint, or if both strategies were
-//! measured. Such a plan is loaded and runs unsupervised, where a loss weighs more than a gain.
+//! measured. Such a plan runs unattended once it is loaded, so avoiding a slowdown is more important than a possible
+//! gain.
 
 use super::{LibraryDefault, Row, TimedStrategy};
 use crate::candidates::Restriction;
 
-/// Overlap, as a share of the shorter interval, above which the library's default is selected. In plans for a library
-/// any overlap suffices.
+/// Overlap, as a fraction of the shorter interval, above which the library's default is selected. In plans for a
+/// library, any overlap is sufficient.
 pub const MAX_OVERLAP: f64 = 0.5;
 
-/// Largest overlap, as a share of the shorter interval, at which the library's default is replaced.
+/// Largest overlap, as a fraction of the shorter interval, at which the library's default is replaced.
 pub(super) fn max_overlap(restriction: &Restriction) -> f64 {
     if restriction.library.is_some() { 0.0 } else { MAX_OVERLAP }
 }
@@ -34,8 +35,8 @@ pub enum Preference {
         /// Overlap of the two intervals, as a share of the shorter one.
         overlap: f64,
     },
-    /// The strategy of neighbouring sizes was selected, or the library's default if one size alone is not worth a
-    /// departure.
+    /// The strategy of neighbouring sizes was selected, or the library's default, because a change at this size alone
+    /// is not justified.
     Neighbours {
         /// Strategy that would be selected for this size alone.
         fastest: TimedStrategy,
@@ -71,7 +72,8 @@ pub(super) fn select_default_if_unclear(mut row: Row, restriction: &Restriction)
     row
 }
 
-/// Share of the shorter interval that the other covers, on a logarithmic scale; 0 to 1.
+/// Overlap of two strategies' prediction intervals as a fraction of the shorter interval, on a logarithmic time scale;
+/// 0 to 1.
 pub(super) fn overlap(a: &TimedStrategy, b: &TimedStrategy) -> f64 {
     let ends = |timed: &TimedStrategy| {
         [timed.effective_time().low, timed.effective_time().high].map(|end| (end.0.max(1) as f64).ln())
@@ -109,7 +111,7 @@ mod tests {
         check(timed(100, 150, 200), timed(300, 350, 400), 0.0);
         check(timed(100, 200, 400), timed(200, 400, 800), 0.5);
         check(timed(100, 200, 800), timed(200, 250, 400), 1.0);
-        // Intervals of zero width: equal or not.
+        // Intervals of zero width overlap completely if they are equal and not at all otherwise.
         check(timed(100, 100, 100), timed(100, 100, 100), 1.0);
         check(timed(100, 100, 100), timed(101, 101, 101), 0.0);
     }

@@ -1,4 +1,4 @@
-//! Ranges of message sizes: neighbouring sizes with the same strategy, merged.
+//! Ranges of message sizes with one strategy, merged from neighbouring sizes.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -6,7 +6,8 @@ use fabricast_topologies::Bytes;
 use super::Row;
 use fabricast_collectives::strategy::Strategy;
 
-/// Largest message size in a table, in bytes: larger than any call, and representable as a signed 64-bit integer.
+/// Upper limit of the last range of a table, in bytes: larger than any call, and representable as a signed 64-bit
+/// integer.
 pub const LAST_BYTES: Bytes = Bytes(i64::MAX as u64);
 
 /// Consecutive planned sizes with one strategy. The boundary between two planned sizes is at their geometric mean.

@@ -1,16 +1,17 @@
-//! Refinement of a plan between the requested sizes: where the selected strategy changes from one size to the next,
-//! sizes in between are planned as well, until differing neighbours are close to each other.
+//! Refinement of a plan between the requested sizes: if the selected strategy changes from one size to the next, sizes
+//! between them are planned until the sizes on both sides of a change are close to each other.
 //!
 //! The sizes at which the library's default changes are known to the byte and are planned first. Then two kinds of gaps
-//! between neighbours are halved on a logarithmic scale: gaps whose ends differ in algorithm or protocol, or of which
-//! only one departs from the library's default; and wide gaps between departures, because the library's default changes
-//! inside them. If the middle size has a third strategy, both halves are refined.
+//! between neighbouring sizes are halved on a logarithmic scale. The first kind has ends that differ in algorithm or
+//! protocol, or of which one uses the library's default and the other does not. The second kind is wide and has two
+//! ends that depart from the library's default, because the default may change inside the gap. If the middle size has a
+//! third strategy, both halves are refined.
 //!
-//! The library uses as many channels as the message size justifies, but a table has one number for a range of sizes. If
-//! a neighbour's number costs [`CHANNELS_LOSS`], the sizes at which the library's number changes get rows too.
+//! The library adapts its channel count to the message size, but a table has one channel count for a range of sizes. If
+//! this costs more than [`CHANNELS_LOSS`], rows are added at the sizes at which the library's channel count changes.
 //!
-//! Measurements exist at their own sizes only. Between them, the strategy of the nearest measured size is used as long
-//! as the prediction does not contradict it; otherwise the library's default.
+//! Measured times exist at the measured sizes only. Between them, the strategy of the nearest measured size is used if
+//! its predicted time is acceptable, and the library's default otherwise.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
@@ -30,17 +31,17 @@ use fabricast_libraries::nccl::{Algo, AlgoProto, Function, Proto};
 /// Largest ratio of neighbouring sizes with different strategies, in plans for a library's table.
 const LIBRARY_GAP_RATIO: f64 = 1.1;
 
-/// Largest ratio of neighbouring sizes with different strategies, in plans over all software. No library follows such
-/// plans to the byte, and their sizes are slower to plan than those of [`LIBRARY_GAP_RATIO`].
+/// Largest ratio of neighbouring sizes with different strategies, in plans over all software. The ratio is larger than
+/// [`LIBRARY_GAP_RATIO`], because no library reads such plans and their sizes take longer to plan.
 const GAP_RATIO: f64 = 1.5;
 
-/// Largest ratio of neighbouring sizes that both depart from the library's default.
+/// Largest ratio of neighbouring sizes if the selected strategy differs from the library's default at both.
 const DEPARTURE_GAP_RATIO: f64 = 2.0;
 
-/// Largest ratio of neighbouring sizes at which different channel counts are not refined further.
+/// Largest ratio of neighbouring sizes between which a change of the channel count is not located more precisely.
 const CHANNEL_GAP_RATIO: f64 = 1.02;
 
-/// Largest relative slowdown accepted from a channel count other than the library's default.
+/// Largest accepted relative slowdown caused by a channel count other than the library's default.
 const CHANNELS_LOSS: f64 = 0.005;
 
 /// Plans the rows between the requested ones; returns them by collective and size.
@@ -78,7 +79,7 @@ pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, P
     }
 }
 
-/// Two neighbouring sizes that use the library's default on different numbers of channels.
+/// Two neighbouring sizes at which the library's default has different channel counts.
 struct ChannelMismatch {
     collective: Collective,
     sizes: CallSizes,
@@ -109,8 +110,8 @@ impl ChannelMismatch {
         (self.collective, self.sizes.min, self.sizes.max)
     }
 
-    /// Returns rows at and just before every size at which the library's channel count changes, if one of the counts is
-    /// too slow in its half; otherwise none.
+    /// Returns rows at and just before every size at which the library's channel count changes, if a table with the
+    /// channel counts of the two ends would be too slow in between ([`CHANNELS_LOSS`]); otherwise none.
     fn rows(&self, planner: &RowPlanner<'_>) -> Result<Vec<Row>, PlanError> {
         if !self.is_slow(planner)? {
             return Ok(Vec::new());
@@ -120,14 +121,15 @@ impl ChannelMismatch {
         Ok(rows.collect::<Result<Vec<Option<Row>>, PlanError>>()?.into_iter().flatten().collect())
     }
 
-    /// Returns true if the channel count of an end is slower than the library's default at a quarter or half of the way
-    /// to the other end.
+    /// Returns true if the channel count of an end is slower than the library's default at a quarter or half of the
+    /// distance to the other end, on a logarithmic scale.
     fn is_slow(&self, planner: &RowPlanner<'_>) -> Result<bool, PlanError> {
         let CallSizes { min, max } = self.sizes;
         let middle = geometric_mean(min, max);
         let (first_quarter, last_quarter) = (geometric_mean(min, middle), geometric_mean(middle, max));
         let (first, last) = self.channels;
-        // The library's default is fastest where chunks divide evenly: at round sizes, which applications use most.
+        // Rounded sizes are probed as well: chunks divide evenly at them, so the library's default is fastest there,
+        // and applications use them most.
         let probes = [(first_quarter, &[first][..]), (middle, &[first, last]), (last_quarter, &[last])];
         let probes = probes.into_iter().flat_map(|(bytes, channels)| [(bytes, channels), (round(bytes), channels)]);
         let request = planner.request();
@@ -167,8 +169,8 @@ fn row_key(row: &Row) -> (Collective, Bytes) {
     (row.collective, row.bytes)
 }
 
-/// Returns true if tables decide the strategy of a collective. NCCL's tuners do not decide collectives made of sends
-/// and receives.
+/// Returns true if a table can set the strategy of a collective. NCCL's tuners cannot set the strategy of collectives
+/// that are composed of sends and receives.
 fn is_decided(planner: &RowPlanner<'_>, collective: Collective) -> bool {
     match planner.request().restriction.library.map(|offer| offer.library) {
         Some(Library::Nccl(_)) => Function::from_collective(collective).is_some(),
@@ -176,7 +178,7 @@ fn is_decided(planner: &RowPlanner<'_>, collective: Collective) -> bool {
     }
 }
 
-/// Returns the added rows with strategies made consistent with their neighbours'.
+/// Returns the added rows after their strategies were smoothed over neighbouring sizes.
 fn smooth_added_rows(planner: &RowPlanner<'_>, rows: &[Row], added: &[Row]) -> Vec<Row> {
     let restriction = planner.request().restriction;
     if restriction.library.is_none() {
@@ -208,7 +210,7 @@ fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)>
     Some((a.collective, halfway(a, b, max_ratio)?))
 }
 
-/// Returns the nearest size with five significant bits.
+/// Rounds a size to five significant bits.
 fn round(bytes: Bytes) -> Bytes {
     let unit = 1u64 << bytes.0.checked_ilog2().unwrap_or(0).saturating_sub(4);
     Bytes(bytes.0.saturating_add(unit / 2) / unit * unit)
@@ -226,7 +228,8 @@ fn departs_from_default(row: &Row) -> bool {
     row.library_default.as_ref().is_some_and(|default| default.timed.strategy != row.pick.strategy)
 }
 
-/// Returns the requested row nearest to an added one, if it was measured and the added one was not.
+/// Returns the requested row nearest in size to an added row, if the requested row was measured and the added one was
+/// not.
 fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
     let is_measured = |row: &Row| {
         let default = row.library_default.as_ref().is_some_and(|default| default.timed.measured.is_some());
@@ -238,8 +241,8 @@ fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
     (is_measured(nearest) && !is_measured(row)).then_some(nearest)
 }
 
-/// Applies the strategy of the nearest measured size to a row: the same strategy if its predicted time is acceptable,
-/// otherwise the library's default.
+/// Replaces the strategy of a row by that of the nearest measured size if its predicted time is acceptable, otherwise
+/// by the library's default.
 fn apply_nearest_measured(planner: &RowPlanner<'_>, rows: &[Row], row: Row) -> Result<Row, PlanError> {
     let (Some(nearest), Some(default)) = (nearest(rows, &row), row.library_default.clone()) else { return Ok(row) };
     let timed = match departs_from_default(nearest) {

@@ -1,4 +1,4 @@
-//! Rows of a plan: each collective and size is searched, then its measured times and the library's default are added.
+//! Planning of rows: a search for each collective and size, followed by measured times and the library's default.
 
 use std::sync::atomic::Ordering;
 
@@ -60,7 +60,7 @@ impl<'a> RowPlanner<'a> {
         if let (true, Some((_, error))) = (rows.is_empty(), left_out.first()) {
             return Err(error.clone());
         }
-        // Strategies selected for a library become its table.
+        // If the plan is restricted to a library, the selected strategies become the library's table and are smoothed.
         if request.restriction.library.is_some() {
             smoothing::smooth(&mut rows, request.restriction);
         }
@@ -82,7 +82,7 @@ impl<'a> RowPlanner<'a> {
     /// Plans a row for each collective and size, on all threads.
     fn plan_rows(&self, cells: &[(Collective, Bytes)]) -> Vec<Result<RowResult, PlanError>> {
         let rows = cells.par_iter().with_max_len(1);
-        // A row needs between microseconds and seconds.
+        // Planning a row takes between microseconds and seconds, so each row is a separate task.
         rows.map(|&(collective, bytes)| {
             let row = self.row(collective, bytes);
             if let Some(counter) = self.watcher.rows_done {

@@ -1,5 +1,5 @@
-//! Search of a row: computes a lower bound for every candidate, simulates those that can still win, and returns the
-//! best strategy and the best one with another algorithm or protocol.
+//! Search of a row: computes a lower bound for every candidate, simulates the candidates that can still be selected,
+//! and returns the best strategy and the best one with another algorithm or protocol.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -25,8 +25,8 @@ use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 
-/// Largest number of ranks at which a template is folded for channels with different rank orders. Up to this size, the
-/// reuse of the template for other sizes and protocols justifies the cost of folding.
+/// Largest number of ranks up to which a template is used for channels with different rank orders. Above it, folding
+/// such a template takes longer than its reuse for other sizes and protocols saves.
 const MAX_TEMPLATE_RANKS: u32 = 1024;
 
 /// Interruption and progress of a search.
@@ -34,7 +34,7 @@ const MAX_TEMPLATE_RANKS: u32 = 1024;
 pub struct Watcher<'a> {
     /// Flag that the caller sets to stop the search; `None` for a search that cannot be stopped.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Counter of the rows done so far; `None` if progress is not counted.
+    /// Counter of the completed rows; `None` if progress is not counted.
     pub rows_done: Option<&'a AtomicUsize>,
 }
 
@@ -77,8 +77,8 @@ impl<'a> Search<'a> {
         Self { request, capabilities, call, matrix, bounds, bound, templates }
     }
 
-    /// Returns the library's default as a candidate if the restriction allows it, even if its channels or chunk are not
-    /// in the search space.
+    /// Returns the library's default as a candidate if the restriction allows it. The default is a candidate even if
+    /// its channel count or chunk is outside the search space.
     fn library_candidate(&self) -> Option<Strategy> {
         let choice = self.request.library?.choose(&self.call).ok()?;
         let strategy = self.normalize_chunk(choice.strategy);
@@ -89,8 +89,8 @@ impl<'a> Search<'a> {
         is_allowed.then_some(strategy)
     }
 
-    /// Normalizes a strategy's chunk: removes it if the profile has no chunks, or if it equals the profile's default.
-    /// A chunk that the restriction demands is retained, because all candidates state it.
+    /// Removes a strategy's chunk size if the profile has no chunks, or if the chunk size equals the profile's default.
+    /// A chunk size that the restriction requires is retained, because all candidates have it.
     pub(super) fn normalize_chunk(&self, strategy: Strategy) -> Strategy {
         let default = self.request.profile.protocol(strategy.protocol).chunk;
         let is_demanded = strategy.chunk == self.request.restriction.chunk;
@@ -98,7 +98,7 @@ impl<'a> Search<'a> {
         Strategy { chunk, ..strategy }
     }
 
-    /// Searches the best strategy of the call.
+    /// Searches for the best strategy of the call.
     pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
@@ -111,11 +111,11 @@ impl<'a> Search<'a> {
         let mut simulated = SimulatedCandidates::default();
         let mut speculative = SpeculativeRuns::default();
         let prune = self.request.effort == Effort::Contenders;
-        // Deferred: candidates with more channels than one that is good enough for their pair. Examined again when all
-        // others are known.
+        // Deferred candidates: a strategy of the same pair with fewer channels is already good enough. They are
+        // examined again after all others.
         let mut deferred: Vec<(Picos, Strategy)> = Vec::new();
-        // Pruned: candidates that can neither win nor come second, with their lower bounds. They may still be preferred
-        // to more channels.
+        // Pruned candidates that can neither be selected nor become the runner-up, with their lower bounds. One of them
+        // may still be preferred to a strategy with more channels.
         let mut pruned: Vec<(Picos, Strategy)> = Vec::new();
         loop {
             let (lower_bound, strategy, time_limit) = if let Some(next) = queue.pop_first() {
@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
             } else if let Some(index) =
                 deferred.iter().position(|&(lower_bound, _)| simulated.may_be_fastest(lower_bound))
             {
-                // Its channels are not worth their cost, but it may be the fastest.
+                // The additional channels do not justify their cost, but the candidate may still be the fastest one.
                 let (lower_bound, strategy) = deferred.remove(index);
                 (lower_bound, strategy, simulated.time_limit(strategy))
             } else if let Some((index, limit)) = simulated.find_preferable_pruned(&pruned).filter(|_| prune) {
@@ -185,7 +185,7 @@ impl<'a> Search<'a> {
                             .is_some_and(|known| known.is_whole() && known.lower_bound <= lower_bound)
                 };
                 let &(_, next) = queue.iter().find(is_ready)?;
-                // Without a limit, a candidate that cannot win might run longer than all others together.
+                // Without a time limit, the simulation of a slow candidate might take longer than all others together.
                 let time_limit = simulated.time_limit(next);
                 let is_bounded = !prune || time_limit.is_some();
                 is_bounded.then(|| StrategyRun { strategy: next, time_limit: time_limit.filter(|_| prune) })
@@ -231,7 +231,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Returns true if the library to which the plan is restricted can be made to run this strategy.
+    /// Returns true if the library to which the plan is restricted can be configured to run this strategy.
     fn can_be_selected(&self, strategy: &Strategy) -> bool {
         let restricted = self.request.restriction.library.and(self.request.library);
         restricted.is_none_or(|chooser| chooser.can_use_channels(&self.call, strategy))
@@ -241,8 +241,8 @@ impl<'a> Search<'a> {
         LowerBounds { request: self.request, bounds: &self.bounds, call: self.call, matrix: self.matrix.as_ref() }
     }
 
-    /// Generates a strategy's schedule and bounds its time by the traffic of its first rank. This is much cheaper than
-    /// folding and sees the load of all channels on one NIC and its proxy.
+    /// Generates a strategy's schedule and bounds its time by the traffic of its first rank. This takes much less time
+    /// than folding the schedule, and includes the load of all channels on one NIC and its proxy thread.
     fn examine_first_rank(&self, strategy: Strategy) -> Result<Result<Examined, Unsupported>, PlanError> {
         let shape =
             Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.capabilities) };
@@ -256,7 +256,8 @@ impl<'a> Search<'a> {
         Ok(Ok(Examined { generator, extent: ExaminationDepth::FirstRank, lower_bound }))
     }
 
-    /// Tightens the bound of an examined schedule: by its first channel, then by the template of the whole schedule.
+    /// Tightens the lower bound of an examined schedule: first by its first channel, then by the template of the whole
+    /// schedule.
     fn refine(&self, strategy: Strategy, examined: &mut Examined) -> Result<(), PlanError> {
         let header = examined.generator.header();
         if let (ExaminationDepth::FirstRank, true) =
@@ -279,8 +280,9 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Returns true if a template is not worth its cost. For very large groups whose channels have different rank
-    /// orders, it is folded from all channels, as the schedule itself is, and does not give an exact time.
+    /// Returns true if computing a template takes longer than it saves. For large groups whose channels have different
+    /// rank orders, the template has to be folded from all channels, like the schedule itself, and does not give an
+    /// exact time.
     fn skips_template(&self, strategy: Strategy) -> bool {
         let order_count = || self.request.shape(self.call, strategy, &self.capabilities).orders.len();
         self.call.ranks > MAX_TEMPLATE_RANKS && order_count() > 1
@@ -328,7 +330,7 @@ impl<'a> Search<'a> {
     ) -> Result<Outcome, PlanError> {
         let request = self.request;
         let mode = request.mode;
-        // The launch adds to the device's time, so the limit on the device is earlier.
+        // The time limit includes the launch, so the limit for the time on the device is lower.
         let launch = request.profile.launch(mode.launch, mode.processes);
         let on_device =
             time_limit.map(|time_limit| Picos(time_limit.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
@@ -376,7 +378,7 @@ impl<'a> Search<'a> {
         busiest: Option<Busiest>,
     ) -> TimedStrategy {
         let TimeInterval { low, high } = band.around(time);
-        // No interval extends below the lower bound.
+        // The interval is cut at the lower bound, because no time below it is possible.
         TimedStrategy { strategy, time, low: low.max(self.bound.time).min(time), high, busiest, measured: None }
     }
 }

@@ -1,4 +1,4 @@
-//! Plans of a request, and single steps of their search.
+//! Entry points: plans of a request, lower bounds of single strategies, and simulations of single strategies.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
@@ -85,8 +85,8 @@ pub struct StrategyCall {
     pub strategy: Strategy,
 }
 
-/// Simulates the given strategies for their calls, on all threads. Strategies without a schedule have the reason
-/// instead.
+/// Simulates the given strategies for their calls, on all threads. The result of a strategy without a schedule is the
+/// reason why there is none.
 ///
 /// # Errors
 /// [`PlanError`]: a simulation that cannot run.

@@ -1,7 +1,7 @@
-//! Search space of a plan: the strategies that compete, and those that do not, with the reasons.
+//! Search space of a plan: the candidate strategies, and the excluded ones with the reasons.
 //!
-//! The search prunes competing strategies only by lower bounds, so none of them is faster than [`super::Row::fastest`].
-//! Other channel counts and chunks can be simulated, and may be faster.
+//! The search prunes candidates by lower bounds only, so none of them is faster than [`super::Row::fastest`]. Other
+//! channel counts and chunk sizes can be simulated, and may be faster.
 
 use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
@@ -14,33 +14,33 @@ use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::{Mismatch, check_combination};
 use fabricast_libraries::Library;
 
-/// Strategies that compete in a plan, and those that do not.
+/// Candidate strategies of a plan, and the excluded ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchSpace {
-    /// Algorithms and their protocols, by collective.
+    /// Algorithms and protocols of the candidates, by collective.
     pub competing: Vec<Competing>,
-    /// Channel counts tried for each algorithm and protocol. With copy engines and in barriers, every number has the
-    /// same time.
+    /// Channel counts tried for each algorithm and protocol. Copy engines and barriers have the same time with any
+    /// channel count.
     pub channels: Vec<u16>,
-    /// Strategies that do not compete, with the reasons.
+    /// Excluded strategies, with the reasons.
     pub excluded: Vec<Excluded>,
 }
 
-/// Algorithm that competes for a collective.
+/// Algorithm that is a candidate for a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Competing {
-    /// Collective for which the algorithm competes.
+    /// Collective for which the algorithm is a candidate.
     pub collective: Collective,
-    /// Algorithm that competes.
+    /// The candidate algorithm.
     pub algorithm: Algorithm,
-    /// Protocols over which the algorithm competes.
+    /// Protocols with which the algorithm is a candidate.
     pub protocols: Vec<Protocol>,
 }
 
 /// Strategies excluded from the search space, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Excluded {
-    /// The algorithm does not run on the fabric over any protocol.
+    /// The algorithm does not run on the fabric with any protocol.
     #[error("{algorithm} for {collective}: {reason}")]
     Impossible {
         /// Collective of the excluded strategies.
@@ -50,14 +50,14 @@ pub enum Excluded {
         /// Reason why the algorithm does not run.
         reason: Mismatch,
     },
-    /// The library to which the plan is restricted does not run the algorithm over these protocols.
+    /// The library to which the plan is restricted does not run the algorithm with these protocols.
     #[error("{algorithm} ({}) for {collective}: {library} does not run it here", names(.protocols))]
     UnsupportedByLibrary {
         /// Collective of the excluded strategies.
         collective: Collective,
         /// Algorithm of the excluded strategies.
         algorithm: Algorithm,
-        /// Protocols over which the library does not run the algorithm.
+        /// Protocols with which the library does not run the algorithm.
         protocols: Vec<Protocol>,
         /// Library to which the plan is restricted.
         library: Library,
@@ -78,18 +78,18 @@ pub enum Excluded {
         /// Reason why the first of these strategies was omitted.
         reason: String,
     },
-    /// Channel count that is tried only from a message size on.
+    /// A channel count that is tried only for messages above a minimum size.
     #[error("{channels} channels for calls below {bytes}: no profile predicts the cost of many blocks in small calls")]
     ManyChannels {
-        /// Number of channels that is tried for large calls only.
+        /// Number of channels that is tried for large messages only.
         channels: u16,
         /// Smallest message size at which this number is tried, in bytes.
         bytes: Bytes,
     },
-    /// Channel counts that no table or setting of the library to which the plan is restricted can select at some sizes.
+    /// Channel counts that no table or setting of this library, to which the plan is restricted, can select.
     #[error("channel counts that {0} cannot be set to use for a call")]
     UnselectableChannels(Library),
-    /// Channel counts outside [`SearchSpace::channels`].
+    /// All channel counts that [`SearchSpace::channels`] does not list.
     #[error("other channel counts: name them with --channels")]
     OtherChannels,
 }
@@ -114,7 +114,7 @@ fn counts(channels: &[u16]) -> String {
 }
 
 impl SearchSpace {
-    /// Adds the candidates that rows omitted, with one entry for each algorithm and protocol.
+    /// Adds the strategies that rows omitted, with one entry for each algorithm and protocol.
     pub fn add_omitted(&mut self, rows: &[Row]) {
         for row in rows {
             let first = self.excluded.len();
@@ -168,7 +168,8 @@ impl SearchSpace {
                     .clone()
                     .filter(|&protocol| check(protocol).is_ok() && !candidates.contains(&protocol))
                     .collect();
-                // Simple, which most algorithms support, gives the reason that is not specific to the protocol.
+                // The reason is taken from the protocol `simple`, which most algorithms support, because it is least
+                // specific to a protocol.
                 let simple = named.clone().find(|&protocol| protocol == Protocol::Simple).or_else(|| named.next());
                 match (simple.map(check), restriction.library) {
                     (Some(Err(reason)), _) if candidates.is_empty() && unsupported.is_empty() => {

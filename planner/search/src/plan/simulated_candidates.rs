@@ -5,7 +5,8 @@ use fabricast_topologies::Picos;
 use super::TimedStrategy;
 use fabricast_collectives::strategy::Strategy;
 
-/// Relative speed-up that more channels must bring: each channel costs the application a thread block.
+/// Relative speed-up required to prefer a strategy with more channels. Each channel occupies a thread block that the
+/// application cannot use.
 const MIN_CHANNEL_SPEEDUP: f64 = 0.01;
 
 /// Simulated strategies by algorithm and protocol.
@@ -30,7 +31,7 @@ impl SimulatedCandidates {
         pairs
     }
 
-    /// Returns the fastest strategy; of equals, the one with the fewest channels.
+    /// Returns the fastest strategy; of equally fast ones, the one with the fewest channels.
     pub(super) fn fastest(&self) -> Option<TimedStrategy> {
         let all = self.pairs.iter().flatten();
         all.min_by_key(|p| (p.time, p.strategy.channels, p.strategy)).copied()
@@ -46,9 +47,9 @@ impl SimulatedCandidates {
         self.time_limit(strategy).is_none_or(|limit| lower_bound <= limit)
     }
 
-    /// Returns the longest time with which a strategy can still be selected or become the runner-up, or be preferred to
-    /// such a strategy of its own pair. The time of a pair's representative never exceeds `preference_limit`, whatever
-    /// other strategies of the pair are simulated.
+    /// Returns the longest time with which a strategy can still be selected, become the runner-up, or be preferred to
+    /// one of these with the same algorithm and protocol. The time of a pair's preferred strategy never exceeds
+    /// `preference_limit`, whatever other strategies of the pair are simulated.
     pub(super) fn time_limit(&self, strategy: Strategy) -> Option<Picos> {
         let mut limits: Vec<Picos> = self.pairs.iter().filter_map(|pair| preference_limit(pair)).collect();
         limits.sort_unstable();
@@ -56,8 +57,9 @@ impl SimulatedCandidates {
         pair_limit.into_iter().chain(limits.get(1).copied()).min()
     }
 
-    /// Returns true if fewer channels of the same algorithm and protocol are known to be good enough: even if this
-    /// strategy finished at its lower bound, they would be within [`MIN_CHANNEL_SPEEDUP`] of it, and preferred.
+    /// Returns true if a simulated strategy with fewer channels and the same algorithm and protocol is preferred in any
+    /// case: even if this strategy finished at its lower bound, the other one would be within [`MIN_CHANNEL_SPEEDUP`]
+    /// of it.
     pub(super) fn is_dominated_by_fewer_channels(&self, lower_bound: Picos, strategy: Strategy) -> bool {
         let best = self.pair(strategy).and_then(best);
         best.is_some_and(|best| {
@@ -95,7 +97,8 @@ pub fn same_pair(a: Strategy, b: Strategy) -> bool {
     (a.algorithm, a.protocol) == (b.algorithm, b.protocol)
 }
 
-/// Longest time at which a strategy with fewer channels is preferred to the fastest one of its pair.
+/// Longest time at which a strategy with fewer channels is preferred to the fastest one with the same algorithm and
+/// protocol.
 fn preference_limit(pair: &[TimedStrategy]) -> Option<Picos> {
     pair.iter().map(|p| p.time).min().map(preference_limit_for)
 }

@@ -1,15 +1,16 @@
-//! Smooths the selected strategies over neighbouring sizes: among strategies that the predictions cannot separate,
-//! finds the sequence with the lowest total cost of time and changes.
+//! Smoothing of the selected strategies over neighbouring sizes. Among strategies with overlapping prediction
+//! intervals, it selects the sequence with the lowest total cost of slowdowns and changes.
 //!
-//! A dynamic programme over the sizes of a collective. The options of a size are its selected strategy, the strategies
-//! that its interval does not separate from it ([`super::MAX_OVERLAP`]), and the library's default. Time lost against
-//! the selected strategy costs its logarithm. A change of algorithm or protocol, or between the library's default and
-//! another strategy, costs the average half-width of the two intervals (half of ln(high/low)). So a single size departs
-//! from its neighbours only if it gains more than two such widths, and a run of sizes only if their total gain is that
-//! large. Measured times have narrow intervals and therefore remain selected.
+//! The sequence is found by dynamic programming over the sizes of a collective. The options of a size are its selected
+//! strategy, the strategies whose intervals overlap with that of the selected one ([`super::MAX_OVERLAP`]), and the
+//! library's default. An option costs the logarithm of its slowdown against the selected strategy. A change of
+//! algorithm or protocol, or between the library's default and another strategy, costs the average half-width of the
+//! two intervals (half of ln(high/low)). A single size therefore departs from its neighbours only if the gain exceeds
+//! two such half-widths, and a run of sizes only if its total gain does. Measured times have narrow intervals, so
+//! strategies selected by measurement remain selected.
 //!
-//! A departure from the library's default must be justified by the interval at its own size; neighbours do not justify
-//! it.
+//! A departure from the library's default must be justified by the interval at its own size, not by those of its
+//! neighbours.
 
 use super::preference::{MAX_OVERLAP, Preference, max_overlap, overlap};
 use super::{Row, TimedStrategy};
@@ -87,8 +88,8 @@ fn options(row: &Row, restriction: &Restriction) -> Vec<SizeOption> {
 
 /// Returns the strategy chosen at each size in the sequence of lowest total cost.
 fn smoothest_sequence(options_by_size: &[Vec<SizeOption>]) -> Vec<TimedStrategy> {
-    // By size and option: the minimum cost up to there, and the preceding option. Ties go to the earlier option, so the
-    // selected strategy comes before the others.
+    // Minimum total cost up to each option of each size, and the preceding option. The earlier of two options with
+    // equal cost is used, so the selected strategy takes precedence.
     let mut costs: Vec<Vec<(f64, usize)>> = Vec::with_capacity(options_by_size.len());
     for (index, options) in options_by_size.iter().enumerate() {
         let previous = index.checked_sub(1).and_then(|index| Some((options_by_size.get(index)?, costs.get(index)?)));
@@ -123,8 +124,8 @@ fn width(timed: &TimedStrategy) -> f64 {
     (effective.high.0.max(1) as f64 / effective.low.0.max(1) as f64).ln() / 2.0
 }
 
-/// Cost of a change between two options: of algorithm or protocol, or between the library's default and another
-/// strategy.
+/// Cost of a change between two options: a change of algorithm or protocol, or between the library's default and
+/// another strategy.
 fn change(a: &SizeOption, b: &SizeOption) -> f64 {
     let same = a.timed.has_same_pair(&b.timed) && a.source == b.source;
     if same { 0.0 } else { f64::midpoint(width(&a.timed), width(&b.timed)) }

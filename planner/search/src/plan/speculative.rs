@@ -1,8 +1,8 @@
 //! Speculative simulation of candidates of large groups on an idle thread.
 //!
-//! A search simulates one strategy after the other, since each result decides whether the next is worth simulating. For
-//! large groups a simulation lasts seconds, so the likely next candidate is simulated concurrently. Its result is
-//! judged in its turn as if it had been simulated then, so the outcome does not depend on the number of threads.
+//! A search simulates one strategy after another, because each result determines whether the next simulation is needed.
+//! A simulation of a large group takes seconds, so the likely next candidate is simulated concurrently. Its result is
+//! used only when the search reaches that candidate, so the outcome does not depend on the number of threads.
 
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::{PlanError, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
-/// Number of ranks from which on a simulation lasts long enough to run the next one ahead.
+/// Minimum number of ranks for speculation; simulations of smaller groups take too little time.
 const LARGE: u32 = 1024;
 
 /// Outcome of the simulation of a strategy.
@@ -40,9 +40,9 @@ struct SpeculativeResult {
 pub(super) struct SpeculativeRuns(FxHashMap<Strategy, SpeculativeResult>);
 
 impl SpeculativeRuns {
-    /// Returns the outcome of a strategy of `ranks` ranks: the speculative one if it exists, otherwise that of `run`.
-    /// In the latter case the strategy from `next` is simulated concurrently if the group is large and there are
-    /// several threads.
+    /// Returns the outcome of a strategy of `ranks` ranks: the speculative outcome if there is one, otherwise the
+    /// outcome of `run`. During `run`, the strategy returned by `next` is simulated concurrently if the group is large
+    /// and there are several threads.
     pub(super) fn take_or_run(
         &mut self,
         current: StrategyRun,
@@ -122,7 +122,8 @@ mod tests {
         }
     }
 
-    /// Whatever strategy and limit are guessed, each turn has the outcome that it has without speculation.
+    /// Whatever strategies and limits are simulated speculatively, each strategy has the outcome that it has without
+    /// speculation.
     #[test]
     fn speculative_outcomes_equal_outcomes_in_turn() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();

@@ -1,8 +1,10 @@
-//! Templates of schedules: lowered and folded once, then timed or bounded for many sizes, channel counts and protocols.
+//! Templates of schedules: a schedule is lowered and folded once and then timed or bounded for many sizes, channel
+//! counts and protocols.
 //!
-//! A template is found by what a strategy's first thread block does in one loop, or in two if it makes more. For this a
-//! schedule of that many loops is generated, whatever the actual size. All methods of timing a schedule give the same
-//! time, so the result does not depend on which size or thread comes first.
+//! Schedules share a template if the first thread blocks of all ranks do the same in one loop (or in two loops, if a
+//! schedule has more than one). To determine this, a schedule with that number of loops is generated, whatever the
+//! actual size. A schedule has the same time with and without a template, so the result does not depend on the order of
+//! sizes or threads.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -26,24 +28,25 @@ const CHUNK: Bytes = Bytes(1 << 20);
 /// Value computed once, by the first thread that needs it.
 type Shared<T> = Arc<OnceLock<T>>;
 
-/// Key of a generated schedule: the strategy without its protocol, and the number of loops.
+/// Key of a generated schedule. Protocols share a schedule, so the key does not contain the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     collective: Collective,
     algorithm: Algorithm,
     channels: u16,
     loops: u32,
-    /// Base-2 logarithm of the number of chunks that fit in a message; 0 if the schedule's steps do not depend on it.
+    /// Base-2 logarithm of the number of chunks that fit in a message; 0 if the schedule's steps do not depend on this
+    /// number.
     room: RoomLog2,
 }
 
 /// Base-2 logarithm of the number of chunks that fit in a message.
 type RoomLog2 = u32;
 
-/// Number of channels that suffices to show whether all channels do the same.
+/// Number of channels that is sufficient to detect whether all channels of an algorithm are equal.
 const ENOUGH_CHANNELS: u16 = 4;
 
-/// Largest value of `Key::room`, used for any call with more room.
+/// Largest value of `Key::room`. Calls with room for more chunks use this value.
 const MAX_ROOM: RoomLog2 = 31;
 
 /// Templates by protocol, block fingerprint and number of loops.
@@ -53,7 +56,7 @@ type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Shared<Option
 pub(super) struct Templates<'a> {
     pub(super) request: &'a PlanRequest<'a>,
     pub(super) capabilities: FabricCapabilities,
-    /// Largest number of channels without shared SMs; templates are valid only up to it.
+    /// Largest number of channels at which each channel has its own SM. Templates are not valid for more channels.
     max_exclusive_channels: u16,
     /// Summaries of outlines; `None` if a schedule has no outline.
     summaries: Mutex<FxHashMap<Key, Shared<Option<OutlineSummary>>>>,
@@ -62,7 +65,7 @@ pub(super) struct Templates<'a> {
     rank_bound: Option<RankBound<'a>>,
 }
 
-/// Template, and the number of groups that it represents.
+/// Template of one group of channels, and the number of such groups in the schedule.
 pub(super) struct GroupTemplate {
     shared: Shared<Option<Template>>,
     pub(super) groups: u16,
@@ -92,8 +95,8 @@ impl<'a> Templates<'a> {
         self.rank_bound.as_ref().map_or(Picos::ZERO, |rank_bound| rank_bound.lower_bound(generator, Rank(0)))
     }
 
-    /// Returns the template of a strategy's schedule; `None` if it has none. `header` is that of the strategy's
-    /// schedule, or of one with `times` times its channels.
+    /// Returns the template of a strategy's schedule; `None` if the schedule has no template. `header` is the header of
+    /// this schedule, or of a schedule with `times` times as many channels.
     ///
     /// # Errors
     /// Errors of [`Template::new`].
@@ -111,7 +114,7 @@ impl<'a> Templates<'a> {
         }
         let room = self.room(call, strategy, header);
         let chunks = header.layout.chunks() / u32::from(times.max(1));
-        // The summary of one loop is available without its template.
+        // The summary of one loop can be computed without its template.
         let Some((_, _, summary)) = self.fingerprint(call, strategy, 1, room) else { return Ok(None) };
         let (loops, room) = if summary.chunks() == chunks { (1, room) } else { (2, 0) };
         self.loop_template(call, strategy, loops, room)
@@ -165,7 +168,7 @@ impl<'a> Templates<'a> {
         room: RoomLog2,
     ) -> Option<(Key, OutlineSummary, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
-        // Four channels show whether all channels are equal: no algorithm needs more channels to show a difference.
+        // Four channels are sufficient to detect whether all channels are equal, for all algorithms.
         if channels > ENOUGH_CHANNELS {
             let reduced = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
             let (key, summary, fingerprint) = self.fingerprint(call, reduced, loops, room)?;
@@ -219,7 +222,7 @@ impl<'a> Templates<'a> {
     }
 }
 
-/// Largest number of channels at which every block has an SM to itself.
+/// Largest number of channels at which every thread block has its own SM.
 fn max_exclusive_channels(request: &PlanRequest<'_>) -> u16 {
     let mut ranks: FxHashMap<NodeId, u32> = FxHashMap::default();
     for &device in request.placement {
@@ -232,7 +235,7 @@ fn max_exclusive_channels(request: &PlanRequest<'_>) -> u16 {
     room.min().map_or(u16::MAX, |max| u16::try_from(max).unwrap_or(u16::MAX))
 }
 
-/// Returns the entry of a table, which it creates if needed.
+/// Returns the entry of a table, and creates the entry if there is none.
 fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, Shared<T>>>, key: K) -> Shared<T> {
     table.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
@@ -251,7 +254,7 @@ impl<'a> PlanRequest<'a> {
         }
     }
 
-    /// Returns the environment in which schedules run.
+    /// Returns the environment (fabric, ranks, profile, launch) in which schedules run.
     pub(super) fn setting(&self) -> Environment<'a> {
         Environment {
             fabric: self.fabric,

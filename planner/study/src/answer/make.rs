@@ -68,6 +68,9 @@ pub fn build_answer(
             cost_per_hour_usd: constraints.cost_per_hour,
             power_kw: constraints.power_kw,
             racks: constraints.racks,
+            max_train_days: constraints.jobs.max_train_days,
+            min_tokens_per_s: constraints.jobs.min_tokens_per_s,
+            max_ttft_s: constraints.jobs.max_ttft_s,
         },
         assumptions: AssumptionsRow {
             years: assumptions.years,

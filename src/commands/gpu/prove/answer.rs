@@ -13,7 +13,8 @@ use serde::Serialize;
 use super::verdict::{RankSumTest, SIGNIFICANCE, TOLERANCE, TableCompliance, Verdict};
 use crate::failure::Failure;
 
-/// Measured times of a collective at a size, with and without the table: by process pair, then by turn.
+/// Measured times of a collective at one size, with and without the table; first index: process pair, second index:
+/// turn.
 #[derive(Clone, Debug)]
 pub(super) struct Measured {
     pub(super) trial: Trial,
@@ -66,30 +67,30 @@ pub struct Answer {
     pub(super) rows: Vec<Row>,
 }
 
-/// Result of a size.
+/// Result for a collective and size.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Row {
     /// The collective, as nccl-tests names it.
     collective: &'static str,
     /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
-    /// Selection of the table, if it has one.
+    /// Strategy that the table selects; `None` if the table has no row for the call.
     table: Option<String>,
-    /// Choices in NCCL's log without the plugin.
+    /// Strategies in NCCL's log of the processes without the plugin.
     default_ran: BTreeSet<LoggedStrategy>,
-    /// Choices in NCCL's log with the plugin.
+    /// Strategies in NCCL's log of the processes with the plugin.
     tuned_ran: BTreeSet<LoggedStrategy>,
-    /// Comparison of the log with the table.
+    /// Comparison of NCCL's log with the table.
     obeyed: TableCompliance,
     /// Median time of the processes without the table, in µs.
     default_us: f64,
     /// Median time of the processes with the table, in µs.
     tuned_us: f64,
-    /// Median over processes with the table, divided by the median without.
+    /// Median time with the table ÷ median time without it.
     ratio: f64,
-    /// Verdict of the times, also for rows that are controls.
+    /// Verdict on the times; also given for control rows.
     verdict: Verdict,
-    /// True if both sides ran the same choice, so that differences are noise.
+    /// True if both sides ran the same strategy. The row is then a control, and time differences are noise.
     is_control: bool,
     /// Probability of a ratio at least this much above 1.02 by chance.
     chance_slower: f64,
@@ -139,7 +140,7 @@ impl Row {
         !self.is_control && self.verdict == verdict
     }
 
-    /// Text of the default choices. There are several if calls outside graphs use another choice.
+    /// Description of the strategies without the plugin. There are several if calls outside graphs use another one.
     fn default_choice_text(&self) -> String {
         self.default_ran.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
@@ -233,7 +234,8 @@ impl Answer {
         table
     }
 
-    /// Returns an error, and so exit code 1, if a size is slower, deviates from the table, or was not measured.
+    /// Returns an error, which sets exit code 1, if NCCL is slower with the table at some size, does not follow the
+    /// table, or was not measured.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let (slower, disobeyed) =
             (self.count(|row| row.has_verdict(Verdict::Slower)), self.count(|row| row.obeyed.is_no()));
@@ -251,7 +253,7 @@ impl Answer {
     }
 }
 
-/// Rounds to three decimals, the resolution of the times.
+/// Rounds to three decimals, the resolution of the measured times.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
@@ -264,7 +266,7 @@ mod tests {
 
     fn row(channels: [u32; 2], table_channels: u16, tuned: f64) -> Row {
         let trial = Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 1 };
-        // Processes differ by 1 %, turns by less.
+        // Test data: times of processes differ by 1 %, times of turns by less.
         let times = |factor: f64| {
             let process =
                 |p: u32| (0..3).map(move |t| Picos((factor * f64::from(10_000_000 + 15_000 * p + 100 * t)) as u64));

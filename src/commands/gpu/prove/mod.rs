@@ -1,4 +1,4 @@
-//! `gpu prove`: runs NCCL alternately with its default choice and with a tuner table. It checks that NCCL follows the
+//! `gpu prove`: runs NCCL with its default choice and with a tuner table, in turns. It checks that NCCL follows the
 //! table and is not slower with it.
 
 pub mod answer;
@@ -100,7 +100,7 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
     answer.check()
 }
 
-/// Canonical path of the plugin file, which NCCL opens itself.
+/// Canonical path of the plugin file. NCCL opens the file itself.
 fn plugin(args: &GpuProveArgs) -> Result<PathBuf, Failure> {
     let next_to_program = || {
         let program = std::env::current_exe().ok()?;
@@ -128,13 +128,13 @@ fn trials(args: &GpuProveArgs) -> Result<Vec<Trial>, Failure> {
     Ok(args.collective.iter().flat_map(collective_trials).collect())
 }
 
-/// Number of calls per graph, which makes a graph last some hundred microseconds at least.
+/// Number of calls per CUDA graph, so that a graph runs for some hundred microseconds at least.
 fn calls(bytes: Bytes) -> u32 {
     const CALLS: [(u64, u32); 3] = [(1 << 20, 50), (16 << 20, 20), (128 << 20, 8)];
     CALLS.iter().find(|(max_bytes, _)| bytes.0 <= *max_bytes).map_or(4, |&(_, calls)| calls)
 }
 
-/// Times measured with and without the table.
+/// Times measured with the table and without it.
 struct Proof {
     /// Version of the NCCL library that was measured.
     nccl: String,
@@ -168,7 +168,7 @@ fn run_rounds(
         let first = if round.is_multiple_of(2) { Variant::Default } else { Variant::Tuned };
         let (mut sides, nccl) = WorkerPair::start(&settings, first, |side| {
             let mut command = Command::new(&program);
-            // A tuner table configured by the user must not replace the tested one.
+            // A tuner table that the user has configured must not replace the tested table.
             command.args(["gpu", "prove-side"]).env_remove("NCCL_TUNER_CONFIG_FILE");
             command.envs(environment(side, plugin, &table, &logs.log_path(side, round)));
             command
@@ -204,7 +204,8 @@ fn run_rounds(
     Ok(proof)
 }
 
-/// Measures one size in one pair of processes. The processes alternate, and so does the one that starts.
+/// Measures one size in one pair of processes. Turns alternate between the processes, and so does the process that has
+/// the first turn.
 fn measure_trial(
     sides: &mut WorkerPair,
     measurement: &mut Measured,

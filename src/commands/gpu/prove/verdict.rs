@@ -1,4 +1,4 @@
-//! Verdicts on a size: whether NCCL followed the table, and whether it was slower with it.
+//! Verdicts on a size: compliance of NCCL with the table, and comparison of its times.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use fabricast_validate::ab_test::rank_sum::one_sided_p_value;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Slowdown that is tolerated, as a share.
+/// Slowdown that is tolerated, as a fraction of the default's time: 2 %.
 pub(super) const TOLERANCE: f64 = 0.02;
-/// Significance level: a difference with a smaller p-value is not attributed to noise.
+/// Significance level: a time difference with a p-value above it is attributed to noise.
 pub(super) const SIGNIFICANCE: f64 = 0.01;
 
-/// Comparison of the times with and without the table.
+/// Comparison of the times with the table and without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {
-    /// Significantly slower, by more than the tolerance.
+    /// Slower with the table by more than the tolerance, significantly.
     Slower,
-    /// Significantly faster, by more than the tolerance.
+    /// Faster with the table by more than the tolerance, significantly.
     Faster,
-    /// Neither.
+    /// Neither slower nor faster.
     Equal,
 }
 
@@ -29,14 +29,16 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RankSumTest {
     pub(super) verdict: Verdict,
-    /// Probability that a slowdown this far beyond the tolerance occurs by chance (p-value).
+    /// Probability that a slowdown beyond the tolerance of at least this size occurs by chance (p-value).
     pub(super) chance_slower: f64,
-    /// Probability that a speed-up this far beyond the tolerance occurs by chance (p-value).
+    /// Probability that a speed-up beyond the tolerance of at least this size occurs by chance (p-value).
     pub(super) chance_faster: f64,
 }
 
 impl Verdict {
-    /// Rank-sum test of the processes' times, with the times without the table scaled by the tolerance.
+    /// Compares the processes' times with the table (`tuned`) and without it (`default`) by one-sided rank-sum tests.
+    /// The verdict is "slower" or "faster" only if the difference exceeds the tolerance: `default` is multiplied by 1
+    /// plus or minus the tolerance before the test.
     pub(super) fn from_times(default: &[f64], tuned: &[f64]) -> RankSumTest {
         let scaled = |factor: f64| default.iter().map(|time| time * factor).collect::<Vec<_>>();
         let slower = one_sided_p_value(tuned, &scaled(1.0 + TOLERANCE));
@@ -54,12 +56,12 @@ impl Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum TableCompliance {
-    /// NCCL followed the table: its algorithm and protocol, with at most its channels. NCCL uses fewer channels for
-    /// small messages.
+    /// NCCL followed the table: it ran the algorithm and protocol of the table, with at most as many channels. NCCL
+    /// reduces the channels of small messages.
     Table,
     /// The table has no row, and NCCL used its default choice.
     Default,
-    /// NCCL ran something else; the text describes it.
+    /// NCCL ran another strategy, which the text describes.
     No(String),
 }
 

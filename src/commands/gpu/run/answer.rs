@@ -19,7 +19,7 @@ use crate::output_format::Format;
 use super::row::{ExecutorKind, Predicted, Row};
 use super::summary::Summary;
 
-/// All rows, and the setup in which they ran.
+/// Results of all rows, and the setup of the run.
 pub(super) struct Answer {
     fabric: String,
     /// Fabric spec, if the fabric is not a preset.
@@ -40,7 +40,7 @@ pub(super) struct Answer {
 /// JSON of `gpu run`.
 #[derive(Serialize, JsonSchema)]
 pub struct AnswerJson<'a> {
-    /// Version of the measurements in this document.
+    /// Version number of the measurement format.
     fabricast_gpu_run: u32,
     /// Name of the fabric.
     fabric: &'a str,
@@ -94,18 +94,18 @@ struct RowJson<'a> {
     /// Number of channels; absent if the executor has no strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     channels: Option<u16>,
-    /// Number of thread blocks per rank; each channel is divided among several.
+    /// Number of thread blocks per rank; several blocks may share a channel.
     #[serde(skip_serializing_if = "Option::is_none")]
     blocks: Option<u32>,
-    /// Transport of the kernels; absent for other executors.
+    /// Message format of the generated kernels; absent for other executors.
     #[serde(skip_serializing_if = "Option::is_none")]
     carrier: Option<Carrier>,
-    /// Grid of the kernels; absent for other executors.
+    /// Grid of the generated kernels; absent for other executors.
     #[serde(skip_serializing_if = "Option::is_none")]
     shape: Option<GridShape>,
     /// True if the result is correct.
     correct: bool,
-    /// Error; absent if the result is correct.
+    /// Error message; absent if the result is correct.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<&'a str>,
     /// Measured time of a call on a stream, in µs; the median of the trials.
@@ -122,14 +122,14 @@ struct RowJson<'a> {
     low_us: Option<f64>,
     /// Upper end of the 80 % prediction interval, in µs.
     high_us: Option<f64>,
-    /// Fastest time of NCCL's default for the same call, in µs.
+    /// Shortest time of NCCL's default for the same call, in µs.
     nccl_us: Option<f64>,
     /// NCCL's time ÷ the time of this row.
     ratio: Option<f64>,
-    /// Fastest time of NCCL with symmetric buffers for the same call, in µs.
+    /// Shortest time of NCCL with buffers in symmetric windows for the same call, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     nccl_symmetric_us: Option<f64>,
-    /// Fastest time of NCCL with forced strategies for the same call, in µs.
+    /// Shortest time of NCCL with forced strategies for the same call, in µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     nccl_forced_us: Option<f64>,
     /// Other grids that were tried, each with its time in µs.
@@ -157,7 +157,7 @@ impl Answer {
         self.rows.push(row);
     }
 
-    /// Reports collective, size and strategy of the last row on standard error.
+    /// Prints collective, size and strategy of the last row on standard error.
     pub(super) fn progress(&self) {
         if let Some(row) = self.rows.last() {
             crate::terminal::write_stderr(&format!(

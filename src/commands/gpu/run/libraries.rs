@@ -1,5 +1,5 @@
-//! NCCL as a reference: its own choice, with symmetric windows, and forced to a strategy. Communicators are created on
-//! first use, one for each case.
+//! NCCL as a reference: with its default choice, with buffers in symmetric windows, and forced to a strategy. Each of
+//! these has a set of communicators, created on first use.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use fabricast_validate::nccl::{Forced, Nccl};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::output::Output;
 
-/// NCCL with its communicators.
+/// NCCL and its communicators.
 pub(super) struct Libraries {
     nccl: Arc<Nccl>,
     default_choice: Option<Library>,
@@ -34,7 +34,7 @@ impl Libraries {
         strategies: impl Iterator<Item = Strategy>,
         output: &Output,
     ) -> Result<Option<Self>, ExecuteError> {
-        // NCCL's choices do not depend on the protocol of a schedule.
+        // NCCL's default choice does not depend on the protocol of a schedule, so any protocol can be passed here.
         let wants = |choice| args.wants(choice, Protocol::Symmetric);
         let choices = [ExecutorChoice::Nccl, ExecutorChoice::NcclSymmetric, ExecutorChoice::NcclForced];
         if !choices.into_iter().any(wants) {
@@ -68,7 +68,7 @@ impl Libraries {
         self.nccl.version().to_string()
     }
 
-    /// Communicators in which NCCL chooses the strategy; `None` if they are not requested or not supported.
+    /// Communicators in which NCCL chooses the strategy itself; `None` if they are not requested or not supported.
     pub(super) fn default_choice(&self) -> Option<&Library> {
         self.default_choice.as_ref()
     }
@@ -95,7 +95,7 @@ impl Libraries {
     }
 }
 
-/// Returns `None` with a warning if support is missing on this machine.
+/// Returns `None` and warns if the operation is not supported on this machine.
 fn warn_if_unsupported<T>(result: Result<T, ExecuteError>, output: &Output) -> Result<Option<T>, ExecuteError> {
     match result {
         Ok(value) => Ok(Some(value)),

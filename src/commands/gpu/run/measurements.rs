@@ -22,13 +22,13 @@ const FABRIC: &str = "fabric.toml";
 /// File name of the manifest.
 const MANIFEST: &str = "manifest.toml";
 
-/// Returns an error if the folder has a manifest that fabricast did not write. Called before the work.
+/// Returns an error if the folder has a manifest that fabricast did not write. Called before the measurements.
 pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
     files::check_replaceable(&folder.join(MANIFEST), output.replace)
 }
 
-/// Writes the tables of all timed rows, and the manifest. Manifests cannot describe in-place calls and ranks that share
-/// a GPU; these rows are omitted with a warning.
+/// Writes the tables of all timed rows, and the manifest. Manifests cannot describe in-place calls or ranks that share
+/// a GPU, so such rows are omitted with a warning.
 pub(super) fn write(folder: &Path, context: &RunContext<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
     if context.args.fabric.ranks_per_gpu > 1 {
         output.warn("no measurements are written: a manifest cannot describe ranks that share a GPU");

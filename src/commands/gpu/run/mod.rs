@@ -151,8 +151,8 @@ impl RunMessages<'_> {
         }
     }
 
-    /// Returns the row, or a row with the error if the result is wrong or the call is unsupported. Other errors are
-    /// returned.
+    /// Returns the row, or a row with the error if the result is wrong or the call is unsupported. All other errors are
+    /// returned as errors.
     fn row_or_fault(
         &mut self,
         result: Result<Row, ExecuteError>,
@@ -228,7 +228,7 @@ impl Executor for WithoutRank<'_> {
     }
 }
 
-/// GPU test bench: contexts, buffers and libraries.
+/// GPU test bench with contexts, buffers and libraries.
 struct RunTestbed<'a> {
     context: &'a RunContext<'a>,
     contexts: Testbed,
@@ -239,13 +239,13 @@ struct RunTestbed<'a> {
 
 impl RunTestbed<'_> {
     fn effort(&self, bytes: Bytes) -> Effort {
-        // Calls per trial by maximum message size, for trials of similar duration.
+        // Calls per trial, by maximum message size. The numbers give trials of similar duration.
         const CALLS: [(u64, u32); 3] = [(256 << 10, 100), (4 << 20, 50), (64 << 20, 20)];
         let calls = CALLS.iter().find(|(max_bytes, _)| bytes.0 <= *max_bytes).map_or(8, |(_, calls)| *calls);
         Effort { warm: calls.min(20), calls, trials: 7, singles: self.context.args.execution.singles }
     }
 
-    /// Numbers of calls before each check, and the seed of the buffer contents.
+    /// Number of calls before each result check, and the seed of the buffer contents.
     fn checks(&self, job: &Job) -> (Vec<u32>, u64) {
         let rounds = (0..self.context.args.execution.checks).map(|i| if i % 2 == 0 { 1 } else { 5 }).collect();
         (rounds, job.header.layout.bytes().0 ^ 0x1234_5678_9abc_def0)
@@ -289,7 +289,7 @@ impl RunTestbed<'_> {
         measure(&self.contexts, executor, &self.watchdog, self.effort(bytes)).map(Some)
     }
 
-    /// Runs NCCL's own choices, the reference for all rows of the call.
+    /// Runs NCCL with its own choices. The times are the reference for all rows of the call.
     fn run_library_defaults(&self, job: &Job, messages: &mut RunMessages<'_>) -> Result<Vec<Row>, Failure> {
         let Some(libraries) = &self.libraries else { return Ok(Vec::new()) };
         let default_choice = libraries.default_choice().map(|library| (ExecutorKind::Nccl, &self.buffers, library));
@@ -300,7 +300,7 @@ impl RunTestbed<'_> {
             .collect::<Result<_, _>>()?)
     }
 
-    /// Runs one communicator of NCCL; `None` if NCCL lacks the call.
+    /// Runs the call on one set of NCCL communicators; `None` if NCCL does not have the call.
     fn run_library(
         &self,
         by: ExecutorKind,
@@ -318,7 +318,7 @@ impl RunTestbed<'_> {
         };
         let row = |times: Option<&Times>| Row::new(job, by, None, None, times);
         match self.run_and_time(by, job, buffers, &executor).map(|times| row(times.as_ref())) {
-            // NCCL reports an impossible forced choice only when it is called.
+            // NCCL reports an impossible forced strategy only when the collective is called.
             Err(error @ ExecuteError::Nccl(_)) if by == ExecutorKind::NcclForced => {
                 messages.output.warn(&format!("{} {}: {error}", job.header.name, job.header.protocol));
                 Ok(None)

@@ -51,8 +51,8 @@ impl NvshmemExecutor {
         Ok(Self { ranks: Some(processes(args, testbed, max_bytes)?), methods })
     }
 
-    /// Version of NVSHMEM, and path of the NCCL that it uses for its collectives, if any; `None` if NVSHMEM did not
-    /// run.
+    /// Version of NVSHMEM, and path of the NCCL library that it uses for its collectives, if any. `None` if NVSHMEM did
+    /// not run.
     pub(super) fn library(&self) -> Option<(String, Option<String>)> {
         let ranks = self.ranks.as_ref()?;
         Some((ranks.version()?.to_owned(), ranks.nccl().map(|path| path.display().to_string())))
@@ -94,8 +94,8 @@ impl NvshmemExecutor {
         Ok(rows)
     }
 
-    /// Runs one method. Errors are reported in the row, and determine the exit status at the end. The failed processes
-    /// are replaced for the next method.
+    /// Runs the call by one method. Errors are reported in the row, and determine the exit status of the command. If
+    /// the processes have failed, new ones are started for the next method.
     fn row(
         &mut self,
         testbed: &RunTestbed<'_>,
@@ -113,7 +113,7 @@ impl NvshmemExecutor {
             Ok(result) => return Ok(result.map(|result| row(result.shape, result.times.as_ref()))),
             Err(error) => error,
         };
-        // Continuing is useless if NVSHMEM did not start, or after Ctrl-C.
+        // Further methods cannot succeed if NVSHMEM did not start, or after Ctrl-C.
         if self.library().is_none() || matches!(error, ExecuteError::Cuda(CudaError::Interrupted)) {
             return Err(error.into());
         }

@@ -28,7 +28,7 @@ use crate::output_format::Format;
 use crate::setup;
 use testbed::PairsTestbed;
 
-/// Executor of a call, with its variant.
+/// Executor of a call with its settings, such as a message format or a forced strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExecutorVariant {
     Kernels(Carrier),
@@ -68,7 +68,7 @@ impl ExecutorVariant {
         }
     }
 
-    /// Strategy that NCCL is forced to; `None` for other variants.
+    /// Strategy that NCCL is forced to run; `None` for other executors.
     fn strategy(self) -> Option<Strategy> {
         let Self::NcclForced(algorithm, protocol) = self else { return None };
         Some(Strategy::new(algorithm, protocol, 2))
@@ -85,7 +85,7 @@ impl ExecutorVariant {
     }
 }
 
-/// Returns the requested variants; if none are requested, all whose libraries this machine has.
+/// Returns the requested variants. If none are requested, returns all variants whose libraries this machine has.
 fn requested_variants(args: &GpuRunArgs, output: &Output) -> Result<Vec<ExecutorVariant>, ExecuteError> {
     let requested = &args.execution.executor;
     let mut variants: Vec<ExecutorVariant> = VARIANTS
@@ -133,7 +133,7 @@ const ELEMENTS: [u64; 5] = [1, 3, 1_001, 16_411, 262_147];
 /// Numbers of ranks to test, each rank with its own GPU.
 const RANKS: [u32; 4] = [2, 3, 4, 8];
 
-/// Test case: a call with its executor.
+/// Test case: a call and its executor.
 #[derive(Clone, Debug)]
 struct Case {
     variant: ExecutorVariant,
@@ -144,7 +144,7 @@ struct Case {
     elements: u64,
 }
 
-/// Test case: a call on an executor.
+/// Test case: a call and its executor, with the result.
 #[derive(Serialize, JsonSchema)]
 struct CaseJson {
     /// The collective, as nccl-tests names it.
@@ -157,7 +157,7 @@ struct CaseJson {
     ranks: u32,
     /// Element type.
     dtype: &'static str,
-    /// Reduction.
+    /// Reduction operation of the call.
     op: String,
     /// Number of elements of the call, or of a rank's block.
     elements: u64,
@@ -299,7 +299,7 @@ fn is_allowed(case: &[usize], variants: &[ExecutorVariant], devices: Devices) ->
         _ if devices == Devices::Shared => false,
         ExecutorVariant::Copies => !reduces(collective) && collective != Collective::Broadcast && !in_place,
         ExecutorVariant::Nccl | ExecutorVariant::NcclSymmetric => collective != Collective::AllToAllV,
-        // NCCL 2.28 src/graph/tuning.cc: trees only support all_reduce, and send and receive cannot be forced.
+        // NCCL 2.28 runs trees for all_reduce only, and sends and receives cannot be forced (src/graph/tuning.cc).
         ExecutorVariant::NcclForced(Algorithm::Tree, _) => collective == Collective::AllReduce,
         ExecutorVariant::NcclForced(..) => {
             reduces(collective) || matches!(collective, Collective::AllGather | Collective::Broadcast)
@@ -339,7 +339,7 @@ fn build_case(case: &[usize], number: usize, variants: &[ExecutorVariant], count
     };
     let channels = 1 + (number % 3) as u16;
     let shape = Shape { channels, ranks_per_node: ranks, matrix, ..Shape::new(call, Protocol::Symmetric) };
-    // Copy engines run single-step schedules; the other executors cycle through all algorithms.
+    // Copy engines run schedules with a single step; for the other executors, test cases rotate through all algorithms.
     let mut algorithms: Vec<Algorithm> = match variant {
         ExecutorVariant::Copies => vec![Algorithm::Direct],
         _ => Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)).collect(),

@@ -25,7 +25,7 @@ pub(super) struct Row {
     pub(super) predicted: Option<Predicted>,
     pub(super) tried: Vec<(GridShape, Picos)>,
     pub(super) fault: Option<String>,
-    /// Number of channels that NCCL was forced to; `None` for the schedule's number.
+    /// Number of channels that NCCL was forced to use; `None` if it was not forced.
     forced: Option<u16>,
     call: String,
 }
@@ -76,7 +76,7 @@ impl Row {
         Self { fault: Some(error.to_string()), ..self }
     }
 
-    /// Number of thread blocks per rank: one per channel, or several if a shape divides channels among blocks.
+    /// Number of thread blocks per rank: one per channel, or several per channel if the kernel shape says so.
     pub(super) fn blocks(&self) -> u32 {
         u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }

@@ -1,4 +1,5 @@
-//! Schedules to run: a schedule file, the rows of a plan, the strategies that the flags name, or the plan's pick.
+//! Schedules to run: a schedule file, the rows of a plan, the strategies that the flags name, or the strategy that a
+//! plan selects.
 
 use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::capabilities::FabricCapabilities;
@@ -18,7 +19,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
 
-/// Schedule, with the strategy that it was generated from, if any.
+/// Schedule to execute, and the strategy from which it was generated. The strategy is `None` for a schedule from a
+/// file.
 pub(super) struct ScheduleToRun {
     pub(super) schedule: Schedule,
     strategy: Option<Strategy>,
@@ -26,7 +28,7 @@ pub(super) struct ScheduleToRun {
 }
 
 impl ScheduleToRun {
-    /// Strategy that the schedule was generated from, if any.
+    /// Strategy from which the schedule was generated; `None` for a schedule from a file.
     pub(super) fn strategy(&self) -> Option<Strategy> {
         self.strategy
     }
@@ -40,8 +42,8 @@ impl ScheduleToRun {
             .map(|scheduled| Some(scheduled.schedule))
     }
 
-    /// Variant of the schedule as it is executed, with each thread block as a channel. `None` if no channel is divided
-    /// among blocks.
+    /// Variant of the schedule as the kernels execute it, with each thread block as a channel. `None` if every channel
+    /// has a single block.
     pub(super) fn block_variant(&self, context: &RunContext<'_>, blocks: u32) -> Result<Option<Schedule>, Failure> {
         let header = self.schedule.header();
         if blocks <= u32::from(header.channels) {
@@ -102,7 +104,8 @@ pub(super) fn schedules(context: &RunContext<'_>, output: &Output) -> Result<Vec
     Ok(all)
 }
 
-/// Returns the strategies for one size: all that the flags name, or the plan's pick if they name no algorithm.
+/// Returns the strategies for one size: all strategies that the flags name, or the one that a plan selects if the flags
+/// name no algorithm.
 fn strategies(
     context: &RunContext<'_>,
     collective: Collective,
@@ -129,7 +132,7 @@ fn strategies(
         if matching.is_empty() {
             output.warn(&format!("{collective}: no such strategy"));
         }
-        // Kernels divide a channel among blocks themselves, so the default is one channel.
+        // Kernels divide a channel among thread blocks themselves, so one channel is enough.
         return Ok(matching
             .into_iter()
             .filter(|strategy| !flags.channels.is_empty() || strategy.channels == 1)

@@ -7,8 +7,8 @@ pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     const MAX_BLOCKS: u32 = 264;
     let default_shape = kernel.shape(128);
     let mut shapes = vec![default_shape];
-    // Plain vectors use more words per thread, which keeps more loads in flight. Packets and lines carry their own
-    // flags and are spread more widely.
+    // Plain vectors use more words per thread, so that more loads are outstanding. Packets and lines contain flags and
+    // are spread over more threads.
     let (unrolls, widths): ([u32; 2], &[u32]) = match kernel.carrier() {
         Carrier::Flags => ([2, 4], &[256, 512]),
         Carrier::Packets | Carrier::Lines => ([1, 2], &[128, 256, 512]),
@@ -33,7 +33,7 @@ pub(super) fn shapes(kernel: &Kernel) -> Vec<GridShape> {
     shapes
 }
 
-/// Variants of a shape with one tile, a quarter of the tiles, and all tiles in a phase.
+/// Variants of a shape with one tile, a quarter of the tiles, or all tiles in a phase.
 fn tile_variants(kernel: &Kernel, shape: GridShape) -> Vec<GridShape> {
     let max_tiles = kernel.tiles(shape).div_ceil(u64::from(shape.split.max(1))) as u32;
     let parts = match kernel.phases() {

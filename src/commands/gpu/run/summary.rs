@@ -1,4 +1,5 @@
-//! Statistics of a run: prediction errors, cost of the picks, and speed-up over NCCL.
+//! Statistics of a run: prediction errors, slowdown of the strategies predicted to be the fastest, and speed-up over
+//! NCCL.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use super::row::{ExecutorKind, Row};
 /// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub(super) struct Summary {
-    /// Prediction errors of fabricast's executors: predicted / measured - 1.
+    /// Prediction errors of fabricast's executors: predicted ÷ measured − 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Error>,
     /// Prediction errors of NCCL's forced strategies.
@@ -21,7 +22,7 @@ pub(super) struct Summary {
     /// Slowdown of the strategy predicted to be the fastest, relative to the fastest measured one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pick: Option<Pick>,
-    /// Fastest of fabricast's executors compared with NCCL.
+    /// Comparison of fabricast's fastest executors with NCCL.
     references: Vec<ReferenceComparison>,
 }
 
@@ -42,7 +43,7 @@ struct Error {
 struct Pick {
     /// Number of calls with several strategies.
     calls: usize,
-    /// Mean of measured(pick) / measured(fastest) - 1.
+    /// Mean slowdown, as a fraction: measured time of the predicted best strategy ÷ shortest measured time − 1.
     mean: f64,
     /// Largest slowdown, as a fraction.
     worst: f64,
@@ -51,13 +52,13 @@ struct Pick {
 /// Comparison of fabricast's fastest executors with NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 struct ReferenceComparison {
-    /// Executor that is compared with.
+    /// Executor (of NCCL) with which fabricast's fastest executor is compared.
     executor: &'static str,
     /// Number of calls.
     calls: usize,
-    /// Geometric mean of their time divided by ours.
+    /// Geometric mean of the executor's time ÷ fabricast's shortest time.
     geometric_mean: f64,
-    /// Smallest ratio of its time to ours.
+    /// Smallest ratio of the executor's time ÷ fabricast's shortest time.
     worst: f64,
 }
 
@@ -79,7 +80,7 @@ impl Summary {
         }
     }
 
-    /// Summary as sentences.
+    /// Formats the statistics as sentences.
     pub(super) fn lines(&self) -> Vec<String> {
         let percent = |part: f64| format!("{:.1} %", part * 100.0);
         let error = |label: &str, error: &Error| {
@@ -193,7 +194,7 @@ mod tests {
         let rows = [
             row(ExecutorKind::Nccl, 1024, 400, None),
             row(ExecutorKind::NcclSymmetric, 1024, 150, None),
-            // The pick, 25 % slower than the fastest.
+            // The predicted best strategy is 25 % slower than the fastest one.
             row(ExecutorKind::Kernels, 1024, 125, Some(100)),
             row(ExecutorKind::Kernels, 1024, 100, Some(110)),
             // A call with a single strategy.

@@ -1,6 +1,6 @@
 //! Watchdog for calls that do not return. Waits for a stream have a timeout. A library call can also block the host
-//! thread while it waits for another rank (NCCL connects its ranks in the first call of a kind). Nothing can interrupt
-//! that, so the process exits.
+//! thread while it waits for another rank (NCCL connects its ranks in the first call of a kind). Such a call cannot be
+//! interrupted, so the watchdog ends the process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Exit code after a call that exceeds the time limit.
 const FAILED: u8 = 1;
 
-/// Executor that records which rank is in a call, and since when.
+/// Executor that records the rank and the start time of each call in progress.
 pub(super) struct WatchedExecutor<'a> {
     executor: &'a dyn Executor,
     start: Instant,

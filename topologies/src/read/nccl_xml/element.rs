@@ -46,7 +46,10 @@ impl<'a> Element<'a> {
         self.node.attribute(attribute)
     }
 
-    /// The text of a mandatory attribute; an error at the element if it is absent.
+    /// The text of a mandatory attribute.
+    ///
+    /// # Errors
+    /// The attribute is absent. The error's location is the element.
     pub fn required(self, attribute: &str) -> Result<&'a str> {
         self.text(attribute).ok_or_else(|| {
             self.origin.invalid(self.bytes(), format!("<{}> needs the attribute `{attribute}`", self.name()))
@@ -59,6 +62,9 @@ impl<'a> Element<'a> {
     }
 
     /// Parses an attribute as a whole number, decimal or `0x…`; `None` if the attribute is absent.
+    ///
+    /// # Errors
+    /// The text is not an integer of 64 bits.
     pub fn integer(self, attribute: &str) -> Result<Option<i64>> {
         let Some(text) = self.text(attribute) else { return Ok(None) };
         let trimmed = text.trim();
@@ -75,11 +81,17 @@ impl<'a> Element<'a> {
 
     /// Parses an attribute as a non-negative number; `None` if it is absent, negative (which means unknown) or above 32
     /// bits.
+    ///
+    /// # Errors
+    /// The text is not an integer of 64 bits.
     pub fn index(self, attribute: &str) -> Result<Option<u32>> {
         Ok(self.integer(attribute)?.and_then(|n| u32::try_from(n).ok()))
     }
 
     /// Parses a mandatory number of links or lanes, from 1 to 65535.
+    ///
+    /// # Errors
+    /// The attribute is absent, or is not an integer in this range.
     pub fn count(self, attribute: &str) -> Result<u16> {
         self.required(attribute)?;
         let read = self.integer(attribute)?.and_then(|n| u16::try_from(n).ok()).filter(|&n| n > 0);

@@ -67,7 +67,7 @@ fn add_ports(
     let vertex = |device: usize| vertices.get(device).copied().flatten();
     let mut to_switch: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
     let mut to_cpu: BTreeMap<usize, (u32, Bandwidth)> = BTreeMap::new();
-    // Between GPUs, lower index first: the links that each of the two lists.
+    // Number and bandwidth of the links that each of the two GPUs lists, by pair of GPUs with the lower index first.
     let mut counts_by_pair: BTreeMap<(usize, usize), [(u32, Bandwidth); 2]> = BTreeMap::new();
     let none = (0u32, Bandwidth(0));
     let bond = |entry: &mut (u32, Bandwidth), count: u16, per_link| {

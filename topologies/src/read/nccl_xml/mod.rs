@@ -75,7 +75,7 @@ fn xml_error(origin: Origin<'_>, error: &roxmltree::Error) -> Error {
         .nth((position.row as usize).wrapping_sub(2))
         .unwrap_or_default();
     let at = match error {
-        // The parser gives no location for these errors; the missing part is missing at the end.
+        // The parser gives no location for these errors. The text ends too early, so its end is the location.
         roxmltree::Error::UnexpectedEndOfStream | roxmltree::Error::UnclosedRootNode => origin.text.trim_end().len(),
         _ => line_start + position.col.saturating_sub(1) as usize,
     };

@@ -14,7 +14,7 @@ use crate::gpus::{self, GpuModel};
 use crate::read::hardware;
 use crate::read::warnings::Warnings;
 
-/// Maximum nesting depth; real machines have less than ten levels.
+/// Maximum nesting depth of elements; real machines have fewer than ten levels.
 const MAX_DEPTH: usize = 64;
 
 /// Maximum number of sockets of one host, since each pair of them gets a link.
@@ -74,7 +74,7 @@ pub(super) struct ParsedTopology {
     pub pci_links: Vec<(usize, String)>,
     /// Index of each PCI device in `devices`, by host index and bus id in lower case.
     pub by_bus: FxHashMap<(usize, String), usize>,
-    /// Number of GPUs identified by their PCI class only.
+    /// Number of GPUs that are identified only by their PCI class.
     pub bare_gpus: usize,
     pub warnings: Warnings,
     /// The GPU model that the user names; `None` if the user names none.
@@ -85,6 +85,9 @@ pub(super) struct ParsedTopology {
 
 impl ParsedTopology {
     /// Reads all elements below `<system>`.
+    ///
+    /// # Errors
+    /// An element has a missing or invalid attribute.
     pub fn walk(system: Element<'_>, named: Option<&'static GpuModel>) -> Result<Self> {
         let mut found = Self { user_model: named, ..Self::default() };
         for child in system.children() {
@@ -148,7 +151,7 @@ impl ParsedTopology {
         for child in element.children() {
             match child.name() {
                 "pci" => self.pci(child, cpu, 1)?,
-                // No PCIe device is known, so the link to the CPU is unlimited.
+                // The file states no PCIe device for this NIC, so its link to the CPU is unlimited.
                 "nic" => self.nic(child, cpu, Uplink { bandwidth: None, lanes: 1 }, &[], 0)?,
                 other => self.ignored(child, other, "cpu"),
             }
@@ -318,7 +321,7 @@ impl ParsedTopology {
         let host = self.devices.get(parent).map_or(0, |device| device.host);
         for net in element.children() {
             match net.name() {
-                // A part of a fused device that is listed elsewhere.
+                // A part of a fused NIC whose device is listed elsewhere.
                 "net" if net.integer("net")? == Some(0) => {}
                 "net" => {
                     if net.text("dev").is_none() {
@@ -354,7 +357,7 @@ impl ParsedTopology {
                         bytes: net.bytes(),
                     });
                 }
-                // Other interfaces to the same device, in later NCCL versions.
+                // Elements of later NCCL versions that describe other interfaces to the same NIC.
                 "gin" | "rma" => {}
                 other => self.ignored(net, other, "nic"),
             }
@@ -368,7 +371,7 @@ impl ParsedTopology {
         let mut merged = FxHashSet::default();
         for i in 0..self.devices.len() {
             let Some((mut parent, up)) = self.devices.get(i).and_then(|device| device.parent) else { continue };
-            // Parents precede children, so one step is enough to skip a merged switch.
+            // Parents precede children, so at most one merged switch has to be skipped.
             if let (true, Some((above, _))) =
                 (merged.contains(&parent), self.devices.get(parent).and_then(|p| p.parent))
             {

@@ -1,15 +1,15 @@
-//! Scan of the tags before parsing, which rejects hostile files.
+//! Scan of the tags before parsing, to reject files that would keep the XML parser busy for many seconds.
 //!
-//! The XML parser compares each attribute of an element with every other and passes namespaces on to every element; a
-//! megabyte of either would keep it busy for many seconds. Topology files have no namespaces, and NCCL itself accepts
-//! 16 attributes.
+//! The XML parser compares each attribute of an element with every other and passes namespaces on to every element, so
+//! a megabyte of either is expensive. Topology files have no namespaces, and NCCL itself accepts 16 attributes per
+//! element.
 
 use crate::error::{Origin, Result};
 
 /// Maximum number of attributes of an element.
 const MAX_ATTRIBUTES: usize = 64;
 
-/// Returns an error for namespaces and for elements with more attributes than any topology has.
+/// Returns an error for namespaces and for elements with more than [`MAX_ATTRIBUTES`] attributes.
 pub(super) fn reject_hostile(origin: Origin<'_>) -> Result<()> {
     let mut rest = origin.text;
     while let Some(open) = rest.find('<') {
@@ -49,7 +49,7 @@ fn tag_length(tag: &str, mut attribute: impl FnMut(usize, &str, usize) -> Result
             (Some(open), c) => quote = if c == open { None } else { quote },
             (None, '"' | '\'') => quote = Some(c),
             (None, '>') => return Ok(at + 1),
-            // A tag inside a tag; the parser reports this error.
+            // A tag starts inside another tag; the parser reports this error.
             (None, '<') => return Ok(at),
             (None, '=') => {
                 count += 1;

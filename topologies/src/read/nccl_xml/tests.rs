@@ -1,4 +1,4 @@
-//! Tests with real topology files, and with small ones for what those do not cover.
+//! Tests with topology files of real machines, and with small files for elements that those lack.
 
 use super::*;
 use crate::fabric::{Figures, LinkKind};
@@ -51,7 +51,8 @@ fn real_files_match_counts_made_by_hand() {
         assert_eq!(fabric.warnings().len(), warnings, "{name}: {:?}", fabric.warnings());
         assert_eq!(fabric.gpus().len(), 8);
         let sockets = counts[2];
-        // One PCIe link for every device except CPUs and NVSwitch; all pairs of sockets; NVLink to the switch.
+        // Every device except CPUs and the NVSwitch has one PCIe link, every pair of sockets has a link, and each GPU
+        // has a link to the NVSwitch.
         let links = (counts[0] + counts[1] + counts[3]) + sockets * (sockets - 1) / 2 + counts[4] * 8;
         assert_eq!(fabric.link_count(), 2 * links, "{name}");
     }
@@ -77,7 +78,7 @@ fn h200_node_has_the_expected_links_and_attributes() {
 
 #[test]
 fn two_level_broadcom_switches_are_merged() {
-    // Generation 5: an upper switch with a lower one for the GPU and one for the NIC.
+    // Broadcom generation 5: one upper switch with a lower switch for the GPU and one for the NIC.
     let oci = read("oci-h100");
     let up = |fabric: &Fabric, id: &str| -> String {
         let links = fabric.outgoing_links(fabric.find(id).unwrap());
@@ -89,7 +90,8 @@ fn two_level_broadcom_switches_are_merged() {
         ("pcie_switch0".into(), "pcie_switch0".into(), "pcie_switch0".into())
     );
     assert_eq!(link(&oci, "pcie_switch0->cpu0"), (LinkKind::Pcie, 16, Some(8.0), Picos(250_000)));
-    // Generation 4: NVIDIA's own switch below the two levels stays, and dev 2 and 3 are in another order.
+    // Broadcom generation 4: NVIDIA's own switch below the two levels is not merged. `dev` 2 and 3 are in reverse
+    // order.
     let dgx = read("dgx-a100");
     assert_eq!(up(&dgx, "nic0"), "pcie_switch0");
     assert_eq!(up(&dgx, &up(&dgx, "gpu0")), "pcie_switch0");

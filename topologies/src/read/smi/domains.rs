@@ -7,7 +7,7 @@ use crate::gpus::Evidence;
 /// Largest number of NVLinks of any GPU (H100, B200). The direct links of a GPU to all its peers cannot exceed it.
 const MAX_NVLINKS: u64 = 18;
 
-/// GPUs that reach each other over NVLink.
+/// A set of GPUs connected by NVLink.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Domain {
     /// GPUs on an NVSwitch: index and number of links of each.
@@ -48,10 +48,11 @@ pub(super) fn find_domains(gpus: &[usize], counts: &[NvlinkCount]) -> Vec<Domain
         .collect()
 }
 
-/// Number of links of each GPU to a common NVSwitch; `None` if the GPUs of a domain have direct links. GPUs are on a
-/// switch if every two of them are joined, each pair by the smaller of their numbers of links, and the links of a GPU
-/// to all its peers would exceed [`MAX_NVLINKS`] if they were direct. Two GPUs joined by this maximum are on a switch
-/// if they are the only domain; several such pairs have bridges.
+/// Number of links of each GPU to a common NVSwitch; `None` if the GPUs of a domain have direct links.
+///
+/// GPUs are on a switch if two conditions hold. Every two of them are joined, each pair by the smaller of their numbers
+/// of links. The links of a GPU to all its peers, if direct, would exceed [`MAX_NVLINKS`]. Two GPUs joined by exactly
+/// this maximum are on a switch if they are the only domain (`alone`); several such pairs have bridges.
 fn switched(pairs: &[NvlinkCount], alone: bool) -> Option<Vec<(usize, u16)>> {
     let mut links: BTreeMap<usize, u16> = BTreeMap::new();
     for &NvlinkCount { a, b, count } in pairs {
@@ -69,7 +70,8 @@ fn switched(pairs: &[NvlinkCount], alone: bool) -> Option<Vec<(usize, u16)>> {
     (all_joined && matches_minimum && exceeds_direct_links).then(|| links.into_iter().collect())
 }
 
-/// Evidence from the link counts: the number of links of the GPU with the most, and whether they are bridges.
+/// Evidence from the link counts: the maximum number of links of a GPU, and if all links are bridges, which connect
+/// each GPU to one other GPU.
 pub(super) fn evidence(counts: &[NvlinkCount]) -> Evidence {
     let mut gpus: Vec<usize> = counts.iter().flat_map(|pair| [pair.a, pair.b]).collect();
     gpus.sort_unstable();

@@ -30,7 +30,7 @@ impl ListedGpu {
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     by_index: FxHashMap<u32, ListedGpu>,
-    /// The GPU that the text names, if all names are of one model; its facts apply to indices that the text does not
+    /// The GPU that the text names, if all names are of one model. It applies to GPU indices that the text does not
     /// list.
     any: Option<ListedGpu>,
 }
@@ -82,7 +82,7 @@ fn table(text: &str) -> FxHashMap<u32, ListedGpu> {
         let mut cells = line.split('|').skip(1);
         let (first, second) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
         let (index, name) = first.trim_start().split_once(char::is_whitespace).unwrap_or_default();
-        // The name ends at the padding.
+        // The name ends where its padding (two spaces) begins.
         let name = name.trim_start().split("  ").next().unwrap_or_default().trim();
         let is_name = name.starts_with("NVIDIA ") || !name::find(name).is_empty();
         if let (Ok(index), true) = (index.parse::<u32>(), is_name) {

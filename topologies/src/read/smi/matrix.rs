@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Origin, Result};
 
-/// Maximum number of columns of a matrix; the largest hosts have about forty.
+/// Maximum number of columns of a matrix; the largest hosts have about 40.
 const MAX_COLUMNS: usize = 1024;
 
 /// Relation between two devices, nearest first.

@@ -3,12 +3,12 @@
 //! The matrix states the proximity of devices, but neither the devices between them nor any rates. The reconstruction
 //! follows these rules:
 //!
-//! - **NVLink.** GPUs are on an NVSwitch if every two are joined by equally many NVLinks, which for all pairs exceed
-//!   those of a GPU (18), or use all 18 for each pair. A GPU without NVLinks does not affect the others. Otherwise
+//! - **NVLink.** GPUs are on an NVSwitch if every two are joined by equally many NVLinks, and these are 18 for each
+//!   pair or add up to more than the 18 NVLinks of a GPU. A GPU without NVLinks does not affect the others. Otherwise
 //!   links are direct.
 //! - **Grace.** GPUs whose memory is a NUMA node are attached to their CPU by NVLink-C2C.
 //! - **PCIe.** `PIX` is a common switch, `PXB` are switches below a common one, and all other pairs are joined through
-//!   the CPU of the NUMA node (`PHB` and `NODE` alike). NVLink hides the PCIe relation of two GPUs: a GPU that shares a
+//!   the CPU of the NUMA node (both `PHB` and `NODE`). NVLink hides the PCIe relation of two GPUs: a GPU that shares a
 //!   switch with no NIC is attached directly to its CPU.
 //! - **Sockets.** One per NUMA node, each joined to every other. If the matrix states no affinity, devices that are
 //!   `SYS` apart are on different sockets.

@@ -27,8 +27,8 @@ struct Generation {
     nvlink: Bandwidth,
     /// Bandwidth of a PCIe lane of the hosts of this generation; links have 16 lanes.
     pcie: Bandwidth,
-    /// Bandwidth between sockets of those hosts, as NCCL assumes it (see [`hardware::socket_bandwidth`]); Graces have a
-    /// link of their own.
+    /// Bandwidth between sockets of those hosts, as NCCL assumes it (see [`hardware::socket_bandwidth`]). Hosts with
+    /// Grace CPUs use [`hardware::GRACE_TO_GRACE`] instead.
     sockets: Bandwidth,
     /// Bandwidth of NVLink-C2C between GPU and CPU, if GPUs are attached to Grace.
     c2c: Option<Bandwidth>,
@@ -187,7 +187,7 @@ impl Sets {
 
     fn root(&mut self, mut member: usize) -> usize {
         while let Some(&above) = self.0.get(member).filter(|&&above| above != member) {
-            // Path halving keeps the path short.
+            // Path halving (union-find) keeps the chains of parents short.
             let further = self.0.get(above).copied().unwrap_or(above);
             if let Some(entry) = self.0.get_mut(member) {
                 *entry = further;

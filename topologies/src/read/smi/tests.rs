@@ -41,10 +41,10 @@ fn real_matrices_match_counts_made_by_hand() {
         ("a100", A100, [8, 0, 2, 0, 1]),
         ("h100", H100, [8, 0, 2, 0, 1]),
         ("l40s", L40S, [4, 0, 1, 2, 0]),
-        // Two leaf switches and a top switch for each GPU with its NIC, and a switch for the two storage ports that
-        // have rows.
+        // Each GPU and its NIC share two leaf switches and a top switch, and the two storage ports that have rows share
+        // a switch.
         ("dgx-h100", DGX_H100, [8, 12, 2, 8 * 3 + 1, 1]),
-        // Eight ports that are near no GPU; two pairs of them are on a switch.
+        // Eight ports are near no GPU; two pairs of them share a switch.
         ("grace", GRACE, [4, 8, 2 + 6, 2, 1]),
     ] {
         let fabric = parse(text, name).unwrap();
@@ -92,7 +92,8 @@ fn names_in_the_nvidia_smi_table_identify_the_gpus() {
     assert!(!fabric.warnings().iter().any(|warning| warning.contains("assumed to be")));
 }
 
-/// A complete DGX-1: hybrid cube mesh, four ports with device names, old relation names, colours, a NIC legend.
+/// DGX-1 matrix of a hybrid cube mesh, with four ports that have device names, old relation names, colours and a NIC
+/// legend.
 #[test]
 fn dgx1_is_a_hybrid_cube_mesh() {
     let text = "\u{1b}[4m\tGPU0\tGPU1\tGPU2\tNIC0\tmlx5_1\tCPU Affinity\u{1b}[0m

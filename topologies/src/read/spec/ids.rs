@@ -4,7 +4,7 @@
 /// Maximum number of ids that one text may expand to: four times the largest supported cluster.
 pub(crate) const MAX_IDS: u64 = 1 << 18;
 
-/// Maximum length of an id in bytes, before expansion; NCCL's own limit on names.
+/// Maximum length of an id in bytes, before expansion: NCCL's own limit on names.
 const MAX_ID_LENGTH: usize = 255;
 
 /// A numeric range in an id, such as `[0-7]`.

@@ -37,7 +37,7 @@
 //! network = { kind = "rail", nic = "400 Gb/s" }
 //! ```
 //!
-//! Parsing checks everything that the text alone determines; [`Spec::build_nodes`] checks the consistency of nodes and
+//! Parsing checks all conditions that concern the text alone; [`Spec::build_nodes`] checks the consistency of nodes and
 //! links.
 
 mod build;

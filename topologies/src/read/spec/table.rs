@@ -75,7 +75,10 @@ impl<'a> Table<'a> {
         self.entries.get(key)
     }
 
-    /// The value of a key, converted to `T`; `None` if the key is absent, an error if the value has another type.
+    /// The value of a key, converted to `T`; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// The value has another type.
     pub fn keyed<T: Keyed>(&self, key: &str) -> Result<Option<Located<T>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -86,11 +89,17 @@ impl<'a> Table<'a> {
     }
 
     /// Variant of [`Table::keyed`] for a mandatory key.
+    ///
+    /// # Errors
+    /// The key is absent, or its value has another type.
     pub fn required<T: Keyed>(&self, key: &str) -> Result<Located<T>> {
         self.keyed(key)?.ok_or_else(|| self.origin.invalid(self.bytes.clone(), format!("{} needs `{key}`", self.name)))
     }
 
     /// The tables in an array of tables; empty if the key is absent. `example` is the correct notation in errors.
+    ///
+    /// # Errors
+    /// The value is no array, or an item is no table.
     pub fn tables(&self, key: &str, example: &'static str) -> Result<Vec<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
@@ -109,6 +118,9 @@ impl<'a> Table<'a> {
     }
 
     /// The table under a key; `None` if the key is absent. `example` is the correct notation in errors.
+    ///
+    /// # Errors
+    /// The value is no table.
     pub fn table(&self, key: &str, example: &'static str) -> Result<Option<Table<'a>>> {
         let Some(value) = self.get(key) else {
             return Ok(None);
@@ -120,6 +132,9 @@ impl<'a> Table<'a> {
     }
 
     /// The value of a key that is a text or a list of texts; empty if the key is absent.
+    ///
+    /// # Errors
+    /// The value or an item of the list is no text.
     pub fn texts(&self, key: &str) -> Result<Vec<Located<&'a str>>> {
         let Some(value) = self.get(key) else {
             return Ok(Vec::new());
@@ -136,6 +151,10 @@ impl<'a> Table<'a> {
 }
 
 /// Converts a TOML value to a [`Scalar`].
+///
+/// # Errors
+/// A text with the reason: the value is a date, a table or a list of other values than integers, or a number is too
+/// large.
 pub(super) fn scalar<'a>(value: &'a DeValue<'a>) -> Result<Scalar<'a>, String> {
     let integer = |value: &DeValue<'_>| match value {
         DeValue::Integer(n) => i64::from_str_radix(n.as_str(), n.radix()).map_err(|_| format!("`{n}` is too large")),

@@ -1,5 +1,5 @@
-//! Files of real users (`tests/data/topologies/cases`): each is read as its README states, or rejected with a specific
-//! message.
+//! Tests with topology files that users published (`tests/data/topologies/cases`). Each file is read as its README
+//! states, or rejected with a specific message.
 
 use std::sync::Arc;
 
@@ -69,10 +69,10 @@ fn nvswitches_support_multicast_from_hopper_on() {
     }
 }
 
-/// A machine's own file has the GPU and NVLink figures of the preset of that machine.
+/// A machine's own file yields the GPU and NVLink figures of the preset of that machine.
 #[test]
 fn dumps_and_matrices_match_the_figures_of_presets() {
-    // Memory differs: presets use data sheets, machines report that of the driver.
+    // Memory sizes differ, because presets use data sheets and machines report the size known to the driver.
     let gpu = |fabric: &Fabric| match fabric.node(fabric.gpus()[0]).figures.clone() {
         Figures::Gpu(figures) => Figures::Gpu(Arc::new(GpuFigures { memory: None, ..(*figures).clone() })),
         other => other,
@@ -98,12 +98,12 @@ fn capability_follows_from_the_sum_of_nvlinks() {
         (case!("a10g-8-phb.topo"), None),
         (case!("gb10.topo"), None),
         (case!("t-243.topo"), None),
-        // Four H100 joined pairwise, as on HGX boards of four.
+        // Four H100 with NVLinks between all pairs, as on four-GPU HGX boards.
         (
             "\tGPU0\tGPU1\tGPU2\tGPU3\nGPU0\tX\tNV6\tNV6\tNV6\nGPU1\tNV6\tX\tNV6\tNV6\nGPU2\tNV6\tNV6\tX\tNV6\nGPU3\tNV6\tNV6\tNV6\tX\n",
             Some(90),
         ),
-        // Bridges of twelve: A100 PCIe, or H100 NVL.
+        // Bridges of twelve links: A100 PCIe or H100 NVL.
         ("\tGPU0\tGPU1\nGPU0\tX\tNV12\nGPU1\tNV12\tX\n", None),
     ] {
         let fabric = read(text);
@@ -225,7 +225,7 @@ fn nic_legends_are_recognized_anywhere() {
     let Figures::Nic(nic) = &fabric.node(fabric.find("nic0").unwrap()).figures else { panic!() };
     assert_eq!(nic.model.as_deref(), Some("rocep80s0"));
     let above = format!("NIC0: mlx5_3\n{}", case!("min-annotated-nic.topo").replace("NIC0: rocep80s0", "note:"));
-    // The header comes first; lines above it are not part of the matrix.
+    // The reader takes the first line of the matrix as its header and ignores the lines above.
     assert_eq!(read(&above).gpus().len(), 2);
 }
 
@@ -247,9 +247,9 @@ fn sys_relations_imply_two_sockets() {
     let fabric = read(case!("h200nvl-pairs-clean.topo"));
     assert_eq!((count(&fabric, NodeKind::Cpu), count(&fabric, NodeKind::Nvswitch)), (2, 0));
     assert_eq!(link(&fabric, "gpu2->gpu3"), (LinkKind::Nvlink, 450.0));
-    // NVLink domains of two do not form groups of four.
+    // NVLink domains of two GPUs cannot hold a group of four ranks.
     assert!(findings_text(&fabric).contains("2 + 2 in NVLink domains"), "{}", findings_text(&fabric));
-    // One node if the matrix hides affinity and no devices are `SYS` apart.
+    // The matrix hides affinity and no devices are `SYS` apart, so there is one NUMA node.
     let near = case!("h200nvl-pairs-clean.topo").replace("SYS", "PHB");
     assert_eq!(count(&read(&near), NodeKind::Cpu), 1);
 }
@@ -311,7 +311,7 @@ fn nics_are_read_without_dev_and_never_assumed() {
     }
     let network: NetworkSpec = "rail,nics_per_node=2,nic=100Gb/s".parse().unwrap();
     assert_eq!(count(&crate::cluster::build(&none, 2, Some(&network)).unwrap(), NodeKind::Nic), 4);
-    // NICs of a matrix have no rate; the assumed rate is reported.
+    // A matrix states no rates of NICs; the assumed rate is reported.
     let matrix = crate::cluster::build(&read(case!("h20-vm-321.topo")), 2, None).unwrap();
     assert!(matrix.warnings().iter().any(|warning| warning.contains("400 Gb/s is assumed")), "{:?}", matrix.warnings());
 }
@@ -325,7 +325,7 @@ fn check_finds_the_faults_reported_by_users() {
     let ibm = findings_text(&read(case!("ibm-vsi-h100.xml")));
     assert!(ibm.contains("PHB") && ibm.contains("GPUDirect"), "{ibm}");
     assert!(ibm.contains("PCIe 1.0 x1"), "{ibm}");
-    // A GPU on a link of the generation before its own.
+    // A GPU whose PCIe link is one generation slower than its own.
     let slow = case!("ibm-vsi-h100.xml").replace(r#"link_speed="32.0 GT/s PCIe""#, r#"link_speed="16.0 GT/s PCIe""#);
     let slow = findings_text(&read(&slow));
     assert!(slow.contains("PCIe 4.0 x16") && slow.contains("H100 SXM has PCIe 5.0 x16"), "{slow}");

@@ -1,4 +1,5 @@
-//! Tests of representative links: expanded to the links that they represent, they carry the flow of all links.
+//! Tests of representative links: after expansion to the links that they represent, each link carries its share of the
+//! flow.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ fn spread(router: &Router<'_>, hops: &[Hop]) -> BTreeMap<LinkId, Share> {
     all
 }
 
-/// Number of links listed for a path, first of all links, then of representatives; `None` if there is no path.
+/// Number of links listed for a path: with all links, then with representatives. `None` if there is no path.
 fn check(fabric: &Fabric, [all, representatives]: [&Router<'_>; 2], from: NodeId, to: NodeId) -> Option<[usize; 2]> {
     let (mut all_hops, mut representative_hops) = (Vec::new(), Vec::new());
     match (
@@ -55,8 +56,8 @@ fn fat_trees_list_one_link_of_each_tier() {
     let routers =
         [Router::new(&fabric, options), Router::with_link_listing(&fabric, options, LinkListing::Representatives)];
     let gpu = |host: usize| fabric.gpus()[host];
-    // Three links out of the first host and three into another; up and down between them through eight switches within
-    // a pod, or eight times eight across pods.
+    // Three links lead out of the first host and three into the other. Within a pod, the path passes up and down
+    // through eight switches; across pods, through eight times eight.
     let [same_pod, other_pod] = [8, 255].map(|to| check(&fabric, [&routers[0], &routers[1]], gpu(0), gpu(to)).unwrap());
     assert_eq!(same_pod, [6 + 2 * 8, 6 + 2]);
     assert_eq!(other_pod, [6 + 2 * (8 + 64), 6 + 4]);
@@ -68,7 +69,7 @@ fn fat_trees_list_one_link_of_each_tier() {
     }));
 }
 
-/// Two hosts joined by a row of switches, with `parallel` links from each to the next.
+/// Two hosts joined by a chain of switches, with `parallel` links between each two.
 fn row(switches: usize, parallel: usize, figures: &str) -> Fabric {
     let link = |a: &str, b: &str, kind: &str| {
         format!("[[link]]\na = \"{a}\"\nb = \"{b}\"\nkind = \"{kind}\"\nbandwidth = \"50 GB/s\"\n")
@@ -91,7 +92,7 @@ fn row(switches: usize, parallel: usize, figures: &str) -> Fabric {
     spec(&text)
 }
 
-/// All links are listed if a switch has a capacity, or if so many paths are equal that a single one is used.
+/// All links are listed if a switch has a capacity, or if there are so many equal paths that a flow uses one of them.
 #[test]
 fn all_links_are_listed_where_representatives_do_not_suffice() {
     let has_equal_routes = |fabric: &Fabric| {
@@ -107,8 +108,8 @@ fn all_links_are_listed_where_representatives_do_not_suffice() {
 }
 
 proptest! {
-    /// Representative links, expanded, carry the flow of all links: with any failed links, on trees of two and three
-    /// tiers with and without oversubscription, and on networks without equivalent links.
+    /// Expanded representative links carry the same flow as all links. Covers failed links, trees of two and three
+    /// tiers with and without oversubscription, and networks without equivalent links.
     #[test]
     fn representative_links_carry_the_same_flow_as_all_links(
         network in prop::sample::select(vec![

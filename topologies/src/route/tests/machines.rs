@@ -1,4 +1,4 @@
-//! Classes of all pairs on the presets, compared with `nvidia-smi topo -m` and NCCL on such machines.
+//! Path classes of all pairs on the presets, compared with `nvidia-smi topo -m` and NCCL on such machines.
 
 use super::*;
 use crate::preset;
@@ -35,7 +35,7 @@ fn gpu_pairs_have_the_classes_of_their_machine() {
         ("mi300x", &[(Nvl, 56)]),
         // Each GPU has four NVLink neighbours and reaches the other three through one of them.
         ("dgx-v100", &[(Nvl, 32), (Nvb, 24)]),
-        // One neighbour under the switch, two on the socket, four on the other.
+        // A GPU has one neighbour under its PCIe switch, two more on its socket, and four on the other socket.
         ("l40s-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
         ("rtx-pro-6000-pcie", &[(Pix, 8), (Phb, 16), (Sys, 32)]),
         ("rtx4090-pcie", &[(Phb, 24), (Sys, 32)]),
@@ -72,7 +72,7 @@ fn nic_classes_match_published_matrices() {
     let h200 = preset::load("hgx-h200").unwrap();
     assert_eq!(class(&h200, "gpu0", "nic0"), PathClass::Pix);
     assert_eq!(class(&h200, "nic0", "gpu0"), PathClass::Pix);
-    // To a neighbour's NIC through the neighbour; from it through the CPU.
+    // The path to a neighbour's NIC passes through the neighbour; the path from it passes through the CPU.
     assert_eq!(class(&h200, "gpu0", "nic5"), PathClass::Pxn);
     assert_eq!(class(&h200, "nic5", "gpu0"), PathClass::Sys);
     assert_eq!(class(&h200, "nic1", "gpu0"), PathClass::Phb);
@@ -112,7 +112,8 @@ fn dgx1_cube_mesh_matches_its_matrix() {
             }
         }
     }
-    // From 0 to 7, relay 4 has double links on both sides; relay 3 has a single link on one side. The widest wins.
+    // From GPU 0 to 7, relay 4 has double links on both sides and relay 3 a single link on one side. The relay with
+    // more bandwidth is selected.
     let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu7");
     assert_eq!(stations(&fabric, &path), ["gpu0", "gpu4", "gpu7"]);
 }
@@ -147,7 +148,7 @@ fn classes_match_real_matrices() {
     files.sort();
     for path in files.iter().filter(|path| path.to_str().unwrap().ends_with("topo-m.txt")) {
         let text = std::fs::read_to_string(path).unwrap();
-        // One matrix lacks the line that names its columns and is rejected.
+        // One matrix lacks the header and is rejected.
         let Ok(fabric) = crate::load(&crate::FabricRequest::new(path.to_str().unwrap())) else { continue };
         let router = Router::new(&fabric, RouteOptions { pxn: crate::route::Pxn::Off, ..RouteOptions::default() });
         for (from, to, word) in cells(&text) {
@@ -159,8 +160,7 @@ fn classes_match_real_matrices() {
                 "PIX" => &[PathClass::Pix],
                 "PXB" => &[PathClass::Pxb],
                 "PHB" | "NODE" => &[PathClass::Phb],
-                // The matrix does not show that a path over a neighbour's NVLink, or over C2C, is nearer than the
-                // sockets.
+                // The matrix reports `SYS` even if a path over a neighbour's NVLink, or over C2C, is nearer.
                 "SYS" => &[PathClass::Sys, PathClass::Nvb],
                 other => panic!("{}: {other}", path.display()),
             };

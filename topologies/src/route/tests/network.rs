@@ -50,7 +50,7 @@ fn traffic_across_rails_uses_pxn_or_the_spine() {
         ["n0/gpu0", "n0/pcie_switch0", "n0/nic0", "leaf0", "spine0", "leaf6", "n1/nic6", "n1/pcie_switch6", "n1/gpu6"];
     assert_eq!(stations(&fabric, &path), expected);
     assert_eq!(path.latency, Picos(4 * 150_000 + 1_300_000 + 3 * 300_000));
-    // Without NVLink no neighbour can relay.
+    // Without NVLink, no neighbour can relay.
     let fabric = load_cluster("l40s-pcie", 2, "rail");
     let path = find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu6");
     assert!(stations(&fabric, &path).contains(&"spine0".to_owned()));
@@ -64,7 +64,7 @@ fn gpus_under_one_pcie_switch_divide_its_nics() {
         assert!(stations(&fabric, &path).contains(&format!("leaf{gpu}")), "{gpu}");
         assert_eq!(path.bandwidth, Some(Bandwidth(25_000_000_000)));
     }
-    // The neighbour's NIC is near by PCIe, so the other rail of the pair needs no NVLink.
+    // The neighbour's NIC is reachable by PCIe, so the other rail of the pair needs no NVLink.
     let path = find_path(&fabric, RouteOptions::default(), "n0/gpu0", "n1/gpu1");
     assert_eq!(stations(&fabric, &path)[..4], ["n0/gpu0", "n0/pcie_switch0", "n0/nic1", "leaf1"]);
 }
@@ -77,7 +77,7 @@ fn numbers_of_nics_and_gpus_may_differ() {
     assert_eq!(path.bandwidth, Some(Bandwidth(63_000_000_000)), "PCIe is the narrowest");
     let halves = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 2 });
     assert_eq!(halves.count(), 2 * 4);
-    // One NIC for two GPUs.
+    // Two GPUs share one NIC.
     let fabric = load_cluster("hgx-h200", 2, "rail,nics_per_node=4,nic=400Gb/s");
     assert_eq!(fabric.find("n0/nic4"), None);
     let path = find_path(&fabric, RouteOptions::default(), "n0/gpu1", "n1/gpu0");
@@ -93,7 +93,7 @@ fn spread_over_spines_is_even_and_exact() {
     let path = find_path(&fabric, NO_PXN, "n0/gpu0", "n1/gpu1");
     let thirds = path.hops.iter().filter(|hop| hop.share == Share { numerator: 1, denominator: 3 }).count();
     assert_eq!((thirds, path.hops.len()), (6, 6 + 6));
-    // The spines carry a leaf's 2 x 50 GB/s in thirds, so the NIC is the bottleneck.
+    // The spines share a leaf's 2 x 50 GB/s in thirds, so the NIC is the bottleneck.
     assert_eq!(path.bandwidth, Some(Bandwidth(50_000_000_000)));
 }
 
@@ -112,7 +112,7 @@ fn failures_are_routed_around_or_reported() {
     let broken = fabric.with_failed("n0/gpu0-n0/nvswitch0").unwrap();
     assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
     assert_eq!(class(&broken, "n0/gpu1", "n0/gpu2"), PathClass::Nvl);
-    // One direction only.
+    // The link has failed in one direction only.
     let broken = fabric.with_failed("n0/gpu0->n0/nvswitch0").unwrap();
     assert_eq!(class(&broken, "n0/gpu0", "n0/gpu1"), PathClass::Phb);
     assert_eq!(class(&broken, "n0/gpu1", "n0/gpu0"), PathClass::Nvl);
@@ -129,7 +129,8 @@ fn failures_are_routed_around_or_reported() {
     assert_eq!(fabric.with_failed("n0/nic3").unwrap().gpus(), fabric.gpus());
 }
 
-/// Failed links that lie on no short path between the two devices are not named, and directions are.
+/// An error names the failed links on short paths between the two devices, with their direction, and no other failed
+/// links.
 #[test]
 fn missing_routes_name_the_failed_links_between_the_devices() {
     let host = preset::load("hgx-h200").unwrap();
@@ -172,7 +173,7 @@ fn slowed_links_keep_their_ids_and_lower_the_bandwidth() {
 fn equal_hosts_share_their_searches() {
     let fabric = load_cluster("hgx-h200", 64, "rail");
     let shapes = |fabric: &Fabric| crate::route::islands::Islands::new(fabric).shapes.len();
-    // The shapes of the host, the leaf and the spine.
+    // The fabric has three shapes: host, leaf and spine.
     assert_eq!(shapes(&fabric), 3);
     assert_eq!(shapes(&fabric.with_failed("n5/gpu3").unwrap()), 4);
 }
@@ -208,7 +209,7 @@ fn failed_parallel_cables_carry_no_traffic() {
         find_path(fabric, RouteOptions::default(), a, b).bandwidth.unwrap().gb_per_s()
     };
     assert_eq!(bandwidth(&fabric, "gpu0", "gpu1"), 40.0);
-    // One direction of one cable.
+    // One direction of one cable has failed.
     let broken = fabric.with_failed("sw0->sw1#1").unwrap();
     assert_eq!((bandwidth(&broken, "gpu0", "gpu1"), bandwidth(&broken, "gpu1", "gpu0")), (20.0, 40.0));
 }
@@ -220,7 +221,7 @@ fn neighbours_of_other_hosts_do_not_relay() {
     assert!(router.path(find_device(&fabric, "n0/gpu0"), find_device(&fabric, "n1/nic0")).is_err());
 }
 
-/// Device before the first link into the receiver's host, on each route from a GPU of another host.
+/// NIC at which each route from a GPU of another host enters the receiver's host.
 fn entry_nics(fabric: &Fabric, to: &str) -> Vec<(String, String)> {
     let router = Router::new(fabric, RouteOptions::default());
     let receiver = find_device(fabric, to);
@@ -243,23 +244,23 @@ fn ranks_are_entered_alike_after_the_loss_of_a_rail() {
     };
     let fabric = load_cluster("mi300x", 3, "rail,tiers=1");
     entered_by(&fabric, "n0/gpu0", "n0/nic0");
-    // No GPU but n1/gpu0 reaches n1/nic0 any more.
+    // Only n1/gpu0 still reaches n1/nic0.
     let broken = fabric.with_failed("n1/cpu0->n1/pcie_switch0").unwrap();
     entered_by(&broken, "n0/gpu0", "n0/nic1");
     entered_by(&broken, "n2/gpu0", "n2/nic1");
     entered_by(&broken, "n0/gpu2", "n0/nic2");
-    // Ranks of n1 do not send to n1 over the network, so n1/nic0 still receives.
+    // GPUs of n1 do not use the network to reach n1, so n1/nic0 still receives.
     entered_by(&broken, "n1/gpu0", "n1/nic0");
     let lost_nic = load_cluster("hgx-h200", 3, "rail,tiers=1").with_failed("n1/nic0").unwrap();
     for to in ["n0", "n1", "n2"] {
         entered_by(&lost_nic, &format!("{to}/gpu0"), &format!("{to}/nic1"));
     }
-    // With a spine, every NIC is still reached.
+    // With a spine, every sender still reaches every NIC.
     let spine = load_cluster("hgx-h200", 3, "rail").with_failed("n1/nic0").unwrap();
     entered_by(&spine, "n0/gpu0", "n0/nic0");
 }
 
-/// If every rail is lost by some rank, senders use those that they have.
+/// If every rail is lost by some rank, each sender uses the rails that it still reaches.
 #[test]
 fn ranks_without_a_common_rail_stay_connected() {
     let mut fabric = load_cluster("l40s-pcie", 3, "rail,tiers=1,nics_per_node=2");
@@ -272,7 +273,7 @@ fn ranks_without_a_common_rail_stay_connected() {
     assert!(router.path(b, c).is_err());
 }
 
-/// Where a cable for each NIC connects two hosts, senders avoid a cable that one of them has lost.
+/// If a cable for each NIC connects two hosts, senders avoid a cable that one of the hosts has lost.
 #[test]
 fn ranks_are_entered_alike_after_the_loss_of_a_cable() {
     let mut text = String::new();

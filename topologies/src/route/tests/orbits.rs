@@ -36,12 +36,13 @@ fn hosts_of_one_leaf_are_interchangeable_and_leaves_as_a_whole() {
     assert_eq!(all.of_node(find("n5/gpu3")), crate::route::Orbit { representative: find("n0/gpu3"), size: 8 });
     assert_eq!(all.of_node(find("leaf2")).size, 1);
     assert_eq!(orbits(&one_leaf, 4).unwrap().of_node(find("n7/nic2")).size, 2);
-    // Two hosts for each leaf of a fat tree of radix 16 and four NICs each: a rotation by one host would separate neighbours.
+    // A leaf of the fat tree of radix 16 serves two hosts with four NICs each, and a rotation by one host would
+    // separate them.
     let leaves = machine("gh200", 8, "fat_tree,tiers=2,radix=16");
     assert_eq!((1..8).filter(|&hosts| orbits(&leaves, hosts).is_some()).collect::<Vec<_>>(), [2, 4, 6]);
 }
 
-/// A failed or slow link, or an additional one, leaves no rotation.
+/// A fabric with a failed, slowed or additional link has no rotation as a symmetry.
 #[test]
 fn damaged_machines_are_not_symmetric() {
     let healthy = machine("hgx-h200", 4, "rail");
@@ -66,7 +67,7 @@ fn mapped(hops: &[crate::route::Hop], image: impl Fn(LinkId) -> LinkId) -> BTree
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The route between the images of two ranks consists of the images of the links of their route.
+    /// The route between the images of two ranks consists of the images of the links on the route between the ranks.
     #[test]
     fn symmetries_map_routes_to_routes(
         preset in select(vec!["hgx-h200", "dgx-a100", "gh200", "l40s-pcie", "gb200-nvl72", "mi300x"]),
@@ -107,7 +108,8 @@ proptest! {
                     (Ok((summary, hops)), Ok((image_summary, image_hops))) => {
                         prop_assert_eq!(summary, image_summary);
                         let image = |link: LinkId| LinkId(permutation.links[link.0 as usize]);
-                        // The image of a representative belongs to the class of links that the representative at the image has.
+                        // Links are compared by their representative, because the image of a representative may be
+                        // another link of its class.
                         let canonical = |link: LinkId| match router.represented_links(link) {
                             Some(members) => members[0],
                             None => link,

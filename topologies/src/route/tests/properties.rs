@@ -1,4 +1,5 @@
-//! Properties of arbitrary fabrics: paths are connected, flows are conserved, and the chosen path is the best of all.
+//! Properties of arbitrary fabrics: paths are connected, flows are conserved, and the selected path is the best of all
+//! paths.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -150,7 +151,7 @@ fn path_class(fabric: &Fabric, path: &[LinkId]) -> Option<PathClass> {
     }
 }
 
-/// Best spread of a flow over paths of one length: class, latency, total rate, and the share of each link.
+/// Best distribution of a flow over paths of one length: class, latency, total rate, and the share of each link.
 #[derive(Clone, Debug)]
 struct Best {
     class: PathClass,
@@ -159,8 +160,8 @@ struct Best {
     shares: BTreeMap<LinkId, Share>,
 }
 
-/// Best spread of a flow over paths of one class and length. Candidates are the lowest-latency paths above each
-/// bandwidth threshold; the highest total wins, of equal ones that of the greatest bandwidth.
+/// Best distribution of a flow over paths of one class and length. Candidates are the lowest-latency paths above each
+/// bandwidth threshold. The highest total bandwidth wins; of equal totals, that of the highest threshold.
 fn fastest_set(fabric: &Fabric, class: PathClass, paths: &[Vec<LinkId>]) -> Option<Best> {
     let width =
         |path: &[LinkId]| path.iter().filter_map(|&link| fabric.link(link).bandwidth).min().map_or(u64::MAX, |b| b.0);
@@ -274,7 +275,7 @@ impl Mesh {
     }
 }
 
-/// Checks that no two GPUs have a wider route in `worse` than in `fabric`.
+/// Checks that no two GPUs have a route with more bandwidth in `worse` than in `fabric`.
 fn no_route_is_wider(fabric: &Fabric, worse: &Fabric) -> Result<(), TestCaseError> {
     let (router, degraded_router) =
         (Router::new(fabric, RouteOptions::default()), Router::new(worse, RouteOptions::default()));
@@ -428,7 +429,7 @@ proptest! {
         }
     }
 
-    /// A failed link never gives two devices a wider route.
+    /// A failed link never increases the bandwidth between two devices.
     #[test]
     fn failed_links_never_widen_a_route(mesh in mesh(), broken in any::<prop::sample::Index>()) {
         let fabric = mesh.build();
@@ -437,7 +438,7 @@ proptest! {
         no_route_is_wider(&fabric, &broken)?;
     }
 
-    /// A slower link never gives two devices a wider route, and a faster one never a narrower.
+    /// A slower link never increases the bandwidth between two devices, and a faster link never reduces it.
     #[test]
     fn slower_links_never_widen_a_route(mesh in mesh(), slow in any::<prop::sample::Index>(), part in 0.05f64..1.0) {
         let fabric = mesh.build();
@@ -492,7 +493,7 @@ proptest! {
     fn flows_are_conserved_on_clusters((name, nodes, network) in networks(), options in options(), broken in any::<prop::sample::Index>(), fails in any::<bool>()) {
         let network: NetworkSpec = network.parse().unwrap();
         let Ok(mut fabric) = cluster::build(&preset::load(name).unwrap(), nodes, Some(&network)) else {
-            // Only a torus and a fat tree restrict the number of hosts.
+            // A torus and a fat tree reject some numbers of hosts.
             return Ok(());
         };
         if fails {

@@ -33,7 +33,7 @@ fn without_peer_access_gpus_communicate_through_host_memory() {
     assert_eq!(path.class, PathClass::Phb);
     assert_eq!(stations(&h200, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch1", "gpu1"]);
     assert_eq!(find_path(&h200, NO_P2P, "gpu0", "gpu4").class, PathClass::Sys);
-    // Even if a switch joins the two: up to the CPU and down the same link.
+    // Although a switch joins the two GPUs, the path goes up to the CPU and down the same link.
     let l40s = preset::load("l40s-pcie").unwrap();
     let path = find_path(&l40s, NO_P2P, "gpu0", "gpu1");
     assert_eq!(stations(&l40s, &path), ["gpu0", "pcie_switch0", "cpu0", "pcie_switch0", "gpu1"]);
@@ -115,7 +115,7 @@ fn a_gpu_forwards_nvlink_once() {
     assert_eq!((path.class, path.latency), (PathClass::Nvb, Picos(300_000)));
 }
 
-/// Joins `left` and `right` through several GPUs, each by links of its own bandwidth (GB/s) and latency (ns).
+/// Joins `left` and `right` through several GPUs, each by links with the given bandwidth (GB/s) and latency (ns).
 fn fork(middle: &[(u32, u32)]) -> Fabric {
     let mut text = "[[node]]\nid = \"left\"\nkind = \"gpu\"\n[[node]]\nid = \"right\"\nkind = \"gpu\"\n".to_owned();
     for (i, (bandwidth, latency)) in middle.iter().enumerate() {
@@ -148,7 +148,7 @@ fn bandwidth_precedes_latency_and_equal_paths_share_the_flow() {
     assert_eq!(find_flow(&[(10, 5), (10, 3)]), (vec![("m1".to_owned(), Share::WHOLE)], 10.0, 6.0));
     let named = |names: &[&str], share| names.iter().map(|&name| (name.to_owned(), share)).collect::<Vec<_>>();
     assert_eq!(find_flow(&[(10, 5), (10, 5)]), (named(&["m0", "m1"], half), 20.0, 10.0));
-    // Four paths that limit each other may carry more than three that do not, or less if one of them is too slow.
+    // Four paths that share a bottleneck may carry more than three that do not, or less if one of the four is too slow.
     let fourth = Share { numerator: 1, denominator: 4 };
     assert_eq!(find_flow(&[(10, 5), (9, 5), (10, 5), (10, 5)]), (named(&["m0", "m1", "m2", "m3"], fourth), 36.0, 10.0));
     assert_eq!(find_flow(&[(10, 5), (7, 5), (10, 5), (10, 5)]), (named(&["m0", "m2", "m3"], third), 30.0, 10.0));
@@ -191,7 +191,7 @@ fn gpus_attached_to_a_network_switch_need_no_nic() {
     );
     let path = find_path(&fabric, RouteOptions::default(), "gpu0", "gpu3");
     assert_eq!((path.class, path.hops.len(), path.latency), (PathClass::Net, 2, Picos(2_000_000)));
-    // Options about hosts do not affect them.
+    // Options for hosts do not affect accelerators.
     assert_eq!(find_path(&fabric, NO_GDR, "gpu0", "gpu3"), path);
 }
 
@@ -241,7 +241,7 @@ fn network_is_the_last_resort_within_a_host() {
     }
     fabric = builder.finish();
     assert_eq!(class(&fabric, "gpu0", "gpu7"), PathClass::Sys);
-    // The network joins them if no other path is left.
+    // The network joins the two if no other path is left.
     let broken = fabric.with_failed("cpu0-cpu1").unwrap();
     assert_eq!(class(&broken, "gpu0", "gpu7"), PathClass::Net);
 }

@@ -25,8 +25,8 @@ fn passed(router: &Router<'_>, transits: &[IslandTraffic]) -> (BTreeSet<LinkId>,
     (links, turns)
 }
 
-/// Checks that the surveyed traffic covers every link and turn of the routes between `devices`, and that its latencies
-/// are at most those of the routes.
+/// Checks that the surveyed traffic contains every link, and every pair of consecutive links (turn), of the routes
+/// between `devices`, and that its latencies are at most those of the routes.
 fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, max_pairs: usize) -> Result<(), TestCaseError> {
     let router = Router::new(fabric, options);
     let participants = Participants::new(devices);
@@ -41,10 +41,11 @@ fn holds(fabric: &Fabric, devices: &[NodeId], options: RouteOptions, max_pairs: 
             let trunk = router.forwards(start) && router.forwards(end);
             prop_assert!(trunk || links.contains(&hop.link), "{}", fabric.link_name(hop.link));
         }
-        // A flow that is spread lists its links side by side.
+        // A flow that is spread over equal-cost paths lists their links next to each other, so its hops are no
+        // sequence.
         if matches!(options.ecmp, Ecmp::Hashed { .. }) {
             for pair in hops.windows(2) {
-                // Turns at a device that replaces an NVLink are unrestricted.
+                // Turns at a device that relays for a missing NVLink are unrestricted.
                 let (_, at) = fabric.ends(pair[0].link);
                 let relays =
                     pair.iter().all(|hop| fabric.link(hop.link).kind == LinkKind::Nvlink) && devices.contains(&at);
@@ -90,7 +91,7 @@ proptest! {
         let mut devices = fabric.gpus().to_vec();
         devices.remove(left_out.index(devices.len()));
         holds(&fabric, &devices, options, usize::MAX)?;
-        // The approximation for many kinds of islands.
+        // Limit of 0 pairs: forces the approximation for many kinds of islands.
         holds(&fabric, &devices, options, 0)?;
     }
 }
@@ -231,7 +232,7 @@ fn transits_cover_loopback_clusters_and_racks() {
 
 #[test]
 fn network_traffic_enters_only_through_the_own_nic() {
-    // Two A100s and two NICs under a PCIe switch: each GPU is reached through its own NIC.
+    // Two A100s and two NICs share a PCIe switch: each GPU receives through its own NIC.
     let network = "fat_tree".parse().unwrap();
     let fabric = cluster::build(&preset::load("dgx-a100").unwrap(), 2, Some(&network)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());

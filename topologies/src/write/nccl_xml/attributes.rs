@@ -10,7 +10,8 @@ use crate::read::hardware;
 /// Attributes in the order in which they are written.
 pub(super) type List = [(String, String)];
 
-/// Attributes of a `<pci>`, in NCCL's order. All other attributes of a device belong to the element inside it.
+/// Attributes of a `<pci>` element, in NCCL's order. All other attributes of a device belong to the element inside
+/// `<pci>`.
 const PCI_ATTRIBUTES: [&str; 8] =
     ["busid", "class", "vendor", "device", "subsystem_vendor", "subsystem_device", "link_speed", "link_width"];
 
@@ -43,8 +44,8 @@ pub(super) fn attribute<'a>(node: &'a Node, name: &str) -> Option<&'a str> {
     node.attributes.iter().find(|(key, _)| &**key == name).map(|(_, value)| &**value)
 }
 
-/// Returns true if the file identified a GPU or NIC only by its PCI class (files of cloud vendors); it is written the
-/// same way.
+/// Returns true if the source file identified the device (a GPU or NIC) only by its PCI class, as files of cloud
+/// vendors do. Such a device has no inner element in the source file, and none is written.
 pub(super) fn is_bare(node: &Node) -> bool {
     attribute(node, "class").is_some()
         && ["dev", "rank", "sm", "name"].iter().all(|name| attribute(node, name).is_none())
@@ -68,7 +69,7 @@ impl Identity {
         let mut used: FxHashSet<String> = fabric.nodes().filter_map(|(_, node)| carried(node)).collect();
         let mut counter = 0u32;
         let mut fresh = || loop {
-            // Domain 00f0 and up, above those of real machines.
+            // Generated bus ids use PCI domains from 00f0, above those of real machines.
             let bus = format!("{:04x}:{:02x}:00.0", 0xf0 + (counter >> 8), counter & 0xff);
             counter += 1;
             if used.insert(bus.clone()) {
@@ -107,11 +108,12 @@ impl Identity {
     }
 }
 
-/// Selection and order of the device attributes that belong to an element.
+/// Names and order of the device attributes that an element has.
 struct Element {
     selects: fn(&str) -> bool,
     order: &'static [&'static str],
-    /// Attributes whose presence shows that the device was read from a file. In that case nothing is added to them.
+    /// Attributes whose presence shows that the device was read from a file. In that case no derived attributes are
+    /// added.
     from_file: &'static [&'static str],
 }
 
@@ -162,7 +164,7 @@ pub(super) fn cpu_attributes(fabric: &Fabric, identity: &Identity, id: NodeId) -
     };
     let number = |number: Option<u32>| number.map(|number| number.to_string());
     let known = [
-        // Distinguishes the hosts of one file; a single host needs none.
+        // The hash distinguishes the hosts of one file; a single host needs none.
         ("host_hash", (fabric_hosts(fabric) > 1).then(|| format!("{:#x}", node.host.0 + 1))),
         (
             "numaid",

@@ -48,7 +48,7 @@ pub fn write(fabric: &Fabric) -> Result<String> {
     Ok(visible_in_xml(&text).into_owned() + "\n")
 }
 
-/// The fabric without idle GPUs and without devices whose links have all failed.
+/// The fabric without idle GPUs and without devices whose links have all failed. Borrowed if there are none.
 fn keep_in_service(fabric: &Fabric) -> Cow<'_, Fabric> {
     let idle: FxHashSet<NodeId> = fabric.idle_gpus().into_iter().collect();
     let mut links: FxHashMap<NodeId, bool> = FxHashMap::default();
@@ -218,13 +218,13 @@ impl File<'_> {
             if !is_own_cpu {
                 return Err(unsupported_error(&format!("the C2C {}", self.fabric.link_name(id))));
             }
-            // Unlimited is written as the largest value of the attribute.
+            // An unlimited bandwidth is written as the largest value of the attribute.
             let total = link.bandwidth.map_or(u64::from(u16::MAX) * 1_000_000, |rate| rate.0);
             let each = (total / u64::from(link.lanes.max(1)) / 1_000_000).max(1);
             return self.empty("c2c", &[pair("bw", each.to_string()), pair("count", link.lanes.to_string())]);
         }
         let (target, class) = match node.kind {
-            // The value that NCCL itself writes where switches are hidden.
+            // NCCL itself writes this value if switches are hidden.
             NodeKind::Nvswitch => ("fffffff:ff:ff.0".to_owned(), "0x068000".to_owned()),
             NodeKind::Gpu => {
                 let class = attributes::attribute(node, "class").unwrap_or(attributes::gpu_pci_class(node));

@@ -4,8 +4,8 @@ use super::*;
 use crate::arbitrary::comparable_properties;
 use crate::read::{nccl_xml, spec};
 
-/// Topology files of real machines. `odd_files` covers what they lack: peers, links to CPUs, C2C, xGMI, several hosts,
-/// peer links of PCIe switches.
+/// Topology files of real machines. `odd_files` covers elements that they lack: peers, links to CPUs, C2C, xGMI,
+/// several hosts, peer links of PCIe switches.
 const FILES: [&str; 7] = [
     include_str!("../../../../tests/data/topologies/h200-node.xml"),
     include_str!("../../../../tests/data/topologies/aws_p4d-24xl-topo.xml"),

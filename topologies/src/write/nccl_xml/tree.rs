@@ -1,4 +1,4 @@
-//! The PCIe tree of a fabric, as a topology file nests it.
+//! The PCIe tree of a fabric, with the nesting of a topology file.
 
 use rustc_hash::FxHashMap;
 
@@ -13,8 +13,8 @@ const MAX_DEPTH: usize = 64;
 pub(super) struct Tree {
     /// The CPUs, in id order; each is the root of a tree.
     pub roots: Vec<NodeId>,
-    /// Children of each parent with the PCIe link of each upwards; `None` for a GPU that is only joined to its CPU by
-    /// C2C.
+    /// Children of each parent, each with its PCIe link to the parent; `None` for a GPU that is joined to its CPU only
+    /// by C2C.
     children: FxHashMap<NodeId, Vec<(NodeId, Option<LinkId>)>>,
     /// Peer links between PCIe switches (`pcilink`), by the switch at which the link starts.
     peer_links: FxHashMap<NodeId, Vec<NodeId>>,
@@ -22,7 +22,10 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Builds the tree; the error names a device or link that has no place in it.
+    /// Builds the tree of a fabric of one host.
+    ///
+    /// # Errors
+    /// A device or link has no element in NCCL's XML; the error names it.
     pub fn new(fabric: &Fabric) -> Result<Self> {
         for (_, node) in fabric.nodes() {
             match node.kind {
@@ -89,7 +92,7 @@ impl Tree {
         }
     }
 
-    /// Checks that every device is in the tree, and that every link is in the tree or has an element of its own.
+    /// Checks that every device is in the tree, and that every link is in the tree or is written as an element.
     fn check(&mut self, fabric: &Fabric) -> Result<()> {
         for (id, node) in fabric.nodes() {
             if node.kind != NodeKind::Nvswitch && !self.roots_by_device.contains_key(&id) {

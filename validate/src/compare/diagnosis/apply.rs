@@ -1,35 +1,41 @@
-//! Conditions under which a cause is simulated: a degraded fabric, other routes, settings or launches.
+//! Conditions under which a cause is simulated: a degraded fabric, other routes, other settings or another launch mode.
 //!
-//! Devices of one kind are assumed to be interchangeable: a fault of one GPU or NIC is simulated at the first one.
+//! Devices of one kind are assumed to be interchangeable, so a fault of one GPU or NIC is simulated at the first one.
 
 use std::sync::Arc;
 
 use fabricast_collectives::bound::InNetwork;
+use fabricast_sim::profile::{LaunchCosts, NetworkCosts, Profile};
 use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
-use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::candidates::nics_of_first_host;
 use super::cause::{Cause, Device, Extent};
 use crate::measured::manifest::Measurement;
 
-/// A measurement as it would have run under a cause.
+/// A measurement under the conditions of a cause.
 pub(super) struct Hypothesis {
-    /// Description of the run; it has no rows.
+    /// Description of the measurement; it has no rows.
     pub measurement: Measurement,
     pub routes: RouteOptions,
     pub choice: Choice,
+    /// Fabric that the library chooses for; `None`: that of `measurement`. NCCL derives its choice from the kinds of
+    /// paths, not from the rates that copies through host memory reach.
+    pub chosen_for: Option<Arc<Fabric>>,
+    /// Costs under the cause; `None`: those of the machine's profile.
+    pub profile: Option<Box<Profile>>,
 }
 
-/// Origin of the strategies of a hypothesis.
+/// Source of the strategies that a hypothesis assumes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// The library chooses again, because it sees the cause.
+    /// The library chooses again under the conditions of the cause, because it detects the cause.
     Library,
-    /// As [`Self::Library`], but calls whose choice is not modelled, or that the library cannot run, have no time.
+    /// As [`Self::Library`], but a call has no time if its choice is not modelled or the library cannot run it.
     Known,
-    /// The predicted strategies run, because the library does not see the cause. NCCL reads the rates that PCIe links
-    /// support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
+    /// The predicted strategies are unchanged, because the library does not detect the cause. NCCL reads the rates that
+    /// PCIe links support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
     Unchanged,
 }
 
@@ -37,12 +43,18 @@ impl Hypothesis {
     /// The measurement as it was described.
     pub fn undisturbed(measurement: &Measurement, routes: RouteOptions) -> Self {
         let described = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
-        Self { measurement: described, routes, choice: Choice::Library }
+        Self { measurement: described, routes, choice: Choice::Library, chosen_for: None, profile: None }
     }
 }
 
-/// Conditions of a measurement under a cause; `None` if the cause is not simulated or changes nothing.
-pub(super) fn apply(cause: &Cause, measurement: &Measurement, routes: RouteOptions) -> Option<Hypothesis> {
+/// Returns the conditions of a measurement under a cause; `None` if the cause is not simulated or has no effect. `profile`: costs
+/// of the machine.
+pub(super) fn apply(
+    cause: &Cause,
+    measurement: &Measurement,
+    routes: RouteOptions,
+    profile: &Profile,
+) -> Option<Hypothesis> {
     let mut hypothesis = Hypothesis::undisturbed(measurement, routes);
     let fabric = &*measurement.fabric;
     let configuration = &mut hypothesis.measurement.configuration;
@@ -53,8 +65,27 @@ pub(super) fn apply(cause: &Cause, measurement: &Measurement, routes: RouteOptio
     let mut degraded = None;
     match *cause {
         Cause::NvlsOff => configuration.in_network = InNetwork::Off,
-        Cause::PeerAccessOff => hypothesis.routes.p2p = PeerAccess::Off,
-        Cause::GpuDirectOff => hypothesis.routes.gdr = GpuDirect::Off,
+        Cause::PeerAccessOff { divisor } => {
+            hypothesis.routes.p2p = PeerAccess::Off;
+            hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
+            degraded = slower_copies(fabric, NodeKind::Gpu, divisor);
+        }
+        Cause::GpuDirectOff { divisor } => {
+            hypothesis.routes.gdr = GpuDirect::Off;
+            hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
+            degraded = slower_copies(fabric, NodeKind::Nic, divisor);
+        }
+        Cause::Sockets { interfaces } => {
+            hypothesis.routes.gdr = GpuDirect::Off;
+            hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
+            hypothesis.profile = Some(Box::new(Profile { network: sockets(profile.network), ..profile.clone() }));
+            let others = match interfaces {
+                Extent::One => nics_beyond_the_first(fabric),
+                Extent::All => Vec::new(),
+            };
+            degraded = Some(limit_nics(&fabric.with_failed_devices(&others), SOCKET_RATE));
+        }
+        Cause::HostSlow { added } => hypothesis.profile = Some(Box::new(with_host_time(profile, added))),
         Cause::NvlinksDown { down, links } => {
             let gpu = *fabric.gpus().first()?;
             let part = f64::from(links.saturating_sub(down)) / f64::from(links.max(1));
@@ -103,7 +134,46 @@ pub(super) fn apply(cause: &Cause, measurement: &Measurement, routes: RouteOptio
     Some(hypothesis)
 }
 
-/// The first device of a kind that shares its host with the first GPU, or all of the kind.
+/// Rate of a thread that sends over TCP: 42 Gb/s, a core of an otherwise idle host with jumbo frames and offloads (Cai et
+/// al., *Understanding host network stack overheads*, SIGCOMM 2021, §3.1). NCCL has a proxy thread per GPU.
+const SOCKET_RATE: Bandwidth = Bandwidth(5_250_000_000);
+/// Latency of a message over TCP beyond that of the NIC's own transport: system calls, and a wake-up on each side. An
+/// estimate.
+const SOCKET_LATENCY: Picos = Picos(15_000_000);
+
+/// Costs of messages over TCP sockets.
+fn sockets(network: NetworkCosts) -> NetworkCosts {
+    NetworkCosts { post: network.post + SOCKET_LATENCY, rendezvous: Picos::ZERO, eager: None, ..network }
+}
+
+/// The fabric with network links of at most this rate per NIC.
+fn limit_nics(fabric: &Fabric, rate: Bandwidth) -> Fabric {
+    let is_nic = |id: NodeId| fabric.node(id).kind == NodeKind::Nic;
+    let mut limited = fabric.clone();
+    for (nic, _) in fabric.nodes().filter(|&(id, _)| is_nic(id)) {
+        let links = links_of(fabric, nic, &LinkKind::NETWORK);
+        let rates = links.iter().filter_map(|&link| fabric.link(link).bandwidth);
+        let Some(fastest) = rates.max().filter(|fastest| *fastest > rate) else { continue };
+        limited = limited.with_slowed_links(&links, rate.0 as f64 / fastest.0 as f64).unwrap_or(limited);
+    }
+    limited
+}
+
+/// The profile with more host time per call, in every launch mode.
+fn with_host_time(profile: &Profile, added: Picos) -> Profile {
+    let slower = |costs: LaunchCosts| LaunchCosts { added: costs.added + added, floor: costs.floor + added, ..costs };
+    Profile { launches: profile.launches.map(|modes| modes.map(slower)), ..profile.clone() }
+}
+
+/// The fabric with slower copies between host memory and devices of a kind; `None` at the predicted rate.
+fn slower_copies(fabric: &Fabric, kind: NodeKind, divisor: u16) -> Option<Fabric> {
+    let ends = devices(fabric, kind, Extent::All);
+    let links: Vec<LinkId> =
+        ends.iter().flat_map(|&end| links_of(fabric, end, &[LinkKind::Pcie, LinkKind::C2c])).collect();
+    (divisor > 1).then(|| fabric.with_slowed_links(&links, 1.0 / f64::from(divisor)))?
+}
+
+/// Returns the first device of a kind on the host of the first GPU, or all devices of the kind.
 fn devices(fabric: &Fabric, kind: NodeKind, extent: Extent) -> Vec<NodeId> {
     let all: Vec<NodeId> = match kind {
         NodeKind::Gpu => fabric.gpus().to_vec(),
@@ -114,6 +184,12 @@ fn devices(fabric: &Fabric, kind: NodeKind, extent: Extent) -> Vec<NodeId> {
         (Extent::One, NodeKind::Nic) => nics_of_first_host(fabric).into_iter().take(1).collect(),
         (Extent::One, _) => all.into_iter().take(1).collect(),
     }
+}
+
+/// Returns all NICs but the first of each host.
+fn nics_beyond_the_first(fabric: &Fabric) -> Vec<NodeId> {
+    let first = nics_of_each_host(fabric, 1);
+    devices(fabric, NodeKind::Nic, Extent::All).into_iter().filter(|nic| !first.contains(nic)).collect()
 }
 
 /// The first NICs of every host.
@@ -128,7 +204,7 @@ fn nics_of_each_host(fabric: &Fabric, count: usize) -> Vec<NodeId> {
     chosen.map(|(id, _)| id).collect()
 }
 
-/// Both directions of the links of some kinds at a device.
+/// Both directions of the links of the given kinds at a device.
 fn links_of(fabric: &Fabric, device: NodeId, kinds: &[LinkKind]) -> Vec<LinkId> {
     let outgoing = fabric.outgoing_links(device).into_iter().filter(|&link| kinds.contains(&fabric.link(link).kind));
     outgoing.flat_map(|link| [link, link.reverse()]).collect()

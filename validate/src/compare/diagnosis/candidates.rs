@@ -1,31 +1,37 @@
-//! Causes that are possible on a machine, in the order of their likelihood.
+//! Possible causes on a machine, in the order of their likelihood.
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_libraries::Library;
 use fabricast_sim::profile::{Launch, Processes};
-use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::fabric::NodeKind;
-use fabricast_topologies::{Fabric, LinkKind, NodeId};
+use fabricast_topologies::{Fabric, LinkKind, NodeId, Picos};
 
 use super::super::Compared;
 use super::cause::{Cause, Device, Extent};
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::library;
 
-/// Divisors of link rates: fewer PCIe lanes halve the rate, each older generation halves it; NICs fall back to half or
-/// a quarter.
+/// Divisors of PCIe link rates that are tried; `NIC_DIVISORS` are those of NIC rates. Half the lanes, or a PCIe
+/// generation one step older, halve the rate; NICs fall back to half or a quarter of their rate.
 const PCIE_DIVISORS: [u16; 4] = [2, 4, 8, 16];
 const NIC_DIVISORS: [u16; 2] = [2, 4];
+/// Divisors of the rate of copies through host memory: measured rates are 0.1 to 1.4 times the predicted ones
+/// (validate/data/confirmed-logs).
+const COPY_DIVISORS: [u16; 4] = [1, 2, 4, 8];
+/// Additional host times per call: PyTorch adds some 10 to 20 µs, a process for eight GPUs or a CPU of another NUMA node
+/// up to 50 µs (validate/data/confirmed-logs).
+const HOST_TIMES: [Picos; 3] = [Picos(10_000_000), Picos(20_000_000), Picos(40_000_000)];
 /// Limits of the number of channels that are tried.
 const CHANNELS: [u16; 5] = [1, 2, 4, 8, 16];
 
-/// Algorithms and protocols that NCCL runs by choice (`ncclAlgo_t`, `ncclProto_t` of its nccl_common.h).
+/// Algorithms and protocols that NCCL chooses by itself (`ncclAlgo_t`, `ncclProto_t` of its nccl_common.h).
 const ALGORITHMS: [Algorithm; 4] = [Algorithm::Ring, Algorithm::Tree, Algorithm::Nvls, Algorithm::NvlsTree];
 const PROTOCOLS: [Protocol; 3] = [Protocol::Ll, Protocol::Ll128, Protocol::Simple];
 
-/// Lists the causes that can slow down a measurement of these rows. Faults of single devices precede faults of all, and
-/// smaller faults larger ones.
+/// Lists the causes that can slow down the given rows of a measurement. Faults of single devices precede faults of all
+/// devices, and smaller faults precede larger ones.
 pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
     let (fabric, configuration) = (&*measurement.fabric, &measurement.configuration);
     let mut causes = Vec::new();
@@ -34,10 +40,11 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
         causes.push(Cause::NvlsOff);
     }
     if configuration.gpus > 1 {
-        causes.push(Cause::PeerAccessOff);
+        causes.extend(COPY_DIVISORS.map(|divisor| Cause::PeerAccessOff { divisor }));
     }
     if configuration.nodes > 1 {
-        causes.push(Cause::GpuDirectOff);
+        causes.extend(COPY_DIVISORS.map(|divisor| Cause::GpuDirectOff { divisor }));
+        causes.extend([Extent::One, Extent::All].map(|interfaces| Cause::Sockets { interfaces }));
         causes.extend(network_faults(fabric));
     }
     causes.extend(nvlink_faults(fabric));
@@ -53,6 +60,7 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     if matches!(library(measurement), Some(Library::Nccl(_))) {
         causes.extend(settings(measurement, rows));
     }
+    causes.extend(HOST_TIMES.map(|added| Cause::HostSlow { added }));
     let described = (configuration.launch, configuration.processes);
     for launch in [Launch::Stream, Launch::Graph] {
         for processes in [Processes::PerGpu, Processes::Single] {
@@ -64,14 +72,11 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     causes
 }
 
-/// Other choices of NCCL than the predicted ones, and limits of its channels.
+/// Choices of NCCL other than the predicted ones, and limits of its channels.
 fn settings(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
     let configuration = &measurement.configuration;
     let mut causes = Vec::new();
-    let is_pairwise = matches!(
-        configuration.collective,
-        Collective::AllToAll | Collective::AllToAllV | Collective::SendRecv | Collective::Gather | Collective::Scatter
-    );
+    let is_pairwise = configuration.collective.is_pairwise();
     let most = rows.iter().map(|row| row.strategy.channels).max().unwrap_or_default();
     let limits = || CHANNELS.into_iter().rev().filter(move |&count| count < most);
     if is_pairwise {
@@ -87,7 +92,7 @@ fn settings(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
     let protocols = PROTOCOLS.into_iter().map(Some).filter(|_| configuration.protocol.is_none());
     for algorithm in [None].into_iter().chain(algorithms) {
         for protocol in [None].into_iter().chain(protocols.clone()) {
-            // NVLS has kernels for Simple only (NCCL 2.30.7, src/device/generate.py).
+            // NVLS kernels exist for Simple only (NCCL 2.30.7, src/device/generate.py).
             let uses_switches = algorithm.is_some_and(|algorithm| algorithm.in_network() == InNetwork::Allowed);
             let exists = !uses_switches || protocol.is_none_or(|protocol| protocol == Protocol::Simple);
             if exists && (algorithm.is_some() || protocol.is_some()) {
@@ -116,7 +121,7 @@ fn network_faults(fabric: &Fabric) -> Vec<Cause> {
     causes
 }
 
-/// NVLinks of a GPU that are down: single ones, and parts of all.
+/// NVLinks of a GPU that are down: one link, or a fraction of all.
 fn nvlink_faults(fabric: &Fabric) -> Vec<Cause> {
     let Some(&gpu) = fabric.gpus().first() else { return Vec::new() };
     let links = nvlinks(fabric, gpu);
@@ -130,7 +135,7 @@ fn nvlink_faults(fabric: &Fabric) -> Vec<Cause> {
     causes
 }
 
-/// Number of NVLinks of a GPU, as its links state them.
+/// Number of NVLinks of a GPU, from the lanes that its links state.
 fn nvlinks(fabric: &Fabric, gpu: NodeId) -> u16 {
     let links = fabric.outgoing_links(gpu).into_iter().map(|link| fabric.link(link));
     links.filter(|link| link.kind == LinkKind::Nvlink && !link.failed).map(|link| link.lanes.max(1)).sum()

@@ -1,10 +1,11 @@
-//! Causes that may slow down a machine, in words, with the command that confirms or refutes each.
+//! Causes that may slow down a machine, with a description and a command that confirms or refutes each.
 
 use std::fmt;
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Protocol;
+use fabricast_topologies::Picos;
 
 use crate::measured::P2pChannels;
 
@@ -14,9 +15,26 @@ pub enum Cause {
     /// NVLink SHARP is not used.
     NvlsOff,
     /// GPUs of a host communicate through host memory.
-    PeerAccessOff,
+    PeerAccessOff {
+        /// Predicted rate of copies through host memory ÷ rate in effect. The IOMMU, other NUMA nodes and the CPU that
+        /// waits for the copies slow them down.
+        divisor: u16,
+    },
     /// Network traffic passes through host memory.
-    GpuDirectOff,
+    GpuDirectOff {
+        /// Predicted rate of copies through host memory ÷ rate in effect.
+        divisor: u16,
+    },
+    /// Messages between hosts go over TCP sockets.
+    Sockets {
+        /// Network interfaces that carry the messages: one of each host, or all.
+        interfaces: Extent,
+    },
+    /// The host spends more time on each call than described: CPU clock, load or affinity, or the framework.
+    HostSlow {
+        /// Additional time per call.
+        added: Picos,
+    },
     /// NVLinks of a GPU are down.
     NvlinksDown {
         /// Number of links that are down.
@@ -33,18 +51,18 @@ pub enum Cause {
         /// Hosts that are affected.
         extent: Extent,
     },
-    /// Links of NICs run at a part of their rate.
+    /// Links of NICs run at a fraction of their rate.
     NicsSlow {
-        /// Rate of the fabric ÷ rate in effect.
+        /// Rate that the fabric states ÷ rate in effect.
         divisor: u16,
         /// NICs that are affected.
         extent: Extent,
     },
-    /// PCIe links run at a part of their rate: fewer lanes or an older generation.
+    /// PCIe links run at a fraction of their rate, because of fewer lanes or an older generation.
     PcieSlow {
         /// Devices at the end of the links.
         device: Device,
-        /// Rate of the fabric ÷ rate in effect.
+        /// Rate that the fabric states ÷ rate in effect.
         divisor: u16,
         /// Links that are affected.
         extent: Extent,
@@ -62,8 +80,8 @@ pub enum Cause {
     MaxChannelsPerPeer(u16),
     /// Calls are launched in another mode than described.
     Launch(Launch, Processes),
-    /// Sends and receives between hosts use fewer channels per peer than their NICs need. Not simulated: stated for
-    /// slow sends between hosts where no simulated cause explains them.
+    /// Sends and receives between hosts use fewer channels per peer than their NICs need. This cause is not simulated;
+    /// it is reported for slow sends between hosts that no simulated cause explains.
     ChannelsPerPeer {
         /// Channels of sends and receives that NCCL reports; `None` if the log does not state them.
         logged: Option<P2pChannels>,
@@ -91,14 +109,16 @@ pub enum Device {
 }
 
 impl Cause {
-    /// Class of the cause, equal for its variants: `nvls`, `peer_access`, `gpu_direct`, `nvlink`, `nic`, `pcie`,
-    /// `strategy`, `channels`, `channels_per_peer` or `launch`.
+    /// Class of the cause, which all its variants share: `nvls`, `peer_access`, `gpu_direct`, `sockets`, `host`, `nvlink`,
+    /// `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer` or `launch`.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
             Self::NvlsOff => "nvls",
-            Self::PeerAccessOff => "peer_access",
-            Self::GpuDirectOff => "gpu_direct",
+            Self::PeerAccessOff { .. } => "peer_access",
+            Self::GpuDirectOff { .. } => "gpu_direct",
+            Self::Sockets { .. } => "sockets",
+            Self::HostSlow { .. } => "host",
             Self::NvlinksDown { .. } => "nvlink",
             Self::NicsDown { .. } | Self::NicsSlow { .. } => "nic",
             Self::PcieSlow { .. } => "pcie",
@@ -116,11 +136,19 @@ impl Cause {
             Self::NvlsOff => "NCCL_DEBUG=INFO (NVLS multicast support); env | grep NCCL_NVLS_ENABLE; \
                               systemctl status nvidia-fabricmanager"
                 .to_owned(),
-            Self::PeerAccessOff => "nvidia-smi topo -p2p r; NCCL_DEBUG=INFO (via SHM instead of via P2P); \
+            Self::PeerAccessOff { .. } => "nvidia-smi topo -p2p r; NCCL_DEBUG=INFO (via SHM instead of via P2P); \
                                     env | grep NCCL_P2P; ACS by sudo lspci -vvv | grep ACSCtl"
                 .to_owned(),
-            Self::GpuDirectOff => "NCCL_DEBUG=INFO (GDRDMA missing in NET/IB lines); lsmod | grep nvidia_peermem; \
+            Self::GpuDirectOff { .. } => {
+                "NCCL_DEBUG=INFO (GDRDMA missing in NET/IB lines); lsmod | grep nvidia_peermem; \
                                    env | grep NCCL_NET_GDR"
+                    .to_owned()
+            }
+            Self::Sockets { .. } => "NCCL_DEBUG=INFO (NET/Socket instead of NET/IB or NET/OFI); \
+                              env | grep -E 'NCCL_NET|NCCL_IB_DISABLE'"
+                .to_owned(),
+            Self::HostSlow { .. } => "nvidia-smi topo -m (CPU affinity of each GPU), then numactl --cpunodebind=N \
+                                      --membind=N; cpupower frequency-info; CPU load"
                 .to_owned(),
             Self::NvlinksDown { .. } => "nvidia-smi nvlink --status; nvidia-smi nvlink -e".to_owned(),
             Self::NicsDown { .. } => {
@@ -156,10 +184,25 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::NvlsOff => f.write_str("NVLink SHARP (NVLS) is off"),
-            Self::PeerAccessOff => {
-                f.write_str("GPUs of a host have no peer access and communicate through host memory")
+            Self::PeerAccessOff { divisor } => {
+                f.write_str("GPUs of a host have no peer access and communicate through host memory")?;
+                slower_copies(f, divisor)
             }
-            Self::GpuDirectOff => f.write_str("GPUDirect RDMA is off: network traffic passes through host memory"),
+            Self::GpuDirectOff { divisor } => {
+                f.write_str("GPUDirect RDMA is off: network traffic passes through host memory")?;
+                slower_copies(f, divisor)
+            }
+            Self::Sockets { interfaces: Extent::One } => {
+                f.write_str("messages between hosts go over TCP sockets, on one network interface")
+            }
+            Self::Sockets { interfaces: Extent::All } => {
+                f.write_str("messages between hosts go over TCP sockets, on all network interfaces")
+            }
+            Self::HostSlow { added } => write!(
+                f,
+                "the host spends {} µs more on each call (CPU clock, load or affinity, or the framework)",
+                added.0 / 1_000_000
+            ),
             Self::NvlinksDown { down, links } => write!(f, "{down} of {links} NVLinks of a GPU are down"),
             Self::NicsDown { down, nics, extent } => {
                 let verb = if down == 1 { "is" } else { "are" };
@@ -225,4 +268,9 @@ impl fmt::Display for Cause {
             }
         }
     }
+}
+
+/// States how much slower copies through host memory are than predicted.
+fn slower_copies(f: &mut fmt::Formatter<'_>, divisor: u16) -> fmt::Result {
+    if divisor == 1 { Ok(()) } else { write!(f, ", at 1/{divisor} of the predicted rate") }
 }

@@ -1,16 +1,19 @@
 //! Evidence for a hypothesis: likelihood of the measured times under it.
 //!
-//! Under a hypothesis, ln(measured ÷ predicted) of each row is normally distributed, with the standard deviation σ that
-//! the row's prediction interval states. A share of the variance ([`COMMON_SHARE`]) is common to all rows of a machine:
-//! the profile's error on this machine. The rest is that of single rows. A hypothesis is therefore supported by the shape
-//! of the times over sizes, and by sizes with sure predictions, more than by a factor that all sizes share. Where a
-//! hypothesis changes a time, σ is larger, since its severity is one of a few that are tried ([`SEVERITY_SHARE`]).
+//! Under a hypothesis, ln(measured ÷ predicted) of each row is normally distributed. Its standard deviation σ is that
+//! of the row's prediction interval. A fraction of the variance ([`COMMON_SHARE`]) is common to all rows of a machine
+//! and represents the profile's error on this machine; the rest is independent for each row. The dependence of times on
+//! message size, and sizes with narrow intervals, therefore weigh more than a factor that all sizes share. If a
+//! hypothesis changes a time, σ is increased, because only a few severities of each fault are tried
+//! ([`SEVERITY_SHARE`]).
 
-/// Share of the variance that all rows of a machine have in common: the mean product of two rows' deviations ÷ their
-/// mean square is 0.42 over the 800 rows of 37 tables of `validate/data/clusters` and `validate/data/public`.
+/// Fraction of the variance that all rows of a machine have in common. The mean product of two rows' deviations,
+/// divided by their mean square, is 0.42 for the 800 rows of 37 tables of `validate/data/clusters` and
+/// `validate/data/public`.
 const COMMON_SHARE: f64 = 0.4;
-/// Standard deviation of ln(time) due to the severity of a fault, as a share of the change of ln(time): tried severities
-/// differ by factors of 1.3 to 2, so that a real one is some 15 % of the change from the nearest.
+/// Standard deviation of ln(time) due to the unknown severity of a fault, as a fraction of the change of ln(time).
+/// Tried severities differ by factors of 1.3 to 2, so the actual severity differs from the nearest one by about 15 % of
+/// the change.
 const SEVERITY_SHARE: f64 = 0.15;
 /// Width of an 80 % interval of a normal distribution, in standard deviations.
 const INTERVAL: f64 = 2.563;
@@ -29,13 +32,13 @@ pub(super) struct Residual {
 }
 
 /// Standard deviation of ln(measured) of a row, from the ends of its prediction interval.
-pub(super) fn deviation(low: u64, high: u64) -> f64 {
+pub(in super::super) fn deviation(low: u64, high: u64) -> f64 {
     let width = (high.max(1) as f64 / low.max(1) as f64).ln();
     (width / INTERVAL).max(MIN_DEVIATION)
 }
 
-/// Twice the negative log-likelihood of the measured times, relative to that of an exact prediction without a hypothesis.
-/// It does not decrease as rows are added.
+/// Twice the negative log-likelihood of the measured times, relative to that of an exact prediction without a
+/// hypothesis. The value never decreases when rows are added.
 pub(super) fn surprise(residuals: &[Residual]) -> f64 {
     let widening = |residual: &Residual| 1.0 + (SEVERITY_SHARE * residual.effect / residual.deviation).powi(2);
     let scaled: Vec<f64> =
@@ -43,8 +46,8 @@ pub(super) fn surprise(residuals: &[Residual]) -> f64 {
     distance(&scaled) + residuals.iter().map(|residual| widening(residual).ln()).sum::<f64>()
 }
 
-/// Squared Mahalanobis distance of deviations, each in units of its standard deviation, for the covariance
-/// (1 − c)·I + c·11ᵀ with c = [`COMMON_SHARE`] (inverse by Sherman and Morrison).
+/// Squared Mahalanobis distance of deviations in units of their standard deviations, for the covariance (1 − c)·I +
+/// c·11ᵀ with c = [`COMMON_SHARE`]. The inverse follows from the Sherman–Morrison formula.
 fn distance(deviations: &[f64]) -> f64 {
     let (count, sum) = (deviations.len() as f64, deviations.iter().sum::<f64>());
     let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
@@ -63,7 +66,8 @@ mod tests {
         assert!(distance(&[]).abs() < 1e-12);
     }
 
-    /// A deviation that all rows share counts little, however many rows there are; one of alternating sign counts fully.
+    /// A deviation that all rows share has little weight, however many rows there are; a deviation with alternating
+    /// signs has full weight.
     #[test]
     fn shape_counts_more_than_a_common_factor() {
         assert!(distance(&[2.0; 12]) < 10.0);
@@ -78,7 +82,7 @@ mod tests {
         assert!((wide - 1.0).abs() < 1e-3, "{wide}");
     }
 
-    /// Of two hypotheses that fit equally well, the one that changes times less is the likelier one.
+    /// Of two hypotheses that fit equally well, the one with the smaller change of times is more likely.
     #[test]
     fn larger_effects_are_less_certain() {
         let rows = |effect| [Residual { ratio: 0.0, effect, deviation: 0.1 }; 4];
@@ -87,7 +91,7 @@ mod tests {
     }
 
     proptest! {
-        /// The closed form solves the linear system of the covariance, by Gaussian elimination.
+        /// The closed form equals the solution of the covariance's linear system by Gaussian elimination.
         #[test]
         fn distance_is_the_quadratic_form_of_the_inverse(values in prop::collection::vec(-4.0f64..4.0, 1..8)) {
             let count = values.len();

@@ -1,74 +1,84 @@
-//! Causes of slow sizes: hypotheses that are simulated, and ranked by the likelihood of the measured times under them.
+//! Causes of slow sizes: hypotheses are simulated and ranked by the likelihood of the measured times.
 //!
-//! A hypothesis is a fault of the fabric, a setting of the library or another launch mode ([`Cause`]). Rows of the slow
-//! sizes and of the others are predicted again under it, and compared with the measured times by the scatter that the
-//! prediction intervals state ([`evidence`]). A cause is named if it makes the times much likelier than the undisturbed
-//! prediction does, considering how many hypotheses are tried, and closes half of the gap of the slow sizes. Times of one
-//! collective often do not separate causes that limit the same path: a cause is called likely only if it is twice as
-//! likely as all others together ([`RankedCause::is_likely`]). Each has a command that confirms or refutes it.
+//! A hypothesis is a fault of the fabric, a setting of the library or another launch mode ([`Cause`]). Rows with slow
+//! sizes and other rows are predicted again under each hypothesis. The scatter that prediction intervals state
+//! determines the likelihood of the measured times ([`evidence`]). A cause is reported if it satisfies two conditions:
+//! the measured times are much more likely than without it, considering the number of hypotheses, and it explains half
+//! of the gap of the slow sizes. Times of one collective often cannot separate causes that limit the same path. A cause
+//! is therefore called likely only if it is at least twice as likely as all others in total
+//! ([`RankedCause::is_likely`]). Each cause has a command that confirms or refutes it.
 
 mod apply;
 mod candidates;
 mod cause;
 mod evidence;
 
+use std::sync::Arc;
+
 use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::profile::Profile;
 use rayon::prelude::*;
 
 pub use cause::{Cause, Device, Extent};
+pub(super) use evidence::deviation;
 
 use super::range::Finding;
 use super::{CompareError, Compared, Group, Request, has_unpredicted_rccl, profile};
 use crate::measured::Row;
+use crate::measured::manifest::Measurement;
 use crate::measurement_simulation::{MeasurementSimulation, Simulated};
 use apply::{Choice, Hypothesis};
 
-/// A hypothesis that would explain why a group is slow.
+/// A hypothesis that explains why a group is slow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankedCause {
     /// The hypothesis.
     pub cause: Cause,
-    /// Share of the gap of the slow sizes that it closes, at most 1. The gap of a row is |ln(measured ÷ predicted)|.
+    /// Fraction of the slow sizes' gap that the cause explains, at most 1. The gap of a row is |ln(measured ÷
+    /// predicted)|.
     pub closed: f64,
-    /// Probability of its class among all hypotheses that explain the times, if these are equally likely before the times
-    /// are known.
+    /// Posterior probability of the cause's class among all hypotheses that explain the times, with equal prior
+    /// probabilities.
     pub probability: f64,
+    /// Number of slow sizes that the cause was compared with.
+    pub sizes: usize,
 }
 
 impl RankedCause {
-    /// Returns true if the cause is at least twice as likely as all others together. Otherwise the times do not separate it
-    /// from them.
+    /// Returns true if the cause is at least twice as likely as all others in total, by three or more slow sizes.
+    /// Otherwise the times do not separate the cause from others.
     #[must_use]
     pub fn is_likely(&self) -> bool {
-        self.probability >= MIN_PROBABILITY
+        self.probability >= MIN_PROBABILITY && self.sizes >= MIN_SIZES
     }
 }
 
-/// Smallest probability of a likely cause: two to one against all others.
+/// Minimum probability of a likely cause: odds of two to one against all others.
 const MIN_PROBABILITY: f64 = 2.0 / 3.0;
-/// Smallest share of the gap that a named cause closes.
+/// Minimum fraction of the gap that a reported cause explains.
 const MIN_CLOSED: f64 = 0.5;
-/// Odds of scatter against a given fault as the reason for slow sizes, before their times are known. A judgement: ten to
-/// one against any of some sixty faults.
-const SOUND_ODDS: f64 = 600.0;
-/// Largest odds of the first cause against the further ones that are named.
+/// Prior odds of scatter against a given fault as the reason for slow sizes. An estimate: ten to one against any fault
+/// at all, divided among about eighty possible faults.
+const SOUND_ODDS: f64 = 800.0;
+/// Maximum odds of the first cause against further reported causes.
 const SIMILAR_ODDS: f64 = 20.0;
-/// Largest number of causes that are named.
+/// Maximum number of reported causes.
 const MAX_CAUSES: usize = 3;
-/// Smallest number of sizes of a slow range whose cause is sought.
+/// Minimum number of sizes in a slow range for which causes are searched, unless the log has fewer sizes.
 const MIN_SIZES: usize = 3;
-/// Largest number of rows of slow sizes, and of other rows, that are simulated for each hypothesis.
+/// Maximum number of rows with slow sizes, and of other rows, that are simulated for each hypothesis.
 const MAX_SLOW_ROWS: usize = 6;
 const MAX_OTHER_ROWS: usize = 4;
-/// Number of rows that are simulated for every hypothesis, before the most promising ones are completed.
+/// Number of rows that are simulated for every hypothesis. The most likely hypotheses are then simulated for all rows.
 const FIRST_ROWS: usize = 3;
-/// Largest number of simulation events of the undisturbed prediction of the slow rows, and of the other rows.
+/// Maximum number of simulation events for the prediction of the slow rows without a fault; also applies to the other
+/// rows.
 const MAX_EVENTS: u64 = 500_000;
-/// Largest ratio of the events of a hypothesis to [`MAX_EVENTS`]: faults that break the symmetry of a fabric need more.
+/// Maximum ratio of the events of a hypothesis to [`MAX_EVENTS`]. Faults that break the symmetry of a fabric need more
+/// events.
 const MAX_EVENT_RATIO: u64 = 4;
 
-/// A row with its prediction, its scatter and the measured row that it was predicted for.
+/// A measured row with its prediction and the standard deviation of the prediction.
 struct Case<'a> {
     compared: &'a Compared,
     row: &'a Row,
@@ -76,14 +86,16 @@ struct Case<'a> {
     is_slow: bool,
 }
 
-/// Ranks the hypotheses that explain a slow group, the likeliest first. Empty if the group is not slow or if no
-/// hypothesis explains it.
+/// Ranks the hypotheses that explain a slow group, in order of decreasing likelihood. Empty if the group is not slow or
+/// if no hypothesis explains it.
 pub(super) fn causes<'a>(
     request: &Request<'a>,
     group: &Group,
     rows: &'a [Compared],
 ) -> Result<Vec<RankedCause>, CompareError> {
-    let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= MIN_SIZES);
+    let sizes: usize = group.ranges.iter().map(|range| range.sizes).sum();
+    let needed = MIN_SIZES.min(sizes);
+    let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= needed);
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
     let (true, Some(measurement)) = (is_slow, first) else { return Ok(Vec::new()) };
     if has_unpredicted_rccl(measurement) {
@@ -93,7 +105,8 @@ pub(super) fn causes<'a>(
     let undisturbed = Hypothesis::undisturbed(measurement, request.routes);
     let simulation = MeasurementSimulation::new(&undisturbed.measurement, undisturbed.routes);
     let cases = cases(request, group, rows, &simulation, &profile);
-    if cases.iter().filter(|case| case.is_slow).count() < MIN_SIZES {
+    let slow = cases.iter().filter(|case| case.is_slow).count();
+    if slow < needed {
         return Ok(Vec::new());
     }
     let predicted: Vec<u64> = cases.iter().map(|case| case.compared.predicted.0).collect();
@@ -105,15 +118,15 @@ pub(super) fn causes<'a>(
         .into_iter()
         .map(|trial| {
             let closed = 1.0 - slow_gap(&cases, &trial.predicted) / gap;
-            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0 })
+            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0, sizes: slow })
         })
         .filter(|(surprise, ranked)| *surprise <= limit && ranked.closed >= MIN_CLOSED)
         .collect();
     Ok(likeliest(ranked))
 }
 
-/// The likeliest causes, one of each class. Hypotheses are equally likely before the times are known, and those of a
-/// class add up.
+/// Returns the most likely cause of each class. All hypotheses have equal prior probabilities, and the probabilities
+/// within a class are summed.
 fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
     /// Causes of one class.
     struct Class {
@@ -143,7 +156,8 @@ fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
     classes.into_iter().take(MAX_CAUSES).map(ranked).collect()
 }
 
-/// Selects the rows that are simulated: slow sizes and others, those of few events, the most telling slow ones first.
+/// Selects the rows to simulate: rows with slow sizes and others, with few simulation events, in order of the
+/// information that they give.
 fn cases<'a>(
     request: &Request<'a>,
     group: &Group,
@@ -165,7 +179,8 @@ fn cases<'a>(
         affordable(cases, simulation, profile)
     };
     let slow = sample(&slow, MAX_SLOW_ROWS, true);
-    // The first rows decide which hypotheses are pursued: the ends and the middle of the slow sizes.
+    // The ends and the middle of the slow sizes come first, because the first rows decide which hypotheses are
+    // simulated further.
     let last = slow.len().saturating_sub(1);
     let mut order: Vec<(usize, Case<'a>)> = slow.into_iter().enumerate().collect();
     order.sort_by_key(|(number, _)| (![0, last / 2, last].contains(number), *number));
@@ -176,7 +191,7 @@ fn cases<'a>(
 fn case<'a>(request: &Request<'a>, compared: &'a Compared, is_slow: bool) -> Option<Case<'a>> {
     let rows: &'a [Row] = &request.measurements.get(compared.measurement)?.rows;
     let row = rows.iter().find(|row| row.line == compared.line)?;
-    Some(Case { compared, row, deviation: evidence::deviation(compared.low.0, compared.high.0), is_slow })
+    Some(Case { compared, row, deviation: deviation(compared.low.0, compared.high.0), is_slow })
 }
 
 impl Case<'_> {
@@ -186,7 +201,7 @@ impl Case<'_> {
     }
 }
 
-/// Surprise of the measured times of the first rows, given their times predicted under a hypothesis.
+/// [`evidence::surprise`] of the measured times of the first rows, given their predicted times under a hypothesis.
 fn surprise(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
     let residual = |(case, &time): (&Case<'_>, &u64)| evidence::Residual {
         ratio: case.ratio(time),
@@ -196,13 +211,14 @@ fn surprise(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
     evidence::surprise(&cases.iter().zip(predicted).map(residual).collect::<Vec<_>>())
 }
 
-/// Sum of the gaps of the slow rows to predicted times of all rows.
+/// Sum of the slow rows' gaps between measured times and the given predicted times of all rows.
 fn slow_gap(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
     let slow = cases.iter().zip(predicted).filter(|(case, _)| case.is_slow);
     slow.map(|(case, &time)| case.ratio(time).abs()).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
-/// Selects the rows with the fewest simulation events, up to [`MAX_EVENTS`] in total but at least [`MIN_SIZES`] rows.
+/// Selects the rows with the fewest simulation events: at most [`MAX_EVENTS`] events in total, but at least
+/// [`MIN_SIZES`] rows.
 fn affordable<'a>(cases: Vec<Case<'a>>, simulation: &MeasurementSimulation<'_>, profile: &Profile) -> Vec<Case<'a>> {
     let mut total = 0u64;
     let mut chosen = Vec::new();
@@ -232,23 +248,23 @@ struct Trial {
     hypothesis: Hypothesis,
     /// Predicted times of the rows that were simulated, in ps.
     predicted: Vec<u64>,
-    /// Surprise of these rows.
+    /// [`evidence::surprise`] of these rows.
     surprise: f64,
 }
 
 impl Trial {
-    /// Simulates the causes in the order of `candidates`. Those that cannot be among the named ones, by their first rows,
-    /// are dropped: the surprise does not decrease as rows are added.
+    /// Simulates the causes in the order of `candidates`. A cause is dropped if its first rows show that it cannot be
+    /// reported, because [`evidence::surprise`] never decreases when rows are added.
     fn run(
         candidates: Vec<Cause>,
-        measurement: &crate::measured::manifest::Measurement,
+        measurement: &Measurement,
         request: &Request<'_>,
         cases: &[Case<'_>],
         profile: &Profile,
     ) -> Vec<Self> {
         let first = cases.get(..FIRST_ROWS).unwrap_or(cases);
         let begin = |cause: Cause| {
-            let hypothesis = apply::apply(&cause, measurement, request.routes)?;
+            let hypothesis = apply::apply(&cause, measurement, request.routes, profile)?;
             Self { cause, hypothesis, predicted: Vec::new(), surprise: 0.0 }.extended(first, profile)
         };
         let mut trials: Vec<Self> = candidates.into_par_iter().filter_map(begin).collect();
@@ -268,14 +284,21 @@ impl Trial {
         kept.into_iter().map(|(_, trial)| trial).collect()
     }
 
-    /// Simulates the rows of `cases` that have not been simulated yet; `None` if one cannot be simulated.
-    fn extended(mut self, cases: &[Case<'_>], profile: &Profile) -> Option<Self> {
-        let simulation = MeasurementSimulation::new(&self.hypothesis.measurement, self.hypothesis.routes);
-        let strategies = simulation.strategies();
-        let mut events = 0u64;
-        for case in cases.iter().skip(self.predicted.len()) {
+    /// Simulates the remaining rows of `cases`; `None` if one of them cannot be simulated.
+    fn extended(self, cases: &[Case<'_>], profile: &Profile) -> Option<Self> {
+        let hypothesis = &self.hypothesis;
+        let profile = hypothesis.profile.as_deref().unwrap_or(profile);
+        let simulation = MeasurementSimulation::new(&hypothesis.measurement, hypothesis.routes);
+        let seen = hypothesis
+            .chosen_for
+            .as_ref()
+            .map(|fabric| Measurement { fabric: Arc::clone(fabric), ..hypothesis.measurement.clone() });
+        let seen = seen.as_ref().map(|seen| MeasurementSimulation::new(seen, hypothesis.routes));
+        let strategies = seen.as_ref().unwrap_or(&simulation).strategies();
+        let (mut events, mut predicted) = (0u64, self.predicted.clone());
+        for case in cases.iter().skip(predicted.len()) {
             let usual = case.compared.strategy;
-            let strategy = match self.hypothesis.choice {
+            let strategy = match hypothesis.choice {
                 Choice::Library => strategies.strategy(case.row).unwrap_or(usual),
                 Choice::Known => strategies.strategy(case.row)?,
                 Choice::Unchanged => usual,
@@ -285,11 +308,9 @@ impl Trial {
             if events > MAX_EVENTS * MAX_EVENT_RATIO {
                 return None;
             }
-            self.predicted.push(run.time.0);
+            predicted.push(run.time.0);
         }
-        self.surprise = surprise(cases, &self.predicted);
-        drop(strategies);
-        drop(simulation);
-        Some(self)
+        let surprise = surprise(cases, &predicted);
+        Some(Self { predicted, surprise, ..self })
     }
 }

@@ -1,6 +1,6 @@
-//! Executor for a schedule's steps in one kernel with NVSHMEM's device library: every message is a put with a signal by
-//! a thread block, every wait a wait for a signal. Each block handles its own part of every step, so the blocks of one
-//! rank do not wait for each other.
+//! Executor that runs a schedule's steps in one kernel with NVSHMEM's device library. Every message is a put with a
+//! signal by a thread block, and every wait is a wait for a signal. Each block handles a part of every step, so the
+//! blocks of a rank do not wait for each other.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub(super) struct Device {
     _rows: DeviceMemory,
 }
 
-/// Smallest number of bytes of a message per block. With less, the additional signals cost more than they gain.
+/// Minimum bytes of a message per block. With fewer bytes, the cost of the additional signals exceeds the gain.
 const BLOCK_BYTES: u64 = 16 << 10;
 
 /// Number of 64-bit words of a row of the step table that `steps.cu` reads.
@@ -98,7 +98,7 @@ impl Device {
         })
     }
 
-    /// Shape of the grid: numbers of blocks and threads. A thread moves one word at a time.
+    /// Shape of the grid: number of blocks and of threads per block. A thread moves one word at a time.
     pub(super) fn shape(&self) -> GridShape {
         self.shape
     }

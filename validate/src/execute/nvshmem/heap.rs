@@ -1,5 +1,5 @@
-//! Executor for generated kernels, unchanged, on NVSHMEM's heap: each rank accesses the others' memory by the addresses
-//! from `nvshmem_ptr`.
+//! Executor that runs generated kernels, without changes, on NVSHMEM's symmetric heap. Each rank accesses the memory of
+//! others through addresses from `nvshmem_ptr`.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) struct Heap {
     _buffers: Buffers,
 }
 
-/// Largest number of blocks per rank: one per multiprocessor, with some left for other kernels.
+/// Maximum number of blocks per rank: one per multiprocessor, with some multiprocessors left for other kernels.
 pub(super) const MAX_BLOCKS: u32 = 128;
 
 pub(super) fn to_bytes(words: &[u64]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Messages between the program and its processes, one per rank.
+//! Messages between the main program and its processes, one process per rank.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,18 +40,19 @@ impl NvshmemMethod {
     }
 }
 
-/// A run: method, checks and measurement.
+/// Request to run a schedule: method, checks and measurement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
     /// Method that executes the call.
     #[serde(rename = "way")]
     pub method: NvshmemMethod,
-    /// Carrier of messages in generated kernels; `None` for flags.
+    /// Message format of generated kernels; `None` for flags.
     pub carrier: Option<Carrier>,
-    /// Blocks per channel, threads per block and words per thread of kernels; `None` for the shape that is fastest by
-    /// measurement.
+    /// Blocks per channel, threads per block and words per thread of kernels; `None` for the shape that was fastest in
+    /// measurements.
     pub shape: Option<GridShape>,
-    /// Offset of buffers from an aligned address, in bytes: at most 16 more than the processes were started for.
+    /// Offset of buffers from an aligned address, in bytes. It may exceed the offset with which the processes were
+    /// started by at most 16 bytes.
     pub offset: Bytes,
     /// Number of back-to-back calls before each check.
     pub rounds: Vec<u32>,
@@ -68,7 +69,7 @@ pub struct RunRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
-    /// First message: the identity of the process and its settings.
+    /// First message: rank of the process and its settings.
     Begin { rank: usize, size: usize, library: Option<PathBuf>, room: Bytes, offset: Bytes, patience: Duration },
     /// Joins the other processes by this unique ID.
     Join { id: Vec<u8> },
@@ -90,12 +91,12 @@ pub(super) enum Answer {
     /// The library is loaded. The first process includes the unique ID.
     #[serde(rename = "begun")]
     Started { version: String, id: Option<Vec<u8>> },
-    /// All processes have joined. `nccl`: the NCCL that the library uses for its collectives.
+    /// All processes have joined. `nccl`: path of the NCCL library that NVSHMEM uses for its collectives.
     Joined { nccl: Option<PathBuf> },
     /// The run succeeded with correct results.
     #[serde(rename = "performed")]
     Completed { shape: Option<GridShape>, raw: Option<MemberTimes> },
-    /// The run is not supported; nothing was started.
+    /// The run is not supported, and no work was started.
     Unsupported { reason: String },
     /// The run failed; this process can no longer be used.
     Failed(Fault),

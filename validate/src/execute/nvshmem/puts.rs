@@ -1,9 +1,9 @@
-//! Executor for a schedule's steps on a stream: every message is a put with a signal, every wait a wait for a signal,
-//! and reductions use a kernel.
+//! Executor that runs a schedule's steps on a stream. Every message is a put with a signal, every wait is a wait for a
+//! signal, and reductions use a kernel.
 //!
-//! Signals are 0 or 1, so that a captured graph can be launched repeatedly: a sender sets them, and the receiver clears
-//! them after its wait. A call begins with receivers signalling to their senders that they have entered, so nothing is
-//! overwritten that the previous call still reads.
+//! A signal is 0 or 1: a sender sets it, and the receiver clears it after its wait, so that a captured graph can be
+//! launched repeatedly. At the start of a call, receivers signal their senders that they have entered, so that no data
+//! of the previous call is overwritten before it is read.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl ArenaLayout {
         }
     }
 
-    /// Symmetric address, as named in this rank's heap, of a location in the memory of rank `peer`.
+    /// Symmetric address, in terms of this rank's heap, of a location in the memory of rank `peer`.
     pub(super) fn address(&self, job: &Job, arena: DeviceAddress, spot: Location, peer: usize) -> DeviceAddress {
         match spot {
             Location::User(buffer, offset) => {
@@ -62,7 +62,7 @@ impl ArenaLayout {
     }
 }
 
-/// A single operation on the stream of a rank.
+/// A single operation in the stream of a rank.
 #[derive(Clone, Copy, Debug)]
 enum StreamOperation {
     Put { source: DeviceAddress, target: DeviceAddress, bytes: Bytes, signal: Signal, peer: usize },

@@ -1,4 +1,4 @@
-//! State of a single process: its buffers, and the heap memory of executors.
+//! State of one process: its buffers, and the heap memory of its executors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::cuda::{Context, CudaError, Stream, Watchdog};
 use crate::execute::{Buffers, ExecuteError, Job};
 use crate::nvshmem::{Channel, Element, NvshmemError, SymmetricMemory};
 
-/// State of this process: its buffers and the heap memory of executors.
+/// State of this process: its buffers, and the heap memory of its executors.
 pub(super) struct Rank {
     pub(super) element: Arc<Element>,
     pub(super) context: Arc<Context>,
@@ -17,7 +17,7 @@ pub(super) struct Rank {
     input: Arc<SymmetricMemory>,
     output: Arc<SymmetricMemory>,
     pub(super) offset: Bytes,
-    /// Symmetric memory for executors, which grows on demand; `None` until the first use.
+    /// Symmetric memory for executors, which grows when needed; `None` until the first use.
     arena: Option<Arc<SymmetricMemory>>,
     barrier_stream: Stream,
     pub(super) watchdog: Watchdog,

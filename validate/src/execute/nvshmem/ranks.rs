@@ -1,4 +1,5 @@
-//! The processes, from the program's side: started on first use, queried concurrently, killed if one of them fails.
+//! The set of processes from the point of view of the main program. They are started on first use, receive requests
+//! concurrently, and are killed if one of them fails.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +23,7 @@ pub struct LaunchSettings {
     pub ranks: usize,
     /// Bytes of the largest call.
     pub largest_call: Bytes,
-    /// Offset of buffers from an aligned address, in bytes, that memory is allocated for. Runs may use up to 16 bytes
+    /// Offset of buffers from an aligned address, in bytes, for which memory is allocated. Runs may use up to 16 bytes
     /// more.
     pub offset: Bytes,
     /// Time limit of every wait.
@@ -57,7 +58,7 @@ impl std::fmt::Debug for NvshmemRanks {
     }
 }
 
-/// Additional time that processes get beyond their own time limit, in which they report their hanging waits.
+/// Time after the processes' own time limit during which they can report waits that hang.
 const GRACE: Duration = Duration::from_secs(10);
 
 impl NvshmemRanks {
@@ -74,7 +75,7 @@ impl NvshmemRanks {
         self.version.as_deref()
     }
 
-    /// Path of the NCCL that the library uses for its collectives, if any.
+    /// Path of the NCCL library that NVSHMEM uses for its collectives; `None` if it uses none.
     #[must_use]
     pub fn nccl(&self) -> Option<&Path> {
         self.nccl.as_deref()
@@ -83,8 +84,8 @@ impl NvshmemRanks {
     /// Runs a call of a schedule with one method on all ranks.
     ///
     /// # Errors
-    /// [`ExecuteError::Unsupported`], after which the processes stay usable; or a failure, after which new processes
-    /// are started.
+    /// [`ExecuteError::Unsupported`], after which the processes remain usable. After any other error, the next run
+    /// starts new processes.
     pub fn run(
         &mut self,
         schedule: &Schedule,

@@ -1,4 +1,4 @@
-//! Tests of the launcher with shell scripts in place of the processes: the scripts answer, fail or die.
+//! Tests with shell scripts instead of the processes. The scripts answer, fail, or end unexpectedly.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};

@@ -1,4 +1,4 @@
-//! A single process, from its own side: joins the others, then runs requests until its parent is gone.
+//! One process from its own point of view: it joins the others, then runs requests until its parent has ended.
 
 use fabricast_sim::schedule::{Schedule, json};
 
@@ -25,13 +25,14 @@ pub fn serve() -> Result<(), String> {
         Err(error) => Answer::Failed(Fault::from_error(&error)),
     };
     channel.send(&failed);
-    // Finalizing the library would wait for the other elements; the parent ends this process instead.
+    // Finalizing the library would wait for the other processing elements, so the process waits until its parent ends
+    // it.
     channel.receive::<Request>().map(|_| ())
 }
 
 enum Never {}
 
-/// Executor with a description of the current call, for the errors of waits.
+/// Executor with a description of the current call, for errors of waits.
 struct DescribedExecutor<'a> {
     executor: &'a dyn Executor,
     job: &'a Job,
@@ -136,7 +137,7 @@ impl Rank {
         let rank = self.number();
         let executor = &DescribedExecutor { executor, job, method: request.method };
         let member = Member::for_process(rank, self.element.size(), &self.context, &self.watchdog, &wait_for_ranks);
-        // Peers may write to memory that an executor has cleared only after all ranks have cleared theirs.
+        // Peers may write to an executor's memory only after all ranks have cleared theirs.
         member.barrier()?;
         check_one(&member, rank..rank + 1, &self.buffers, job, executor, &request.rounds, request.seed)?;
         if request.series_calls > 0 {

@@ -7,8 +7,8 @@ pub(super) fn now() -> String {
     text(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs()))
 }
 
-/// Formats seconds since 1970-01-01 as a UTC date. Years are counted from March, so that the leap day comes last (H.
-/// Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+/// Formats seconds since 1970-01-01 as a UTC date. Years begin in March, so that the leap day is the last day of a year
+/// (H. Hinnant, "chrono-Compatible Low-Level Date Algorithms").
 fn text(seconds: u64) -> String {
     let (days, time) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;

@@ -82,7 +82,7 @@ impl BenchFileError {
     }
 }
 
-/// Keys by which files of other formats and versions are recognized, whatever else they contain.
+/// Keys that identify the format and version of a file, whatever else it contains.
 #[derive(Deserialize)]
 struct Identification {
     format: Option<Value>,

@@ -1,4 +1,4 @@
-//! Flags: one-way latency from one GPU's store to another's load.
+//! Flag latency: time from a store on one GPU until a load on another GPU reads the value.
 #![expect(unsafe_code, reason = "a kernel is launched")]
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, Launch, Member, Stream, team};
 use crate::gpu::probe::PeerAccess;
 
-/// Timed round trips per measurement (`TRIPS`), and measurements per pair of GPUs (`ROUNDS`).
+/// Number of timed round trips per measurement; `ROUNDS` is the number of measurements per pair of GPUs.
 const TRIPS: u32 = 1000;
 const ROUNDS: usize = 3;
 /// Time limit of a polling kernel, well below that of the watchdog.
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Offset in bytes of the elapsed time that a kernel writes, relative to its flag.
 const ELAPSED_OFFSET: Bytes = Bytes(128);
 
-/// Measures the flag latency of every pair with peer access. One round trip covers both directions.
+/// Measures the flag latency of every pair with peer access. One measurement covers both directions of a pair.
 pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     let count = lab.gpus.len();
     for first in 0..count {
@@ -32,7 +32,7 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
                     let (gpu, peer) = if member.rank == 0 { (first, second) } else { (second, first) };
                     (0..ROUNDS).map(|_| trips(lab, member, kind, gpu, peer)).collect::<Result<Vec<_>, _>>()
                 })?;
-                // Only the leading GPU times complete round trips.
+                // Only the GPU that stores first measures complete round trips.
                 let times = times.into_iter().next().unwrap_or_default();
                 let measured = point(kind, Load::Alone, &times, Bytes(0));
                 for (src, dst) in [(first, second), (second, first)] {
@@ -68,7 +68,7 @@ fn trips(lab: &BenchSetup, member: &Member<'_>, kind: Kind, ordinal: usize, peer
     member.watchdog.wait_for(&stream, &describe)?;
     let mut bytes = [0; 8];
     stream.download(&mut bytes, elapsed)?;
-    // A flag must not be cleared while the peer still reads it.
+    // The flag must not be cleared while the peer still reads it.
     member.barrier()?;
     match u64::from_ne_bytes(bytes) {
         0 => Err(BenchError::FlagLost { src: peer, dst: ordinal, seconds: LIMIT.as_secs() }),

@@ -10,7 +10,7 @@ use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Event, HostMemory, Member, Stream, team};
 
 const ROUNDS: usize = 3;
-/// Largest transfer in bytes. Needs some milliseconds over PCIe.
+/// Size of the largest transfer in bytes. It takes some milliseconds over PCIe.
 const LARGEST: Bytes = Bytes(64 << 20);
 
 /// Measures the host link of each GPU alone, then of all GPUs concurrently.
@@ -95,7 +95,7 @@ fn pageable(lab: &BenchSetup, member: &Member<'_>, bytes: Bytes) -> Result<Vec<P
     Ok(points)
 }
 
-/// Sets the GPU as destination of the point for copies to the device, otherwise as its source.
+/// Stores the GPU as destination of the point for copies to the device, otherwise as source.
 fn with_gpu(mut point: Point, gpu: usize) -> Point {
     match point.kind {
         Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),

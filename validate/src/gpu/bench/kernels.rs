@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::BenchError;
 use crate::cuda::{Context, Function, Module, compile};
 
-/// CUDA C source of three kernels: a copy by 16-byte stores with eight outstanding per thread, flags sent back and forth,
-/// and an empty kernel.
+/// CUDA C source of the kernels: a copy by 16-byte stores with eight outstanding loads per thread, flags exchanged by
+/// two GPUs, and an empty kernel.
 const SOURCE: &str = r#"
 typedef unsigned long long u64;
 

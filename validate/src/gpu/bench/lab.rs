@@ -1,4 +1,4 @@
-//! Sequence of the measurements of the benchmark.
+//! Sequence of the benchmark's measurements.
 
 use fabricast_topologies::Bytes;
 
@@ -11,7 +11,7 @@ use crate::gpu::probe::{Choices, PeerAccess, Probe, probe};
 /// Configuration of a benchmark run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plan {
-    /// Extent of the benchmark: only what the doctor needs, or everything.
+    /// Extent of the benchmark: the measurements for `gpu doctor` only, or all.
     pub depth: Depth,
     /// Number of GPUs to measure, starting from ordinal 0. `None` for all.
     pub gpus: Option<usize>,
@@ -52,8 +52,8 @@ pub fn run(plan: Plan, choices: &Choices<'_>) -> Result<Bench, BenchError> {
     Ok(bench)
 }
 
-/// Message sizes from 4 KiB to the largest one (the slot), each sixteen times the previous one. Only the largest one
-/// for a quick run.
+/// Message sizes in a series from 4 KiB to the largest one (the size of a slot), each sixteen times the previous one.
+/// For a quick run, the largest size only.
 fn sizes(lab: &BenchSetup, depth: Depth) -> Vec<Bytes> {
     let smaller = (0..).map(|power| Bytes(4096 << (4 * power))).take_while(|size| size.0 < lab.slot.0);
     match depth {
@@ -107,7 +107,7 @@ fn measure_concurrent(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
     for dst in gpus().filter(|_| count > 2) {
         patterns.push((Load::Incast, gpus().filter(|&src| src != dst).map(|src| Flow { src, dst }).collect()));
     }
-    // Each GPU starts with its successor, so that not all send to one GPU if flows take turns.
+    // Each GPU starts with its successor, so that flows that are served one after another do not all target one GPU.
     let all_flows = (1..count).flat_map(|step| gpus().map(move |src| Flow { src, dst: (src + step) % count }));
     patterns.push((Load::AllToAll, all_flows.collect()));
     for (load, flows) in patterns {
@@ -122,12 +122,12 @@ fn measure_concurrent(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
     Ok(())
 }
 
-/// Numbers of thread blocks to measure, for every pair.
+/// Numbers of thread blocks that are measured for every pair.
 const BLOCKS: [u32; 9] = [1, 2, 4, 8, 16, 24, 32, 64, 128];
-/// Threads per block to measure, for the first two GPUs. The effect lies within the sender and is the same for every
-/// pair.
+/// Numbers of threads per block that are measured for the first two GPUs only, because the effect depends on the
+/// sending GPU and not on the pair.
 const THREADS: [u32; 4] = [128, 256, 512, 1024];
-/// Threads per block for the other pairs.
+/// Number of threads per block that is measured for all other pairs.
 const DEFAULT_THREADS: [u32; 1] = [512];
 
 /// Every pair of GPUs, or the GPU itself if there is only one, with the threads per block to measure.
@@ -137,7 +137,7 @@ fn pairs_with_threads(count: usize) -> Vec<(Flow, &'static [u32])> {
     pairs.map(|flow| (flow, if flow.src.max(flow.dst) < 2 { &THREADS[..] } else { &DEFAULT_THREADS[..] })).collect()
 }
 
-/// Measures other numbers and sizes of thread blocks: about a tenth of a second per pair over NVLink.
+/// Measures other numbers of thread blocks and of threads. A pair takes about 0.1 s over NVLink.
 fn shapes(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchError> {
     let bytes = Bytes(lab.slot.0.min(32 << 20));
     for (flow, sizes) in pairs_with_threads(lab.gpus.len()) {

@@ -1,4 +1,4 @@
-//! Launch overheads: an empty kernel, a graph of one kernel, and a node of a long graph.
+//! Launch overheads of an empty kernel, of a graph with one kernel, and per kernel of a long graph.
 #![expect(unsafe_code, reason = "a kernel is launched")]
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use super::setup::{BenchSetup, Gpu, point};
 use super::{Bench, BenchError, Kind, Load, Point};
 use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
 
-/// Launches per round (`LAUNCHES`), and timed rounds (`ROUNDS`).
+/// Number of launches per round; `ROUNDS` is the number of timed rounds.
 const LAUNCHES: u32 = 200;
 const ROUNDS: usize = 5;
 /// Number of kernels in the long graph.
@@ -53,7 +53,7 @@ fn launch(gpu: &Gpu, stream: &Stream) -> Result<(), CudaError> {
     unsafe { gpu.kernels.nothing.launch(stream, Launch::without_shared_memory(1, 32), &Arguments::new()) }
 }
 
-/// Times of launches back to back, per round.
+/// Times of back-to-back launches, one per round.
 struct LaunchTimes {
     /// Time per launch on the GPU.
     gpu: Vec<Picos>,
@@ -94,7 +94,7 @@ impl LaunchTimer<'_> {
         Ok(times)
     }
 
-    /// Time of each launch from the call until the host sees its completion.
+    /// Time of each launch from the call until the host detects its completion.
     fn one_by_one(&self, work: &dyn Fn() -> Result<(), CudaError>) -> Result<Vec<Picos>, BenchError> {
         let mut times = Vec::new();
         for number in 0..LAUNCHES {

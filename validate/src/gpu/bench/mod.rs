@@ -1,7 +1,7 @@
 //! `gpu bench`: performance of the GPUs of this machine and of their links, without collectives.
 //!
 //! Measures transfers by copy engines and by thread blocks, alone and concurrent, flags, host links, and launches. One
-//! host thread drives each GPU. Times come from GPU events, or from the host's clock where the host waits.
+//! host thread drives each GPU. Times are measured by GPU events, or by the host's clock if the host waits.
 //! docs/bench.md describes the file format.
 
 mod date;
@@ -103,19 +103,19 @@ pub enum Kind {
     LaunchKernel,
     /// Duration of the host's call that launches an empty kernel.
     LaunchKernelCall,
-    /// Time from the call that launches an empty kernel until the host sees its completion.
+    /// Time from the call that launches an empty kernel until the host detects its completion.
     LaunchKernelWait,
     /// GPU time per graph of one empty kernel, launched back to back.
     LaunchGraph,
     /// Duration of the host's call that launches a graph of one empty kernel.
     LaunchGraphCall,
-    /// Time from the call that launches a graph of one empty kernel until the host sees its completion.
+    /// Time from the call that launches a graph of one empty kernel until the host detects its completion.
     LaunchGraphWait,
-    /// GPU time per empty kernel in a graph of a hundred.
+    /// GPU time per empty kernel in a graph of a hundred kernels.
     GraphNode,
 }
 
-/// Concurrent load during a measurement.
+/// Other traffic during a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
@@ -181,7 +181,7 @@ pub enum BenchError {
     /// The kernels do not compile, or NVRTC is missing.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// A flag did not arrive at its destination in time.
+    /// A flag did not arrive within the time limit.
     #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to a peer do not arrive")]
     FlagLost {
         /// Ordinal of the GPU that sent the flag.
@@ -205,15 +205,15 @@ impl Bench {
         self.points.iter().filter(move |point| point.kind == kind && point.load == load)
     }
 
-    /// Rate in GB/s of the largest transfer of a kind between two ends under a load. For thread blocks, the best launch
-    /// shape counts.
+    /// Rate in GB/s of the largest transfer of a kind between two ends under a load. For thread blocks, the fastest
+    /// launch shape is used.
     pub fn rate(&self, kind: Kind, load: Load, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = || self.points_under_load(kind, load).filter(|point| point.src == src && point.dst == dst);
         let largest = points().map(|point| point.bytes).max()?;
         points().filter(|point| point.bytes == largest).filter_map(|point| point.gb_per_s).reduce(f64::max)
     }
 
-    /// Restricts the benchmark to the first `count` GPUs. Points under loads that involve other GPUs are removed.
+    /// Restricts the benchmark to the first `count` GPUs. Points whose load involves other GPUs are removed.
     #[must_use]
     pub fn truncate_gpus(mut self, count: usize) -> Self {
         if count >= self.probe.devices.len() {

@@ -1,4 +1,4 @@
-//! Setup of the benchmark: GPUs with their buffers and kernels, and the points that they yield.
+//! Setup of the benchmark: GPUs with their buffers and kernels, and construction of points from measured times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::kernels::Kernels;
 use super::{BenchError, Kind, Load, Point};
 use crate::cuda::{Context, CudaError, DeviceMemory, Driver, Stream, Watchdog};
 
-/// Time limit of any operation on a GPU, after which the GPU counts as hanging.
+/// Time limit of any operation on a GPU, after which the GPU is assumed to hang.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 /// Largest transfer between GPUs, in bytes.
 const LARGEST: Bytes = Bytes(256 << 20);
@@ -17,9 +17,9 @@ const LARGEST: Bytes = Bytes(256 << 20);
 /// Extent of the measurements of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Depth {
-    /// All that the doctor needs: each pair at the largest size.
+    /// The measurements for `gpu doctor`: each pair at the largest size.
     Quick,
-    /// In addition message sizes, launch shapes and loads.
+    /// Additionally, other message sizes, launch shapes and loads.
     #[default]
     Full,
 }
@@ -54,7 +54,7 @@ impl BenchSetup {
         for from in &contexts {
             for to in &contexts {
                 match from.enable_peer_access(to) {
-                    // Copies work without peer access; measurements that need it are skipped.
+                    // Copies do not need peer access. Measurements that need it are skipped for GPUs without it.
                     Ok(()) | Err(CudaError::NoPeerAccess { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -77,7 +77,7 @@ impl BenchSetup {
                 context,
             };
             let stream = Stream::new(&gpu.context)?;
-            // Not zeros, because some hardware moves zeros faster.
+            // The pattern is not zero, because some hardware moves zeros faster.
             stream.fill_words(gpu.source.all(), 0x9e37_79b9)?;
             stream.fill(gpu.target.all(), 0xA5)?;
             watchdog.wait_for(&stream, &|| format!("GPU {}, filling its buffers", gpu.context.ordinal()))?;
@@ -94,7 +94,8 @@ impl BenchSetup {
     }
 }
 
-/// Point with the median, fastest and slowest time of several rounds. Source, destination and launch shape are unset.
+/// Creates a point with the median, shortest and longest time of several rounds. Source, destination and launch shape
+/// are unset.
 pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> Point {
     let mut sorted = rounds.to_vec();
     sorted.sort_unstable();

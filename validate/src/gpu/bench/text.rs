@@ -1,4 +1,4 @@
-//! Text output of `gpu bench`: matrices of pairs, then one line per further measurement.
+//! Text output of `gpu bench`: matrices of pairs, followed by one line per further measurement.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ impl fmt::Display for Bench {
 }
 
 impl Bench {
-    /// Returns the points as CSV. Fields of absent figures are empty.
+    /// Returns the points as CSV. Fields without a value are empty.
     pub fn csv(&self) -> String {
         let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gb_per_s\n");
         let number = |figure: Option<usize>| figure.map(|figure| figure.to_string()).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Prints the patterns of several flows: the rate that each GPU sends, or receives for incast.
+    /// Prints the loads with several flows: the rate that each GPU sends, or receives for incast.
     fn write_concurrent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, kind) in [("copy engine", Kind::CopyEngine), ("thread blocks", Kind::Blocks)] {
             let slowest = |load| {

@@ -25,10 +25,11 @@ pub(super) enum Engine {
 
 /// Number of timed rounds per message size. The median is reported.
 const ROUNDS: usize = 3;
-/// Bytes per round: some milliseconds over NVLink, so that a start skew of a microsecond between threads is negligible.
+/// Number of bytes per round. A round takes some milliseconds over NVLink, so that a start skew of 1 µs between threads
+/// is negligible.
 const BYTES_PER_ROUND: u64 = 2 << 30;
 
-/// Number of thread blocks that saturates a GPU's links. Fewer blocks send proportionally slower, so their rounds move
+/// Number of thread blocks that saturates a GPU's links. Fewer blocks send proportionally slower, so their rounds have
 /// proportionally fewer bytes.
 const SATURATING_BLOCKS: u64 = 64;
 
@@ -64,8 +65,8 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Measures the flows of one sender. Several flows share one time, from the start of the first to the end of the last:
-/// a copy engine may serve them one after the other, and each alone would appear fast.
+/// Measures the flows of one sender. All flows have the same time, from the start of the first to the end of the last,
+/// because a copy engine may serve them one after another and single flows would then appear too fast.
 fn sender(
     lab: &BenchSetup,
     member: &Member<'_>,
@@ -101,7 +102,7 @@ fn sender(
     Ok(points)
 }
 
-/// One stream per flow of a GPU. The first stream carries the start and end events of all.
+/// Streams of one sender, one per flow. The start and end events of all flows are in the first stream.
 struct SenderStreams<'a> {
     lab: &'a BenchSetup,
     member: &'a Member<'a>,
@@ -126,7 +127,7 @@ impl<'a> SenderStreams<'a> {
         })
     }
 
-    /// Sends `repeats` times on every flow, starting simultaneously with the other GPUs. Returns the total time of the
+    /// Sends `repeats` times on every flow, starting at the same time as the other GPUs. Returns the total time of the
     /// round.
     fn round(&self, engine: Engine, bytes: Bytes, repeats: u64) -> Result<Picos, BenchError> {
         let (flow, stream) = &self.first;
@@ -185,7 +186,7 @@ mod tests {
             (repeat_count(32, Engine::Copy, 3), repeat_count(32, blocks(64), 1), repeat_count(32, blocks(16), 1)),
             (64, 64, 16)
         );
-        // At least four and at most 200 repeats; the blocks of concurrent flows add up.
+        // A round has at least 4 and at most 200 repeats, and the blocks of concurrent flows are summed.
         assert_eq!(
             (repeat_count(32, blocks(1), 1), repeat_count(0, blocks(64), 1), repeat_count(256, blocks(21), 3)),
             (4, 200, 7)

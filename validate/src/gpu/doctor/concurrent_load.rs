@@ -1,4 +1,4 @@
-//! Rates under concurrent load, compared with the rates alone: both directions, shifts, incast and all-to-all.
+//! Comparison of rates under concurrent load with rates without it: both directions, shifts, incast and all-to-all.
 
 use fabricast_topologies::route::PathClass;
 
@@ -7,12 +7,12 @@ use super::pairs::{PairVerdict, is_nvlink};
 use super::{Fault, Finding, Severity};
 use crate::gpu::bench::{Bench, Kind, Load};
 
-/// Engines that move data, with their names in messages.
+/// Hardware that moves data, with its names in messages.
 const ENGINES: [(Kind, &str); 2] = [(Kind::CopyEngine, "copy engine"), (Kind::Blocks, "thread blocks")];
 
-/// A rate under load that is too far below the rate alone.
+/// A rate under load that is too far below the rate without load.
 struct SlowUnderLoad {
-    /// Rate under load ÷ rate alone.
+    /// Rate under load ÷ rate without load.
     part: f64,
     /// Message of the finding, with rates in GB/s.
     message: String,
@@ -41,7 +41,7 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     loads.into_iter().filter_map(|(slow, cause)| finding(slow, cause)).collect()
 }
 
-/// Merges observations into one finding: the message of the slowest one, with the GPUs of all. `None` without
+/// Merges observations into one finding with the message of the slowest one and the GPUs of all. `None` if there are no
 /// observations.
 fn finding(slow: Vec<SlowUnderLoad>, cause: &str) -> Option<Finding> {
     let mut affected: Vec<usize> = slow.iter().flat_map(|slow| slow.gpus.iter().copied()).collect();
@@ -60,7 +60,7 @@ fn finding(slow: Vec<SlowUnderLoad>, cause: &str) -> Option<Finding> {
     })
 }
 
-/// Returns the pairs whose rate under a load is too far below their rate alone.
+/// Returns the pairs whose rate under a load is too far below their rate without load.
 fn compare_pairs_under_load(
     bench: &Bench,
     pairs: &[PairVerdict],
@@ -87,8 +87,8 @@ fn compare_pairs_under_load(
     slow
 }
 
-/// Returns the GPUs whose total rate under a load, incoming for incast and outgoing otherwise, is too far below the
-/// fastest of their pairs alone.
+/// Returns the GPUs whose total rate under a load is too far below the fastest rate of their pairs without load. The
+/// total is that of incoming traffic for incast, and of outgoing traffic otherwise.
 fn compare_totals_under_load(bench: &Bench, pairs: &[PairVerdict], load: Load) -> Vec<SlowUnderLoad> {
     let (min_share, direction, condition) = match load {
         Load::Incast => (expectations::MIN_INCAST_SHARE, "into", "every other sends to it"),
@@ -114,13 +114,13 @@ fn compare_totals_under_load(bench: &Bench, pairs: &[PairVerdict], load: Load) -
     slow
 }
 
-/// Returns true if the pair uses its expected path at its expected rate. A slow flag does not contradict that.
+/// Returns true if the pair uses its expected path at its expected rate, even if its flag latency is too high.
 fn has_expected_rate(pair: &PairVerdict) -> bool {
     matches!(pair.fault, None | Some(Fault::SlowFlag | Fault::NotMeasured))
 }
 
-/// Rate in GB/s of the fastest of some pairs alone. `None` unless NVLink joins all pairs and all have the expected
-/// rate.
+/// Rate in GB/s of the fastest of the given pairs without load. `None` unless NVLink joins all pairs and all have the
+/// expected rate.
 fn unloaded_rate(bench: &Bench, kind: Kind, pairs: &[&PairVerdict]) -> Option<f64> {
     let is_complete = pairs.iter().all(|pair| pair.class == PathClass::Nvl && has_expected_rate(pair));
     let rates = pairs.iter().filter_map(|pair| bench.rate(kind, Load::Alone, Some(pair.src), Some(pair.dst)));

@@ -1,5 +1,4 @@
-//! Merging of the faults of pairs into findings: for all pairs, for those of a path class, for a GPU, or for both
-//! directions of a pair.
+//! Merging of the faults of pairs into findings: about all pairs, a path class, a GPU, or both directions of a pair.
 
 use fabricast_topologies::route::PathClass;
 
@@ -20,7 +19,7 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
 }
 
 /// Findings on pairs without peer access: faults first, then notes. Machines mostly grant peer access by path class, so
-/// a class in which no pair has it is one finding.
+/// a class in which no pair has peer access is one finding.
 fn peer_access_findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     let fault = Fault::NoPeerAccess;
     let mut findings = Vec::new();
@@ -43,8 +42,8 @@ fn peer_access_findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
     findings
 }
 
-/// Severity of a pair's fault. Missing peer access is a note where nobody can change it: many sound machines grant none
-/// between sockets, and NVIDIA's driver grants none to GeForce over PCIe.
+/// Severity of a pair's fault. Missing peer access is only a note if users cannot change it: many machines without
+/// faults grant none between sockets, and NVIDIA's driver grants none to GeForce GPUs over PCIe.
 fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
     let geforce = |gpu: usize| probe.devices.get(gpu).is_some_and(|device| device.name.contains("GeForce"));
     let crosses_sockets = pair.class > PathClass::Phb;
@@ -52,7 +51,7 @@ fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
     if fault == Fault::NoPeerAccess && (crosses_sockets || denied) { Severity::Note } else { Severity::Fault }
 }
 
-/// Directions in which all paths of a GPU are faulty.
+/// Directions of a GPU in which all paths are faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FaultyDirections {
     Out,
@@ -60,8 +59,8 @@ enum FaultyDirections {
     Both,
 }
 
-/// One finding if all pairs are faulty; otherwise one for each GPU with only faulty paths, and one for each remaining
-/// pair.
+/// Returns one finding if all pairs are faulty; otherwise one for each GPU whose paths are all faulty, and one for each
+/// remaining pair.
 fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: Fault) -> Vec<Finding> {
     if faulty.is_empty() {
         return Vec::new();
@@ -88,7 +87,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: 
             FaultyDirections::Into => pair.dst == gpu,
             FaultyDirections::Both => pair.src == gpu || pair.dst == gpu,
         };
-        // A pair whose other end is a reported GPU is already covered.
+        // Pairs whose other end is a reported GPU are covered by that finding.
         let of_this_gpu: Vec<&PairVerdict> = left.iter().copied().filter(of_gpu).collect();
         if !of_this_gpu.is_empty() {
             left.retain(|pair| !of_gpu(pair));
@@ -111,7 +110,7 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: 
     findings
 }
 
-/// A finding on some pairs. `single`: the GPU that all of them share.
+/// Creates a finding on some pairs. `single`: the GPU that all of them have in common.
 fn finding(
     bench: &Bench,
     fault: Fault,
@@ -200,7 +199,7 @@ fn no_peer_access(probe: &Probe, affected: &[usize], pairs: &[&PairVerdict]) -> 
         .to_owned()
 }
 
-/// Probable cause of a slow link, derived from the driver's link states where possible.
+/// Probable cause of a slow link, derived from the driver's link states if possible.
 fn slow_link_cause(probe: &Probe, affected: &[usize], ratio: Option<f64>) -> String {
     for device in probe.devices.iter().filter(|device| affected.contains(&device.ordinal)) {
         let (active, total) = (device.nvlinks.iter().filter(|link| link.active).count(), device.nvlinks.len());

@@ -1,4 +1,4 @@
-//! Findings on host links, per fault, with the cause that the probe indicates.
+//! Findings on host links, by kind of fault, with the cause that the probe indicates.
 
 use super::expectations::gpus;
 use super::hosts::{HostDirection, HostVerdict};

@@ -1,5 +1,5 @@
-//! Host links: each GPU's rate to and from pinned memory, compared with its PCIe link and with the other GPUs, alone
-//! and while all GPUs copy.
+//! Verdicts on host links: each GPU's rate to and from pinned memory, alone and while all GPUs copy, compared with its
+//! PCIe link and with the other GPUs.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -14,8 +14,9 @@ use super::expectations::{self, MIN_HOST_MEMORY_GBPS, MIN_LOADED_HOST_SHARE, SLO
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
-/// Share of the median rate below which a GPU is assumed to be at another NUMA node than the memory in use. An
-/// assumption between the spread of sound GPUs (3 % on 8 × H200) and the cost of a path between sockets.
+/// Fraction of the median rate below which a GPU is assumed to be on another NUMA node than the host memory in use. An
+/// assumption: the value lies between the spread of GPUs without faults (3 % on 8 × H200) and the reduction by a path
+/// between sockets.
 const FAR_NUMA_SHARE: f64 = 0.85;
 
 /// Verdict on one direction between the host and a GPU.
@@ -23,7 +24,7 @@ const FAR_NUMA_SHARE: f64 = 0.85;
 pub struct HostVerdict {
     /// Ordinal of the GPU.
     pub gpu: usize,
-    /// Direction.
+    /// Direction of the copies.
     pub direction: HostDirection,
     /// Nominal rate of the link in GB/s. `None` if the fabric states none.
     pub nominal_gb_per_s: Option<f64>,
@@ -31,12 +32,12 @@ pub struct HostVerdict {
     pub expected_gb_per_s: Option<f64>,
     /// Measured rate in GB/s.
     pub measured_gb_per_s: Option<f64>,
-    /// Lower bound in GB/s on the rate while all GPUs copy, given the shared links and the host memory. `None` for a
+    /// Minimum rate in GB/s expected while all GPUs copy, given the shared links and the host memory. `None` for a
     /// single GPU.
     pub expected_concurrent_gb_per_s: Option<f64>,
     /// Measured rate in GB/s while all GPUs copy.
     pub concurrent_gb_per_s: Option<f64>,
-    /// The fault, if any.
+    /// The fault; `None` if there is none.
     pub fault: Option<Fault>,
 }
 
@@ -50,7 +51,7 @@ pub enum HostDirection {
     FromGpu,
 }
 
-/// Judges both directions of every GPU.
+/// Returns the verdicts on both directions of every GPU.
 pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
     let mut verdicts = Vec::new();
     for direction in [HostDirection::ToGpu, HostDirection::FromGpu] {
@@ -72,8 +73,8 @@ pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Vec<HostVerdict> {
     verdicts
 }
 
-/// Path between the host and a GPU in the given direction: the one from or to the CPU with the highest bandwidth and
-/// then the lowest latency. `None` without a path of known bandwidth.
+/// Path between the host and a GPU in the given direction. Of the paths to or from all CPUs, the one with the highest
+/// bandwidth and then the lowest latency is used. `None` if no path has a known bandwidth.
 fn nearest_cpu_path(fabric: &Fabric, gpu: usize, direction: HostDirection) -> Option<Path> {
     let router = Router::new(fabric, RouteOptions::default());
     let vertex = vertex(fabric, gpu)?;
@@ -108,7 +109,7 @@ fn verdict(
     };
     let efficiency = expectations::copy_engine_efficiency(PathClass::Loc);
     let nominal_gb_per_s = path.and_then(|path| path.bandwidth).map(Bandwidth::gb_per_s);
-    // Fair share of each link on the path, if every GPU that uses it sends at the same rate.
+    // Equal share of each link on the path, if every GPU that uses the link sends at the same rate.
     let left = path.into_iter().flat_map(Path::links).filter_map(|link| {
         let rate = fabric.link(link).bandwidth?.gb_per_s();
         Some(rate / crossings.get(&link).copied().unwrap_or(1) as f64)
@@ -128,7 +129,8 @@ fn verdict(
     }
 }
 
-/// Fault of one direction of a host link, if any. `middle`: median rate of all GPUs in that direction, in GB/s.
+/// Fault of one direction of a host link; `None` if there is none. `middle`: median rate of all GPUs in this direction,
+/// in GB/s.
 fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
     let Some(measured) = verdict.measured_gb_per_s else { return Some(Fault::NotMeasured) };
     let below_siblings = middle.is_some_and(|middle| measured < middle * FAR_NUMA_SHARE);
@@ -141,7 +143,7 @@ fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fa
     (concurrent < expected * MIN_LOADED_HOST_SHARE).then_some(Fault::SlowUnderLoad)
 }
 
-/// Returns true if a GPU is at another NUMA node than the GPU with the fastest host link.
+/// Returns true if a GPU is on another NUMA node than the GPU with the fastest host link.
 fn is_remote_numa_node(bench: &Bench, gpu: usize) -> bool {
     let node = |gpu: usize| bench.probe.devices.get(gpu).map_or(-1, |device| device.pci.numa);
     let rate = |gpu: usize| bench.rate(Kind::PinnedToDevice, Load::Alone, None, Some(gpu)).unwrap_or(0.0);

@@ -1,10 +1,10 @@
-//! Findings from the driver's link states: links that are down and links with errors.
+//! Findings from the driver's link states: NVLinks that are down or report errors.
 
 use super::expectations::gpus;
 use super::{Fault, Finding, Severity};
 use crate::gpu::probe::Probe;
 
-/// Number of replays and recoveries from which a link is reported. A sound link counts a few at most.
+/// Minimum number of replays and recoveries for a link to be reported. A link without faults counts a few at most.
 const MANY_ERRORS: u64 = 1000;
 
 /// Findings on NVLinks that are down or report errors.

@@ -2,8 +2,9 @@
 //! commands for further diagnosis.
 //!
 //! A [`Bench`] is compared with a [`Fabric`]: the one named by the user, or the one derived from the machine's own
-//! probe. Each link and pair is judged separately. Faults with a common cause are then merged into one finding: if all
-//! paths of a GPU are slow, its links are; a pair joined by NVLink that runs at PCIe speed does not use its NVLink.
+//! probe. Each link and each pair of GPUs gets a separate verdict. Faults with a common cause are then merged into one
+//! finding. For example, if all paths of a GPU are slow, the finding is about its links; a pair that has an NVLink and
+//! reaches only PCIe rates does not use the NVLink.
 
 mod concurrent_load;
 mod expectations;
@@ -32,7 +33,8 @@ pub use pairs::PairVerdict;
 pub struct Diagnosis {
     /// Description of the machine.
     pub machine: String,
-    /// Name of the fabric that rates are compared with: the detected one if the named one describes another machine.
+    /// Name of the fabric with which rates are compared: the detected fabric if the named one describes another
+    /// machine.
     pub fabric: String,
     /// Date of the measurement.
     pub date: String,
@@ -60,7 +62,7 @@ pub struct Finding {
     pub fault: Fault,
     /// Affected GPUs, by ordinal.
     pub gpus: Vec<usize>,
-    /// Observation with figures.
+    /// Description of the observation, with measured values.
     pub message: String,
     /// Probable cause.
     pub cause: String,
@@ -139,7 +141,8 @@ impl Fault {
     }
 }
 
-/// Diagnoses a benchmark. `named`: the fabric that should describe the machine; `None` for the fabric of its own probe.
+/// Diagnoses a benchmark. `named`: the fabric that should describe the machine; `None` to use the fabric from the
+/// machine's own probe.
 ///
 /// # Errors
 /// The probe does not yield a fabric, or the fabric does not connect two of its GPUs.
@@ -149,7 +152,8 @@ pub fn judge(bench: &Bench, named: Option<&Fabric>) -> Result<Diagnosis> {
     if let Some(named) = named {
         findings.extend(topology::differences(bench, named, &detected)?);
     }
-    // Rates are compared with the named fabric, unless it describes another machine: findings against it would mislead.
+    // Rates are compared with the named fabric. If it describes another machine, they are compared with the detected
+    // fabric, because the findings would be misleading.
     let misled = findings.iter().any(|finding: &Finding| finding.fault == Fault::WrongTopology);
     let fabric = named.filter(|_| !misled).unwrap_or(&detected);
     let pairs = pairs::verdicts(bench, fabric)?;

@@ -10,8 +10,8 @@ use super::expectations::{self, SLOW, median};
 use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::{PeerAccess, Probe, vertex};
 
-/// Largest acceptable ratio of a flag latency to the median of its path class. 0.69–0.78 µs were measured between 8 ×
-/// H200.
+/// Maximum ratio of a flag latency to the median of its path class without a fault. Measured latencies between 8 × H200
+/// are 0.69–0.78 µs.
 const SLOW_FLAG: f64 = 1.5;
 
 /// Verdict on one ordered pair.
@@ -39,18 +39,18 @@ pub struct PairVerdict {
     pub blocks_gb_per_s: Option<f64>,
     /// One-way latency of a flag in µs.
     pub flag_us: Option<f64>,
-    /// Expected latency of a flag: the latency of the path plus the polling reads.
+    /// Expected latency of a flag in µs: the latency of the path plus the polling reads.
     pub expected_flag_us: f64,
     /// Latency of the path in µs.
     pub latency_us: f64,
     /// Expected measurements that are missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<&'static str>,
-    /// The fault, if any.
+    /// The fault; `None` if there is none.
     pub fault: Option<Fault>,
 }
 
-/// Judges every pair.
+/// Returns the verdict on every pair.
 pub(super) fn verdicts(bench: &Bench, fabric: &Fabric) -> Result<Vec<PairVerdict>> {
     let router = Router::new(fabric, RouteOptions::default());
     let count = bench.probe.devices.len();
@@ -105,7 +105,7 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
         fault: None,
     };
     let access = bench.probe.pair(src, dst).map(|pair| pair.access);
-    // Thread blocks and flags need peer access.
+    // Thread blocks and flags need peer access, so they are expected only for pairs with it.
     let direct = access == Some(PeerAccess::Direct);
     let required = [
         ("copies", true, pair.measured_gb_per_s),
@@ -119,7 +119,7 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
     Ok(pair)
 }
 
-/// The most severe fault of a pair, without concurrent load. `staged`: copies between the GPUs go through host memory.
+/// The most severe fault of a pair, without concurrent load. `staged`: copies between the GPUs pass host memory.
 fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
     if staged && pair.class <= PathClass::Phb {
         return Some(Fault::NoPeerAccess);
@@ -136,7 +136,7 @@ fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
     if !pair.missing.is_empty() {
         return Some(Fault::NotMeasured);
     }
-    // Many sound machines grant no peer access between sockets: a note only.
+    // Many machines without faults grant no peer access between sockets, so this is only a note.
     staged.then_some(Fault::NoPeerAccess)
 }
 
@@ -151,8 +151,8 @@ pub(super) fn is_nvlink(class: PathClass) -> bool {
     matches!(class, PathClass::Nvl | PathClass::Nvb)
 }
 
-/// Data-sheet rate of a GPU's PCIe link in GB/s: 0.985 per lane in generation 3, doubled with each later generation.
-/// Sixteen lanes of generation 5 if the machine hides the link.
+/// Nominal rate of a GPU's PCIe link in GB/s: 0.985 per lane in generation 3, doubled with each later generation. If
+/// the machine hides the link, 16 lanes of generation 5 are assumed.
 fn pcie(probe: &Probe, gpu: usize) -> f64 {
     let device = probe.devices.get(gpu);
     let generation = device.and_then(|device| device.pci.max_generation).unwrap_or(5).clamp(1, 7);
@@ -160,8 +160,8 @@ fn pcie(probe: &Probe, gpu: usize) -> f64 {
     f64::from(lanes) * 0.985 * 2_f64.powi(generation as i32 - 3)
 }
 
-/// Marks flags that are slower than others of their class, or than their path explains. A fault that was already found
-/// takes precedence.
+/// Marks pairs whose flags are slower than those of other pairs of their class, or slower than their path explains. A
+/// fault that was already found takes precedence.
 fn mark_slow_flags(verdicts: &mut [PairVerdict]) {
     let middle = |class: PathClass, all_verdicts: &[PairVerdict]| {
         median(all_verdicts.iter().filter(|pair| pair.class == class).filter_map(|pair| pair.flag_us))

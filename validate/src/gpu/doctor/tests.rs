@@ -1,4 +1,4 @@
-//! Faults injected into a sound benchmark, and the expected findings.
+//! Tests that inject faults into a benchmark without faults and compare the findings with the expected ones.
 
 use fabricast_topologies::{FabricRequest, load};
 
@@ -6,7 +6,7 @@ use super::{Diagnosis, Fault, Severity, judge};
 use crate::gpu::bench::{Bench, Kind, Load, Point, tests::measured};
 use crate::gpu::probe::{PciePath, PeerAccess};
 
-/// A sound benchmark of `count` H200 GPUs.
+/// Benchmark of `count` H200 GPUs without faults.
 fn healthy_machine(count: usize) -> Bench {
     let mut points = Vec::new();
     let mut add = |kind, load, src, dst, gb_per_s: Option<f64>, time_us| {
@@ -83,7 +83,8 @@ fn slow_points(bench: &mut Bench, is_affected: impl Fn(&Point) -> bool, part: f6
     }
 }
 
-/// Sound GPUs without NVLink: two below each of two CPUs, on PCIe, with the given kind of peer access.
+/// Benchmark without faults of GPUs without NVLink: two GPUs below each of two CPUs, on PCIe, with the given kind of
+/// peer access.
 fn healthy_pcie_machine(access: PeerAccess) -> Bench {
     let mut bench = healthy_machine(4);
     for device in &mut bench.probe.devices {
@@ -164,7 +165,7 @@ fn missing_links_explain_rates_below_preset() {
     let diagnosis = preset(&bench, "hgx-h200", 4);
     assert_eq!(faults(&diagnosis), [(Fault::MissingLinks, &[1][..]), (Fault::SlowLink, &[1][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("GPU 1 has 12 of its 18 NVLinks"), "{diagnosis}");
-    // Compared with its own fabric, the machine is as fast as its links. The missing links are still reported.
+    // Compared with its own fabric, all rates are as expected, but the missing links are still reported.
     assert_eq!(faults(&diagnose_own_fabric(&bench)), [(Fault::MissingLinks, &[1][..])]);
 }
 
@@ -191,7 +192,7 @@ fn staged_peers_are_a_fault_below_one_cpu_and_a_note_between_sockets() {
     assert_eq!(result, [(Severity::Fault, Fault::NoPeerAccess), (Severity::Note, Fault::NoPeerAccess)], "{diagnosis}");
     assert!(diagnosis.to_string().contains("every pair over PHB: no peer access"), "{diagnosis}");
     assert!(diagnosis.to_string().contains("note: every pair over SYS"), "{diagnosis}");
-    // With only the pairs between sockets staged, nothing is a fault.
+    // If only the pairs between sockets are staged, there is no fault.
     for pair in bench.probe.pairs.iter_mut().filter(|pair| pair.pcie_path == Some(PciePath::Phb)) {
         pair.access = PeerAccess::Direct;
     }
@@ -203,7 +204,7 @@ fn staged_peers_are_a_fault_below_one_cpu_and_a_note_between_sockets() {
     let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis).len(), 1, "{diagnosis}");
     assert!(diagnosis.is_healthy(), "{diagnosis}");
-    // The driver grants GeForce no peer access, which nobody can change.
+    // The driver grants no peer access to GeForce GPUs, and users cannot change this, so it is no fault.
     let mut bench = healthy_pcie_machine(PeerAccess::Staged);
     bench.probe.devices.iter_mut().for_each(|device| device.name = "NVIDIA GeForce RTX 4090".into());
     let diagnosis = diagnose_own_fabric(&bench);
@@ -220,7 +221,8 @@ fn slow_thread_blocks_are_found_despite_fast_copy_engines() {
     assert!(
         diagnosis.to_string().contains("GPU 2, sending to every other: thread blocks send 36 GB/s of an expected 36")
     );
-    // Thread blocks reach a smaller share of the nominal rate over PCIe. A fifth of that is a fault there as well.
+    // Thread blocks reach a smaller fraction of the nominal rate over PCIe. A fifth of this rate is a fault there as
+    // well.
     let mut bench = healthy_pcie_machine(PeerAccess::Direct);
     slow_points(&mut bench, |point| point.kind == Kind::Blocks, 0.2);
     assert_eq!(faults(&diagnose_own_fabric(&bench))[0].0, Fault::SlowBlocks);
@@ -242,7 +244,7 @@ fn slow_concurrent_transfers_are_found() {
     assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[1][..])], "{diagnosis}");
     let diagnosis = slowed(|point| point.load == Load::AllToAll && point.src == Some(3), 0.3);
     assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[3][..])], "{diagnosis}");
-    // The two directions over PCIe may halve each other's rate.
+    // Over PCIe, the two directions may halve each other's rate without a fault.
     let mut bench = healthy_pcie_machine(PeerAccess::Staged);
     bench.probe.pairs.iter_mut().for_each(|pair| pair.pcie_path = Some(PciePath::Sys));
     slow_points(&mut bench, |point| point.load == Load::Bidirectional, 0.5);
@@ -256,7 +258,7 @@ fn concurrent_host_rates_are_judged_by_shared_links() {
     let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis), [(Fault::SlowUnderLoad, &[0, 1, 2, 3][..])], "{diagnosis}");
     assert!(diagnosis.to_string().contains("while all GPUs copy: 0.8 GB/s of an expected 40.0"), "{diagnosis}");
-    // Four GPUs below one switch get a quarter of its link each.
+    // Four GPUs below one switch each get a quarter of the switch's link.
     let mut bench = healthy_machine(4);
     slow_points(&mut bench, |point| point.load == Load::AllGpus, 13.5 / 41.1);
     assert_eq!(faults(&diagnose_own_fabric(&bench)).len(), 1);
@@ -299,7 +301,7 @@ fn uniformly_slow_flags_are_found() {
 
 #[test]
 fn fabric_of_another_machine_is_detected() {
-    // Other number of GPUs, other GPUs, no NVLink, and links half as fast as measured.
+    // Cases: another number of GPUs, other GPUs, no NVLink, and links with half the measured rate.
     let cases = [("hgx-h200", 8), ("dgx-a100", 4), ("l40s-pcie", 4), ("dgx-v100", 4)];
     for (name, gpus) in cases {
         let diagnosis = preset(&healthy_machine(4), name, gpus);
@@ -307,7 +309,7 @@ fn fabric_of_another_machine_is_detected() {
         assert_eq!(diagnosis.fabric, diagnose_own_fabric(&healthy_machine(4)).fabric, "{name}");
         assert!(!diagnosis.is_healthy(), "{name}");
     }
-    // Equal GPUs with slower links.
+    // A fabric with equal GPUs and slower links.
     let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::new("hgx-h200") }).unwrap();
     let diagnosis = judge(&healthy_machine(4), Some(&fabric.with_slowed("gpu0-nvswitch0", 0.5).unwrap())).unwrap();
     assert_eq!(diagnosis.findings[0].fault, Fault::WrongTopology);

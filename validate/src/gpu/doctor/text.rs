@@ -40,7 +40,7 @@ fn figures(name: &str, measured: Option<f64>, expected: Option<f64>, f: &mut fmt
     write!(f, "{name}: {} GB/s, expected {}", number(measured), number(expected))
 }
 
-/// A range of two figures, or a single figure if both round to the same text.
+/// Formats a range of two values, or a single value if both round to the same text.
 fn range_text(low: f64, high: f64, digits: usize) -> String {
     let (low, high) = (format!("{low:.digits$}"), format!("{high:.digits$}"));
     if low == high { low } else { format!("{low}–{high}") }

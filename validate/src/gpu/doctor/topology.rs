@@ -1,4 +1,4 @@
-//! Check that a fabric named by the user describes this machine.
+//! Check if a fabric that the user names describes this machine.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -11,7 +11,7 @@ use crate::gpu::bench::{Bench, Kind, Load};
 use crate::gpu::probe::vertex;
 
 /// Findings on contradictions between the named fabric and the machine: number of GPUs, architecture, paths, or
-/// measured rates above those of the fabric's links.
+/// measured rates above the bandwidth of the fabric's links.
 pub(super) fn differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Vec<Finding>> {
     let (described, detected_gpus) = (named.gpus().len(), detected.gpus().len());
     if described != detected_gpus {
@@ -64,7 +64,7 @@ fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<
     let (described_router, detected_router) =
         (Router::new(named, RouteOptions::default()), Router::new(detected, RouteOptions::default()));
     let count = detected.gpus().len();
-    // GPUs with links that are down are exempt: the file may describe the state without the fault.
+    // GPUs with links that are down are not compared, because the file may describe the state without the fault.
     let is_complete =
         |gpu: usize| bench.probe.devices.get(gpu).is_some_and(|device| device.nvlinks.iter().all(|link| link.active));
     let mut example = None;

@@ -9,7 +9,7 @@ use crate::cuda::compile;
 use crate::nccl::Nccl;
 use crate::nvshmem::Nvshmem;
 
-/// Paths of libraries given by the user, used instead of a search.
+/// Paths of libraries that the user gives. A library with a path is not searched.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choices<'a> {
     /// File of NCCL, or folder that contains it. `None` for a search.

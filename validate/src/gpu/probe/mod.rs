@@ -1,7 +1,7 @@
 //! `gpu probe`: the GPUs of this machine, their links, and the libraries that could use them.
 //!
 //! The CUDA driver supplies devices and peer access, NVML supplies links, and the kernel's files supply the PCIe tree
-//! and the CPUs. Properties that a machine does not expose (virtual machines hide many) are absent, not guessed.
+//! and the CPUs. Properties that a machine does not expose (virtual machines hide many) are absent and never assumed.
 
 mod libraries;
 mod pci;
@@ -29,7 +29,7 @@ pub struct Probe {
     /// Each ordered pair of GPUs.
     #[serde(default)]
     pub pairs: Vec<Pair>,
-    /// CPU model.
+    /// CPU model of the machine.
     #[serde(default)]
     pub cpu: Cpu,
     /// NCCL, NVSHMEM and NVRTC, if found.
@@ -57,7 +57,8 @@ pub struct Device {
     pub memory: u64,
     /// Free memory in bytes.
     pub memory_free: Option<u64>,
-    /// Memory bandwidth in bytes per second, from bus width and clock. `None` if the driver does not report them.
+    /// Memory bandwidth in bytes per second, computed from bus width and clock. `None` if the driver does not report
+    /// them.
     pub memory_bandwidth: Option<u64>,
     /// Number of copy engines.
     pub copy_engines: u32,
@@ -83,7 +84,7 @@ pub struct Pci {
     pub ids: [String; 4],
     /// Nearest NUMA node; −1 if the machine hides it.
     pub numa: i32,
-    /// Current generation of the link. An idle GPU lowers it.
+    /// Current generation of the link. An idle GPU lowers its generation.
     pub generation: Option<u32>,
     /// Current number of lanes.
     pub width: Option<u32>,
@@ -105,7 +106,7 @@ pub struct NvLink {
     /// PCI address of the remote device, if the machine exposes it.
     #[serde(default)]
     pub remote_pci: Option<String>,
-    /// Bandwidth of one direction in MB/s, as counted by the driver.
+    /// Bandwidth of one direction in MB/s, in the driver's units.
     #[serde(default)]
     pub speed_mbps: Option<u32>,
     /// Replays and recoveries since the driver was loaded.
@@ -194,7 +195,7 @@ impl Probe {
         self.pairs.iter().find(|pair| pair.src == src && pair.dst == dst)
     }
 
-    /// Removes all GPUs but the first `count`, and their pairs.
+    /// Removes all GPUs except the first `count`, and the pairs of removed GPUs.
     pub(super) fn truncate(&mut self, count: usize) {
         self.devices.truncate(count);
         self.pairs.retain(|pair| pair.src < count && pair.dst < count);
@@ -213,7 +214,7 @@ impl Probe {
 pub(crate) mod tests {
     use super::*;
 
-    /// A host of H200 GPUs on NVSwitches, as a virtual machine exposes it.
+    /// Probe of a host with H200 GPUs on NVSwitches, as a virtual machine exposes it.
     pub(crate) fn machine(gpus: usize) -> Probe {
         let link = |link| NvLink {
             link,

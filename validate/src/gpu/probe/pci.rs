@@ -1,4 +1,5 @@
-//! PCIe tree and CPUs from the kernel's files. Values are absent if the files are.
+//! PCIe tree and CPU model, read from the Linux kernel's files. If a file is absent, the value that it would state is
+//! absent.
 
 use std::path::Path;
 
@@ -21,10 +22,11 @@ pub(super) fn location(address: &str) -> Pci {
 
 /// Bridges above a device, the nearest first, from its sysfs path `…/pci0000:15/0000:15:01.0/0000:16:00.0/…`. A PCIe
 /// switch appears as two bridges, its upstream and its downstream port. The upstream port represents the switch, as in
-/// NCCL's topology files (`src/graph/xml.cc`). The root port of the CPU does not count.
+/// NCCL's topology files (`src/graph/xml.cc`). The root port of the CPU is not included.
 fn bridges(chain: &str) -> Vec<String> {
     let mut addresses: Vec<&str> = chain.split('/').filter(|part| is_address(part)).collect();
-    // The device itself, then pairs of ports; an unpaired port at the end is the root port of the CPU.
+    // The last address is the device itself. The others form pairs of ports; an unpaired port at the end is the root
+    // port of the CPU.
     addresses.pop();
     addresses.reverse();
     addresses.chunks_exact(2).map(|ports| ports.last().copied().unwrap_or_default().to_owned()).collect()
@@ -63,14 +65,14 @@ mod tests {
 
     #[test]
     fn upstream_port_represents_switch() {
-        // An 8 × H100 host: root port, upstream and downstream port of a switch, GPU.
+        // Path on an 8 × H100 host: root port, upstream and downstream port of a switch, GPU.
         let chain = "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0";
         assert_eq!(bridges(chain), ["0000:16:00.0"]);
-        // Two PCIe switches in series.
+        // The GPU is behind two PCIe switches in series.
         let chain =
             "/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0/0000:18:00.0/0000:19:00.0/0000:1a:00.0";
         assert_eq!(bridges(chain), ["0000:18:00.0", "0000:16:00.0"]);
-        // Directly below the CPU, with its root port and, in a virtual machine, without.
+        // The GPU is directly below the CPU, with its root port and, as in a virtual machine, without.
         assert_eq!(bridges("/sys/devices/pci0000:15/0000:15:01.0/0000:16:00.0"), Vec::<String>::new());
         assert_eq!(bridges("/sys/devices/pci0000:00/0000:00:06.0"), Vec::<String>::new());
         assert_eq!(bridges(""), Vec::<String>::new());

@@ -57,7 +57,7 @@ fn query_device(
     let link = managed.map(NvmlDevice::pcie).unwrap_or_default();
     let pci_location = pci::location(address);
     let attribute_value = |attribute| device.attribute(attribute).map(i32::unsigned_abs);
-    // The kernel's NUMA node has priority; the driver does not always know it.
+    // The kernel's NUMA node takes precedence, because the driver does not always report it.
     let numa = match pci_location.numa {
         -1 => device.attribute(Attribute::HostNumaNode).unwrap_or(-1),
         node => node,

@@ -1,5 +1,5 @@
-//! The fabric of this machine. The probe is written as an NCCL topology file and read by the reader of such files, so
-//! that a machine has the same links whichever tool described it.
+//! Conversion of a probe to a fabric. The probe is written as an NCCL topology file and read by the reader of such
+//! files, so that a machine has equal links whichever tool described it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Error, Fabric, FabricBuilder, NodeI
 
 use super::{Device, Probe, Remote};
 
-/// PCI classes of a GPU (`GPU`), a PCIe bridge (`BRIDGE`) and an NVSwitch (`NVSWITCH`).
+/// PCI class of a GPU; `BRIDGE` and `NVSWITCH` are the classes of a PCIe bridge and of an NVSwitch.
 const GPU: &str = "0x030200";
 const BRIDGE: &str = "0x060400";
 const NVSWITCH: &str = "0x068000";
@@ -32,7 +32,7 @@ impl Probe {
                 ("familyid", &number(*family)),
                 ("modelid", &number(*model)),
             ]);
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "  <cpu numaid=\"{numa}\"{make}>");
             write_devices(&devices, 0, &mut text);
             text.push_str("  </cpu>\n");
@@ -58,7 +58,7 @@ impl Probe {
     }
 }
 
-/// Figures of a GPU: those reported by the driver, completed by those known from its PCI ID.
+/// Figures of a GPU: those that the driver reports, completed by those of the GPU model with its PCI ID.
 fn figures(device: &Device, known: Figures) -> GpuFigures {
     let known = if let Figures::Gpu(figures) = known { (*figures).clone() } else { GpuFigures::default() };
     GpuFigures {
@@ -72,8 +72,8 @@ fn figures(device: &Device, known: Figures) -> GpuFigures {
     }
 }
 
-/// Writes the devices that share the `depth` outermost bridges: each further bridge as an element around its devices,
-/// the other devices directly.
+/// Writes the devices that share the `depth` outermost bridges. Devices below a further common bridge are nested in an
+/// element for it; the other devices are written directly.
 fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth + 2);
     let mut groups: BTreeMap<Option<&str>, Vec<&Device>> = BTreeMap::new();
@@ -86,7 +86,7 @@ fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
             group.iter().for_each(|device| gpu(device, &indent, text));
             continue;
         };
-        // The uplink of a switch is assumed to equal that of the GPUs below it.
+        // The uplink of a switch is assumed to equal the link of the GPUs below it.
         let link = group.first().map(|device| link(device)).unwrap_or_default();
         let _ = writeln!(text, "{indent}<pci busid=\"{bridge}\" class=\"{BRIDGE}\"{link}>");
         write_devices(&group, depth + 1, text);
@@ -94,8 +94,8 @@ fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
     }
 }
 
-/// Attributes of a PCIe link in a topology file: the highest rate and width that device and slot support. NCCL assumes
-/// sixteen lanes if the width is absent.
+/// Attributes of a PCIe link in a topology file: the highest rate and width that both device and slot support. NCCL
+/// assumes 16 lanes if the width is absent.
 fn link(device: &Device) -> String {
     let rate = match device.pci.max_generation {
         Some(1) => "2.5 GT/s PCIe",
@@ -140,14 +140,14 @@ fn gpu(device: &Device, indent: &str, text: &mut String) {
     let _ = writeln!(text, "{indent}  </gpu>\n{indent}</pci>");
 }
 
-/// Number of active NVLinks of a GPU, by PCI class and address of the remote device. All NVSwitches count as one, as in
-/// NCCL.
+/// Number of active NVLinks of a GPU, by PCI class and address of the remote device. All NVSwitches are counted as one
+/// device, as in NCCL.
 fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     let mut counts = BTreeMap::new();
     for link in device.nvlinks.iter().filter(|link| link.active) {
         let peer = match (link.to, &link.remote_pci) {
             (Remote::Gpu, Some(address)) => (GPU, address.clone()),
-            // A hidden remote device is a switch: a peer GPU would belong to this machine.
+            // A hidden remote device is assumed to be a switch, because a peer GPU would belong to this machine.
             (Remote::Nvswitch | Remote::Unknown, _) => (NVSWITCH, "fffffff:ff:ff.0".to_owned()),
             (Remote::Gpu, None) | (Remote::Cpu, _) => continue,
         };
@@ -156,7 +156,8 @@ fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
     counts
 }
 
-/// Vertex of the GPU with a CUDA ordinal in a fabric that describes this machine: the rank equals the ordinal.
+/// Device of a fabric that represents the GPU with this CUDA ordinal. The fabric must describe this machine, so that
+/// ranks equal ordinals.
 pub fn vertex(fabric: &Fabric, ordinal: usize) -> Option<NodeId> {
     fabric.gpus().get(ordinal).copied()
 }
@@ -177,7 +178,7 @@ mod tests {
         let path = router.path(fabric.gpus()[0], fabric.gpus()[3]).unwrap();
         assert_eq!(path.class.name(), "NVL");
         assert_eq!(path.bandwidth.unwrap().gb_per_s(), 450.0);
-        // The written file can be read again and states its origin.
+        // The written spec can be read again and states its origin.
         let text = write::spec::write(&fabric).unwrap();
         let reread = fabricast_topologies::read_text(&text, "auto.toml").unwrap();
         assert_eq!(reread.link_count(), fabric.link_count());
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!((path.class.name(), path.bandwidth.unwrap().gb_per_s()), ("NVL", 450.0));
         let reread = fabricast_topologies::read_text(&write::spec::write(&fabric).unwrap(), "auto.toml").unwrap();
         assert_eq!(reread.gpus().len(), 4);
-        // One of four IDs is missing, and the vendor contains special characters of XML.
+        // One of the four IDs is missing, and the vendor contains special characters of XML.
         let mut probe = machine(2);
         probe.cpu.vendor = "A&B \"<".into();
         probe.devices[1].pci.ids[2].clear();

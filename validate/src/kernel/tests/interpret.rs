@@ -1,8 +1,8 @@
-//! Interpreter that runs the lines of a kernel on the CPU in random order, as far as its waits permit. A randomly
-//! picked block runs one step at a time. A write to a peer arrives at any later time, in any order, but not after a
-//! flush or the end of the kernel. Ranks may enter the next call while others are in the previous one. A chunk has one
-//! element for each of a few tiles. A block takes tiles through its phases one by one or several together, in the order
-//! of the generated text.
+//! Interpreter that runs the lines of a kernel on the CPU in random order, within the limits that its waits set. A
+//! randomly selected block runs one step at a time. A write to a peer arrives at any later time, in any order, but
+//! before the next flush or the end of the kernel. Ranks may enter the next call while others are in the previous one.
+//! A chunk has one element for each of a few tiles. A block processes tiles and phases one by one or in groups, in the
+//! order of the generated text.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
@@ -15,15 +15,15 @@ use super::super::phases::{LineRange, Tiles, line_ranges};
 use super::super::program::{UserChunk, Value};
 use super::super::{Carrier, Kernel};
 
-/// Value of memory that was never written.
+/// Value of memory that was not written yet.
 const POISON: i64 = i64::MIN / 3;
 
 /// Destination of a write to another rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Target {
-    /// A tile of a slot: receiver, parity of the call, offset, tile.
+    /// A tile of a slot: receiver, parity of the call, offset, index of the tile.
     Slot(u32, u64, u64, usize),
-    /// A tile of an output chunk: rank, chunk, tile.
+    /// A tile of an output chunk: rank, chunk, index of the tile.
     Output(u32, u32, usize),
 }
 
@@ -40,7 +40,7 @@ struct PendingWrite {
 struct Block {
     /// Number of steps that the block completed in this call.
     next_step: usize,
-    /// True after the ranks that must enter before this rank begins have entered.
+    /// True if all ranks that must enter before this rank begins have entered.
     entered: bool,
     done: bool,
     values: FxHashMap<(usize, usize, Value), i64>,
@@ -60,9 +60,9 @@ pub(super) struct Tiling {
 struct Step {
     round: usize,
     line: usize,
-    /// Index of the tile; for a line that runs once for several tiles, of the first of them.
+    /// Index of the tile; for a line that runs once for several tiles, the index of the first one.
     tile: usize,
-    /// Number of tile groups that the block began earlier in the call.
+    /// Number of tile groups that the block has begun in the call before this one.
     item: u64,
 }
 
@@ -95,7 +95,7 @@ struct Machine<'a> {
     tiling: Tiling,
     /// Steps of every block of every rank, in execution order: indexed by rank, then by channel.
     steps: Vec<Vec<Vec<Step>>>,
-    /// Largest number of tile groups that a block runs in a call.
+    /// Maximum number of tile groups that a block runs in a call.
     items: u64,
     /// Number of the current call of each rank, from 1; 0 before the first call.
     calls: Vec<u64>,
@@ -189,7 +189,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Runs one step of a block. Returns false if it must wait.
+    /// Runs one step of a block. Returns false if the step must wait.
     fn step(&mut self, rank: u32, number: usize) -> bool {
         let kernel = self.kernel;
         let call = self.calls[rank as usize];
@@ -287,11 +287,11 @@ impl Machine<'_> {
     }
 }
 
-/// Runs `calls` calls with new inputs each, and checks the outputs.
+/// Runs `calls` calls, each with new inputs, and checks the outputs.
 pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng) -> Result<(), TestCaseError> {
     let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
     let blocks = usize::from(kernel.header.channels.max(1));
-    // Without grouping, each group is a single tile.
+    // Without grouped tiles, each group has a single tile.
     let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { tiles_per_phase: 1, ..tiling } } else { tiling };
     let elements = chunks * tiling.tiles;
     let mut fresh = || (0..ranks).map(|_| (0..elements).map(|_| i64::from(rng.next_u32())).collect()).collect();
@@ -312,7 +312,7 @@ pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng
         ready: FxHashMap::default(),
         ticks: FxHashMap::default(),
     };
-    // Some ranks are slow, so that others run ahead.
+    // Some ranks run slower, so that others are ahead of them.
     let slow = rng.next_u32();
     let mut idle = 0;
     loop {

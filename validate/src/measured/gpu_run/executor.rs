@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::execute::nvshmem::NvshmemMethod;
 
-/// Executor of a call: the program part or library that runs it.
+/// Executor of a call: the part of the program, or the library, that runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub enum ExecutorKind {
@@ -16,7 +16,7 @@ pub enum ExecutorKind {
     Copies,
     /// NCCL with its own choice of strategy, on plain buffers.
     Nccl,
-    /// NCCL with its own choice of algorithm, on symmetric windows.
+    /// NCCL with its own choice of strategy, on symmetric windows.
     NcclSymmetric,
     /// NCCL with a forced algorithm and protocol.
     NcclForced,
@@ -25,7 +25,7 @@ pub enum ExecutorKind {
 }
 
 impl ExecutorKind {
-    /// All executors, in the order of messages.
+    /// All executors, in the order in which messages list them.
     pub const ALL: [Self; 9] = [
         Self::Kernels,
         Self::Copies,
@@ -74,7 +74,7 @@ impl ExecutorKind {
     }
 }
 
-/// Error: a word that is not the name of an executor.
+/// Error for a word that is not the name of an executor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown executor `{0}`; expected one of {known}", known = ExecutorKind::ALL.map(ExecutorKind::name).join(", "))]
 pub struct UnknownExecutor(pub String);

@@ -1,4 +1,4 @@
-//! Measurements of `gpu run`: its rows grouped into tables, for the manifest it writes (`--measurements`) and when
+//! Measurements of `gpu run`. Rows are grouped into tables when `gpu run` writes a manifest (`--measurements`) and when
 //! its JSON is read.
 
 mod executor;

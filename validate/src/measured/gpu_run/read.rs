@@ -1,4 +1,4 @@
-//! Reads the JSON of `gpu run`: measurements without a manifest.
+//! Reader of the JSON of `gpu run`, which contains measurements without a manifest.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, 
 pub const FORMAT: u32 = 2;
 /// JSON key of the version number, in quotes.
 const FORMAT_KEY: &str = "\"fabricast_gpu_run\"";
-/// Number of characters from the start of a file that identify it.
+/// Number of characters at the start of a file in which the format is detected.
 const SNIFFED_CHARS: usize = 1000;
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ struct RowText {
     graph_us: Option<f64>,
 }
 
-/// Returns true if a text is, or was meant to be, the JSON of `gpu run`.
+/// Returns true if a text is the JSON of `gpu run`, valid or not.
 #[must_use]
 pub fn is_run(text: &str) -> bool {
     let head: String = text.chars().take(SNIFFED_CHARS).collect();
@@ -216,7 +216,7 @@ impl<'a> Origin<'a> {
         Ok((request, Arc::new(fabric)))
     }
 
-    /// Parses a row; the inner error is the reason that it cannot be used.
+    /// Parses a row. The inner error is the reason why the row cannot be used.
     fn row(&self, raw: &RawValue, line: u32) -> Result<Result<TimedRow, Reason>, MeasuredError> {
         let row: RowText =
             serde_json::from_str(raw.get()).map_err(|error| self.wrong(&error, line.saturating_sub(1)))?;

@@ -17,7 +17,7 @@ pub struct TimedRow {
     pub executor: ExecutorKind,
     /// Name of the schedule, its protocol and the number of blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, Protocol, u32)>,
-    /// Transport of messages within the kernel, if a kernel ran.
+    /// Message format of the kernel; `None` if no kernel ran.
     pub carrier: Option<Carrier>,
     /// Element type of the buffers.
     pub dtype: DataType,
@@ -38,7 +38,7 @@ pub struct TableKey {
     pub executor: ExecutorKind,
     /// Name of the schedule, name of its protocol and number of blocks per rank; `None` for a library's own choice.
     pub strategy: Option<(String, &'static str, u32)>,
-    /// Name of the transport, if the run has the same strategy with several transports.
+    /// Name of the message format; `None` unless the run has the same strategy with several formats.
     pub carrier: Option<&'static str>,
     /// Name of the element type.
     pub dtype: &'static str,
@@ -53,14 +53,14 @@ pub struct Versions<'a> {
     pub nvshmem: Option<&'a str>,
 }
 
-/// Groups rows into tables by key, sorted by message size; of several rows with the same key and size the last is
+/// Groups rows into tables by key, sorted by message size. Of several rows with the same key and size, the last one is
 /// used.
 #[must_use]
 pub fn tables(rows: &[TimedRow]) -> BTreeMap<TableKey, BTreeMap<Bytes, &TimedRow>> {
     let key_of = |row: &TimedRow, carrier: Option<Carrier>| TableKey {
         collective: row.collective.name(),
         executor: row.executor,
-        // Copy engines always use the copy-engine protocol, whatever the schedule's protocol is.
+        // Copy engines use the protocol `copy_engine`, whatever the schedule's protocol is.
         strategy: row.strategy.as_ref().map(|(name, protocol, blocks)| {
             let protocol = if row.executor == ExecutorKind::Copies { Protocol::CopyEngine } else { *protocol };
             (name.clone(), protocol.name(), *blocks)
@@ -96,8 +96,8 @@ impl TableKey {
         format!("{collective}-{}{strategy}{carrier}-{dtype}.csv", self.executor.name())
     }
 
-    /// Name of the library for a manifest: `fabricast` if fabricast ran the schedule itself; `None` if the run names
-    /// no library.
+    /// Name of the library for a manifest: `fabricast` if fabricast ran the schedule itself. `None` if the run names no
+    /// library.
     #[must_use]
     pub fn library(&self, versions: Versions<'_>) -> Option<String> {
         let named = match self.executor {
@@ -111,7 +111,7 @@ impl TableKey {
         }
     }
 
-    /// Name of the software for a manifest, if fabricast ran the schedule itself.
+    /// Name of the software for a manifest; `None` unless fabricast ran the schedule itself.
     #[must_use]
     pub fn software(&self, versions: Versions<'_>) -> Option<String> {
         let is_fabricast =

@@ -1,5 +1,5 @@
-//! Values assumed where neither a log nor its manifest entry gives one, and contradictions between a log and its
-//! fabric.
+//! Values assumed for properties that neither a log nor its manifest entry states, and contradictions between a log and
+//! its fabric.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::entry::Entry;
 use super::{Configuration, launch_name, missing, processes_name};
 use crate::measured::{LibraryName, LogContext, LogFormat, Table};
 
-/// A table, its manifest entry, and the fabric and configuration derived from both.
+/// A table with its manifest entry, and the fabric and configuration that follow from both.
 pub(super) struct TableContext<'a> {
     pub entry: &'a Entry,
     pub table: &'a Table,
@@ -24,7 +24,7 @@ pub(super) struct TableContext<'a> {
     pub gpu: Option<&'a str>,
 }
 
-/// Launch mode assumed for logs that do not name one. nccl-tests uses no graphs unless run with `-G`; CSV times are
+/// Launch mode assumed for logs that state none. nccl-tests uses no graphs unless it runs with `-G`; CSV times are
 /// assumed to be from graphs, as predictions are.
 pub(super) fn launch(format: LogFormat) -> Launch {
     match format {
@@ -125,7 +125,7 @@ fn model(fabric: &Fabric) -> Option<&str> {
     })
 }
 
-/// Describes the NICs of a host, such as `8 × 400 Gb/s NICs a host`; `None` if hosts have no NICs or different ones.
+/// Describes the NICs of a host, such as `8 × 400 Gb/s NICs a host`; `None` if hosts have no NICs or unequal ones.
 fn nics(fabric: &Fabric) -> Option<String> {
     let mut of_hosts: BTreeMap<u32, Vec<Bandwidth>> = BTreeMap::new();
     for (_, node) in fabric.nodes() {

@@ -6,17 +6,17 @@ use fabricast_topologies::{Bytes, Picos, SourceLocation};
 
 use super::Measurement;
 
-/// Ratio of two times from which they contradict each other. The shipped data repeats within 38 % at worst.
+/// Minimum ratio of two times that contradict each other. Repeated rows of the shipped data differ by at most 38 %.
 const MIN_CONTRADICTION_FACTOR: f64 = 3.0;
 
-/// Two rows of the same configuration and size that differ by more than repetition explains.
+/// Two rows with equal configuration and size whose times differ by more than repetition explains.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contradiction {
     /// Message size in bytes.
     pub bytes: Bytes,
-    /// Source location of the shortest time, and the time.
+    /// Source location and value of the shortest time.
     pub shortest: (SourceLocation, Picos),
-    /// Source location of the longest time, and the time.
+    /// Source location and value of the longest time.
     pub longest: (SourceLocation, Picos),
 }
 

@@ -1,4 +1,4 @@
-//! A `[[measurement]]` as written, before files and fabrics are loaded.
+//! A `[[measurement]]` entry of a manifest, before its files and fabrics are loaded.
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
@@ -9,7 +9,7 @@ use fabricast_topologies::{NetworkSpec, SourceLocation};
 use super::{Notes, Registered, Role};
 use crate::measured::Library;
 
-/// A value and its source location; a value from the command line has a location without a line.
+/// A value with its source location. The location of a value from the command line has no line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Located<T> {
     /// Value as parsed from the manifest or the command line.
@@ -18,7 +18,7 @@ pub struct Located<T> {
     pub place: SourceLocation,
 }
 
-/// Description of a measurement; `None` where the manifest gives no value.
+/// Description of a measurement; fields are `None` if the manifest states no value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entry {
     /// Source location of the entry.
@@ -53,7 +53,7 @@ pub struct Entry {
     pub launch: Option<Located<Launch>>,
     /// Process layout of the run.
     pub processes: Option<Located<Processes>>,
-    /// Use of the measurement: fit or check.
+    /// Use of the measurement: `fit` or `check`.
     pub role: Role,
     /// Element type of the buffers.
     pub dtype: Option<DataType>,

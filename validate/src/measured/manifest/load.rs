@@ -1,4 +1,4 @@
-//! Loads the logs and fabrics of manifest entries, checks both against each other and returns measurements.
+//! Loading of the logs and fabrics of manifest entries, with checks against each other.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,7 +28,8 @@ pub struct Loaded {
 /// Loads a manifest with its logs and fabrics, or the JSON of `gpu run`, which needs no manifest.
 ///
 /// # Errors
-/// [`MeasuredError`] if a file cannot be read or a value is invalid, with the location in the manifest or the log.
+/// [`MeasuredError`] if a file cannot be read or a value is invalid, with its source location in the manifest or the
+/// log.
 pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
     let text = read_text_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
     if gpu_run::is_run(&text) {
@@ -83,8 +84,8 @@ struct HostLayout {
 fn fabric_name(entry: &Entry, folder: &Path) -> String {
     let name = &entry.fabric.value;
     let path = folder.join(name);
-    // A name that does not look like a path is treated as a preset: suggesting similar names helps more than "file
-    // not found".
+    // A name that does not look like a path is treated as the name of a preset, because suggestions of similar names
+    // are more helpful than "file not found".
     let is_file = preset::text(name).is_none() && (name.contains(['/', '\\', '.']) || path.exists());
     if is_file { path.display().to_string() } else { name.clone() }
 }
@@ -100,8 +101,8 @@ fn request(entry: &Entry, machines: HostLayout, folder: &Path) -> FabricRequest 
     }
 }
 
-/// Determines hosts and GPUs per host: values from the entry, the hosts that the log lists, or as many full hosts as
-/// the log's ranks fill.
+/// Determines the number of hosts and of GPUs per host: values of the entry, else the hosts that the log lists, else as
+/// many full hosts as the log's ranks fill.
 fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> HostLayout {
     let Some(ranks) = header.ranks else {
         return HostLayout { nodes: entry.nodes.or(header.hosts()), gpus: entry.gpus };
@@ -110,7 +111,7 @@ fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics
         Some(gpus) => (gpus > 0 && ranks.is_multiple_of(gpus)).then(|| ranks / gpus),
         None => full_hosts(entry, ranks, folder, fabrics),
     });
-    // Assumes equally many GPUs on each host; checked against the fabric later.
+    // All hosts are assumed to have equally many GPUs; this is checked against the fabric later.
     let on_each = Some(ranks / nodes.unwrap_or(1).max(1)).filter(|&gpus| gpus > 0);
     HostLayout { nodes, gpus: entry.gpus.or(on_each) }
 }
@@ -138,8 +139,8 @@ fn infer_gpu(
     fabric.gpu_candidates().contains(&only.name).then_some(&*only.name)
 }
 
-/// Number of full hosts that provide `ranks` GPUs in total; `None` if one host suffices or the ranks do not fill
-/// whole hosts.
+/// Number of full hosts with `ranks` GPUs in total; `None` if one host is sufficient or the ranks do not fill whole
+/// hosts.
 fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
     let one_host = request(entry, HostLayout { nodes: Some(1), gpus: None }, folder);
     let gpus = fabrics.get(&one_host, &entry.fabric.place).ok()?.gpus().len() as u32;
@@ -147,7 +148,7 @@ fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -
 }
 
 fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
-    // An entry with hosts and GPUs is checked against its fabric before the log is read.
+    // An entry that states hosts and GPUs is checked against its fabric before the log is read.
     if entry.nodes.is_some() && entry.gpus.is_some() && !entry.fabric.value.is_empty() {
         let machines = HostLayout { nodes: entry.nodes, gpus: entry.gpus };
         fabrics.get(&request(entry, machines, folder), &entry.fabric.place)?;
@@ -166,7 +167,7 @@ fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec
     let ranks = entry.nodes.zip(entry.gpus).and_then(|(nodes, gpus)| nodes.checked_mul(gpus));
     for table in &mut tables {
         table.infer(stated, ranks);
-        // A value from the manifest has precedence over an inferred one.
+        // A value from the manifest takes precedence over an inferred one.
         let header = &mut table.header;
         if header.inferred.ranks && ranks.is_some() && ranks != header.ranks {
             header.contradicted_ranks = header.ranks.take();
@@ -184,7 +185,7 @@ fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec
     let described = Entry { gpu: gpu.map(str::to_owned).or_else(|| entry.gpu.clone()), ..entry.clone() };
     let entry = &described;
     let mut loaded: Vec<Measurement> = Vec::new();
-    // Tables of collectives other than the entry's: they belong to other entries, and are reported.
+    // Tables of other collectives belong to other entries; their rows are reported as rejected.
     let mut other_rejected: Vec<Rejected> = Vec::new();
     for mut table in tables {
         let machines = machines(entry, &table.header, folder, fabrics);
@@ -254,7 +255,7 @@ struct Log<'a> {
     gpus: u32,
 }
 
-/// Reason that a table does not match its manifest entry.
+/// Reason why a table does not match its manifest entry.
 enum Mismatch {
     OtherCollective(Reason),
     Wrong(MeasuredError),
@@ -321,7 +322,7 @@ impl Log<'_> {
         }
     }
 
-    /// Returns the value on which entry and log agree, or which one of them gives.
+    /// Returns the value on which entry and log agree, or the value of the one that states it.
     fn reconcile<T: Copy + PartialEq>(
         &self,
         stated: Option<&Located<T>>,

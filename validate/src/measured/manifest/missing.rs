@@ -1,4 +1,4 @@
-//! Facts that neither a log nor its manifest entry gives; all are reported in one error.
+//! Properties that neither a log nor its manifest entry states; one error reports all of them.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::SourceLocation;
@@ -6,7 +6,7 @@ use fabricast_topologies::SourceLocation;
 use super::entry::Entry;
 use crate::measured::{Header, MeasuredError, Table};
 
-/// Missing facts about a log.
+/// Missing properties of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
     /// Line of the table's header line in the log, from 1; 0 if not set.
@@ -30,7 +30,7 @@ pub(super) fn separate_runs(runs: u32) -> String {
 }
 
 impl Missing {
-    /// Missing facts about the tables of a log; `None` if nothing is missing.
+    /// Missing properties of the tables of a log; `None` if nothing is missing.
     pub fn in_tables(entry: &Entry, tables: &[Table]) -> Option<Self> {
         let fabric = entry.fabric.value.is_empty();
         let open = |table: &&Table| entry.collective.is_none() && has_no_collective(&table.header);
@@ -39,7 +39,7 @@ impl Missing {
         (missing.fabric || missing.collective.is_some()).then_some(missing)
     }
 
-    /// Missing facts about one table, without its line.
+    /// Missing properties of one table, without its line.
     pub fn in_header(entry: &Entry, header: &Header) -> Self {
         Self {
             line: 0,
@@ -52,7 +52,7 @@ impl Missing {
         }
     }
 
-    /// Creates one error that lists all missing facts; `source` names the log.
+    /// Creates one error that lists all missing properties; `source` names the log.
     pub fn error(&self, entry: &Entry, source: &str) -> MeasuredError {
         let (mut properties, mut help): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         if self.fabric {

@@ -53,26 +53,26 @@ pub struct Measurement {
 }
 
 impl Measurement {
-    /// Number of ranks: one per GPU.
+    /// Number of ranks, which equals the number of GPUs.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.configuration.nodes * self.configuration.gpus
     }
 
-    /// Bus bandwidth ÷ algorithm bandwidth of the collective on these ranks, as nccl-tests defines it.
+    /// Ratio of bus bandwidth to algorithm bandwidth of the collective on these ranks, as nccl-tests defines it.
     #[must_use]
     pub fn bus_factor(&self) -> f64 {
         self.configuration.collective.busbw_factor(self.ranks())
     }
 
-    /// Element type of a row: the row's own, otherwise the configuration's.
+    /// Element type of a row: that of the row if it states one, otherwise that of the configuration.
     #[must_use]
     pub fn dtype(&self, row: &Row) -> DataType {
         row.dtype.unwrap_or(self.configuration.dtype)
     }
 }
 
-/// Configuration of a run: all that its time depends on other than fabric and message size.
+/// Configuration of a run: all properties, other than fabric and message size, that affect its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// Number of hosts.
@@ -81,13 +81,13 @@ pub struct Configuration {
     pub gpus: u32,
     /// Collective that was measured.
     pub collective: Collective,
-    /// Algorithm that was forced; `None`: the library's choice.
+    /// Algorithm that was forced; `None` if the library chose it.
     pub algorithm: Option<Algorithm>,
-    /// Protocol that was forced; `None`: the library's choice.
+    /// Protocol that was forced; `None` if the library chose it.
     pub protocol: Option<Protocol>,
-    /// Number of channels that was forced; `None`: the library's choice.
+    /// Number of channels that was forced; `None` if the library chose it.
     pub channels: Option<u16>,
-    /// Library; `None`: the NCCL version of the profile nearest to the fabric.
+    /// Library that was measured; `None` to assume the NCCL version of the profile that best matches the fabric.
     pub library: Option<Library>,
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
@@ -116,10 +116,10 @@ pub enum Registered {
 /// Use of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Measurement to which profiles are fitted.
+    /// The measurement is used to fit profiles.
     #[default]
     Fit,
-    /// Measurement against which profiles are checked. Fitting never uses it.
+    /// The measurement is used to check profiles. A fit never uses it.
     Check,
 }
 
@@ -128,13 +128,13 @@ pub enum Role {
 pub struct Notes {
     /// Machines that were measured.
     pub hardware: Option<String>,
-    /// Name of the cluster, if several measurements of one describe its hardware differently.
+    /// Name of the cluster. Needed if several measurements of a cluster describe its hardware differently.
     pub cluster: Option<String>,
     /// Origin of the measured times.
     pub source: Option<String>,
     /// Software versions and flags.
     pub software: Option<String>,
-    /// Remarks that fit no other key.
+    /// Remarks for which no other key exists.
     pub note: Option<String>,
 }
 

@@ -198,13 +198,13 @@ impl Field<'_> {
         self.text()?.split_whitespace().map(setting).collect()
     }
 
-    /// Parses a network; the keys are those of `[cluster] network`, which the command line joins in one text.
+    /// Parses a network. Its keys are those of `[cluster] network`, which the command line joins in one text.
     fn network(&self) -> Result<NetworkSpec, MeasuredError> {
         let DeValue::Table(table) = self.value else {
             return Err(self.wrong("expected a table, as in `network = { kind = \"rail\", nic = \"400 Gb/s\" }`"));
         };
         let Some(kind) = table.get("kind") else { return Err(self.wrong("needs `kind`")) };
-        // Parses key by key, so that an error has the location of its own key.
+        // Keys are parsed one by one, so that an error has the source location of its key.
         let mut text = String::new();
         let mut spec = NetworkSpec::default();
         for (name, value) in std::iter::once(("kind", kind))

@@ -1,8 +1,8 @@
 //! Columns of a table, as named by its header line, and the parsing of rows.
 //!
-//! Columns cannot be found by their width: figures lose decimals as they grow, and columns vary with version and
-//! flags. A row is split at blanks. Its optional columns (reduction, root) are determined from the header line and
-//! from the number of fields left.
+//! The position of a column in a line is not fixed: figures have fewer decimals as they grow, and columns vary with
+//! version and flags. A row is therefore split at blanks, and its optional columns (reduction, root) are determined
+//! from the header line and from the number of remaining fields.
 
 use fabricast_topologies::Picos;
 
@@ -10,7 +10,7 @@ use super::super::evidence::{Evidence, Factor, Printed};
 use super::super::table::{Clock, Row, Spread, Timing};
 use super::super::{Reason, number};
 
-/// Columns of one side: out of place or in place.
+/// Columns of one side of a table: out of place or in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Side {
     columns: Vec<Measured>,
@@ -47,7 +47,7 @@ pub(super) enum Parsed {
     Row(Row),
     /// A complete row that cannot be used.
     Rejected(Reason),
-    /// An incomplete row: more of it may follow on the next line.
+    /// An incomplete row, which may continue on the next line.
     Short,
 }
 
@@ -55,7 +55,7 @@ impl Columns {
     /// Parses a header line without its `#`; `None` if the line is not a header line.
     pub fn parse_header(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
-        // nccl-tests 2 and 1; version 1 used other names.
+        // The names of nccl-tests 2 and of nccl-tests 1, which used other ones.
         if !matches!((words.next()?, words.next()?, words.next()?), ("size" | "bytes", "count" | "N", "type")) {
             return None;
         }
@@ -93,7 +93,7 @@ impl Columns {
         (is_symmetric && matches!(columns.sides.len(), 1 | 2)).then_some(columns)
     }
 
-    /// Number of columns of a row without omitted ones.
+    /// Number of columns of a row in which no column is omitted.
     fn all(&self) -> usize {
         let measured: usize = self.sides.iter().map(|side| side.columns.len()).sum();
         3 + usize::from(self.reduction) + usize::from(self.root) + measured + self.stamp
@@ -103,7 +103,8 @@ impl Columns {
     pub fn row(&self, text: &str, line: u32) -> Parsed {
         let words: Vec<&str> = text.split_whitespace().collect();
         let [size, count, dtype, rest @ ..] = words.as_slice() else { return Parsed::Short };
-        // Old versions name a reduction in the header line and leave it blank if nothing is reduced, or vice versa.
+        // Old versions name a reduction in the header line and leave its field blank if there is no reduction, or omit
+        // the name and fill the field.
         let (op, rest) = match rest {
             [word, rest @ ..] if word.starts_with(|c: char| c.is_ascii_alphabetic()) && *word != "N/A" => {
                 (Some(*word), rest)
@@ -112,9 +113,10 @@ impl Columns {
         };
         let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return Parsed::Short };
         let all_sides = side * self.sides.len();
-        // A replayed trace has blanks instead of unmeasured values; a torn row ends there.
+        // Replayed traces have blanks instead of values that were not measured; a row that is split by another message
+        // ends there as well.
         let min_fields = if self.sides.len() == 2 && is_padded(text) { side } else { all_sides };
-        // If the reduction is blank, the root is blank too.
+        // The root is blank if the reduction is blank.
         let rootless = !(self.root && op.is_some());
         let (root, rest) = match rest.len().checked_sub(self.stamp) {
             Some(left) if left == min_fields && rootless => (None, rest),
@@ -143,7 +145,7 @@ impl Columns {
         let evidence = Evidence {
             factor: None,
             reduces: self.reduction.then(|| op.is_some_and(|op| op != "none")),
-            // The root is blank if the reduction is blank.
+            // The field of the root is blank if that of the reduction is blank.
             rooted: self.root.then(|| root.is_some_and(|root| root.starts_with(|c: char| c.is_ascii_digit()))),
         };
         let root = root.map(|text| {
@@ -168,7 +170,7 @@ impl Columns {
         let mut sides = measured.chunks_exact(columns.len().max(1)).map(|fields| timing(columns, fields));
         match (sides.next(), sides.next()) {
             (Some(out_of_place), Some(in_place)) => (row.out_of_place, row.in_place) = (out_of_place?, in_place?),
-            // One of two sides: only in-place calls were measured.
+            // Of the two sides, only in-place calls were measured.
             (Some(in_place), None) if self.sides.len() == 2 => row.in_place = in_place?,
             (Some(out_of_place), None) => row.out_of_place = out_of_place?,
             (None, _) => {}
@@ -179,7 +181,7 @@ impl Columns {
     }
 }
 
-/// Returns true if a text has a gap wider than any between columns; the widest column has 12 characters.
+/// Returns true if a text has a gap that is wider than any gap between columns; the widest column has 12 characters.
 fn is_padded(text: &str) -> bool {
     const GAP: &str = "                        ";
     text.trim().contains(GAP)
@@ -225,10 +227,11 @@ fn factor(columns: &[Measured], fields: &[&str]) -> Option<Factor> {
     Factor::from_printed(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
 }
 
-/// Checks the correctness column. `#wrong` counts wrong elements; the older `error` is the largest difference, which
-/// is acceptable if rounding explains it.
+/// Checks the correctness column. `#wrong` counts wrong elements. The older `error` is the largest difference, which is
+/// acceptable if rounding explains it.
 fn wrong(field: &str) -> Result<(), Reason> {
-    /// Limit of nccl-tests for 16-bit floats, its widest (`deltaMaxValue` before 2.12).
+    /// Limit of the largest difference that nccl-tests accepts for 16-bit floats, for which its limit is widest
+    /// (`deltaMaxValue` before 2.12).
     const ROUNDING: f64 = 1e-2;
     let count = number::figure("#wrong", field)?;
     if count.abs() <= ROUNDING { Ok(()) } else { Err(Reason::WrongResults(count.abs().ceil() as u64)) }

@@ -1,4 +1,4 @@
-//! Lines with `#` before a table: version, program, flags, devices.
+//! Parser of the lines with `#` before a table: version, program, flags, devices.
 
 use super::super::Library;
 use super::super::table::{Counting, Device, Header};
@@ -7,17 +7,17 @@ use super::{launch_mode, process_layout, program_collective};
 /// Kind of a header line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Begins the header of a run: version, program or flags.
+    /// The line begins the header of a run: version, program or flags.
     Starts,
-    /// Continues the header: list of devices.
+    /// The line continues the header: list of devices.
     Continues,
-    /// Ends a table: result of the checks, or conclusion of the run.
+    /// The line ends a table: result of the checks, or conclusion of the run.
     Closes,
-    /// Is no header line of nccl-tests.
+    /// The line is not part of a header of nccl-tests.
     Other,
 }
 
-/// Adds the facts of a line (without its `#`) to the header, and returns the kind of the line.
+/// Stores the properties that a line (without its `#`) states in the header, and returns the kind of the line.
 pub(super) fn parse_header_line(header: &mut Header, line: &str) -> Line {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
@@ -37,9 +37,9 @@ pub(super) fn parse_header_line(header: &mut Header, line: &str) -> Line {
             header.threads = threads.parse().ok();
             header.gpus_per_thread = gpus.parse().ok();
             header.processes = header.gpus_per_thread.map(process_layout);
-            // Versions without graph support do not print this word.
+            // Versions without support for graphs do not print this word, so a missing word means no graph.
             header.launch = Some(launch_mode(number_after(rest, "graph:").unwrap_or(0)));
-            // "iters:" also ends "warmup iters:" and "agg iters:", which have another word before it.
+            // "warmup iters:" and "agg iters:" also end with "iters:", but another word precedes it there.
             header.iterations = rest
                 .windows(3)
                 .find(|words| words[1] == "iters:" && !matches!(words[0], "warmup" | "agg"))

@@ -44,7 +44,7 @@ struct DeviceEntry {
     device_info: String,
 }
 
-/// A row. Figures may be strings (`"nan"`), so each is converted separately.
+/// A row. Figures may be strings (`"nan"`), so each one is converted separately.
 #[derive(Deserialize)]
 struct Entry {
     size: u64,
@@ -95,13 +95,13 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
     Ok(vec![table])
 }
 
-/// Message of a JSON error, without the location at the end of the message.
+/// Message of a JSON error, without the location at its end.
 pub(in crate::measured) fn strip_location(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(message, _)| message.to_owned())
 }
 
-/// Counter that finds the line numbers of values, visited in the order of the text.
+/// Counter that determines the line numbers of values. Values must be visited in the order of the text.
 pub(in crate::measured) struct Lines<'a> {
     text: &'a str,
     offset: usize,
@@ -155,7 +155,7 @@ fn header(document: &Document<'_>) -> Header {
 }
 
 fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
-    // The file was cut off while being written: nccl-tests closes open brackets.
+    // The file is truncated, and nccl-tests closed the open brackets.
     let entry: Entry = serde_json::from_str(raw.get()).map_err(|_| Reason::CutOff)?;
     let dtype = entry.r#type.parse().map_err(|_| Reason::UnknownType(entry.r#type.clone()))?;
     let root = match &entry.root {

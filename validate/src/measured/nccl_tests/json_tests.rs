@@ -1,4 +1,4 @@
-//! JSON output of nccl-tests, as its `util.cu` writes it: on one line, unless another tool reformatted it.
+//! Tests of JSON output as nccl-tests' `util.cu` writes it: on one line, unless another tool reformatted it.
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;

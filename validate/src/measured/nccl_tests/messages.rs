@@ -1,4 +1,4 @@
-//! NCCL's own messages, which share standard output with the rows.
+//! Parser of NCCL's own messages, which are printed to the same output as the rows.
 
 use super::super::LibraryName;
 use super::super::table::P2pChannels;
@@ -12,18 +12,18 @@ pub(super) fn strip_messages(line: &str) -> &str {
     }
 }
 
-/// Fact about the library from one of its messages.
+/// Property of the library that a message states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice<'a> {
     /// `NCCL version 2.19.3+cuda12.2`: library and version.
     Version(LibraryName, &'a str),
-    /// `rccl-tests: Version …`: the tests are those of RCCL.
+    /// `rccl-tests: Version …`: the log is from rccl-tests.
     Rccl,
     /// `4 coll channels, 0 collnet channels, 0 nvls channels, 4 p2p channels, 2 p2p channels per peer`.
     Channels(P2pChannels),
 }
 
-/// Returns the fact about the library that a line holds.
+/// Returns the property of the library that a line states; `None` if the line states none.
 pub(super) fn notice(line: &str) -> Option<Notice<'_>> {
     if let Some((_, rest)) = line.split_once("NCCL version ") {
         return version(rest).map(|version| Notice::Version(LibraryName::Nccl, version));
@@ -52,7 +52,7 @@ fn version(rest: &str) -> Option<&str> {
 fn message_start(line: &str) -> Option<usize> {
     const KINDS: [&str; 5] = ["NCCL INFO", "NCCL WARN", "NCCL TRACE", "NCCL CALL", "NCCL version"];
     let mut start = KINDS.iter().filter_map(|kind| line.find(kind)).min()?;
-    // Goes backwards over the words before the message while they have the form of its prefix.
+    // The words before the message are examined backwards, as long as they have the form of its prefix.
     let introduces = |word: &str| {
         let device = word.strip_prefix('[').and_then(|word| word.strip_suffix(']'));
         let process =
@@ -84,7 +84,8 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '[')
 }
 
-/// Length in bytes of the row figure at the start of a word: nccl-tests prints pieces of rows without a trailing blank.
+/// Length in bytes of the figure of a row at the start of a word. nccl-tests prints parts of rows without a trailing
+/// blank, so a message may follow immediately.
 fn figure_length(word: &str) -> usize {
     if word.starts_with("N/A") {
         return 3;

@@ -23,7 +23,7 @@ use super::table::{Clock, Header, Table};
 use super::{Library, LibraryName, Reason, size_rule};
 use fabricast_topologies::gpus::name::is_amd;
 
-/// Collective that an nccl-tests program measures, from its name or path.
+/// Collective that an nccl-tests program measures, from the program's name or path.
 fn program_collective(program: &str) -> Option<Collective> {
     let name = program.rsplit('/').next().unwrap_or(program);
     name.strip_suffix("_mpi").unwrap_or(name).parse().ok()
@@ -39,8 +39,9 @@ fn process_layout(gpus_per_thread: u32) -> Processes {
     if gpus_per_thread > 1 { Processes::Single } else { Processes::PerGpu }
 }
 
-/// Number of ranks of the communicator, from the listed devices. If the ranks are split, that of the first group. If
-/// the list of a process is truncated, its threads and GPUs per thread give its number of ranks.
+/// Number of ranks of the communicator, from the listed devices. If the ranks are split into groups, the size of the
+/// first group is returned. If a process's list is truncated, its number of threads and GPUs per thread determine its
+/// number of ranks.
 fn count_ranks(header: &Header) -> Option<u32> {
     let groups = header.devices.iter().any(|device| device.group > 0);
     if groups {
@@ -54,11 +55,11 @@ fn count_ranks(header: &Header) -> Option<u32> {
     }
 }
 
-/// Infers a missing collective and number of ranks, then rejects the rows of a finished table that contradict its
-/// header.
+/// Infers the collective and the number of ranks of a finished table if they are missing, then rejects rows that
+/// contradict its header.
 fn check(table: &mut Table) {
     table.infer(None, None);
-    // rccl-tests is a fork of nccl-tests and does not always identify itself.
+    // rccl-tests is a fork of nccl-tests and does not always state its name, so AMD GPUs identify it.
     if table.header.devices.iter().any(|device| is_amd(&device.model)) {
         let header = &mut table.header;
         let version = header.library.take().filter(|library| library.name == LibraryName::Rccl);

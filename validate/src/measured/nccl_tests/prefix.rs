@@ -1,12 +1,13 @@
-//! Prefixes that launchers, containers, log collectors and people put before each line of a log.
+//! Removal of prefixes that launchers, containers, log collectors and people put in front of each line of a log.
 //!
-//! There is no list of such programs. A line is searched for a part that only nccl-tests writes: a header line behind
-//! its `#`, or a row's size, count and element type. Everything before it is the prefix. Lines without such a part
-//! (pieces of torn rows) lose a prefix of a *shape* that other lines have: the prefix with any digits for its digits.
+//! There is no list of such programs. Each line is searched for a part that only nccl-tests writes: a header line
+//! behind its `#`, or a row's size, count and element type. The text in front of this part is the prefix. The *shape*
+//! of a prefix is the prefix with its digits replaced. From lines without such a part (pieces of rows that messages
+//! split), a prefix is removed if it has a shape that occurs in other lines.
 //!
-//! A prefix without its times is a *label*: a rank, a pod or a process. If lines with several labels each hold a
-//! whole table, each label is a separate stream. Otherwise the labels only count lines or time, and all lines form
-//! one stream.
+//! A prefix without its times is a *label*, for example of a rank, a pod or a process. If there are several labels, and
+//! the lines of each label contain a whole table, each label is a separate stream. Otherwise labels only number the
+//! lines or state times, and all lines form one stream.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +18,10 @@ use super::columns::Columns;
 use super::messages::Notice;
 use super::{head, messages};
 
-/// Largest number of prefix shapes of one log that are matched against its other lines.
+/// Maximum number of prefix shapes of one log that are compared with its other lines.
 const MAX_SHAPES: usize = 16;
 
-/// Largest number of `#` in a line that are tried as the start of a header line.
+/// Maximum number of `#` in a line that are tried as the start of a header line.
 const MAX_MARKS: usize = 8;
 
 /// Line of a log without its prefix.
@@ -30,7 +31,7 @@ pub(super) struct Line<'a> {
     pub number: u32,
     /// Text without prefix and NCCL messages.
     pub text: Cow<'a, str>,
-    /// Fact about the library from a message of NCCL or RCCL.
+    /// Property of the library that a message of NCCL or RCCL in the line states.
     pub notice: Option<Notice<'a>>,
     /// Index of the stream that contains the line; `None` if no stream with a table contains it.
     pub stream: Option<usize>,
@@ -44,10 +45,10 @@ pub(super) struct Lines<'a> {
     pub streams: usize,
 }
 
-/// Kind of the part of a line that only nccl-tests writes.
+/// Kind of a part of a line that only nccl-tests writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Line of the header before a table, or a line that ends a table.
+    /// Line of the header in front of a table, or a line that ends a table.
     Header,
     /// Header line of a table, which names its columns.
     Head,
@@ -55,7 +56,7 @@ enum Part {
     Row,
 }
 
-/// A line, with the start and kind of the part that nccl-tests wrote, if any.
+/// A line with the start and kind of the part that nccl-tests wrote, if any.
 struct Read<'a> {
     number: u32,
     text: Cow<'a, str>,
@@ -72,12 +73,12 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
         let Some((start, part)) = line.found else { continue };
         let prefix = line.text.get(..start).unwrap_or_default();
         labels.add(prefix, part);
-        // Rows do not define shapes: the text before a row may be anything.
+        // Rows define no shapes, because any text may precede a row.
         if part != Part::Row && shapes.len() < MAX_SHAPES {
             shapes.insert(shape(prefix));
         }
     }
-    // Longest first: a shape may be the beginning of another.
+    // Long shapes first, because a short shape may be the beginning of a long one.
     let mut shapes: Vec<String> = shapes.into_iter().collect();
     shapes.sort_by_key(|shape| std::cmp::Reverse(shape.len()));
     let streams = labels.streams();
@@ -91,7 +92,7 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
             (Some(known), Some(start)) => known.get(&label(line.text.get(..start).unwrap_or_default())).copied(),
             (Some(_), None) => None,
         };
-        // A line without the prefix of the other lines is not from nccl-tests.
+        // A line without a known prefix was not written by nccl-tests if the other lines have a prefix.
         let content = match start {
             None if !shapes.is_empty() => Cow::Borrowed(""),
             start => without(line.text, start.unwrap_or(0)),
@@ -111,7 +112,7 @@ fn read(number: u32, line: &str) -> Read<'_> {
     Read { number, text, notice, found: start }
 }
 
-/// Returns the rest of a line from byte `start`. A quoted text, as in JSON and YAML, ends at its quote.
+/// Returns the rest of a line from byte `start`. A quoted text, as in JSON and YAML, ends at the closing quote.
 fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
     let quoted = text.get(..start).unwrap_or_default().trim_end().ends_with('"');
     let cut = |text: &str| -> usize {
@@ -120,7 +121,7 @@ fn without(text: Cow<'_, str>, start: usize) -> Cow<'_, str> {
             return text.len();
         }
         let mut rest = rest.split('"').next().unwrap_or_default();
-        // Escaped line breaks.
+        // Escaped line breaks at the end are removed.
         while let Some(shorter) = rest.strip_suffix("\\n").or_else(|| rest.strip_suffix("\\r")) {
             rest = shorter;
         }
@@ -142,7 +143,7 @@ fn without_escapes(line: &str) -> Cow<'_, str> {
     while let Some((before, after)) = rest.split_once('\u{1b}') {
         plain.push_str(before);
         rest = match after.strip_prefix('[') {
-            // Parameters, then one letter.
+            // A sequence consists of parameters and one letter.
             Some(sequence) => {
                 sequence.trim_start_matches(|c: char| matches!(c, ' '..='?')).get(1..).unwrap_or_default()
             }
@@ -165,7 +166,7 @@ fn find(text: &str) -> Option<(usize, Part)> {
     headers.or_else(|| Some((row_start(text)?, Part::Row)))
 }
 
-/// Byte offset of the first size that is followed by a count and an element type, as in a row.
+/// Byte offset of the first size that is followed by a count and an element type, as at the start of a row.
 fn row_start(text: &str) -> Option<usize> {
     let mut words = words(text);
     let (mut size, mut count) = (words.next()?, words.next()?);
@@ -176,7 +177,7 @@ fn row_start(text: &str) -> Option<usize> {
         {
             let digits = size.1.len() - size.1.trim_end_matches(|c: char| c.is_ascii_digit()).len();
             let before = size.1.get(..size.1.len() - digits).unwrap_or_default();
-            // A wide size leaves no blank after a prefix.
+            // A size that fills its column leaves no blank after a prefix.
             let ends = before.is_empty() || before.ends_with([':', '|', '>', ']', ')', '}', '"']);
             if digits > 0 && ends {
                 return Some(size.0 + before.len());
@@ -189,7 +190,7 @@ fn row_start(text: &str) -> Option<usize> {
 
 /// Words of a text with their byte offsets.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    // Words are slices of the text.
+    // Words are slices of the text, so their addresses give their offsets.
     text.split_whitespace().map(|word| ((word.as_ptr() as usize).saturating_sub(text.as_ptr() as usize), word))
 }
 
@@ -197,8 +198,8 @@ fn is_count(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Shape of a prefix: `0` for each run of digits and one blank for each gap. Trailing blanks are dropped, because
-/// rows may begin with blanks.
+/// Shape of a prefix: each run of digits is replaced by `0` and each gap by one blank. Trailing blanks are removed,
+/// because rows may begin with blanks.
 fn shape(prefix: &str) -> String {
     let mut shape = String::new();
     let mut last = ' ';
@@ -218,7 +219,7 @@ fn shape(prefix: &str) -> String {
     shape
 }
 
-/// Length in bytes of the prefix of a given shape at the start of a text; `None` if the text begins in another way.
+/// Length in bytes of a prefix of the given shape at the start of a text; `None` if the text begins differently.
 fn match_shape(text: &str, shape: &str) -> Option<usize> {
     let mut index = text.len() - text.trim_start().len();
     for c in shape.chars() {
@@ -243,7 +244,7 @@ fn label(prefix: &str) -> String {
     ];
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, ':' | '.' | ',' | '-' | '/' | '+');
     let mut label = String::new();
-    // True if numbers are days or years, because a month or a time of day precedes them.
+    // True if the following numbers are days or years, because a month or a time of day precedes them.
     let mut dated = false;
     let mut rest = prefix.trim();
     while let Some(first) = rest.chars().next() {
@@ -293,7 +294,7 @@ fn is_time(word: &str) -> bool {
 struct Labels {
     /// Labels of header lines, with their order of appearance.
     heads: BTreeMap<String, usize>,
-    /// True if a row has a label that no header line before it has.
+    /// True if a row has a label that no header line in front of it has.
     has_unlabelled_rows: bool,
 }
 
@@ -311,7 +312,7 @@ impl Labels {
         }
     }
 
-    /// Streams by label; `None` if the labels do not distinguish streams.
+    /// Streams by label; `None` if the labels do not separate streams.
     fn streams(&self) -> Option<BTreeMap<String, usize>> {
         (self.heads.len() > 1 && !self.has_unlabelled_rows).then(|| self.heads.clone())
     }

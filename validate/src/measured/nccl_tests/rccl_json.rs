@@ -1,4 +1,5 @@
-//! Output of rccl-tests with `-Z json`: a list of rows, one per side, each with its collective, ranks and hosts.
+//! Reader of the output of rccl-tests with `-Z json`: a list of rows, one per side, each with its collective, ranks and
+//! hosts.
 
 use fabricast_topologies::SourceLocation;
 use serde::Deserialize;
@@ -41,7 +42,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
     })?;
     let mut lines = Lines::new(text);
     let mut tables: Vec<Table> = Vec::new();
-    // Cycle and size of the last row of the last table; `None` if that is not the previous entry.
+    // Cycle and size of the previous entry, if it is the last row of the last table; otherwise `None`.
     let mut before: Option<(u64, u64)> = None;
     for raw in raws {
         let line = lines.line_number(raw);
@@ -57,7 +58,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         let Some(table) = tables.last_mut() else { continue };
         let key = (entry.num_cycle, entry.size);
         match row(&entry, line) {
-            // Both sides of one size are consecutive.
+            // The entries of both sides of a size are consecutive.
             Ok(row) => {
                 match (table.rows.last_mut().filter(|_| before == Some(key)), row.in_place) {
                     (Some(last), Some(in_place)) if last.in_place.is_none() => last.in_place = Some(in_place),

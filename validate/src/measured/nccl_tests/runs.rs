@@ -1,15 +1,15 @@
-//! Separate runs in one log: nccl-tests built without MPI=1 and started by a launcher.
+//! Separate runs in one log, which result from nccl-tests built without MPI=1 and started by a launcher.
 //!
-//! Every process is then rank 0 of a communicator of its own, and all processes print header and rows into one log.
-//! Such a log lists rank 0 several times, or has a whole table under each label of its lines. Rows of the same size
-//! are assigned to the runs in their order.
+//! Every process is then rank 0 of a separate communicator, and all processes print header and rows into one log. Such
+//! a log lists rank 0 several times, or has a whole table under each label of its lines. Rows of equal size are
+//! assigned to the runs in their order.
 
 use std::collections::BTreeMap;
 
 use super::super::table::{Header, Table};
 
-/// Returns the tables of all streams of a log, in order. Tables of separate runs are marked and, if interleaved,
-/// separated.
+/// Returns the tables of all streams of a log, in order. Tables of separate runs are marked; if their rows are
+/// interleaved, they are separated.
 pub(super) fn separate(streams: Vec<Vec<Table>>) -> Vec<Table> {
     let with_tables = streams.iter().filter(|tables| !tables.is_empty()).count() as u32;
     let mut tables: Vec<Table> = Vec::new();
@@ -30,7 +30,7 @@ pub(super) fn separate(streams: Vec<Vec<Table>>) -> Vec<Table> {
     tables
 }
 
-/// Tables of one stream without the empty ones between consecutive header lines of several processes.
+/// Tables of one stream without empty tables, which consecutive header lines of several processes cause.
 fn mixed(tables: Vec<Table>) -> Vec<Table> {
     let is_left_over =
         |table: &Table| table.rows.is_empty() && table.rejected.is_empty() && copies_of_rank_0(&table.header).is_some();
@@ -38,14 +38,14 @@ fn mixed(tables: Vec<Table>) -> Vec<Table> {
     tables.into_iter().filter(|table| all_empty || !is_left_over(table)).collect()
 }
 
-/// Number of processes that are rank 0, if more than one.
+/// Number of processes that are rank 0; `None` unless there are several.
 fn copies_of_rank_0(header: &Header) -> Option<u32> {
     let first = header.devices.iter().map(|device| device.group).min()?;
     let zeros = header.devices.iter().filter(|device| device.group == first && device.rank == 0).count() as u32;
     (zeros > 1).then_some(zeros)
 }
 
-/// Distributes the rows of a table over runs; runs without a row are omitted.
+/// Distributes the rows of a table over its runs; runs without rows are omitted.
 fn share_out(table: Table, runs: u32) -> Vec<Table> {
     let header = Header { separate_runs: Some(runs), ..table.header };
     let mut shares: BTreeMap<u32, Vec<_>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Logs as users store and paste them: prefixes, blanks in host names, processes without MPI, tables without a
+//! Tests of logs as users store and paste them: prefixes, blanks in host names, processes without MPI, tables without a
 //! header.
 
 use fabricast_sim::profile::Launch;
@@ -59,7 +59,7 @@ fn host_names_may_contain_blanks() {
     assert_eq!((header.hosts(), header.ranks), (Some(2), Some(16)));
 }
 
-/// Adds a prefix that depends on the line number, and an end, to each line.
+/// Adds a prefix, which depends on the line number, and an ending to each line.
 fn prefixed(text: &str, prefix: impl Fn(u32) -> String, end: &str) -> String {
     (0..).zip(text.lines()).map(|(number, line)| format!("{}{line}{end}\n", prefix(number))).collect()
 }
@@ -102,7 +102,7 @@ fn torn_rows_behind_prefixes_are_joined_or_rejected() {
     let table = one(&prefixed(&cut, |_| "> ".to_owned(), ""));
     assert!(table.rows.is_empty(), "{:?}", table.rows);
     assert_eq!((table.rejected[0].line, table.rejected[0].reason.to_string().as_str()), (25, "the row is truncated"));
-    // The end of a row whose beginning is lost.
+    // The text contains the end of a row whose beginning is missing.
     let end = PLAIN.replace("# Out of bounds", "  12.43  0.44      0    65308  131.53  246.62      0\n# Out of bounds");
     assert_eq!(one(&end).rejected[0].line, 26);
 }
@@ -118,7 +118,7 @@ fn processes_without_mpi_are_separate_runs() {
     let runs = tables(log!("no-mpi-all-rank0.txt"));
     assert_eq!((runs.len(), runs[0].header.separate_runs, runs[0].header.ranks), (1, Some(4), Some(1)));
     assert_eq!((runs[0].header.collective, runs[0].rows.len()), (Some(Collective::AllToAll), 2));
-    // Separate runs whose lines are labelled by a launcher.
+    // A launcher labels the lines of separate runs.
     let process = "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) warmup iters: 5 iters: 20 validation: 1\n\
         #  Rank  0 Group  0 Pid 7 on a device  0 [0000:1b:00] NVIDIA H100 80GB HBM3\n\
         #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong\n\
@@ -201,7 +201,7 @@ fn rejected_side_of_rccl_tests_leaves_other_sizes_unchanged() {
             r#"{{"name":"AllReduce","ranks":2,"size":{size},"inPlace":{in_place},"time":{size},"wrong":"{wrong}"}}"#
         )
     };
-    // The sides of 1024 bytes in place and 2048 bytes out of place have wrong results.
+    // In-place calls of 1024 bytes and out-of-place calls of 2048 bytes have wrong results.
     let entries = [entry(1024, 0, 0), entry(1024, 1, 3), entry(2048, 0, 3), entry(2048, 1, 0)];
     let table = one(&format!("[\n{}\n]", entries.join(",\n")));
     let time = |side: Option<Timing>| side.map(|timing| timing.time.us());

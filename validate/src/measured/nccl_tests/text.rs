@@ -1,8 +1,8 @@
-//! Text output of nccl-tests, of any version and with any flags.
+//! Reader of the text output of nccl-tests, for all versions and flags.
 //!
-//! Lines that begin with `#` are the header, the header line of a table, or its end; other lines are rows if a table
-//! is open. NCCL's messages share standard output, and rows that they split are joined again. Prefixes of launchers
-//! are removed first ([`prefix`]). Tables of separate runs are separated last ([`runs`]).
+//! Lines that begin with `#` are part of the header, the header line of a table, or its end. Other lines are rows if a
+//! table is open. NCCL's messages are printed to the same output and may split rows, which are then joined again.
+//! Prefixes of launchers are removed first ([`prefix`]), and tables of separate runs are separated last ([`runs`]).
 
 use fabricast_topologies::SourceLocation;
 
@@ -51,7 +51,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 #[derive(Default)]
 struct Reader {
     header: Header,
-    /// State of the current header: used once a table has begun under it.
+    /// State of the current header: unused until a table begins after it.
     used: HeaderState,
     tables: Vec<Table>,
     /// Columns of the open table; `None` if no table is open.
@@ -71,7 +71,7 @@ enum HeaderState {
 }
 
 impl Reader {
-    /// Adds a fact about the library from a message of any process.
+    /// Stores a property of the library from a message of any process.
     fn notice(&mut self, notice: Notice<'_>) {
         let library = |name, version: &str| Some(Library { name, version: version.to_owned() });
         match notice {
@@ -81,7 +81,7 @@ impl Reader {
             Notice::Rccl if self.header.library.as_ref().is_none_or(|current| current.name != LibraryName::Rccl) => {
                 self.header.library = library(LibraryName::Rccl, "");
             }
-            // NCCL may connect its channels after the header line is printed.
+            // NCCL may connect its channels and print their numbers after the table's header line.
             Notice::Channels(channels) => {
                 self.header.p2p_channels = Some(channels);
                 if let Some(table) = self.tables.last_mut().filter(|_| self.columns.is_some()) {
@@ -134,7 +134,7 @@ impl Reader {
 
     fn row(&mut self, text: &str, number: u32) {
         let Some(columns) = &self.columns else {
-            // A row begins with a size, a count and a type; launcher output does not.
+            // A row begins with a size, a count and a type, which output of launchers does not contain.
             let mut words = text.split_whitespace();
             let counts = words.next().is_some_and(is_count) && words.next().is_some_and(is_count);
             if counts && words.count() >= 5 {
@@ -150,7 +150,7 @@ impl Reader {
                     self.pending = Some((line_text, line));
                     return;
                 }
-                // The text is a complete row, so it does not continue the pending one.
+                // The text is a complete row, so it is not the continuation of the pending one.
                 Parsed::Rejected(Reason::Columns { .. }) if is_complete(columns, text) => {
                     self.reject(line, Reason::CutOff);
                 }
@@ -162,7 +162,7 @@ impl Reader {
         }
         let Some(columns) = &self.columns else { return };
         if !text.split_whitespace().next().is_some_and(is_count) {
-            // Output of another program, or the end of a row: rows begin with a size.
+            // The text is the output of another program, or the end of a row; rows begin with a size.
             if is_continuation(text) {
                 self.reject(number, Reason::CutOff);
             }
@@ -192,7 +192,7 @@ impl Reader {
         }
     }
 
-    /// Rejects the pending row, if any: no more of it follows.
+    /// Rejects the pending row, if any, because it is not continued.
     fn end_row(&mut self) {
         if let Some((_, line)) = self.pending.take() {
             self.reject(line, Reason::CutOff);
@@ -204,14 +204,14 @@ fn is_count(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Returns true if a line consists of figures only, at least two with decimals: the end of a row.
+/// Returns true if a line consists of figures only and at least two of them have decimals, as at the end of a row.
 fn is_continuation(text: &str) -> bool {
     let is_figure = |word: &str| word == "N/A" || word.parse::<f64>().is_ok_and(f64::is_finite);
     let decimals = text.split_whitespace().filter(|word| word.contains('.')).count();
     decimals >= 2 && text.split_whitespace().all(is_figure)
 }
 
-/// Returns true if a line is a row by itself.
+/// Returns true if a line is a complete row.
 fn is_complete(columns: &Columns, text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let begins = words.iter().take(2).all(|word| is_count(word)) && words.len() > 2;

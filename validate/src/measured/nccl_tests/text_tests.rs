@@ -1,4 +1,4 @@
-//! Logs in their raw form: rows split by NCCL's messages, several tables, truncated ends.
+//! Tests of unmodified logs: rows split by NCCL's messages, several tables, truncated ends.
 
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
@@ -86,7 +86,7 @@ fn several_tables_have_their_own_headers() {
     assert_eq!((tables[0].rows.len(), tables[1].rows.len()), (1, 0));
     assert_eq!(tables[1].header.launch, Some(Launch::Stream));
     assert_eq!(tables[1].rejected[0].reason.to_string(), "the test `hypercube_perf` is none of the collectives");
-    // Two tables under one header, as with several reductions or with -m.
+    // Two tables follow one header, as with several reductions or with `-m`.
     let (header, columns) = HEAD.split_at(HEAD.find("#       size").unwrap());
     let tables = read_log(&format!("{header}{columns}{row}{FOOT}{columns}{row}"), "log").unwrap();
     assert_eq!(tables.iter().map(|table| table.header.ranks).collect::<Vec<_>>(), [Some(2), Some(2)]);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::library::{Call, Communicator, VERSIONS};
 use crate::oracle::{ALGORITHMS, FUNCTIONS, PROTOCOLS, outcome};
 
-/// Random row of a table; its sizes often adjoin those of other rows.
+/// Strategy for rows of a table whose sizes often adjoin those of other rows.
 pub fn row() -> impl Strategy<Value = String> {
     let size = prop_oneof![6 => 0_u64..20, 2 => (0_u32..45).prop_map(|k| (1 << k) - 1), 1 => Just(u64::MAX)];
     let number = |most: i32| prop_oneof![2 => Just(-1), 3 => 1..=most];
@@ -46,7 +46,7 @@ pub fn call() -> impl Strategy<Value = Call> {
     })
 }
 
-/// Costs as passed by NCCL: some combinations are impossible, a few are very expensive.
+/// Strategy for costs as NCCL passes them: some combinations are impossible, a few are very expensive.
 pub fn costs() -> impl Strategy<Value = Vec<f32>> {
     let cell = prop_oneof![3 => 1.0_f32..50.0, 2 => Just(-1.0), 1 => Just(1024.0 * 20.0), 1 => Just(-1024.0), 1 => Just(f32::NAN)];
     prop::collection::vec(cell, 21)

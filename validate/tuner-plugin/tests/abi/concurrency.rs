@@ -1,4 +1,4 @@
-//! Several communicators and threads, and the log messages of choices.
+//! Tests of several communicators and threads, and of the log messages about choices.
 
 use std::ffi::c_int;
 

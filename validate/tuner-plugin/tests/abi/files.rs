@@ -1,4 +1,4 @@
-//! Invalid files: whatever they contain, NCCL's communicator is created, and NCCL chooses.
+//! Tests of invalid files. Whatever a file contains, NCCL's communicator is created, and NCCL makes the choices.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ fn is_inert(communicator: &Communicator) -> bool {
     answer.costs == costs && answer.channels == -7
 }
 
-/// Asserts that there is exactly one warning and that it contains these words.
+/// Asserts that exactly one warning is logged and that it contains the words in `expected`.
 fn warned(path: Option<&Path>, expected: &[&str]) {
     for version in VERSIONS {
         let communicator = Communicator::new(version, path, 8, 1);

@@ -1,4 +1,4 @@
-//! Callers unlike NCCL: null pointers, invalid numbers, cost tables of other shapes.
+//! Tests of callers that differ from NCCL: null pointers, invalid numbers, cost tables of other shapes.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -41,7 +41,7 @@ fn null_pointers_are_accepted() {
     });
 }
 
-/// A finalized context is gone for a second `finalize` and for later calls, even if another communicator was created
+/// After `finalize`, a second `finalize` and later calls find no context, even if another communicator was created
 /// since.
 #[test]
 fn repeated_finalize_is_harmless() {
@@ -59,7 +59,7 @@ fn repeated_finalize_is_harmless() {
             let answer = other.ask(CALL, &[5.0; 21], 7, 3);
             assert_eq!((answer.costs[4 * 3 + 2], answer.channels), (0.0, 16));
         }
-        // Dropping the communicator finalizes it a fourth time.
+        // Dropping the communicator calls `finalize` a fourth time.
     }
 }
 
@@ -112,10 +112,10 @@ fn other_numbers_of_algorithms_and_protocols_are_supported() {
         // Simple is protocol 2: with only two protocols, the next row is used.
         let answer = communicator.ask(CALL, &[5.0; 14], 7, 2);
         assert_eq!((answer.costs[2], answer.channels), (0.0, 4));
-        // An additional protocol moves the cells.
+        // An additional protocol changes the positions of the costs.
         let answer = communicator.ask(CALL, &[5.0; 32], 8, 4);
         assert_eq!((answer.costs[4 * 4 + 2], answer.channels), (0.0, 16));
-        // No combination of the table exists: nothing is changed.
+        // No combination of the table exists, so nothing is changed.
         let answer = communicator.ask(CALL, &[5.0], 1, 1);
         assert_eq!((answer.costs, answer.channels), (vec![5.0], -7));
     }
@@ -137,7 +137,7 @@ fn impossible_strategies_are_skipped_for_the_next_row() {
 fn nccls_last_resort_is_not_selected() {
     let communicator = communicator(Version::Five);
     let mut costs = [-1.0; 21];
-    // Costs as NCCL sets them for 8-bit types on a ring of more than eight ranks.
+    // The costs are those that NCCL sets for 8-bit types on a ring of more than eight ranks.
     (costs[0], costs[3]) = (30.0, 20.0 * 1024.0);
     let answer = communicator.ask(CALL, &costs, 7, 3);
     assert_eq!((answer.costs, answer.channels), (costs.to_vec(), -7));
@@ -148,7 +148,7 @@ proptest! {
     fn arbitrary_numbers_change_at_most_one_cost(function: c_int, bytes: usize, operations: c_int, registered: c_int, costs in prop::collection::vec(any::<f32>(), 256), algorithms: c_int, protocols: c_int) {
         let communicator = communicator(Version::Six);
         let call = Call { function, bytes, operations, registered };
-        // Whatever shape is claimed, the memory covers the largest shape that is accessed.
+        // Whatever shape is passed, the memory is large enough for the largest shape that the plugin accesses.
         let answer = communicator.ask(call, &costs, algorithms, protocols);
         prop_assert!(answer.costs.iter().zip(&costs).filter(|(now, before)| now.to_bits() != before.to_bits()).count() <= 1);
     }

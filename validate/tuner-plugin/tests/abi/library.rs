@@ -1,4 +1,4 @@
-//! NCCL's side of the interface: structs as in its headers, loading the library, calls, and a logger.
+//! NCCL's side of the interface: structs as in its headers, loading of the library, calls, and a logger.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_double, c_float, c_int, c_long, c_ulong, c_void};
@@ -54,7 +54,7 @@ unsafe impl Sync for Plugin {}
 // SAFETY: likewise.
 unsafe impl Send for Plugin {}
 
-/// The library, opened once and never closed. Cargo builds it before these tests, in the same folder.
+/// The library, opened once and never closed. Cargo builds it in the folder of these tests before it runs them.
 pub static PLUGIN: LazyLock<Plugin> = LazyLock::new(|| {
     let library = Box::leak(Box::new(open(&file())));
     // SAFETY: data symbols whose contents are under test.
@@ -125,7 +125,7 @@ pub struct Outcome {
     pub channels: c_int,
 }
 
-/// The environment is shared by the process, so one communicator is created at a time.
+/// The environment belongs to the whole process, so communicators are created one at a time.
 static MAKING: Mutex<()> = Mutex::new(());
 
 thread_local! {
@@ -158,7 +158,7 @@ pub fn log() -> Log {
     }
 }
 
-/// Runs `work` with the environment variable naming a file, and returns the messages logged meanwhile.
+/// Runs `work` with the environment variable set to a file, and returns the messages logged during `work`.
 pub fn with_file<T>(variable: &str, path: Option<&Path>, work: impl FnOnce() -> T) -> (T, Vec<(c_int, String)>) {
     let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     SAID.take();

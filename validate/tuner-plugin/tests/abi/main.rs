@@ -1,4 +1,4 @@
-//! The library as used by NCCL: opened by path, its symbols read as NCCL's structs, its functions called.
+//! Tests of the library as NCCL uses it: opened by path, its symbols read as NCCL's structs, its functions called.
 //!
 //! Expected results come from an independent reader of the table format ([`oracle`]), not from the plugin's own code.
 #![allow(unsafe_code, reason = "calls a C library")]

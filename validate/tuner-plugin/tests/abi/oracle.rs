@@ -1,4 +1,5 @@
-//! Reads a table row by row, by the specification of the format (NCCL `ext-tuner/example/README.md`, plugin.c).
+//! Reader of a table, row by row, that follows the specification of the format (NCCL `ext-tuner/example/README.md`,
+//! plugin.c).
 
 use crate::library::{Call, Outcome};
 
@@ -7,7 +8,8 @@ pub const FUNCTIONS: [&str; 5] = ["broadcast", "reduce", "allgather", "reducesca
 pub const ALGORITHMS: [&str; 7] = ["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"];
 pub const PROTOCOLS: [&str; 3] = ["ll", "ll128", "simple"];
 
-/// Result of a call by a table of `algorithms` × 3 costs; channels are -7 if the table names none.
+/// Result of a call according to a table, for `algorithms` × 3 costs. The number of channels is −7 if the table states
+/// none.
 pub fn outcome(table: &str, nodes: i64, ranks: i64, call: Call, costs: &[f32]) -> Outcome {
     let mut outcome = Outcome { costs: costs.to_vec(), channels: -7 };
     for line in table.lines() {
@@ -35,7 +37,7 @@ pub fn outcome(table: &str, nodes: i64, ranks: i64, call: Call, costs: &[f32]) -
             continue;
         }
         outcome.costs[algorithm * 3 + protocol] = 0.0;
-        // In-network reductions get no number of channels.
+        // For in-network reductions, no number of channels is passed.
         if number(5) > 0 && !(2..=3).contains(&algorithm) {
             outcome.channels = number(5) as i32;
         }

@@ -26,7 +26,7 @@ pub enum NvlsUse {
 /// Reason why the result of NCCL's search is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SearchNotModelled {
-    /// Every channel uses a different path, since NVLinks form a mesh.
+    /// NVLinks form a mesh, so every channel uses a different path and the search is not modelled.
     #[error("its search is not modelled for NVLink without switches between more than two GPUs, unless NICs limit it")]
     Mesh,
     /// NCCL 2.31 and earlier do not support MIG instances.
@@ -44,7 +44,7 @@ pub enum SearchNotModelled {
     /// There is no path between two GPUs of a node.
     #[error("some GPUs of a node cannot reach each other")]
     NoPath,
-    /// No channel fits on the links at any of NCCL's speeds.
+    /// No channel fits on the links at any of the channel speeds that NCCL tries.
     #[error("no channel fits at any of its speeds")]
     NothingFits,
     /// A node has no NIC.
@@ -55,7 +55,7 @@ pub enum SearchNotModelled {
     NodesDiffer,
 }
 
-/// Returns true if any of the GPUs is of another vendor, so that NCCL does not run.
+/// Returns true if any of the devices is not an NVIDIA GPU, so that NCCL does not run.
 pub(crate) fn are_not_nvidia(fabric: &Fabric, devices: &[NodeId]) -> bool {
     devices.iter().any(|&device| node::capability(fabric, device) == Err(SearchNotModelled::NotNvidia))
 }
@@ -63,9 +63,9 @@ pub(crate) fn are_not_nvidia(fabric: &Fabric, devices: &[NodeId]) -> bool {
 impl Communicator {
     /// Determines the communicator of ranks on a fabric as NCCL's search would.
     ///
-    /// Supported: nodes with NVSwitches, nodes whose GPUs are attached to PCIe (with NVLink bridges between pairs or
-    /// without), one GPU per node; several such nodes if they are equal. A node is a part of the fabric that is
-    /// connected without the network: a host, or a rack on one NVLink domain.
+    /// Supported are nodes with NVSwitches, nodes whose GPUs are attached to PCIe (with or without NVLink bridges
+    /// between pairs of GPUs), nodes with one GPU, and several such nodes if they are equal. A node is a part of the
+    /// fabric that is connected without the network: a host, or a rack on one NVLink domain.
     ///
     /// # Errors
     /// Returns [`SearchNotModelled`] for every other machine.
@@ -138,7 +138,8 @@ struct Island {
 }
 
 impl Island {
-    /// Properties that must agree for nodes to be equal: GPUs with their port, NICs with their speed.
+    /// Properties that are equal for equal nodes, for each GPU and NIC: kind, bandwidth of its port, compute capability
+    /// (GPUs) and speed (NICs).
     fn signature(&self, fabric: &Fabric) -> Vec<(NodeKind, Option<Bandwidth>, Option<u32>, u64)> {
         use fabricast_topologies::fabric::Figures;
         let describe = |&device: &NodeId| {

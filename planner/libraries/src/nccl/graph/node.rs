@@ -1,7 +1,7 @@
-//! Node from the point of view of the search: paths between its GPUs, and its NICs.
+//! Properties of a node that NCCL's search uses: paths between its GPUs, and its NICs.
 //!
-//! Link loads of a ring through all GPUs are counted once, for an order that goes from each GPU to the nearest one not
-//! yet visited. In a tree of switches (PCIe) and on NVSwitches no order has lower loads.
+//! Link loads of a ring through all GPUs are computed once, for an order in which each GPU is followed by the nearest
+//! GPU not yet visited. In a tree of PCIe switches and on NVSwitches, no other order has lower loads.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Participants, PathClass, Router};
@@ -12,7 +12,7 @@ use super::super::communicator::Cpu;
 use super::SearchNotModelled;
 use super::speeds;
 
-/// Bandwidth that one channel of 1 GB/s uses on a link, and the link's capacity, GB/s.
+/// Load of one channel of 1 GB/s on a link, and the link's capacity, both in GB/s.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub used: f64,
@@ -26,8 +26,8 @@ pub(super) struct NodeNic {
     pub bandwidth: f64,
     /// Path class between the NIC and its nearest GPU.
     pub nearest: PathClass,
-    /// Path class between the NIC and its second nearest GPU, through a peer if that is nearer; a ring leaves the node
-    /// from this GPU.
+    /// Path class between the NIC and its second nearest GPU, through a peer if that path is nearer. A ring leaves the
+    /// node from this GPU.
     pub second: PathClass,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct NodeProperties {
     pub gpus: u32,
     pub capability: (u32, u32),
     pub cpu: Cpu,
-    /// Link loads of a ring through the GPUs, without and with its last hop.
+    /// Link loads of a ring through the GPUs, first without its last hop (a chain), then with it.
     pub chain: Vec<Load>,
     pub ring: Vec<Load>,
     /// Path class of the most distant hop of the ring.
@@ -54,7 +54,7 @@ pub(super) struct NodeProperties {
     pub paths: InsidePaths,
 }
 
-/// Equality of the links that channels use inside a node.
+/// Use of equal or different links by the channels inside a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InsidePaths {
     /// All channels use the same links.
@@ -65,6 +65,9 @@ pub(super) enum InsidePaths {
 
 impl NodeProperties {
     /// Determines the properties of a node from its GPUs, in rank order, and NICs.
+    ///
+    /// # Errors
+    /// NCCL's search is not modelled for this node, for example because two GPUs have no route.
     pub fn new(
         fabric: &Fabric,
         router: &Router<'_>,
@@ -109,7 +112,7 @@ impl NodeProperties {
             ring: walk.loads(),
             class: walk.class,
             max_pair_bandwidth: walk.max_pair_bandwidth,
-            // A single GPU is assigned the bandwidth of its own memory (LOC).
+            // For a single GPU, NCCL uses the bandwidth of local memory (`LOC_BW`, 5000 GB/s, src/graph/topo.h).
             total: if gpus.len() > 1 { ports } else { 5000.0 },
             switch_bandwidth: if gpus.len() > 1 && min_capability >= 90 && switched.is_finite() {
                 switched
@@ -131,7 +134,7 @@ pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, SearchNotM
     match (node.kind, &node.figures) {
         (NodeKind::Mig, _) => Err(SearchNotModelled::Mig),
         (NodeKind::Gpu, Figures::Gpu(figures)) => match figures.compute_capability {
-            // AMD's values are those of gfx.
+            // Values above 299 are gfx numbers of AMD GPUs.
             Some(capability @ 1..=299) => Ok(capability),
             Some(_) => Err(SearchNotModelled::NotNvidia),
             None => Err(SearchNotModelled::UnknownGpu),
@@ -141,8 +144,8 @@ pub(super) fn capability(fabric: &Fabric, gpu: NodeId) -> Result<u32, SearchNotM
     }
 }
 
-/// Returns true if GPUs are connected by NVLink without switches, other than in pairs. Rings then differ between
-/// channels.
+/// Returns true if GPUs are connected by NVLink without switches, other than in pairs. The channels of a ring then use
+/// different paths.
 fn has_mesh(fabric: &Fabric, gpus: &[NodeId]) -> bool {
     gpus.len() > 2
         && gpus.iter().any(|&gpu| {
@@ -194,7 +197,8 @@ fn find_cpu(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId]) -> Cpu {
     if makers.all(|cpu| cpu == first) { first } else { Cpu::Amd }
 }
 
-/// Returns the GPUs in an order of nearest neighbours, from the first; ties go to the lower rank.
+/// Returns the GPUs in an order in which each one is followed by its nearest unvisited neighbour, beginning with the
+/// first. Of equally near neighbours, the one with the lower rank comes first.
 fn nearest_first(
     router: &Router<'_>,
     participants: &Participants,
@@ -216,7 +220,7 @@ fn nearest_first(
             if best.is_none_or(|(known, _)| class < known) {
                 best = Some((class, index));
             }
-            // No class is nearer than this one.
+            // NVLink is the nearest class, so the search for a nearer GPU ends.
             if class <= PathClass::Nvl {
                 break;
             }
@@ -227,7 +231,7 @@ fn nearest_first(
     Ok(order)
 }
 
-/// Accumulator of the link loads of a sequence of hops between GPUs.
+/// Accumulator of the link loads of a sequence of GPU-to-GPU hops.
 struct Walk<'a, 'f> {
     fabric: &'a Fabric,
     router: &'a Router<'f>,
@@ -271,9 +275,9 @@ struct Attached {
     path_bandwidth: f64,
 }
 
-/// Merges NICs if there are more than GPUs. NCCL sees several NICs per GPU as one with the bandwidth of their common
-/// path: the network plugin stripes messages over NICs on the same switch (aws-ofi-nccl src/nccl_ofi_topo.c,
-/// `nccl_ofi_topo_group`: a GPU's four NICs on p5).
+/// Merges NICs if there are more NICs than GPUs. NCCL sees several NICs of a GPU as one NIC with the bandwidth of their
+/// common path, because the network plugin stripes messages over NICs on the same switch (aws-ofi-nccl
+/// src/nccl_ofi_topo.c, `nccl_ofi_topo_group`: the four NICs per GPU of p5).
 fn merge_nics(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
     let nics: Vec<Attached> = nics.collect();
     if nics.len() <= gpus {
@@ -301,7 +305,7 @@ fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, 
     }
     paths.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
     let &(nearest, bandwidth) = paths.first()?;
-    // A neighbour on NVLink relays to the NIC if its own path to it is short (PXN).
+    // An NVLink neighbour relays to the NIC (PXN) if its own path to the NIC passes no CPU.
     let relays = nearest <= PathClass::P2c && gpus.iter().all(|&gpu| nvlinks(fabric, gpu).next().is_some());
     let farther = paths.get(1).map_or(nearest, |&(class, _)| class);
     let second = if relays { farther.min(PathClass::Pxn) } else { farther };

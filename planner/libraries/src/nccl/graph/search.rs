@@ -1,10 +1,11 @@
-//! NCCL's topology search, for machines where a closed form replaces it: nodes with NVSwitches, nodes whose GPUs are
-//! attached to PCIe, pairs, and several such nodes with NICs.
+//! NCCL's topology search in closed form, for nodes with NVSwitches, nodes whose GPUs are attached to PCIe (also with
+//! NVLink pairs), and several such nodes with NICs.
 //!
-//! NCCL tries channel speeds from the fastest that the links support, fits as many channels as possible at each, and
-//! retains the maximum product (`ncclTopoCompute`, NCCL 2.30.7 `src/graph/search.cc`). On these machines the number of
-//! channels follows from the link loads of a ring, so no search is needed. Meshes of NVLink without switches, where
-//! every channel uses a different path, are supported if their NICs are the bottleneck.
+//! NCCL tries channel speeds from the highest that the links support downwards, fits as many channels as possible at
+//! each speed, and retains the maximum product of speed and channels (`ncclTopoCompute`, NCCL 2.30.7
+//! `src/graph/search.cc`). On these machines the number of channels follows from the link loads of a ring, so no search
+//! is needed. NVLink meshes without switches, in which every channel uses a different path, are supported if their NICs
+//! are the bottleneck.
 
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Picos};
@@ -14,11 +15,11 @@ use super::SearchNotModelled;
 use super::node::{InsidePaths, Load, NodeProperties};
 use super::speeds::{CommunicatorExtent, speeds};
 
-/// Maximum number of channels of a search.
+/// Maximum number of channels of a search (`MAXCHANNELS / 2`).
 const MAX_SEARCH_CHANNELS: u16 = 32;
-/// The next speed is tried while it exceeds this fraction of the speed found.
+/// Ratio of a speed to the best speed found, at and below which the search stops (`ncclTopoCompute`).
 const MIN_SPEED_RATIO: f64 = 0.49;
-/// Tolerance for floating-point errors in an exact fit.
+/// Tolerance factor for rounding errors when the channels use the whole capacity of a link.
 const SLACK: f64 = 1.0 + 1e-9;
 
 /// Number of channels and their speeds, GB/s.
@@ -83,7 +84,7 @@ impl Search<'_> {
             }
         }
         let best = best.ok_or(SearchNotModelled::NothingFits)?;
-        // Other paths inside might carry more than this one, unless the NICs are the bottleneck.
+        // Channels on other paths might fit on the links inside the node, unless the NICs are the bottleneck.
         let nics_limit =
             self.extent == CommunicatorExtent::Between && u32::from(best.channels) == self.nics_fit(best.between);
         if self.node.paths == InsidePaths::Differ && !nics_limit {
@@ -92,7 +93,8 @@ impl Search<'_> {
         Ok(self.doubled(best))
     }
 
-    /// Halves the speed and doubles the channels if a channel is fast, except if there are already many on Hopper.
+    /// Halves the channel speed and doubles the number of channels if a channel is fast, except on Hopper if there are
+    /// already many channels.
     fn doubled(&self, result: SearchResult) -> SearchResult {
         let has_many = self.node.capability.0 > 80 && result.inside < 50.0 && result.channels > 4;
         if result.inside < 25.0 || has_many || result.channels > MAX_SEARCH_CHANNELS / 2 {
@@ -101,14 +103,14 @@ impl Search<'_> {
         SearchResult { channels: result.channels * 2, inside: result.inside / 2.0, between: result.between / 2.0 }
     }
 
-    /// Result for trees: as many channels as the ring has; inside a node they are faster if the links allow, up to
-    /// twice the speed between nodes.
+    /// Search result for trees: as many channels as the ring has. Inside a node, channels are faster if the links allow
+    /// it, up to twice the speed between nodes.
     fn tree(&self, ring: &SearchResult) -> SearchResult {
         let mut result = *ring;
         for &speed in self.speeds.iter().rev().filter(|&&speed| speed > ring.inside) {
             let fits = match self.node.paths {
                 InsidePaths::Same => self.inside_fit(&self.node.chain, speed) >= ring.channels,
-                // Chains on different paths share all pairs of GPUs evenly.
+                // Chains on different paths load all pairs of GPUs evenly.
                 InsidePaths::Differ => self.pairs_fit(speed) >= ring.channels,
             };
             if result.inside >= 2.0 * result.between || !fits {
@@ -120,8 +122,9 @@ impl Search<'_> {
     }
 
     /// Pattern of the trees. From Hopper on, plain trees are tried before longer paths to NICs (`ncclTopoCompute`, "Try
-    /// a simpler tree", since NCCL 2.18.3). A balanced tree needs the second GPU to be as near to the NIC as the first
-    /// one, so hosts with a NIC at each GPU's switch get plain trees, for which the cost model deducts 15 %.
+    /// a simpler tree", since NCCL 2.18.3). A balanced tree needs a second GPU that is as near to the NIC as the first
+    /// one. Hosts with one NIC per GPU at the GPU's own switch therefore get plain trees, whose bandwidth the cost
+    /// model reduces by 15 %.
     fn tree_pattern(&self) -> Pattern {
         let is_near = |nic: &super::node::NodeNic| Some(nic.second) <= self.max_nic_distance();
         let is_plain = match self.extent {
@@ -132,20 +135,20 @@ impl Search<'_> {
         if is_plain { Pattern::Tree } else { Pattern::BalancedTree }
     }
 
-    /// Path class of the most distant NIC from its own nearest GPU; `None` without NICs.
+    /// Path class between a NIC and its nearest GPU, for the NIC where it is most distant; `None` without NICs.
     fn max_nic_distance(&self) -> Option<PathClass> {
         self.node.nics.iter().map(|nic| nic.nearest).max()
     }
 
-    /// Number of channels of `speed` GB/s that fit if each chain through n GPUs loads n − 1 of the n(n − 1) connections
-    /// between two of them.
+    /// Number of channels of `speed` GB/s that fit on the links between all pairs of *n* GPUs. Each channel is a chain
+    /// that uses *n* − 1 of the *n*(*n* − 1) connections.
     fn pairs_fit(&self, speed: f64) -> u16 {
         let narrowest = self.node.chain.iter().map(|load| load.capacity).fold(f64::INFINITY, f64::min);
         (narrowest * f64::from(self.node.gpus) * SLACK / speed).floor() as u16
     }
 
-    /// Result for NVLS, with one head per GPU: a GPU's links carry its own channel twice and those of the others once.
-    /// `None` if the switches do not support NVLS or no channel fits.
+    /// Search result for NVLS, with one head per GPU. The links of a GPU carry its own channel twice and the channels
+    /// of the other GPUs once. `None` if the switches do not support NVLS or no channel fits.
     fn nvls(&self) -> Option<SearchResult> {
         let node = self.node;
         if node.switch_bandwidth == 0.0 {
@@ -155,7 +158,7 @@ impl Search<'_> {
         let mut best: Option<SearchResult> = None;
         for &speed in self.speeds.iter().filter(|&&speed| speed <= node.switch_bandwidth) {
             let heads = match self.extent {
-                // With more GPUs, only the first are heads (NCCL_MAX_NVLS_ARITY).
+                // At most 32 GPUs are heads (NCCL_MAX_NVLS_ARITY).
                 CommunicatorExtent::Inside => node.gpus.min(MAX_SEARCH_CHANNELS.into()),
                 CommunicatorExtent::Between => node.gpus.min(self.nics_fit(speed)),
             };
@@ -185,7 +188,7 @@ impl Search<'_> {
         self.node.nics.iter().map(|nic| nic.bandwidth).fold(0.0, f64::max)
     }
 
-    /// Number of channels of `speed` GB/s that fit on the NICs, each on a single NIC.
+    /// Number of channels of `speed` GB/s that fit on the NICs if each channel uses a single NIC.
     fn nics_fit(&self, speed: f64) -> u32 {
         self.node.nics.iter().map(|nic| (nic.bandwidth * SLACK / speed).floor() as u32).sum()
     }
@@ -204,11 +207,11 @@ impl Search<'_> {
     }
 
     fn graph(&self, pattern: Pattern, result: &SearchResult) -> Graph {
-        // A plain tree enters and leaves at the GPU next to the NIC.
+        // A plain tree enters and leaves the node at the GPU next to the NIC.
         let single_gpu = self.node.gpus == 1 || pattern == Pattern::Tree;
         let farthest = |nic: &super::node::NodeNic| if single_gpu { nic.nearest } else { nic.nearest.max(nic.second) };
         let between_class = match self.extent {
-            // Initial value of the search, since no path leaves the node.
+            // No path leaves the node, so the search's initial value remains.
             CommunicatorExtent::Inside => PathClass::Pix,
             CommunicatorExtent::Between => self.node.nics.iter().map(farthest).max().unwrap_or(PathClass::Sys),
         };

@@ -1,12 +1,13 @@
-//! Bandwidths in NCCL's search: channel speeds, and NCCL's values for link bandwidths.
+//! Bandwidths in NCCL's search: channel speeds, and NCCL's values of link bandwidths, in GB/s.
 //!
-//! NCCL 2.30.7 `src/graph/search.cc` (speeds), `src/graph/topo.h` and `topo.cc` (links). GB/s. NCCL's link bandwidths
-//! are below the nominal rates to allow for framing; a fabric states nominal rates, which are converted here.
+//! Sources: NCCL 2.30.7 `src/graph/search.cc` (speeds), `src/graph/topo.h` and `topo.cc` (links). NCCL's link
+//! bandwidths are below the nominal rates to account for framing. A fabric states nominal rates, which are converted
+//! here.
 
 use fabricast_topologies::fabric::{CpuArch, CpuFigures, Figures};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
 
-/// Extent of a communicator, which selects the channel speeds.
+/// Number of nodes of a communicator (one or several), which selects the channel speeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommunicatorExtent {
     /// The communicator is on one node.
@@ -58,8 +59,8 @@ fn nominal_nvlink(compute_capability: u32) -> f64 {
     }
 }
 
-/// Nominal rate of a PCIe lane and NCCL's value of it, GB/s, from generation 1 to 6. NCCL's value is a code ÷ 80; the
-/// codes are 15, 30, 60, 120, 240, 480.
+/// Bandwidth of a PCIe lane in GB/s, from generation 1 to 6: the nominal rate, and NCCL's value. NCCL states 15, 30,
+/// 60, 120, 240 and 480 for the generations (`kvDictPciGen` in `src/graph/topo.cc`) and divides by 80.
 const LANES: [(f64, f64); 6] =
     [(0.25, 0.1875), (0.5, 0.375), (0.984_615, 0.75), (1.969_231, 1.5), (3.938_462, 3.0), (7.562_5, 6.0)];
 
@@ -78,7 +79,7 @@ pub(super) fn link(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 
     }
 }
 
-/// Number of NVLinks that a link represents. If it is not stated, it is derived from their total bandwidth.
+/// Number of NVLinks that a link represents. If the fabric does not state it, it follows from their total bandwidth.
 pub(super) fn lanes(fabric: &Fabric, id: LinkId, compute_capability: u32) -> f64 {
     let link = fabric.link(id);
     let nominal = link.bandwidth.map_or(f64::INFINITY, Bandwidth::gb_per_s);
@@ -92,7 +93,7 @@ fn pcie(nominal: f64, lanes: u16) -> f64 {
     if nominal.is_infinite() {
         return f64::INFINITY;
     }
-    // The default width is 16 (topo.cc).
+    // NCCL assumes a width of 16 lanes if none is stated (topo.cc).
     let width = if lanes <= 1 { 16.0 } else { f64::from(lanes) };
     let per_lane = nominal / width;
     let distance = |known: &(f64, f64)| (known.0 / per_lane).ln().abs();
@@ -100,7 +101,7 @@ fn pcie(nominal: f64, lanes: u16) -> f64 {
     nearest.map_or(nominal, |&(_, value)| width * value)
 }
 
-/// Bandwidth between CPU sockets, GB/s, by the CPU (`ncclTopoGetInterCpuBw`).
+/// NCCL's bandwidth between CPU sockets, GB/s, by CPU model (`ncclTopoGetInterCpuBw`).
 fn between_sockets(fabric: &Fabric, node: NodeId) -> f64 {
     const INTEL: &str = "GenuineIntel";
     let Some(figures) = cpu(fabric, node) else { return f64::INFINITY };

@@ -1,5 +1,5 @@
-//! Checks a table against a fabric: combinations that NCCL does not support there, unreachable rows, sizes without a
-//! row, too many channels.
+//! Checks a table against a fabric: combinations that NCCL does not support on it, unreachable rows, sizes without a
+//! row, and excessive channel counts.
 
 use super::{Buffers, Lookup, Row, Table};
 use crate::export::Finding;
@@ -8,7 +8,7 @@ use fabricast_libraries::nccl::{Algo, Communicator, Function, Settings, Table as
 /// Environment that a table is checked against.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckContext<'a> {
-    /// The communicator as NCCL sees it.
+    /// The communicator from the point of view of NCCL's cost model.
     pub communicator: &'a Communicator,
     /// NCCL version that loads the table.
     pub version: Version,
@@ -93,8 +93,8 @@ fn channels(row: &Row, context: CheckContext<'_>) -> Option<String> {
 }
 
 impl Lookup {
-    /// Returns, by row, true if some call uses it, for any number of pipeline operations and plain or registered
-    /// buffers.
+    /// Returns, by row, true if the row is used for some call, for any number of pipeline operations and for plain or
+    /// registered buffers.
     fn reachable_rows(&self, rows: usize) -> Vec<bool> {
         let mut reachable = vec![false; rows];
         for function in Function::ALL {
@@ -123,8 +123,8 @@ impl Lookup {
         reachable
     }
 
-    /// Returns the message sizes, in bytes, from 0 to `last` without a row for calls with such buffers and one pipeline
-    /// operation: first and last size of each gap, both inclusive.
+    /// Returns the message sizes from 0 to `last` bytes that no row matches, for calls with `buffers` and one pipeline
+    /// operation. Each gap is given by its first and last size in bytes, both inclusive.
     fn gaps(&self, function: Function, buffers: Buffers, last: u64) -> Vec<(u64, u64)> {
         let mut gaps: Vec<(u64, u64)> = Vec::new();
         let mut boundaries: Vec<u64> =

@@ -57,7 +57,8 @@ impl FromPlan {
     }
 }
 
-/// Variant of [`cell`] for a row of a plan. Fails for plans made for another library, whose times do not apply to NCCL.
+/// Variant of [`cell`] for a row of a plan. Returns an error for plans made for another library, because their times do
+/// not apply to NCCL.
 fn plan_cell(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> Result<Cell, String> {
     match plan.library {
         Some(library @ (Library::OpenMpi(_) | Library::Rccl(_))) => Err(format!("the plan is for {library}")),
@@ -70,7 +71,7 @@ pub(in crate::export) fn can_express(plan: &SavedPlan, row: &SavedRow, pick: &Sa
     plan_cell(plan, row, pick).is_ok()
 }
 
-/// Returns a strategy in NCCL's terms, or the reason why its tuners cannot express it.
+/// Returns the table cell of a strategy in NCCL's terms, or the reason why a tuner plugin cannot select the strategy.
 pub(in crate::export) fn cell(collective: Collective, pick: &SavedPick) -> Result<Cell, String> {
     let Some(function) = Function::from_collective(collective) else {
         return Err("NCCL implements it with sends and receives, which tuners do not control".to_owned());

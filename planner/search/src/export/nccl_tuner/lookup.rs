@@ -1,8 +1,8 @@
-//! Flat lookup structure of a table for one communicator. A lookup neither allocates nor locks.
+//! Look-up structure of a table for one communicator. A look-up neither allocates nor locks.
 //!
-//! Rows are grouped into *layers* by their conditions other than size. In a layer, sizes are cut into segments, each
-//! with the first row that matches it. A call consults at most four layers (its pipeline operations or any, its buffers
-//! or any) and uses the row that comes first in the file.
+//! Rows are grouped into *layers* by their conditions other than size. The sizes of a layer are divided into segments,
+//! each with the first row that matches it. A call reads at most four layers (with its number of pipeline operations or
+//! any, with its kind of buffers or any) and uses the row that is first in the file.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,14 +11,14 @@ use std::num::NonZeroU16;
 use super::{Buffers, Table};
 use fabricast_libraries::nccl::{Algo, Function, Proto};
 
-/// Strategy that a table gives to a call.
+/// Strategy that a table selects for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableEntry {
     /// Algorithm that the row names.
     pub algo: Algo,
     /// Protocol that the row names.
     pub proto: Proto,
-    /// Number of channels; `None` leaves it to the library.
+    /// Number of channels; `None` leaves the number to the library.
     pub channels: Option<NonZeroU16>,
     /// Index of the row in the table, from 0.
     pub row: u32,
@@ -42,7 +42,7 @@ struct Key {
     buffers: Buffers,
 }
 
-/// Range of segments of a layer, as indices `start..end`.
+/// Range of segments of a layer, as indices `start..end` (`end` exclusive).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: u32,
@@ -126,8 +126,8 @@ impl Lookup {
         self.entries.get(first? as usize).copied()
     }
 
-    /// Returns the rows that a function's segments use, if all of its rows are in one layer: then no other layer can
-    /// take precedence.
+    /// Returns the rows that the segments of a function refer to, if all of its rows are in one layer, so that no other
+    /// layer can take precedence. Otherwise `None`.
     pub(super) fn rows_of_single_layer(&self, function: Function) -> Option<impl Iterator<Item = u32>> {
         let mut layers = self.layers.iter().filter(|layer| layer.0.function == function);
         let (Some((_, Span { start: from, end: to })), None) = (layers.next(), layers.next()) else { return None };
@@ -135,7 +135,8 @@ impl Lookup {
         Some(segments.iter().filter_map(|segment| self.entries.get(segment.entry as usize)).map(|entry| entry.row))
     }
 
-    /// Returns the numbers of pipeline operations that rows of a function require, and one that none requires.
+    /// Returns the numbers of pipeline operations that rows of a function require, and one further number that no row
+    /// requires.
     pub(super) fn pipe_op_counts(&self, function: Function) -> Vec<u32> {
         let layers = self.layers.iter().filter(|layer| layer.0.function == function);
         let mut counts: Vec<u32> = layers.filter_map(|layer| layer.0.pipe_ops).collect();
@@ -172,7 +173,7 @@ fn build_segments(layer: &[LayerRow], segments: &mut Vec<Segment>) {
     let mut boundaries: Vec<u64> = layer.iter().map(|row| row.min_bytes).chain(ends).collect();
     boundaries.sort_unstable();
     boundaries.dedup();
-    // Rows that contain the current size, the first in the file on top.
+    // Rows that contain the current size; the row that is first in the file is on top.
     let mut active: BinaryHeap<Reverse<(u32, u64)>> = BinaryHeap::new();
     let mut pending = rows_by_start.into_iter().peekable();
     for first in boundaries {

@@ -1,4 +1,4 @@
-//! CSV that NCCL's example tuner plugin reads, and fabricast's own plugin too.
+//! CSV table of NCCL's example tuner plugin, which fabricast's own tuner plugin also reads.
 //!
 //! The format is that of NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}` (Apache-2.0): a row is
 //! `collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks[,numPipeOps[,regBuff]]`. Both ends of
@@ -46,7 +46,8 @@ pub const COLUMNS: [&str; 10] = [
     "regBuff",
 ];
 
-/// Longest line that the example plugin reads, in bytes (its buffer without the terminating NUL).
+/// Maximum length of a line that the example plugin reads, in bytes (the size of its buffer without the terminating
+/// NUL).
 pub const MAX_LINE_BYTES: usize = 255;
 
 /// Buffers that a row matches.
@@ -61,7 +62,7 @@ pub enum Buffers {
     Registered,
 }
 
-/// Row: conditions on a call, and the strategy for matching calls.
+/// Row of a table: conditions on a call, and the strategy for matching calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     /// NCCL function (collective) that the row matches.
@@ -95,7 +96,7 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Line of each row, from 1; empty for a table that was not read from a file.
     pub lines: Vec<u32>,
-    /// Lines of rows whose algorithm or protocol is −1, interpreted as by the example plugin.
+    /// Lines of rows whose algorithm or protocol is −1, which are read as the example plugin reads them (ring, simple).
     pub minus_one_lines: Vec<u32>,
 }
 

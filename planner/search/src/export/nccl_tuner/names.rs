@@ -1,4 +1,4 @@
-//! Names of functions, algorithms and protocols in the CSV.
+//! Names of functions, algorithms and protocols in the CSV table.
 
 use fabricast_sim::schedule::UnknownName;
 

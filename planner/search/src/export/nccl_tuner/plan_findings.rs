@@ -5,8 +5,9 @@ use super::{CheckContext, FromPlan, findings};
 use crate::export::{Finding, SavedPlan};
 use fabricast_libraries::nccl::{Algo, Function};
 
-/// Returns the problems of a plan's ranges for NCCL: unsupported combinations, too many channels, sizes without a
-/// range. Unsupported strategies are reported only for collectives that have ranges but no rows; rows have substitutes.
+/// Returns the problems of a plan's ranges for NCCL: unsupported combinations, excessive channel counts, sizes without
+/// a range. Unsupported strategies are reported only for collectives that have ranges but no rows; for rows, exports
+/// use a substitute strategy.
 #[must_use]
 pub fn plan_findings(plan: &SavedPlan, context: CheckContext<'_>) -> Vec<Finding> {
     let ranges = plan.ranges_without_rows().filter(|range| Function::from_collective(range.collective).is_some());
@@ -14,7 +15,8 @@ pub fn plan_findings(plan: &SavedPlan, context: CheckContext<'_>) -> Vec<Finding
         let reason = cell(range.collective, &range.pick()).err()?;
         let (first, last) = (range.min_bytes.0, range.max_bytes.0);
         let message = format!("{} of {first} to {last} bytes: {}: {reason}", range.collective, range.pick());
-        // Kernels of other software are outside NCCL's scope; an algorithm of NCCL's is an error.
+        // NCCL does not run kernels of other software, so they are not checked; an unsupported algorithm of NCCL is an
+        // error.
         Some(match Algo::from_algorithm(range.algorithm) {
             Some(_) => Finding::error(None, message),
             None => Finding::warning(None, message),

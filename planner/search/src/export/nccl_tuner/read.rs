@@ -1,4 +1,4 @@
-//! Strict reader of the CSV; errors have line and column.
+//! Strict reader of the CSV table; errors have line and column.
 
 use std::num::NonZeroU16;
 
@@ -173,7 +173,7 @@ impl Line<'_> {
         if field.word == "-1" {
             return Ok(None);
         }
-        // The plugin compares it with a C `int`.
+        // The plugin compares the number with a C `int`.
         let known = field.word.parse::<u32>().ok().filter(|&n| n >= min && i32::try_from(n).is_ok());
         let expected = || format!("{column} `{}`: expected a whole number from {min}, or -1 for any", field.word);
         known.map(Some).ok_or_else(|| self.field_error(field, expected()))

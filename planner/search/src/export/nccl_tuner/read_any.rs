@@ -1,4 +1,4 @@
-//! Reader of the tuner plugin's input: a CSV table, or a saved plan, which is converted to one.
+//! Reader of the tuner plugin's input: a CSV table, or a saved plan, which is converted to a CSV table.
 
 use super::{FromPlan, Table, read};
 use crate::export::json_text::strip_bom;

@@ -1,11 +1,11 @@
-//! Writer of the CSV.
+//! Writer of the CSV table.
 
 use std::fmt::Write as _;
 
 use super::{Buffers, Row, Table, names};
 
-/// Returns the CSV text of a table: comments first, then one row per line. The last two columns are written only if
-/// they hold a condition.
+/// Returns the CSV text of a table: comments, then one row per line. The last two columns are written only for rows
+/// with a condition in one of them.
 #[must_use]
 pub fn write(table: &Table) -> String {
     let mut text = String::with_capacity(64 * (table.rows.len() + table.comments.len()));

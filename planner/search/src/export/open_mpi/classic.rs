@@ -7,8 +7,8 @@ use fabricast_topologies::Bytes;
 use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::TableError;
 
-/// Returns the text of rules. Each communicator is written with its smallest number of ranks, the only limit that the
-/// format has.
+/// Returns the rules as text. The format has no upper limit for ranks, so only the smallest number of ranks of each
+/// communicator is written.
 #[must_use]
 pub fn write(rules: &Rules) -> String {
     let mut text: String = rules.comments.iter().map(|line| format!("# {line}\n")).collect();
@@ -121,7 +121,7 @@ impl<'a> Numbers<'a> {
         TableError::new(self.source, self.text, number.start..number.end, message)
     }
 
-    /// Skips blanks and comments.
+    /// Skips blanks and comments before the next number.
     fn skip(&mut self) {
         loop {
             let rest = self.remaining();
@@ -129,7 +129,7 @@ impl<'a> Numbers<'a> {
             self.offset += blank;
             let Some(comment) = rest.get(blank..).and_then(|rest| rest.strip_prefix('#')) else { return };
             let line = comment.lines().next().unwrap_or_default();
-            // Comments on lines of their own are retained.
+            // Comments on separate lines are stored in the rules; comments behind numbers are not.
             let before = self.text.get(..self.offset).unwrap_or_default();
             if before.is_empty() || before.ends_with('\n') {
                 self.comments.push(line.trim().to_owned());
@@ -138,8 +138,8 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    /// Reads the optional version word of newer files, whose rules may have a fifth number. Returns 1 for files without
-    /// it.
+    /// Reads the optional version word of newer files, whose rules may have a fifth number. Returns 1 if the file has
+    /// no version word.
     fn version(&mut self) -> Result<u64, TableError> {
         match self.remaining().strip_prefix("rule-file-version-") {
             None => Ok(1),

@@ -17,7 +17,7 @@ pub struct FromPlan {
 }
 
 impl FromPlan {
-    /// Creates the rules of a plan, for communicators of its number of ranks.
+    /// Creates the rules of a plan, for communicators with the plan's number of ranks.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {
         let expressible::Choices { ranges, dropped } = expressible::choose_entries(
@@ -53,14 +53,14 @@ impl FromPlan {
     }
 }
 
-/// Returns algorithm 0, with which Open MPI decides by itself, for sizes outside the planned ones; `None` if Open MPI
-/// has no such collective.
+/// Returns algorithm 0, with which Open MPI uses its own decision, for sizes outside the planned ones; `None` if Open
+/// MPI has no such collective.
 fn library_default(range: &SavedRange) -> Option<(Routine, u32)> {
     Routine::from_collective(range.collective).map(|routine| (routine, 0))
 }
 
-/// Returns Open MPI's number of a strategy's algorithm. If Open MPI's default has that algorithm, its number is
-/// returned; otherwise that of the first algorithm with an equal schedule.
+/// Returns Open MPI's number of a strategy's algorithm. If several algorithms have an equal schedule, the one that Open
+/// MPI uses by default is preferred, then the first.
 fn algorithm(row: &SavedRow, pick: &SavedPick) -> Result<(Routine, u32), String> {
     let Some(routine) = Routine::from_collective(row.collective) else {
         return Err("the rules cannot select this collective by size".to_owned());

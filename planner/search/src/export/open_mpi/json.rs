@@ -28,7 +28,7 @@ pub fn write(rules: &Rules) -> String {
                 })
             });
             let rules: Vec<Value> = rules.collect();
-            // Inf would overflow Open MPI's C `int`; without the key there is no limit.
+            // A limit of `u32::MAX` would overflow Open MPI's C `int`. A missing key means no limit.
             let max =
                 (communicator.max_ranks <= MAX_INT as u32).then(|| ("comm_size_max", json!(communicator.max_ranks)));
             let distribution = (communicator.distribution != Distribution::Any)
@@ -52,8 +52,8 @@ const RULE: [&str; 7] = ["msg_size_min", "msg_size_max", "alg", "faninout", "seg
 /// Largest value of the numbers that Open MPI reads into a C `int`: ranks, fan-out, segment size and requests.
 const MAX_INT: u64 = i32::MAX as u64;
 
-/// Reads rules; `source` is the file name used in errors. Stricter than Open MPI, which ignores what it does not know:
-/// an unknown key or algorithm is most likely a mistake.
+/// Reads rules; `source` is the file name used in errors. Unknown keys and algorithms are errors, because they are most
+/// likely mistakes; Open MPI ignores them.
 ///
 /// # Errors
 /// [`TableError`] with line and column: invalid JSON, another structure, unknown keys, collectives and algorithms,
@@ -145,7 +145,7 @@ fn parse_algorithm(json: JsonText<'_>, routine: Routine, value: &RawValue) -> Re
     })
 }
 
-/// Returns true for `"Inf"`. Open MPI reads three letters: lower case, upper case or capitalized.
+/// Returns true for `"Inf"`. Open MPI accepts the spellings `inf`, `INF` and `Inf`.
 fn is_infinite(value: &RawValue) -> bool {
     ["\"inf", "\"Inf", "\"INF"].iter().any(|word| value.get().starts_with(word))
 }
@@ -159,7 +159,7 @@ mod tests {
         (error.location.line, error.location.column, error.message)
     }
 
-    /// Returns a file with the rule on its third line, from column 1 on.
+    /// Returns the text of a rules file with `rule` on its third line, from column 1 on.
     fn rule_file(rule: &str) -> String {
         format!("{{\"collectives\": {{\"allreduce\": [\n{{\"comm_size_min\": 2, \"rules\": [\n{rule}]}}]}}}}")
     }
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// The first communicator that matches wins, and `single-node` matches only ranks of one host.
+    /// The first communicator that matches is used, and `single-node` matches only if all ranks are on one host.
     #[test]
     fn communicator_rank_distribution_selects_rules() {
         let communicator_json = |distribution: &str, algorithm: u32| {

@@ -3,7 +3,7 @@
 //! The classic format is a list of numbers with `#` comments: the number of collectives; for each its id and number of
 //! communicator sizes; for each of those the size and the number of message sizes; for each of those the smallest size
 //! in bytes, the algorithm, the fan-out and the segment size. The first message size must be 0. Open MPI 4.1 and 5.0
-//! use the rules of the largest communicator size that does not exceed the communicator's.
+//! use the rules of the largest communicator size in the file that does not exceed the actual number of ranks.
 //!
 //! Open MPI 6.0 also reads JSON, with lower and upper limits for ranks and bytes, and the distribution of ranks over
 //! hosts. The first communicator and the first rule that match win.
@@ -108,7 +108,8 @@ pub struct Rule {
 }
 
 impl Rules {
-    /// Returns the first rules of a collective that match a communicator; `None` if Open MPI decides by itself.
+    /// Returns the first rules of a collective that match a communicator; `None` if no rules match, so that Open MPI
+    /// uses its own decision.
     #[must_use]
     pub fn communicator(&self, routine: Routine, ranks: Ranks) -> Option<&Communicator> {
         let entry = self.routines.iter().find(|(known, _)| *known == routine)?;
@@ -118,7 +119,7 @@ impl Rules {
         })
     }
 
-    /// Returns the rule for a call; `None` if Open MPI decides by itself.
+    /// Returns the rule for a call; `None` if no rule matches, so that Open MPI uses its own decision.
     #[must_use]
     pub fn find(&self, routine: Routine, ranks: Ranks, bytes: u64) -> Option<&Rule> {
         let communicator = self.communicator(routine, ranks)?;

@@ -8,8 +8,8 @@ use fabricast_libraries::mpi::OpenMpiAlgorithm;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Routine(u32);
 
-/// Open MPI's name of a collective; fabricast's counterpart, if the blocks are equal; and the names of the algorithms
-/// from number 1 on, each with its counterpart in fabricast's Open MPI model.
+/// Open MPI's name of a collective, fabricast's counterpart if both define blocks in the same way, and the names of the
+/// algorithms from number 1 on, each with its counterpart in fabricast's Open MPI model.
 type CollectiveInfo = (&'static str, Option<Collective>, &'static [(&'static str, Option<OpenMpiAlgorithm>)]);
 
 /// Open MPI's collectives, indexed by id from 0 on (`COLLTYPE_T`, `coll_base_functions.h`).

@@ -18,7 +18,7 @@ use super::{Case, ExecutorVariant};
 use crate::args::GpuRunArgs;
 use crate::failure::Failure;
 
-/// Numbers of calls before each check.
+/// Numbers of calls before the first and before the second check.
 const ROUNDS: [u32; 2] = [1, 3];
 
 pub(super) struct PairsTestbed {

@@ -1,0 +1,62 @@
+//! Limits on the results of jobs: days of training, throughput, and time to first token.
+
+use fabricast_workload::job::format_number;
+
+use super::answer::{JobKind, ResultRow};
+
+/// Limits on the result of each job on a candidate. `None`: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct JobLimits {
+    /// Largest duration of a whole training, in days of 24 hours. It applies to training jobs, which must state
+    /// `train_tokens`.
+    pub max_train_days: Option<f64>,
+    /// Smallest throughput of a job, in tokens per second.
+    pub min_tokens_per_s: Option<f64>,
+    /// Longest mean time to first token of inference jobs, in seconds.
+    pub max_ttft_s: Option<f64>,
+}
+
+impl JobLimits {
+    /// Describes the limits that the result of job `name` violates; empty if there are none.
+    #[must_use]
+    pub fn violations(&self, name: &str, row: &ResultRow) -> Vec<String> {
+        let days = row.time_to_train_h.map(|hours| hours / 24.0);
+        let train = self.max_train_days.filter(|_| row.kind == JobKind::Training).and_then(|limit| match days {
+            None => Some(format!("{name}: training time unknown, expected train_tokens")),
+            Some(days) => (days > limit).then(|| exceeded(name, "days to train", days, limit)),
+        });
+        let slow = self.min_tokens_per_s.and_then(|limit| {
+            let rate = row.tokens_per_s.filter(|&rate| rate < limit)?;
+            Some(exceeded(name, "tokens/s", rate, limit))
+        });
+        let late = self.max_ttft_s.and_then(|limit| {
+            let ttft = row.ttft_s.filter(|&ttft| ttft > limit)?;
+            Some(exceeded(name, "s to the first token", ttft, limit))
+        });
+        [train, slow, late].into_iter().flatten().collect()
+    }
+}
+
+fn exceeded(name: &str, unit: &str, value: f64, limit: f64) -> String {
+    format!("{name}: {} {unit}, limit {}", rounded(value), format_number(limit))
+}
+
+/// Formats a positive number with four significant digits.
+fn rounded(number: f64) -> String {
+    let decimals = (3.0 - number.log10().floor()).clamp(0.0, 9.0) as usize;
+    format!("{number:.decimals$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_described_with_the_value_found() {
+        assert_eq!(exceeded("70B", "days to train", 33.333_3, 30.0), "70B: 33.33 days to train, limit 30");
+        assert_eq!(
+            exceeded("chat", "s to the first token", 0.512_34, 0.5),
+            "chat: 0.5123 s to the first token, limit 0.5"
+        );
+    }
+}
