@@ -251,7 +251,7 @@ impl Template {
     }
 
     /// Lower bound on the device time of a schedule if only the first of its `groups` groups is known to have this
-    /// program. The other groups only add load. Otherwise as [`Self::lower_bound`].
+    /// program. The other groups only add load. In all other respects the bound is that of [`Self::lower_bound`].
     #[must_use]
     pub fn first_group_lower_bound(&self, header: &Header, groups: u16, profile: &Profile) -> Option<Picos> {
         self.group_lower_bound(header, groups, EqualGroups::First, profile)

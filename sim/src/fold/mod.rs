@@ -71,8 +71,8 @@ pub fn fold(workload: &Workload) -> Option<Folded> {
     colours(workload).map(|colours| quotient(workload, &colours))
 }
 
-/// Folds a workload. Uses the classes of another workload (`known`) if one round verifies that they are valid for this
-/// one; otherwise as [`fold`]. Also returns the classes.
+/// Folds a workload as [`fold`] does, and also returns the classes. Uses the classes of another workload (`known`) if
+/// one round verifies that they are valid for this workload.
 pub(crate) fn fold_with_classes(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
     let colours = match known.and_then(|known| verify_classes(workload, known)) {
         Some(colours) => colours,

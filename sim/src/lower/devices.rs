@@ -402,7 +402,7 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// Adds one of several concurrent routes of an operation; otherwise as [`Self::add_route`].
+    /// Adds one of several concurrent routes of an operation, as [`Self::add_route`] adds a single one.
     fn add_concurrent_route(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
         let latency = self.add_route(spec, system)?;
         if spec.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {

@@ -115,7 +115,7 @@ impl<T: Eq + Hash> Ranges<T> {
 }
 
 impl<T: Copy + Eq + Hash> Ranges<T> {
-    /// Finds or adds a range in a table that is a list; otherwise as [`Self::find_or_add`].
+    /// Finds or adds a range in a table that is a list, as [`Self::find_or_add`] does for other tables.
     pub fn intern_list(&mut self, values: Vec<(T, u32)>, table: &mut Vec<T>) -> u32 {
         self.find_or_add(values, |values| {
             let first = table.len() as u32;

@@ -279,8 +279,9 @@ impl ProtocolCosts {
         Picos(self.step_time(work).0.saturating_sub(self.hidden(work).0)) + self.preceding_receive(work)
     }
 
-    /// Software time of an operation whose data arrives over a network; otherwise as [`Self::software`]. A block
-    /// receives slices as they arrive, so only the last slice remains to be received when all data has arrived.
+    /// Software time of an operation whose data arrives over a network; in all other respects it is that of
+    /// [`Self::software`]. A block receives slices as they arrive, so only the last slice remains to be received when
+    /// all data has arrived.
     #[must_use]
     pub fn software_after_network(&self, work: BlockWork) -> Picos {
         let slice = Bytes(work.bytes.0.div_ceil(u64::from(self.slices.max(1))));

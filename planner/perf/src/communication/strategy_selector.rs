@@ -123,7 +123,7 @@ impl StrategySelector<'_> {
     }
 
     /// Selects a strategy for each form of groups, if groups differ in their numbers of ranks per domain and host. The
-    /// slowest group determines the time. Otherwise as [`Self::select_at_size`].
+    /// slowest group determines the time. In all other respects this is [`Self::select_at_size`].
     fn select_by_rank_counts(
         &self,
         groups: &[Vec<NodeId>],
