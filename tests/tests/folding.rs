@@ -93,8 +93,8 @@ fn check_first_blocks(
     Ok(())
 }
 
-/// Returns the operations of a rank on its first channel without chunks: each run with the runs that it waits for, by
-/// their index on that channel (`None`: on another channel).
+/// Returns the operations of a rank on its first channel, without their chunks: each run with the runs that it waits
+/// for, by their index on that channel (`None`: on another channel).
 fn first_channel(generator: &dyn ScheduleGenerator, rank: Rank) -> Vec<(String, Vec<String>)> {
     let indices = |rank: Rank| {
         let mut program = Program::default();
