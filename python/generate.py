@@ -1,6 +1,6 @@
 """Writes package/fabricast/commands.py from the definition of the command line.
 
-Run after a flag has changed: ``python generate.py`` in an environment with the wheel. A test compares the file.
+Run ``python generate.py`` in an environment with the wheel after a flag has changed. A test compares the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH = 110
 
 @dataclass(frozen=True)
 class Function:
-    """Function of a command: its name, the command's words, and what the flags do not say."""
+    """Python function of a command: its name, the command, and the documentation that the flags do not provide."""
 
     name: str
     command: list[str]

@@ -3,19 +3,19 @@
 //! | crate | subject |
 //! |---|---|
 //! | `fabricast-collectives` | algorithms, strategies, capabilities, lower bounds |
-//! | `fabricast-experts` | dispatch and combine of experts |
+//! | `fabricast-experts` | dispatch and combine of expert parallelism |
 //! | `fabricast-libraries` | default choices of NCCL and Open MPI |
-//! | `fabricast-search` | the best strategy of each call, and its export |
+//! | `fabricast-search` | search for the best strategy of each call, and export of plans |
 //! | `fabricast-workload` | jobs: parallelism, memory, traffic, traces |
 //! | `fabricast-perf` | time of training steps, serving and traces |
-//! | `fabricast-study` | machines compared for jobs |
+//! | `fabricast-study` | comparison of machines for a set of jobs |
 //!
-//! Each depends only on those above it. Their own documentation has the details.
+//! Each crate depends only on crates above it in the table. See the documentation of each crate for details.
 //!
 //! # Example
-//!
 //! Compares a ring all_reduce with the fastest strategy of a plan and with the lower bound. Without software costs
-//! (profile `ideal`), nothing is faster than the plan's fastest candidate, and no candidate is below the bound.
+//! (profile `ideal`), no strategy is faster than the plan's fastest candidate, and no candidate is faster than the
+//! lower bound.
 //!
 //! ```
 //! use fabricast_planner::{Algorithm, Plan, PlanRequest, Strategy, plan};

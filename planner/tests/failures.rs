@@ -24,12 +24,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Recipe for a test machine.
+/// Specification of a test machine.
 #[derive(Clone, Debug)]
 enum Machine {
-    /// Preset with some GPUs in use; with several hosts, on a network.
+    /// Preset with this number of GPUs in use per host. Several hosts are connected by the named network.
     Preset { name: &'static str, nodes: u32, gpus: u32, network: &'static str },
-    /// GPUs of one host, some joined by NVLinks of various bandwidths, each on PCIe below one of two CPUs.
+    /// GPUs of one host. Some are joined by NVLinks of various bandwidths; each is attached by PCIe to one of two CPUs.
     Mesh { gpus: u32, links: Vec<(Index, Index, u32)> },
 }
 
@@ -92,7 +92,7 @@ fn machines() -> impl Strategy<Value = Machine> {
     prop_oneof![3 => single_host, 1 => grace_hosts, 3 => two_hosts, 3 => mesh]
 }
 
-/// Failure of a machine.
+/// Failure that is applied to a machine.
 #[derive(Clone, Debug)]
 enum Failure {
     Link(Index),
@@ -102,7 +102,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Returns the machine after the failure and the name of the failed part; `None` if it has no such part.
+    /// Returns the machine after the failure, and the name of the failed part; `None` if the machine has no such part.
     fn apply(&self, fabric: &Fabric) -> Option<(Fabric, String)> {
         let devices = |matches: &dyn Fn(NodeId) -> bool| -> Vec<String> {
             fabric.nodes().filter(|&(id, _)| matches(id)).map(|(_, node)| node.id.to_string()).collect()
@@ -149,9 +149,9 @@ fn is_connected(fabric: &Fabric) -> bool {
     Router::new(fabric, RouteOptions::default()).unreachable_pairs(fabric.gpus(), 1).is_empty()
 }
 
-/// Possible gain of the first byte by a failure. Routes prefer fewer hops between hosts, and NVLink to PCIe, over lower
-/// latency, so a GPU that can no longer send through its neighbour may use its own NIC, a few hundred nanoseconds
-/// nearer.
+/// Maximum reduction of the latency of the first byte by a failure. Routes prefer fewer hops between hosts, and NVLink
+/// to PCIe, to lower latency. After a failure, a GPU that can no longer send through its neighbour may use its own NIC,
+/// whose latency is a few hundred nanoseconds lower.
 const FIRST_BYTE: Picos = Picos(1_000_000);
 
 proptest! {
@@ -171,7 +171,7 @@ proptest! {
     }
 }
 
-/// Time that the transfers of a call's critical path wait for others because of shared links.
+/// Returns the time for which the transfers on a call's critical path wait because they share links with others.
 fn sharing_time(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate) -> Picos {
     let (router, profile) = (Router::new(fabric, RouteOptions::default()), Profile::named(profile).unwrap());
     let per_host = fabric.max_devices_per_host(fabric.gpus());
@@ -185,10 +185,11 @@ fn sharing_time(fabric: &Fabric, profile: &str, call: Call, candidate: Candidate
     timeline.unwrap().costs.sharing()
 }
 
-/// One picosecond for each transfer of a critical path here, which is shorter.
+/// Tolerance for rounding: one picosecond for each transfer of a critical path, which has fewer than 1,000 transfers
+/// here.
 const ROUNDINGS: Picos = Picos(1000);
 
-/// All candidates of a plan with their times.
+/// Returns all candidates of a plan with their times; `None` if the call cannot be planned.
 fn candidates(fabric: &Fabric, profile: &str, collective: Collective, bytes: Bytes) -> Option<Vec<(Candidate, Picos)>> {
     let router = Router::new(fabric, RouteOptions::default());
     let gpus_per_host = fabric.max_devices_per_host(fabric.gpus());
@@ -232,8 +233,8 @@ proptest! {
             times.into_iter().min_by_key(|&(_, time)| time)
         };
         let (Some((before, healthy)), Some((after, degraded))) = (fastest(&fabric), fastest(&broken)) else { return Ok(()) };
-        // Where GPUs relay for others (meshes), flows of the same algorithm may share links differently after a
-        // failure, as below.
+        // If GPUs relay for others (meshes), flows of the same algorithm may share links differently after a failure;
+        // see below.
         let relays = Router::new(&fabric, RouteOptions::default()).has_relays();
         let allowed = FIRST_BYTE + Picos(healthy.0 / 1000);
         let shared = if relays && healthy > degraded + allowed {
@@ -249,9 +250,9 @@ proptest! {
         );
     }
 
-    /// A fixed algorithm gains by a failure only if flows share links differently after it, and at most by the time
-    /// that its critical path waited for other flows. (Otherwise its transfers take as long as their links need, and a
-    /// failure improves no route.) Rounding adds up to a picosecond per transfer.
+    /// A failure makes a fixed algorithm faster only if flows share links differently after it, and at most by the time
+    /// for which its critical path waited for other flows. (Without sharing, transfers last as long as their links
+    /// require, and a failure improves no route.) Rounding adds up to one picosecond per transfer.
     #[test]
     fn failures_improve_an_algorithm_only_through_link_sharing(
         machine in machines(),
@@ -283,14 +284,15 @@ proptest! {
     }
 }
 
-/// Two hosts of eight GPUs with a NIC link each; the first GPU of the first host has none.
+/// Two hosts have eight GPUs each and one NIC link per GPU, except that the first GPU of the first host has no NIC
+/// link. It uses the other NICs of its host.
 #[test]
 fn host_with_a_dead_nic_uses_its_other_nics() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/data/synthesis/h100-2x8-nic-dead.toml");
     let fabric = load(&FabricRequest::new(file)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     assert!(router.unreachable_pairs(fabric.gpus(), usize::MAX).is_empty());
-    // In and out through one neighbour, at the full rate of a NIC.
+    // The traffic enters and leaves through one neighbour, at the full rate of a NIC.
     let [dead, peer] = ["g0_0", "g1_0"].map(|id| fabric.find(id).unwrap());
     let gb_per_s = |path: fabricast_topologies::route::Path| path.bandwidth.unwrap().gb_per_s();
     for (from, to) in [(dead, peer), (peer, dead)] {
@@ -331,7 +333,7 @@ fn lost_nics_are_planned_on_every_network() {
     }
 }
 
-/// If the direct link of two GPUs is cut, idle GPUs do not relay for them.
+/// If the direct link between two GPUs is cut, idle GPUs do not relay for them.
 #[test]
 fn idle_gpus_do_not_relay_for_a_failed_link() {
     for (name, gpus) in [("mi300x", 2), ("dgx-v100", 2), ("gh200", 2), ("mi300x", 8), ("dgx-v100", 8), ("gh200", 4)] {
@@ -344,8 +346,8 @@ fn idle_gpus_do_not_relay_for_a_failed_link() {
         let broken = fabric.with_failed_links(&direct_links);
         let bytes = Bytes(256 << 20);
         assert!(bound(&fabric, Collective::AllReduce, bytes) <= bound(&broken, Collective::AllReduce, bytes), "{name}");
-        // With the ideal profile only: one that reaches a larger part of PCIe than of xGMI finds 63 GB/s of PCIe faster
-        // than 64 GB/s of xGMI.
+        // Uses the ideal profile, because a profile in which PCIe reaches a larger fraction of its rate than xGMI would
+        // prefer 63 GB/s of PCIe to 64 GB/s of xGMI.
         let time = |fabric: &Fabric| candidates(fabric, "ideal", Collective::AllReduce, bytes).unwrap();
         let degraded = time(&broken);
         for (candidate, before) in time(&fabric) {
@@ -358,8 +360,8 @@ fn idle_gpus_do_not_relay_for_a_failed_link() {
     }
 }
 
-/// On separate rails, a rank that has lost the route to a rail reaches the receivers there through other NICs of theirs.
-/// They must not receive more than before by that.
+/// With separate rails, a rank that has lost its route to a rail reaches the receivers there through other NICs of
+/// their hosts. This must not increase the rate at which they can receive.
 #[test]
 fn lost_rails_widen_no_receiver() {
     let cases = [

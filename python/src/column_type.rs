@@ -1,5 +1,6 @@
-//! Arrow types of columns, from the JSON Schema of a document. Types therefore do not depend on the rows: a column without
-//! a value has the type of other results.
+//! Arrow types of columns, derived from the JSON Schema of a document.
+//!
+//! Types therefore do not depend on the rows: a column without a value has the same type as in other results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,13 +9,14 @@ use arrow_schema::{DataType, Field, Fields};
 
 use crate::value::Json;
 
-/// Key of a field's metadata: meaning and unit of the column.
+/// Metadata key of a field for the meaning and unit of the column.
 const DESCRIPTION: &str = "description";
 
-/// Returns the type of the values that `schema` describes. `root` is the document's schema, which references point into.
+/// Returns the type of the values that `schema` describes. `root` is the document's schema, in which references are
+/// resolved.
 ///
-/// Whole numbers are `uint64` or `int64`, other numbers `float64`, objects structs, lists lists. Values of several types,
-/// and objects without listed keys, are text: their JSON.
+/// Whole numbers are `uint64` or `int64`, other numbers `float64`, objects structs, lists lists. Values of several
+/// types, and objects without listed keys, are text: their JSON.
 pub fn described(schema: &Json, root: &Json) -> DataType {
     if let Some(target) = schema.get("$ref").and_then(Json::text) {
         return target
@@ -95,7 +97,7 @@ fn keys<'a>(objects: &[&'a Json]) -> Vec<&'a str> {
     keys
 }
 
-/// Returns `data_type` with the fields of structs in the order of the rows; fields that no row has follow.
+/// Returns `data_type` with the fields of structs in the order of the rows; fields that no row has are last.
 pub fn in_order_of(data_type: DataType, values: &[&Json]) -> DataType {
     match data_type {
         DataType::Struct(fields) => {

@@ -25,10 +25,10 @@ use crate::value::Json;
 /// Poll interval of Python's signal handlers while a command runs.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Maximum of the flag `threads`.
+/// Maximum value of the flag `threads`.
 const MAX_THREADS: usize = 1024;
 
-/// Process that called the first command.
+/// Id of the process that ran the first command.
 static FIRST_PROCESS: OnceLock<u32> = OnceLock::new();
 
 /// Returns true in a process that was forked after a command. The threads of rayon's global pool exist only in the process
@@ -37,7 +37,7 @@ fn is_forked() -> bool {
     *FIRST_PROCESS.get_or_init(std::process::id) != std::process::id()
 }
 
-/// Flags as Python passes them: the name with dashes, and its values, or none for a switch.
+/// Flags as Python passes them: the name with dashes, and its values; `None` for a flag without a value.
 type PythonFlags = Vec<(String, Option<Vec<OsString>>)>;
 
 /// Runs a command without the GIL, and returns its JSON (or its text, if it writes another format) and its warnings.
@@ -65,7 +65,10 @@ fn run(
     Ok((result, warnings))
 }
 
-/// Runs `work` on another thread while this one handles signals.
+/// Runs `work` on another thread while this thread handles signals.
+///
+/// # Errors
+/// The exception of the failed work, or that of a signal handler, which also stops the work.
 fn run_interruptibly<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce(&Arc<Control>) -> Result<T, RequestError> + Send + 'static,
@@ -74,10 +77,10 @@ fn run_interruptibly<T: Send + 'static>(
     let (sender, receiver) = channel();
     let for_work = Arc::clone(&control);
     std::thread::Builder::new().name("fabricast".to_owned()).spawn(move || {
-        // The receiver is gone if a signal stopped the command.
+        // The receiver no longer exists if a signal stopped the command.
         let _ = sender.send(work(&for_work));
     })?;
-    // A receiver is not shared between threads, which `detach` demands of what its closure uses.
+    // `detach` requires that its closure uses only values that can be shared between threads; a receiver cannot.
     let receiver = Mutex::new(receiver);
     loop {
         let received = py.detach(|| {
@@ -101,7 +104,7 @@ fn to_exception(py: Python<'_>, error: RequestError) -> PyErr {
     let column = location.map(|location| location.column).filter(|column| *column > 0);
     let Answer { result, warnings } = *error.answer;
     let arguments = (error.message, error.help, file, line, column, error.exit_code, result);
-    // Warnings precede the exception; one that a filter turns into an exception takes its place.
+    // Warnings precede the exception; a warning that a filter turns into an exception replaces it.
     let raised = warnings
         .iter()
         .try_for_each(|warning| warn(py, warning))
@@ -122,7 +125,7 @@ struct Table {
 
 #[pymethods]
 impl Table {
-    /// Creates the table of a list of a JSON document, or with `None` of the document as its only row.
+    /// Creates the table of a list of a JSON document, or with `None` the table with the document as its only row.
     #[new]
     fn new(py: Python<'_>, document: &str, list: Option<&str>) -> PyResult<Self> {
         py.detach(|| {
@@ -143,7 +146,7 @@ impl Table {
         self.batch.num_rows()
     }
 
-    /// Arrow C stream of the table. The requested schema is a wish that the protocol permits to ignore.
+    /// Returns the Arrow C stream of the table. The requested schema is ignored, as the protocol permits.
     #[pyo3(signature = (requested_schema = None))]
     fn __arrow_c_stream__<'py>(
         &self,

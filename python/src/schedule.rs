@@ -1,4 +1,4 @@
-//! Schedules in memory: read from text or a file, verified, and written in the formats that are known.
+//! Schedules in memory: read from text or a file, verified, and written in all supported formats.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ impl Schedule {
         Ok(result)
     }
 
-    /// Returns the schedule in a format of `schedule convert --to`, with warnings of what the format does not express.
+    /// Returns the schedule in a format of `schedule convert --to`, with warnings about properties that the format does
+    /// not express.
     fn write(&self, py: Python<'_>, format: &str) -> PyResult<(Option<String>, Vec<String>)> {
         let format = ScheduleFile::format(format).map_err(|error| to_exception(py, error))?;
         let file = Arc::clone(&self.file);
@@ -47,19 +48,19 @@ impl Schedule {
         Ok((result, warnings))
     }
 
-    /// Name: the algorithm, or that of the file.
+    /// Name of the algorithm, or the name in the schedule's file.
     #[getter]
     fn name(&self) -> &str {
         &self.header().name
     }
 
-    /// Collective, as nccl-tests names it.
+    /// Collective, by its name in nccl-tests.
     #[getter]
     fn collective(&self) -> &'static str {
         self.header().call.collective.name()
     }
 
-    /// Size of the call in bytes.
+    /// Size of the call in bytes: the larger buffer of a rank.
     #[getter]
     fn bytes(&self) -> u64 {
         self.header().call.bytes.0
@@ -77,7 +78,7 @@ impl Schedule {
         self.header().channels
     }
 
-    /// Protocol.
+    /// Name of the protocol.
     #[getter]
     fn protocol(&self) -> &'static str {
         self.header().protocol.name()

@@ -28,7 +28,7 @@ pub enum TableError {
         /// Type of the column.
         data_type: DataType,
     },
-    /// Arrow rejected the columns.
+    /// Error of Arrow for the columns.
     #[error(transparent)]
     Arrow(#[from] ArrowError),
 }
@@ -54,7 +54,7 @@ pub fn table(document: &Json, list: Option<&str>) -> Result<RecordBatch, TableEr
             items.unwrap_or(Some(&schema)).map_or_else(|| inferred(&rows), |items| described(items, &schema))
         }
     };
-    // Objects of several forms have the keys that are there. Items that are no objects become a single column.
+    // Objects of several forms have only some of the keys. Items that are no objects become a single column.
     let has_forms = !matches!(data_type, DataType::Struct(_)) && rows.iter().all(|row| matches!(row, Json::Object(_)));
     let data_type = if has_forms && !rows.is_empty() { inferred(&rows) } else { data_type };
     let DataType::Struct(fields) = in_order_of(data_type.clone(), &rows) else {
@@ -62,7 +62,7 @@ pub fn table(document: &Json, list: Option<&str>) -> Result<RecordBatch, TableEr
         let rows: Vec<Option<&Json>> = rows.into_iter().map(Some).collect();
         return Ok(RecordBatch::try_from_iter([(name, array(&rows, &data_type)?)])?);
     };
-    // The format of a document is no figure of its row.
+    // The format of a document is not a column of its row.
     let is_column = |name: &String| list.is_some() || name != "format";
     let fields: Fields = fields.iter().filter(|field| is_column(field.name())).cloned().collect();
     let columns: Result<Vec<ArrayRef>, TableError> = fields

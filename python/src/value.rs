@@ -7,13 +7,13 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 /// JSON value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
-    /// `null`.
+    /// The JSON value `null`.
     Null,
-    /// `true` or `false`.
+    /// Boolean `true` or `false`.
     Bool(bool),
-    /// Negative whole number.
+    /// Negative integer.
     Negative(i64),
-    /// Whole number from 0.
+    /// Non-negative integer.
     Whole(u64),
     /// Number with a fraction or an exponent.
     Float(f64),
@@ -26,7 +26,7 @@ pub enum Json {
 }
 
 impl Json {
-    /// Returns the value of a key; `None` if this is no object, or has no such key.
+    /// Returns the value of a key; `None` if the value is no object or has no such key.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match self {
             Self::Object(entries) => entries.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -34,7 +34,7 @@ impl Json {
         }
     }
 
-    /// Text, if this is one.
+    /// Returns the text; `None` if the value is no text.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -42,7 +42,7 @@ impl Json {
         }
     }
 
-    /// Items of a list; none if this is no list.
+    /// Returns the items of a list; an empty slice if the value is no list.
     pub fn items(&self) -> &[Self] {
         match self {
             Self::List(items) => items,
@@ -50,7 +50,7 @@ impl Json {
         }
     }
 
-    /// Keys and values of an object; none if this is no object.
+    /// Returns the keys and values of an object; an empty slice if the value is no object.
     pub fn entries(&self) -> &[(String, Self)] {
         match self {
             Self::Object(entries) => entries,

@@ -1,4 +1,4 @@
-"""Paths of the repository, and the command to compare with."""
+"""Fixtures: the root of the repository, and the command whose output results are compared with."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def root() -> Path:
-    """Root of the repository."""
+    """Returns the root of the repository."""
     return ROOT
 
 

@@ -1,4 +1,4 @@
-"""Results equal what the command prints, byte for byte, for every function."""
+"""Tests that the result of every function equals the output of its command, byte for byte."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Errors, warnings, and the end of a command by Ctrl-C."""
+"""Tests of errors, warnings, and commands that are ended by Ctrl-C."""
 
 import _thread
 import multiprocessing
@@ -85,13 +85,13 @@ def test_files_of_others_are_not_overwritten(tmp_path: Path) -> None:
 
 
 def long_plan() -> fabricast.Result:
-    """A plan of minutes."""
+    """Computes a plan that needs several minutes."""
     return fabricast.plan("hgx-h200", nodes=128, collective="all", sizes="1KiB..16GiB:1.1")
 
 
 @pytest.fixture
 def ctrl_c_raises() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also in a process that was started in the background, which ignores it."""
+    """Makes Ctrl-C raise KeyboardInterrupt, also in a process started in the background, which would ignore it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -104,7 +104,7 @@ def test_ctrl_c_stops_a_command() -> None:
     with pytest.raises(KeyboardInterrupt):
         long_plan()
     timer.join()
-    # The command's thread ends: it would otherwise keep a core busy.
+    # The command's thread must end; otherwise it would occupy a core.
     until = time.monotonic() + 60
     while time.monotonic() < until and busy():
         pass

@@ -1,4 +1,4 @@
-"""The package as a whole: functions are those of the command line, types hold, examples run."""
+"""Tests of the whole package: its functions are the commands, its types are right, and its examples run."""
 
 import doctest
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""Schedules: build, read, verify, export, simulate."""
+"""Tests of schedules: they are built, read, verified, exported and simulated."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def test_a_schedule_is_simulated_as_its_strategy(ring: Schedule) -> None:
 
 
 def test_a_wrong_schedule_names_its_fault(ring: Schedule) -> None:
-    # The first message goes to a wrong rank.
+    # This change sends the first message to a wrong rank.
     text = ring.export().replace('"peer":1', '"peer":2', 1)
     with pytest.raises(FabricastError, match="the schedule is wrong") as caught:
         Schedule.parse(text).verify()

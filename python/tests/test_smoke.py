@@ -1,4 +1,4 @@
-"""One call through the wheel: ``.ci/run`` runs this test alone."""
+"""Runs one call through the wheel; ``.ci/run`` runs this test alone."""
 
 import fabricast
 

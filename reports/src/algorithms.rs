@@ -1,4 +1,4 @@
-//! Generated page on algorithms, docs/algorithms.md, from the planner's facts.
+//! Generated page on algorithms (docs/algorithms.md), from the properties that the planner states.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use fabricast_collectives::capabilities::{FabricCapabilities, HostLinks, Hosts};
 use fabricast_collectives::strategy::check_combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
-/// Capabilities of the most capable single host: its switches reduce and multicast. A combination of algorithm,
-/// protocol and collective that it does not support is supported on no single host.
+/// Capabilities of the most capable single host, whose switches reduce and multicast. A combination of algorithm,
+/// protocol and collective that it does not support is supported by no single host.
 const ONE_HOST: FabricCapabilities = FabricCapabilities {
     hosts: Hosts::One,
     peer_access: Ok(()),
@@ -44,7 +44,7 @@ are those within hosts, L′ and B′ those between them. Figures marked ² are 
 chunk after chunk; the time of one chunk is given. aᵢ are the sides of the grid of ranks.
 ";
 
-/// Returns the whole page, as Markdown.
+/// Returns the whole page as Markdown.
 #[must_use]
 pub fn markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
@@ -95,7 +95,7 @@ fn row(facts: &AlgorithmProperties) -> String {
     )
 }
 
-/// Paragraph below the table of a collective; empty for most collectives.
+/// Returns the paragraph below the table of a collective; empty for most collectives.
 fn remark(collective: Collective) -> &'static str {
     match collective {
         Collective::AllToAllV => {
@@ -114,7 +114,7 @@ fn remark(collective: Collective) -> &'static str {
 
 /// Formats the product of a coefficient and a unit: `(n−1)·L`.
 fn times(coefficient: &str, unit: &str) -> String {
-    // A remark after a comma concerns another shape of the call.
+    // A remark after a comma refers to another shape of the call.
     let coefficient = coefficient.split(" in a host").next().unwrap_or(coefficient);
     match coefficient {
         "1" => unit.to_owned(),
@@ -130,7 +130,7 @@ fn plus_bytes(coefficient: &str) -> String {
     format!(" + {}", times(coefficient, "bytes/B"))
 }
 
-/// Requirements of an algorithm on ranks and fabric, apart from protocols.
+/// Returns the requirements of an algorithm on ranks and fabric, apart from protocols.
 fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
     match (algorithm, collective) {
         (Algorithm::Hierarchical, _) => "several hosts of equally many ranks",
@@ -143,7 +143,7 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
     }
 }
 
-/// Combinations of one algorithm that are unsupported for the same reason.
+/// Combinations of one algorithm that are not supported, for one reason.
 struct Refusal {
     algorithm: Algorithm,
     collectives: Vec<Collective>,
@@ -152,7 +152,7 @@ struct Refusal {
     reason: String,
 }
 
-/// Returns one refusal per algorithm and reason.
+/// Returns the unsupported combinations, grouped by algorithm and reason.
 fn refusals() -> Vec<Refusal> {
     let mut result: Vec<Refusal> = Vec::new();
     let combinations = Algorithm::ALL.into_iter().flat_map(|algorithm| {

@@ -1,22 +1,22 @@
-//! Formatting of figures for people: enough digits for decisions, no scientific notation.
+//! Formatting of numbers for people: enough digits for decisions, and no scientific notation.
 
 use fabricast_topologies::{Bytes, Picos};
 
-/// Placeholder of a missing figure.
+/// Placeholder for a missing number.
 pub const MISSING: &str = "–";
 
 /// Character set of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Glyphs {
-    /// Unicode: `µ`, `–`, blocks and rules.
+    /// Unicode: `µ`, `–`, block and line characters.
     #[default]
     Unicode,
-    /// ASCII, for any terminal.
+    /// ASCII, which any terminal shows.
     Ascii,
 }
 
 impl Glyphs {
-    /// Returns the unit symbol of microseconds.
+    /// Returns the symbol for microseconds.
     #[must_use]
     pub fn micros(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Glyphs {
         }
     }
 
-    /// Returns the placeholder of a missing figure.
+    /// Returns the placeholder for a missing number.
     #[must_use]
     pub fn missing(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Glyphs {
     }
 }
 
-/// Formats a size in the largest binary unit that does not exceed it: `512 B`, `1 KiB`, `1.43 MiB`.
+/// Formats a size in the largest binary unit that does not exceed the size: `512 B`, `1 KiB`, `1.43 MiB`.
 #[must_use]
 pub fn bytes(size: Bytes) -> String {
     const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
@@ -48,13 +48,13 @@ pub fn bytes(size: Bytes) -> String {
     }
 }
 
-/// Formats a time in microseconds, without the unit: `0.486`, `4.86`, `48.62`, `118.3`, `1,234`.
+/// Formats a time in microseconds without the unit: `0.486`, `4.86`, `48.62`, `118.3`, `1,234`.
 #[must_use]
 pub fn micros(time: Picos) -> String {
     significant(time.us())
 }
 
-/// Formats a time in microseconds to the picosecond, for programs: `4.86`, `1234.000001`, `12`.
+/// Formats a time in microseconds exactly to the picosecond, for programs: `4.86`, `1234.000001`, `12`.
 #[must_use]
 pub fn exact_micros(time: Picos) -> String {
     let (micros, rest) = (time.0 / 1_000_000, time.0 % 1_000_000);
@@ -77,13 +77,13 @@ pub fn time(time: Picos) -> String {
     }
 }
 
-/// Formats a rate in GB/s, without the unit: `0.520`, `48.60`, `362.1`, `1,234`.
+/// Formats a rate in GB/s without the unit: `0.520`, `48.60`, `362.1`, `1,234`.
 #[must_use]
 pub fn gb_per_s(rate: f64) -> String {
     significant(rate)
 }
 
-/// Formats a fraction of one in percent, without the percent sign: `40`, `4.2`, `0`, and `-3.1` for negative values.
+/// Formats a fraction of one in percent without the percent sign: `40`, `4.2`, `0`, and `-3.1` for negative values.
 #[must_use]
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
@@ -115,8 +115,8 @@ pub fn grouped(value: u64) -> String {
     text
 }
 
-/// Formats three to four significant digits: two decimals below 100, one below 1,000, none above, and as many as three
-/// digits need below 1.
+/// Formats a number with three to four significant digits: two decimals below 100, one below 1,000, none above, and
+/// below 1 as many as three digits need.
 #[must_use]
 pub fn significant(value: f64) -> String {
     if !value.is_finite() {
@@ -124,7 +124,7 @@ pub fn significant(value: f64) -> String {
     }
     let size = value.abs();
     let sign = if value < 0.0 { "-" } else { "" };
-    // The limits apply to the rounded figure: 99.996 is shown as 100.0, not as 100.00.
+    // The limits apply to the rounded number: 99.996 is shown as 100.0 instead of 100.00.
     if size >= 999.95 {
         return format!("{sign}{}", grouped(size.round() as u64));
     }

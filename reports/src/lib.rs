@@ -1,10 +1,10 @@
 //! Presentation of results: charts, pictures of fabrics, traces, terminal tables.
 //!
-//! Every function takes finished figures and returns text or bytes. The same input gives the same bytes on every
-//! machine: fonts are embedded, no clock is read, no hash map is iterated.
+//! Every function converts given results to text or bytes. The same input gives the same bytes on every machine: fonts
+//! are embedded, no clock is read, and no hash map is iterated.
 //!
 //! This crate never computes a result: costs, bottlenecks and selected strategies come from the planner and the
-//! simulator. It never opens a file, prints, or detects a terminal: the commands do.
+//! simulator. It never opens a file, prints, or detects a terminal; the commands do that.
 //!
 //! | module | output | content |
 //! |---|---|---|
@@ -19,7 +19,6 @@
 //! | [`format`](mod@format) | short figures with an appropriate number of digits | bytes, times, rates, shares |
 //!
 //! # Example
-//!
 //! Draws a preset and a schedule as SVG.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! SVG and HTML as text: elements with escaped attributes, and numbers that are short and always finite.
+//! Output of SVG and HTML as text: elements with escaped attributes, and numbers that are short and always finite.
 //!
 //! The output is well-formed in both languages: HTML supports `&apos;`, and accepts `/>` on elements without content.
 
@@ -14,7 +14,8 @@ pub(crate) struct Markup {
     open: Vec<&'static str>,
 }
 
-/// Formats a coordinate with at most two decimals. Non-finite values become 0, so that they never break a picture.
+/// Formats a coordinate with at most two decimals. Non-finite values become 0, so that they do not invalidate a
+/// picture.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();
@@ -56,7 +57,7 @@ impl Markup {
         self.text.push_str("/>\n");
     }
 
-    /// Writes an element without content, with the end tag that HTML requires.
+    /// Writes an element without content, but with an end tag, which HTML requires for some elements.
     pub(crate) fn empty_element(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
         let _ = writeln!(self.text, "></{name}>");
@@ -68,13 +69,13 @@ impl Markup {
         let _ = writeln!(self.text, ">{}</{name}>", escape(&*printable(content)));
     }
 
-    /// Writes an element with text content whose line breaks are preserved.
+    /// Writes an element with text content and preserves its line breaks.
     pub(crate) fn multiline_text(&mut self, name: &str, content: &str) {
         let lines: Vec<String> = content.lines().map(|line| escape(&*printable(line)).into_owned()).collect();
         let _ = writeln!(self.text, "<{name}>{}</{name}>", lines.join("\n"));
     }
 
-    /// Writes complete and escaped markup: output of this module, or a fixed text.
+    /// Writes markup that is already complete and escaped: output of this module, or a fixed text.
     pub(crate) fn raw(&mut self, markup: &str) {
         self.text.push_str(markup);
     }
@@ -95,8 +96,8 @@ impl Markup {
     }
 }
 
-/// Replaces line breaks and tabs by blanks, and makes control characters visible, which XML does not allow even
-/// escaped.
+/// Replaces line breaks and tabs by blanks, and control characters by visible characters, since XML does not allow them
+/// even if escaped.
 fn printable(text: &str) -> String {
     visible(&text.replace(['\n', '\t'], " ")).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Shares of a total as text bars: composition of a run's time.
+//! Shares of a total as bars of text: composition of a run's time.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::format::{self, Glyphs};
 /// Part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Name of the part: `software`.
+    /// Name of the part, such as `software`.
     pub name: String,
     /// Time of the part.
     pub time: Picos,
@@ -47,8 +47,8 @@ pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
     text
 }
 
-/// Returns whole percentages that add up to 100: the largest remainders are rounded up, the earlier part first among
-/// equals.
+/// Returns whole percentages that add up to 100. The largest remainders are rounded up; among equal remainders, that of
+/// the earlier part.
 #[must_use]
 pub fn percentages(parts: &[Part]) -> Vec<u32> {
     let total: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
@@ -68,7 +68,8 @@ pub fn percentages(parts: &[Part]) -> Vec<u32> {
     percent
 }
 
-/// Returns a bar for the fraction `part / total` of `width` characters; a non-zero part has at least the smallest mark.
+/// Returns a bar for the fraction `part / total` of `width` characters. A part that is not zero has at least the
+/// smallest mark.
 fn bar(part: Picos, total: u128, width: u16, glyphs: Glyphs) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if total == 0 || part == Picos::ZERO {

@@ -2,7 +2,7 @@
 
 use crate::format::Glyphs;
 
-/// Levels above zero, the lowest first.
+/// Characters of the levels above zero, lowest first.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const LETTERS: [char; 4] = ['.', '-', '=', '#'];
 
@@ -30,7 +30,7 @@ pub fn line(values: &[f64], width: usize, glyphs: Glyphs) -> String {
 }
 
 fn mark(part: f64, levels: &[char]) -> char {
-    // Less than a thousandth would not be visible in any other figure either.
+    // Less than a thousandth is not visible in other figures either.
     if part.is_nan() || part < 1e-3 {
         return ' ';
     }

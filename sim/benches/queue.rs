@@ -17,7 +17,7 @@ use fabricast_sim::engine::queue::EventQueue;
 use fabricast_topologies::Picos;
 use workloads::random;
 
-/// Number of steps of one measurement.
+/// Number of steps (one pop and one push each) of a measurement.
 const STEPS: u64 = 100_000;
 
 /// Interface that the engine needs of a queue: order of time, then of arrival.
@@ -37,7 +37,7 @@ impl Queue for EventQueue<u64> {
     }
 }
 
-/// One heap entry per event.
+/// Binary heap with one entry per event.
 #[derive(Default)]
 struct Heap {
     entries: BinaryHeap<Reverse<(u64, u64, u64)>>,
@@ -106,17 +106,18 @@ impl Queue for Instants {
 /// Function that returns the distance in time of the event pushed at step `i`, in picoseconds.
 type Gap = fn(u64) -> u64;
 
-/// Returns a latency at even steps and a transfer time at odd ones, each always the same, so that events coincide.
+/// Returns a fixed latency at even steps and a fixed transfer time at odd steps, in picoseconds, so that events
+/// coincide.
 fn lockstep(i: u64) -> u64 {
     if i.is_multiple_of(2) { 700_000 } else { 2_276 }
 }
 
-/// Returns a random time around a latency, so that hardly any events coincide.
+/// Returns a random time around a latency, in picoseconds, so that few events coincide.
 fn skewed(i: u64) -> u64 {
     1 + random(i) % 1_400_000
 }
 
-/// Keeps the number of pending events constant: each step pops one and pushes one.
+/// Runs `STEPS` steps with `pending` events in the queue. Each step pops one event and pushes one.
 fn run_hold_model<Q: Queue>(pending: u64, gap: Gap) -> u64 {
     let mut queue = Q::default();
     for i in 0..pending {

@@ -1,5 +1,5 @@
-//! Benchmark of max–min sharing alone: a full solution when everything starts at once, and one flow that leaves and
-//! returns.
+//! Benchmark of max–min sharing alone: a full solution when all flows start concurrently, and a solution after one flow
+//! ends and starts again.
 #![allow(missing_docs)] // made by criterion's macros
 
 mod workloads;
@@ -11,7 +11,8 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fabricast_sim::sharing::{Revised, RouteId, Sharing, System};
 use workloads::{ports, random, route};
 
-/// All ordered pairs of the GPUs of one host, each over the sender's egress port and the receiver's ingress port.
+/// Flows between all ordered pairs of the GPUs of one host. Each uses the sender's egress port and the receiver's
+/// ingress port.
 fn all_pairs(gpus: u32) -> System {
     let mut system = System::new();
     let ports = ports(&mut system, 2 * gpus);

@@ -2,11 +2,11 @@
 //! calls.
 //!
 //! If every rank waits for every other, that is the time of the call. If data flow one way (broadcast, reduce, gather,
-//! scatter) it is less: the ranks near the source finish early and begin the next call while those at the far end still
-//! work on this one. A rank begins a call when it has finished the one before; it does not wait for data that its
-//! kernel has passed to a link. The result is the time by which all ranks' ends advance from call to call: the largest
-//! of the ranks' own times, as in a pipeline (the eigenvalue of a max-plus system; F. Baccelli, G. Cohen, G. J. Olsder,
-//! J.-P. Quadrat, "Synchronization and Linearity", 1992, chapter 3).
+//! scatter) the time per call is less: ranks near the source finish early and begin the next call while the last ranks
+//! of the chain or tree still work on this one. A rank begins a call when it has finished the one before; it does not
+//! wait for data that its kernel has passed to a link. The result is the time by which all ranks' ends advance from
+//! call to call: the largest of the ranks' own times, as in a pipeline (the eigenvalue of a max-plus system; F.
+//! Baccelli, G. Cohen, G. J. Olsder, J.-P. Quadrat, "Synchronization and Linearity", 1992, chapter 3).
 //!
 //! A rank that only receives is assumed to keep pace: the cost of receiving is counted with the send. The distance by
 //! which ranks may run ahead (the buffers between them) is not limited.
@@ -23,10 +23,10 @@ use crate::timeline::LaunchMode;
 /// the second call on.
 const CALLS: usize = 4;
 
-/// Returns the time from call to call, including launch costs and floors.
+/// Returns the time per call of back-to-back calls, including launch costs and floors.
 ///
 /// # Errors
-/// [`SimulateError`]: ranks without devices or paths, a deadlock.
+/// [`SimulateError`]: ranks without devices or paths, or a deadlock.
 pub fn back_to_back_time(
     generator: &dyn ScheduleGenerator,
     setting: Environment<'_>,
@@ -48,7 +48,7 @@ pub fn back_to_back_time(
     Ok(setting.profile.launch(mode.launch, mode.processes).call_time(step, mode.host_work(generator.header())))
 }
 
-/// Returns the time at which a rank has passed its last bytes to a link; 0 if it sends nothing.
+/// Returns the time at which a rank has sent its last bytes to a link; 0 if the rank sends nothing.
 fn sending_end(lowered: &Lowered, ends: &[Picos], rank: usize) -> Picos {
     let starts = &lowered.rank_starts;
     let runs = match (starts.get(rank), starts.get(rank + 1)) {

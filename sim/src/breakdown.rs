@@ -1,14 +1,15 @@
-//! Breakdown of a time into the costs of the profile, each figure once, by name.
+//! Breakdown of a completion time into the costs of the profile. Each figure of the profile is listed once, by name.
 //!
-//! A time is homogeneous in its costs: if all software times, latencies and times per byte double, so does the time. It
-//! is therefore the sum of each cost times its own derivative (Euler's theorem), and that product is the cost's
-//! contribution to the critical path: how often it is charged there, times itself. Derivatives are differences of runs
-//! with a cost one hundredth longer and shorter, so that no cost formula is written twice.
+//! A completion time is homogeneous in its costs: if all software times, latencies and times per byte double, the
+//! completion time doubles. It is therefore the sum of each cost multiplied by its derivative (Euler's theorem). That
+//! product is the contribution of the cost to the critical path: the number of times that it is charged there,
+//! multiplied by the cost. Derivatives are differences between runs with a cost one hundredth longer and one hundredth
+//! shorter, so that no cost formula is written twice.
 //!
-//! Costs are lengthened one after the other, from a run in which all are shorter to one in which all are longer. The
-//! parts then add up to the difference between these two runs, even if the critical path changes in between. (With the
-//! other costs unchanged, each of two chains of nearly equal length would count with the costs that make it the longer
-//! one, and the sum would include both.)
+//! Costs are lengthened one after the other, from a run in which all are shorter to a run in which all are longer. The
+//! parts then add up to the difference between these two runs, even if the critical path changes in between. (If each
+//! cost were changed alone, two chains of nearly equal length would each count the costs that make it the longer one,
+//! and the sum would count both chains.)
 
 use fabricast_topologies::{Bandwidth, Picos};
 
@@ -25,23 +26,24 @@ pub struct Breakdown {
     pub time: Picos,
     /// Non-zero parts, in the order of a profile file; with `unexplained` they add up to the time.
     pub parts: Vec<Part>,
-    /// Time that no part explains: capacities other than links (memory, engines), and alternating critical paths.
+    /// Time that no part explains: waiting for capacities other than links (memory, copy engines), and changes of the
+    /// critical path.
     pub unexplained: Picos,
 }
 
 /// Contribution of one cost to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Name of the figure in the profile file: `protocol.ll.step`; `latency` for that of paths.
+    /// Name of the figure in the profile file, such as `protocol.ll.step`. The latency of paths is named `latency`.
     pub name: String,
-    /// Part of the completion time that this cost causes.
+    /// Part of the completion time that is due to this cost.
     pub time: Picos,
 }
 
 /// Relative change of a cost in each direction: one hundredth.
 const STEP: f64 = 0.01;
 
-/// Figure in a table of a profile: its name there, and its accessor.
+/// Field of a table of a profile: its name in profile files, and its accessor.
 type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times among the costs of a protocol, by their names in profile files.
@@ -58,8 +60,8 @@ const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
     ("settle", |costs| &mut costs.settle),
 ];
 
-/// Time of thread blocks that make passes: its name in profile files, and its accessor (`None` if the profile lacks the
-/// time).
+/// Field of the costs of a thread block that works in passes: its name in profile files, and its accessor, which
+/// returns `None` if the profile does not have the field.
 type Optional = (&'static str, fn(&mut Passes) -> Option<&mut Picos>);
 
 /// Times of thread blocks that move data in passes.
@@ -73,8 +75,8 @@ const PASSES: [Optional; 7] = [
     ("pass.exchange", |passes| passes.exchange.as_mut()),
 ];
 
-/// Efficiencies of links: a lower one lengthens the time per byte. The overhead of a protocol's framing
-/// (`wire_efficiency`) and of NVLink multicast is part of the link's.
+/// Efficiencies of links. A lower efficiency lengthens the time per byte. The overhead of protocol framing
+/// (`wire_efficiency`) and of NVLink multicast is counted as part of the link's.
 const LINKS: [Named<LinkEfficiency, f64>; 6] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
@@ -158,7 +160,7 @@ pub fn breakdown<E>(
     path_latency = path_latency.max(before.costs.latency);
     // If a launch floor determines the time, the chain on the device does not.
     let known: Picos = parts.iter().map(|part| part.time).sum();
-    // Latencies of messages between hosts are part of the latency of paths.
+    // Latencies of messages between hosts are counted as part of the path latency.
     let named = |part: &&Part| {
         NETWORK_TIMES.iter().any(|(name, _)| part.name == format!("network.{name}"))
             || MESSAGE_TIMES
@@ -245,7 +247,7 @@ fn costs(protocol: Protocol, mode: LaunchMode) -> Vec<(String, Scale)> {
     costs
 }
 
-/// Scales a time by a factor; returns false if there is none or it is 0.
+/// Scales a time by a factor; returns false if the time is absent or 0.
 fn scale(time: Option<&mut Picos>, factor: f64) -> bool {
     match time {
         Some(time) if *time > Picos::ZERO => {
@@ -256,7 +258,7 @@ fn scale(time: Option<&mut Picos>, factor: f64) -> bool {
     }
 }
 
-/// Variant of [`scale`] for a rate, which is divided by the factor.
+/// Divides a rate by a factor; returns false if the rate is absent.
 fn scale_rate(rate: Option<&mut Bandwidth>, factor: f64) -> bool {
     match rate {
         Some(rate) => {

@@ -6,28 +6,32 @@ use rustc_hash::FxHashMap;
 use crate::engine::{Costs, PerOp, Span, Workload};
 use crate::spans::Spans;
 
-/// Operation of the critical path. The five durations of all steps add up to the run's end, and by kind to its costs.
+/// Operation on the critical path. The five durations of all steps add up to the end of the run, and each kind of
+/// duration adds up to the run's cost of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CriticalStep {
-    /// Times of the operation.
+    /// Times and costs of the operation.
     pub span: Span,
-    /// Time from the end of the step before (or from the start-up) until the operation was ready, if its rank started
-    /// late.
+    /// Time that the step waits because its rank starts late: from the end of the previous step (or of the start-up)
+    /// until the operation is ready.
     pub held_back: Picos,
-    /// Software time of the step; that of the first one includes the start-up.
+    /// Software time of the step. The first step includes the start-up.
     pub software: Picos,
     /// Latency of the operation's path.
     pub latency: Picos,
     /// Time of the operation's bytes at the rate without contention.
     pub bandwidth: Picos,
-    /// Time that sharing capacities with other transfers adds.
+    /// Time added because capacities are shared with other transfers.
     pub sharing: Picos,
 }
 
-/// Returns the chain that ends last, first operation first, without background runs. Of predecessors that end at the
-/// same instant it contains the one whose chain the engine charges, and of equal ones that with the lowest run and
-/// index. An operation that goes in turn may depend on the beginning of the one before it, which then counts up to the
-/// end of its software time; one in a line may depend on the one that flowed before.
+/// Returns the chain of operations that ends last, first operation first; background runs are excluded.
+///
+/// Among predecessors that end at the same instant, the chain contains the one whose costs the engine charges; among
+/// equal ones, the one with the lowest run and index. An operation of a run in
+/// [`Order::InTurn`](crate::engine::Order::InTurn) may depend on the start of the previous operation; the previous one
+/// then counts up to the end of its software time. An operation on an ordered connection (line) may depend on the
+/// operation that transferred data before it.
 #[must_use]
 pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
     let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: Part::Flowed });
@@ -42,12 +46,12 @@ pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
     path
 }
 
-/// Operations that flowed on the lines of the chain, in order.
+/// Operations that transferred data on the lines (ordered connections) of the chain, in order.
 struct Lines<'a> {
     workload: &'a Workload,
     spans: &'a Spans,
-    /// Operations on each line, by line number: a run, with the index of one of its operations or `None` for all of
-    /// them.
+    /// Operations on each line, by line number. An entry is a run and the index of one of its operations; `None` means
+    /// all its operations.
     ops: Vec<Vec<(u32, Option<u32>)>>,
     known: FxHashMap<u32, Vec<Span>>,
 }
@@ -66,8 +70,8 @@ impl<'a> Lines<'a> {
         Self { workload, spans, ops, known: FxHashMap::default() }
     }
 
-    /// Returns the operation whose end on the same line is the instant at which `operation` began to flow; `None` if
-    /// there is none.
+    /// Returns the operation that transferred data on the same line until `operation` began to; `None` if there is
+    /// none.
     fn predecessor_in_line(&mut self, operation: &Span) -> Option<Span> {
         let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
@@ -78,7 +82,7 @@ impl<'a> Lines<'a> {
                 let indexes = index.map_or(0..workload.runs[run as usize].len, |index| index..index + 1);
                 indexes.filter_map(move |i| spans.get(run, i))
             });
-            // Operations without bytes are in no line.
+            // Operations without bytes use no line.
             let mut flowed: Vec<Span> = all.filter(|span| span.flowing < span.done).collect();
             flowed.sort_unstable_by_key(|span| span.done);
             flowed
@@ -88,11 +92,11 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Operation of the chain up to its end, or up to the end of its software time.
+/// Operation of the chain, up to its end or to the end of its software time.
 #[derive(Clone, Copy)]
 struct Link {
     span: Span,
-    /// Costs of the chain up to `until`.
+    /// Costs of the chain up to the end of this part of the operation.
     costs: Costs,
     until: Picos,
     part: Part,
@@ -101,9 +105,9 @@ struct Link {
 /// Part of an operation that belongs to the chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Up to the end of its software time, regardless of its flow.
+    /// The operation up to the end of its software time; its transfer does not belong to the chain.
     Prepared,
-    /// Up to its end, or to the end of the spacing after its first byte.
+    /// The operation up to the end of its transfer, or of the spacing after its first byte.
     Flowed,
 }
 
@@ -146,7 +150,7 @@ impl Link {
 }
 
 impl CriticalStep {
-    /// Creates the step of an operation: the costs of the chain that it adds to those of the chain before it.
+    /// Creates the step of an operation from the difference between the costs of the chain after and before it.
     fn from_costs(before: Costs, link: Link) -> Self {
         let Link { span, costs: after, .. } = link;
         Self {

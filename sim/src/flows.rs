@@ -1,7 +1,7 @@
-//! Timed flows: arbitrary traffic between devices, alone or in the background of a collective.
+//! Timed flows: arbitrary traffic between devices, alone or concurrent with a collective.
 //!
-//! Reads `src,dst,bytes,start_us` (CSV with that header; bytes with or without a unit), and adds flows to a fabric. A
-//! flow starts at its time and arrives after the latency of its path at its share of the path's capacities.
+//! The input is CSV with the header `src,dst,bytes,start_us`; bytes may have a unit. A flow starts at its time, arrives
+//! after the latency of its path, and transfers at its share of the path's capacities.
 
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, SourceLocation};
 
@@ -79,7 +79,7 @@ pub fn parse(text: &str, source: &str, fabric: &Fabric) -> Result<Vec<Flow>, Flo
     }
 }
 
-/// Line of a flow file, by its start in the text, to locate errors in its fields.
+/// Line of a flow file, with its position in the text, to locate errors in its fields.
 struct FlowFields<'a> {
     text: &'a str,
     source: &'a str,
@@ -127,11 +127,12 @@ pub struct FlowOutcome {
     pub events: u64,
     /// Utilization of every used capacity.
     pub utilization: Vec<Utilization>,
-    /// Used fraction of each capacity (in the order of `utilization`) over time.
+    /// Used fraction of each capacity over time, in the order of `utilization`.
     pub load: LoadOverTime,
 }
 
-/// Simulates flows alone. `setting.placement` is ignored; of the profile only the efficiency of links is used.
+/// Simulates flows without a collective. Ignores `setting.placement`, and uses only the link efficiencies of the
+/// profile.
 ///
 /// # Errors
 /// [`SimulateError`]: devices without a path between them, flows of over 213 days, an interrupt.
@@ -148,7 +149,7 @@ pub fn simulate(flows: &[Flow], setting: Environment<'_>, watch: Watch<'_>) -> R
     })
 }
 
-/// Adds flows to a lowered schedule, after its runs: they share its capacities and do not count for its end.
+/// Adds flows to a lowered schedule, after its runs. They share its capacities, but do not count towards its end.
 ///
 /// # Errors
 /// [`LowerError::Unreachable`] if two devices have no path between them.
@@ -167,8 +168,8 @@ pub(crate) fn add(flows: &[Flow], setting: Environment<'_>, lowered: &mut Lowere
     Ok(())
 }
 
-/// Returns labels that distinguish flows between the same devices for hashed routing: their rank by start and size, so
-/// that the order of the list does not matter.
+/// Returns labels by which hashed routing distinguishes flows between the same devices: the position of a flow when
+/// ordered by start and size, so that the order of the list does not matter.
 fn labels(flows: &[Flow]) -> Vec<u64> {
     let key = |index: usize| flows.get(index).map(|flow| (flow.src, flow.dst, flow.start, flow.bytes));
     let mut order: Vec<usize> = (0..flows.len()).collect();
@@ -183,7 +184,7 @@ fn labels(flows: &[Flow]) -> Vec<u64> {
     labels
 }
 
-/// Returns the index of the flow that would last over 213 days, from an error of the engine; `None` for other errors.
+/// Returns the index of the flow for which the engine reports a duration of over 213 days; `None` for other errors.
 #[must_use]
 pub fn overlong_flow(error: &EngineError) -> Option<u32> {
     match error {

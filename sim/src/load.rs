@@ -1,4 +1,5 @@
-//! Load over time: used fraction of each capacity in each slice of a run, from the recorded rate changes.
+//! Load over time: used fraction of each capacity in each time slice of a run, computed from the recorded changes of
+//! rate.
 
 use fabricast_topologies::Picos;
 
@@ -11,14 +12,14 @@ use crate::sharing::{ResourceId, RouteId, WHOLE};
 pub struct LoadOverTime {
     /// Duration of each slice.
     pub slice: Picos,
-    /// Loads, one value per slice in each row; a row applies to all capacities that it represents.
+    /// Loads, by row and slice. A row applies to all capacities that refer to it.
     rows: Vec<Vec<f64>>,
     /// Index in `rows` of each capacity's row, in order of id.
     row_indices: Vec<u32>,
 }
 
-/// Averages the recorded rates over `slices` equal slices from 0 to `end`. Sums are of integers, so a folded run gives
-/// the same values as the whole.
+/// Averages the recorded rates over `slices` equal slices from 0 to `end`. Sums are integers, so a folded run gives the
+/// same values as the whole run.
 #[must_use]
 pub fn load_over_time(workload: &Workload, changes: &[RateChange], end: Picos, slices: usize) -> LoadOverTime {
     let slices = slices.max(1);
@@ -50,7 +51,7 @@ impl LoadOverTime {
         (0..self.row_indices.len() as u32).map(|id| self.resource(ResourceId(id)))
     }
 
-    /// Returns the loads of a system in which capacity i is represented by `resources[i]` of this one.
+    /// Returns the loads of a larger system, whose capacity i is represented by capacity `resources[i]` of this one.
     #[must_use]
     pub(crate) fn expand(self, resources: &[ResourceId]) -> Self {
         let row_indices =
@@ -59,7 +60,7 @@ impl LoadOverTime {
     }
 }
 
-/// Traffic of each capacity in each slice, in rate × coefficient × picoseconds.
+/// Traffic of each capacity in each slice, in units of rate × coefficient × picosecond.
 struct Sums<'a> {
     workload: &'a Workload,
     slice: Picos,

@@ -2,8 +2,8 @@
 //!
 //! A [`Rate`] counts thousandths of a byte per second and [`Work`] counts 10⁻¹⁵ bytes, so that work = rate ×
 //! picoseconds without rounding. Rounding happens in two places only: a share of a capacity is rounded down to a whole
-//! rate, and a finish time is rounded up to a whole picosecond. Both depend on values, never on order, so a folded run
-//! equals an unfolded one to the picosecond.
+//! rate, and a finish time is rounded up to a whole picosecond. Both depend on values and never on the order of events,
+//! so a folded run equals an unfolded one to the picosecond.
 
 use fabricast_topologies::{Bandwidth, Picos};
 
@@ -56,7 +56,8 @@ impl Work {
         self.0 as f64 / WORK_PER_BYTE as f64
     }
 
-    /// Returns the duration at a rate, rounded up to a picosecond; `None` if it is over 213 days (or the rate is 0).
+    /// Returns the duration of the work at a rate, rounded up to a picosecond; `None` if it is over 213 days or the
+    /// rate is 0.
     #[must_use]
     pub fn duration(self, rate: Rate) -> Option<Picos> {
         if rate.0 == 0 {
@@ -65,7 +66,7 @@ impl Work {
         u64::try_from(self.0.div_ceil(u128::from(rate.0))).ok().map(Picos)
     }
 
-    /// Returns the work that passes at a rate in a time.
+    /// Returns the work that passes at a rate within a time.
     #[must_use]
     pub fn passed(rate: Rate, time: Picos) -> Self {
         Self(u128::from(rate.0) * u128::from(time.0))

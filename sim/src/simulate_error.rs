@@ -6,13 +6,13 @@ use crate::lower::LowerError;
 /// Reasons why a schedule could not be simulated.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SimulateError {
-    /// There is no schedule to run.
+    /// No schedule was given.
     #[error("no schedule to run")]
     NoParties,
-    /// The schedule does not fit the fabric.
+    /// The schedule cannot run on the fabric.
     #[error(transparent)]
     Lower(#[from] LowerError),
-    /// The simulation did not complete.
+    /// The engine could not complete the simulation.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

@@ -1,9 +1,10 @@
-//! Times of every operation: stored for the operations that were simulated, expanded to all that they represent.
+//! Times of every operation. They are stored for simulated operations, and expanded to all operations that those
+//! represent.
 
 use crate::engine::{Span, Workload};
 
-/// Spans of all operations of a simulation. Memory is proportional to the operations simulated, not to those of the
-/// schedule.
+/// Spans of all operations of a simulation. The memory is proportional to the number of simulated operations, not to
+/// the number of operations of the schedule.
 #[derive(Clone, Debug, Default)]
 pub struct Spans {
     /// Spans of the operations simulated, by run and index.
@@ -23,7 +24,8 @@ impl Spans {
         Self::new(workload, spans, (0..runs).collect())
     }
 
-    /// Creates the spans of runs that others represent: run r by run `simulated_run[r]` of `workload`.
+    /// Creates the spans of runs that are represented by others. Run r is represented by run `simulated_run[r]` of
+    /// `workload`.
     #[must_use]
     pub(crate) fn new(workload: &Workload, mut spans: Vec<Span>, simulated_run: Vec<u32>) -> Self {
         spans.retain(|span| span.run < workload.background_from);
@@ -34,7 +36,7 @@ impl Spans {
         Self { simulated: spans, starts, simulated_run }
     }
 
-    /// Returns true if there are no spans: not recorded, or no operations.
+    /// Returns true if there are no spans, because they were not recorded or there are no operations.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.simulated.is_empty()
@@ -53,8 +55,8 @@ impl Spans {
         runs.flat_map(|run| self.run_spans(run).iter().map(move |span| Span { run, ..*span }))
     }
 
-    /// Returns the span that ended last; of several the one with the largest costs, of equal ones the first by run and
-    /// index.
+    /// Returns the span that ended last. Among several, the one with the largest costs; among equal ones, the first by
+    /// run and index.
     #[must_use]
     pub fn last(&self) -> Option<Span> {
         let last = self.simulated.iter().max_by_key(|s| (s.done, s.costs, std::cmp::Reverse((s.run, s.index))))?;
@@ -62,13 +64,14 @@ impl Spans {
         Some(Span { run: run as u32, ..*last })
     }
 
-    /// Returns the spans of the runs selected by `wanted`, by the time at which they were ready, then by run and index.
+    /// Returns the spans of the runs that `wanted` selects, ordered by the time at which they were ready, then by run
+    /// and index.
     #[must_use]
     pub fn by_start(&self, wanted: impl Fn(u32) -> bool) -> ByStart<'_> {
         ByStart::new(self, wanted)
     }
 
-    /// Returns the spans that represent those of a run; their `run` is that of the simulated one.
+    /// Returns the spans that represent those of a run. Their field `run` is the simulated run.
     fn run_spans(&self, run: u32) -> &[Span] {
         let simulated = self.simulated_run.get(run as usize).map_or(usize::MAX, |&run| run as usize);
         match (self.starts.get(simulated), self.starts.get(simulated.saturating_add(1))) {
@@ -78,7 +81,7 @@ impl Spans {
     }
 }
 
-/// Equal if all spans are equal, regardless of folding.
+/// Two collections are equal if all spans are equal, regardless of folding.
 impl PartialEq for Spans {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())
@@ -89,9 +92,9 @@ impl PartialEq for Spans {
 #[derive(Clone, Debug)]
 pub struct ByStart<'a> {
     spans: &'a Spans,
-    /// Indexes in `simulated`, sorted by the time at which the spans were ready.
+    /// Indexes in `simulated`, ordered by the time at which the spans were ready.
     order: Vec<u32>,
-    /// Runs that each simulated run represents, one simulated run after the other.
+    /// Runs that each simulated run represents, grouped by simulated run.
     members: Vec<u32>,
     /// Index in `members` of the first run that each simulated run represents, followed by their total number.
     first_member: Vec<u32>,
@@ -119,7 +122,7 @@ impl<'a> ByStart<'a> {
         Self { spans, order, members: members_by_run, first_member }
     }
 
-    /// Returns the spans by the time at which they were ready, then by run and index.
+    /// Returns the spans, ordered by the time at which they were ready, then by run and index.
     #[must_use]
     pub fn iter(&self) -> Instants<'_> {
         Instants { spans: self, remaining: &self.order, now: Vec::new().into_iter() }
@@ -148,7 +151,7 @@ impl Iterator for Instants<'_> {
             if let Some(span) = self.now.next() {
                 return Some(span);
             }
-            // None of an instant's spans may be selected.
+            // It is possible that none of the spans of an instant is selected.
             let ready = simulated(self.remaining.first()?)?.ready;
             let count =
                 self.remaining.partition_point(|position| simulated(position).is_some_and(|span| span.ready <= ready));

@@ -1,13 +1,14 @@
-//! Template: a schedule lowered and folded once, reused to simulate calls of other sizes, with more channels or other
-//! threads.
+//! Template: a schedule that is lowered and folded once, then reused to simulate calls of other sizes, with more
+//! channels or with other numbers of threads.
 //!
 //! If all chunks are equal, the size of a call determines only the chunk size. For programs that divide the data the
 //! same way, routes, dependencies and equivalence classes of runs do not change. Costs that depend on the size are
 //! identified by *tasks*: kind of operation and number of chunks moved. A task determines software time, spacing, the
 //! load on its thread block and, if the operation leaves its host, the network latency and the load on its proxy. A
-//! search therefore performs all other work once. Each size is a run of the folded workload with other amounts or,
-//! faster, its critical path ([`Template::lower_bound`]), a lower bound on every run. On more thread blocks with the same
-//! program, the load on shared capacities is multiplied, and that on each block's own is unchanged.
+//! search therefore performs all other work once. For each size it runs the folded workload with other amounts or,
+//! faster, computes the critical path ([`Template::lower_bound`]), which is a lower bound on every run. With more
+//! thread blocks of the same program, the load on shared capacities is multiplied, and the load on each block's own
+//! capacities is unchanged.
 
 mod amounts;
 mod critical_path;
@@ -32,10 +33,10 @@ use amounts::{Amounts, Capacity, CapacityOwner, LoadKind, Route};
 use critical_path::Chain;
 pub use outline::{Fingerprint, Outline, OutlineSummary};
 
-/// Largest folded workload that is retained, in operations.
+/// Maximum number of operations of a folded workload that is stored.
 const MAX_OPERATIONS: u64 = 1 << 17;
 
-/// Folded workload with replaceable amounts.
+/// Folded workload whose amounts can be replaced.
 #[derive(Debug)]
 pub struct Template {
     /// Number of chunks of one group.
@@ -43,7 +44,8 @@ pub struct Template {
     /// Number of loop iterations of the program.
     rounds: u32,
     framing: Framing,
-    /// Workload with task numbers as software times, and latencies that encode the number of crossings between hosts.
+    /// Workload whose software times are task numbers, and whose latencies encode the number of crossings between
+    /// hosts.
     workload: Workload,
     tasks: Tasks,
     /// Number of the task of each passage of the workload.
@@ -53,37 +55,37 @@ pub struct Template {
     capacities: Vec<Capacity>,
     routes: Vec<Route>,
     chain: Chain,
-    /// Recoverability of the costs from their placeholders.
+    /// Possibility to recover costs from their placeholders.
     codes: PlaceholderRecovery,
 }
 
-/// Result of a template run.
+/// Result of running a template.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TemplateTime {
     /// Device time from the start of the call to its end.
     pub end: Picos,
-    /// Part of the time spent on bytes along the critical path, including sharing and waiting.
+    /// Part of the time spent on data transfer along the critical path, including contention and waiting.
     pub bytes: Picos,
-    /// Capacity with the highest utilization (the first of equals) and its utilization, 0 to 1; `None` if no capacity
-    /// is used.
+    /// Capacity with the highest utilization (the first one if several are equal), and its utilization from 0 to 1;
+    /// `None` if no capacity is used.
     pub busiest: Option<(Resource, f64)>,
 }
 
 /// Division of a call into loops and chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LoopSizes {
-    /// Chunk size in all loops but the last.
+    /// Chunk size in all loops except the last.
     full: ChunkSize,
     /// Chunk size in the last loop.
     last: ChunkSize,
     loops: u32,
 }
 
-/// Blocks of a schedule that are known to have a template's program.
+/// Groups of blocks of a schedule that are known to have a template's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EqualGroups {
     All,
-    /// Only the first group.
+    /// Only the first group is known to have the template's program.
     First,
 }
 
@@ -123,7 +125,8 @@ impl Template {
         Ok(template.map(|template| Self { codes, ..template }))
     }
 
-    /// Returns true if [`Self::run`] gives the result of [`crate::simulate`]; [`Self::lower_bound`] is valid in any case.
+    /// Returns true if [`Self::run`] gives the same result as [`crate::simulate`]. [`Self::lower_bound`] is valid in
+    /// any case.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.codes == PlaceholderRecovery::Recoverable
@@ -218,8 +221,8 @@ impl Template {
         Some(Self { chunks, rounds, framing, workload, tasks, passage_tasks, spans, capacities, routes, chain, codes })
     }
 
-    /// Returns the division of a schedule whose groups have this program, up to the number of loops; `None` for other
-    /// schedules.
+    /// Returns the division of a schedule into loops if its groups have this program, regardless of the number of
+    /// loops; `None` for other schedules.
     fn loop_sizes(&self, header: &Header, groups: u16) -> Option<LoopSizes> {
         let per_loop = (self.chunks / self.rounds).checked_mul(groups.into())?;
         let sizes = loop_sizes(header)?;
@@ -229,15 +232,15 @@ impl Template {
         is_whole.then_some(LoopSizes { loops: chunks / per_loop, ..sizes })
     }
 
-    /// Returns true if a schedule's groups have this program, including the number of loops.
+    /// Returns true if a schedule's groups have this program with the same number of loops.
     #[must_use]
     pub fn fits(&self, header: &Header, groups: u16) -> bool {
         self.loop_sizes(header, groups).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
     }
 
-    /// Lower bound on the device time of a schedule whose groups have this program, up to the number of loops; no
-    /// simulation is faster. It is the maximum of three bounds: the critical path of the first loops, each operation
-    /// sharing only with those equivalent to it; the load on each capacity in all loops; and sequences of messages in
+    /// Lower bound on the device time of a schedule whose groups have this program, regardless of the number of loops.
+    /// It is the maximum of three lower bounds: the critical path of the first loops, in which each operation shares
+    /// capacities only with equivalent operations; the load on each capacity in all loops; and sequences of messages in
     /// all loops.
     ///
     /// A template of one loop applies to schedules of one loop, a template of two loops to those with two or more.
@@ -247,8 +250,8 @@ impl Template {
         self.group_lower_bound(header, groups, EqualGroups::All, profile)
     }
 
-    /// Variant of [`Self::lower_bound`] if only the first of `groups` groups is known to have this program; the others only
-    /// slow it down.
+    /// Lower bound on the device time of a schedule if only the first of its `groups` groups is known to have this
+    /// program. The other groups only add load. In all other respects the bound is that of [`Self::lower_bound`].
     #[must_use]
     pub fn first_group_lower_bound(&self, header: &Header, groups: u16, profile: &Profile) -> Option<Picos> {
         self.group_lower_bound(header, groups, EqualGroups::First, profile)
@@ -271,7 +274,7 @@ impl Template {
         };
         let operation_costs = OperationCosts::new(profile, header);
         let full = self.amounts(&operation_costs, cut.full, equal_groups);
-        // Chunks of the last loop may be smaller; the critical path is that of the first loops.
+        // Chunks of the last loop may be smaller. The critical path is that of the first loops.
         let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, equal_groups));
         let chain_amounts = last.as_ref().filter(|_| cut.loops <= self.rounds);
         let times = self.chain.times(self, &full, chain_amounts, operation_costs.startup(), cut.loops);
@@ -284,7 +287,7 @@ impl Template {
         Some(passed.max().unwrap_or_default().max(times.end))
     }
 
-    /// Device time of a schedule that fits, as [`crate::simulate`] predicts it.
+    /// Device time of a schedule that has this program, as [`crate::simulate`] predicts it.
     ///
     /// # Errors
     /// [`EngineError`]: a deadlock, an interrupt, or an end time out of range.
@@ -314,7 +317,7 @@ impl Template {
         for capacity in &self.capacities {
             let capacity_work = Work::passed(capacity.rate, end);
             let passed = self.passing(capacity, &amounts);
-            // Channels on which no block makes passes have no capacity.
+            // Channels whose blocks make no passes have no capacity.
             if passed.0 == 0 {
                 continue;
             }
@@ -326,8 +329,8 @@ impl Template {
         Ok(TemplateTime { end, bytes, busiest })
     }
 
-    /// Returns the workload's runs, dependencies, lines and passages for given amounts; paces, works and system are
-    /// left empty. Operations whose route has no load get no route.
+    /// Returns the workload's runs, dependencies, lines and passages for given amounts. Paces, works and system are
+    /// empty. Operations whose route has no load have no route.
     fn program(&self, system: &System, amounts: &Amounts) -> Workload {
         let Workload { runs, waits, wait_starts, passages, line_positions, lines, background_from, .. } =
             &self.workload;
@@ -352,7 +355,8 @@ impl Template {
     }
 }
 
-/// Returns the chunk sizes of a layout, as one loop or as full and last loops; `None` if they differ otherwise.
+/// Returns the chunk sizes of a layout, either as one loop or as full loops and a last loop; `None` if chunk sizes
+/// differ in another way.
 fn loop_sizes(header: &Header) -> Option<LoopSizes> {
     let layout = &header.layout;
     let is_zero = layout.bytes().0 == 0;

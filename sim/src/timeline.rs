@@ -1,4 +1,4 @@
-//! Simulates schedules on a fabric and returns the result: the main entry point of this crate.
+//! Simulation of schedules on a fabric: the main entry point of this crate.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::simulate_error::SimulateError;
 use crate::spans::Spans;
 use crate::utilization::{LOAD_SLICES, Utilization, utilization};
 
-/// Launch mode of a call, for the costs outside the device.
+/// Launch mode of a call, which determines the costs outside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchMode {
     /// Replay of a CUDA graph, or launch on a stream.
@@ -29,7 +29,7 @@ pub struct LaunchMode {
 }
 
 impl LaunchMode {
-    /// Returns the name in profile files, for example `graph.per_gpu`.
+    /// Returns the name in profile files, such as `graph.per_gpu`.
     #[must_use]
     pub fn name(self) -> String {
         let launch = match self.launch {
@@ -43,8 +43,8 @@ impl LaunchMode {
         format!("{launch}.{processes}")
     }
 
-    /// Returns the bottleneck of a run with this launch mode. `end`: its end on the device; `bytes`: the part of it for
-    /// data.
+    /// Returns the bottleneck of a run with this launch mode. `end`: end of the run on the device; `bytes`: data
+    /// transfer part of that time.
     fn bottleneck(self, profile: &Profile, work: HostWork, end: Picos, bytes: Picos) -> Bottleneck {
         let costs = profile.launch(self.launch, self.processes);
         Bottleneck::classify(costs.call_time(end, work), end + costs.added(work.gpus), bytes)
@@ -56,14 +56,14 @@ impl LaunchMode {
         HostWork::for_call(self.gpus_per_host, header.call.collective, header.protocol, header.call.ranks)
     }
 
-    /// Returns the prediction interval of a schedule's time. `end`: its end on the device; `bytes`: the part of it for
-    /// data.
+    /// Returns the prediction interval of a schedule's time. `end`: end of the run on the device; `bytes`: data
+    /// transfer part of that time.
     #[must_use]
     pub fn band(self, header: &Header, profile: &Profile, end: Picos, bytes: Picos) -> PredictionInterval {
         profile.bands.interval(self.circumstances(header, self.bottleneck(profile, self.host_work(header), end, bytes)))
     }
 
-    /// Returns the conditions that the prediction interval of a party's time depends on.
+    /// Returns the traits of a call that its prediction interval depends on.
     fn circumstances(self, header: &Header, decides: Bottleneck) -> CallTraits {
         let ranks = header.call.ranks;
         let gpus = if self.gpus_per_host == 0 { ranks } else { self.gpus_per_host.min(ranks) };
@@ -72,7 +72,7 @@ impl LaunchMode {
     }
 }
 
-/// Returns the smallest interval that contains the prediction intervals of all parties.
+/// Returns the smallest interval that contains the prediction intervals of all schedule instances.
 fn band(parties: &[ScheduleInstance<'_>], mode: LaunchMode, decides: Bottleneck) -> PredictionInterval {
     let party_band = |party: &ScheduleInstance<'_>| {
         party.setting.profile.bands.interval(mode.circumstances(party.generator.header(), decides))
@@ -87,45 +87,48 @@ fn band(parties: &[ScheduleInstance<'_>], mode: LaunchMode, decides: Bottleneck)
 /// Policy for simulating one representative of equal operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Folding {
-    /// Fold if the symmetry is proved on the actual fabric.
+    /// Symmetric operations are folded if the symmetry is proven on the actual fabric.
     #[default]
     WhereProved,
-    /// Like [`Self::WhereProved`], and only the first of equal groups of thread blocks is lowered: for a time, costs and
-    /// utilisations only. The generator's claim of symmetry ([`Symmetry`](crate::schedule::Symmetry)) is then trusted.
-    /// Of the channels' own capacities those of the first group are listed. (Equals [`Self::WhereProved`] if spans or
-    /// background traffic are requested, and for several schedules unless all have the same number of groups.)
+    /// Equal to [`Self::WhereProved`], except that only the first of equal groups of thread blocks is lowered. Gives
+    /// time, costs and utilizations only. Relies on the symmetry that the generator declares
+    /// ([`Symmetry`](crate::schedule::Symmetry)). Of the channels' own capacities, only those of the first group are
+    /// listed. Equals [`Self::WhereProved`] if spans or background traffic are requested, and for several schedules
+    /// unless all have the same number of groups.
     GroupsFirst,
-    /// Simulate every operation: no folding, no skipped steady states.
+    /// Every operation is simulated: no folding, and no skipping of steady states.
     Off,
 }
 
 /// Conditions of a simulation: folding policy, and background flows that share the fabric.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SimulationOptions<'a> {
-    /// Policy for simulating representatives of equal operations.
+    /// Policy for simulating one representative of equal operations.
     pub folding: Folding,
-    /// Background traffic that shares the fabric and does not count for the end.
+    /// Background traffic, which shares the fabric but does not count towards the end.
     pub background: &'a [Flow],
 }
 
 /// Result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Time from 0 (undelayed ranks start) to the end of the last operation, launch costs and floors included.
+    /// Time from 0 (the start of ranks without delay) to the end of the last operation, including launch costs and
+    /// floors.
     pub time: Picos,
-    /// Part of `time` that launching adds to the end of the last operation: launch costs and floors.
+    /// Part of `time` that the launch adds to the end of the last operation: launch costs and floors.
     pub launch: Picos,
     /// Bottleneck that determines `time`.
     pub bottleneck: Bottleneck,
-    /// 80 % prediction interval of `time`; for several parties, the smallest that contains the intervals of all.
+    /// 80 % prediction interval of `time`. For several schedule instances, the smallest interval that contains those of
+    /// all instances.
     pub band: PredictionInterval,
-    /// Completion time of each party, defined like `time`.
+    /// Completion time of each schedule instance, defined as `time` is.
     pub instance_times: Vec<Picos>,
-    /// Costs of the chain of operations that ended last; adds up to `time`, launching (which is software) included.
+    /// Costs of the chain of operations that ended last. They add up to `time`; launch costs count as software.
     pub costs: Costs,
     /// Number of operations of the schedule.
     pub operations: u64,
-    /// Operations of the schedule ÷ operations simulated; `None` if nothing was folded.
+    /// Number of operations of the schedule ÷ number of simulated operations; `None` if nothing was folded.
     pub fold_factor: Option<f64>,
     /// Number of events that the engine handled.
     pub events: u64,
@@ -133,17 +136,17 @@ pub struct Timeline {
     pub utilization: Vec<Utilization>,
     /// Times of each operation; empty if not recorded.
     pub spans: Spans,
-    /// Chain of operations that ended last, if spans were recorded; with `launch` it adds up to `time`, unless there is
-    /// no operation at all.
+    /// Chain of operations that ended last, if spans were recorded. With `launch` its durations add up to `time`,
+    /// unless there are no operations.
     pub critical_path: Vec<CriticalStep>,
-    /// Used fraction of each capacity (in the order of `utilization`) over time, if spans were recorded.
+    /// Used fraction of each capacity over time, in the order of `utilization`, if spans were recorded.
     pub load: Option<LoadOverTime>,
-    /// Number of each rank's first run, to index `spans`.
+    /// Number of the first run of each rank, to index `spans`.
     pub rank_starts: Vec<u32>,
 }
 
 impl Timeline {
-    /// Returns the rank that a recorded run belongs to.
+    /// Returns the rank that executes a run.
     #[must_use]
     pub fn run_rank(&self, run: u32) -> Rank {
         Rank((self.rank_starts.partition_point(|&start| start <= run) as u32).saturating_sub(1))
@@ -165,11 +168,11 @@ pub fn simulate(
 }
 
 /// Simulates several concurrent schedules that start at the same time and share the fabric: the groups of a job, or the
-/// calls of an NCCL group. `time` is that of the last one to end; [`Timeline::instance_times`] has each. Ranks are
-/// numbered consecutively over the schedules.
+/// calls of an NCCL group. `time` is the end of the last schedule; [`Timeline::instance_times`] has the time of each.
+/// Ranks are numbered consecutively over the schedules.
 ///
 /// # Errors
-/// [`SimulateError`]: no party at all, ranks without devices or paths, a deadlock, an interrupt.
+/// [`SimulateError`]: no schedule, ranks without devices or paths, a deadlock, an interrupt.
 pub fn simulate_concurrent(
     parties: &[ScheduleInstance<'_>],
     mode: LaunchMode,
@@ -194,7 +197,7 @@ pub fn simulate_concurrent(
     let operations = lowered.workload.operation_count() * groups.unwrap_or(1) * class_size;
     lowered.workload.background_from = lowered.workload.runs.len() as u32;
     flows::add(surroundings.background, setting, &mut lowered)?;
-    // The recorded load covers all capacities.
+    // The recorded load must cover all capacities.
     if watch.recording != Recording::Spans {
         lowered.workload.remove_idle_capacities();
     }
@@ -221,7 +224,7 @@ pub fn simulate_concurrent(
     let critical_path = critical::critical_path(&lowered.workload, &spans);
     let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
-    // The system is a small part of a large workload, and nothing else is needed any more.
+    // The system is a small part of a large workload. The rest of the workload is not needed any more.
     let system = only_system(workload);
     let utilization = utilization(&system, &resources, &traffic, outcome.end);
     Ok(Timeline {
@@ -245,7 +248,7 @@ pub fn simulate_concurrent(
     })
 }
 
-/// Lowered schedules, and what they represent.
+/// Lowered schedules, and the number of ranks and groups that they represent.
 struct LoweredParties {
     lowered: Lowered,
     /// Number of groups of blocks that each first group represents; `None` if all blocks are lowered.
@@ -254,7 +257,10 @@ struct LoweredParties {
     classes: Option<Arc<RankClasses>>,
 }
 
-/// Lowers the first groups of blocks, for a single schedule on the first rank of each class only.
+/// Lowers only first groups of blocks and, for a single schedule, only the first rank of each class.
+///
+/// # Errors
+/// [`LowerError`]: ranks without devices or paths.
 fn lower_first_of_equals(parties: &[ScheduleInstance<'_>]) -> Result<LoweredParties, LowerError> {
     if let &[party] = parties
         && let Some(classes) = RankClasses::find(&party)
@@ -266,7 +272,7 @@ fn lower_first_of_equals(parties: &[ScheduleInstance<'_>]) -> Result<LoweredPart
     Ok(LoweredParties { lowered, groups, classes: None })
 }
 
-/// Records of a run, expanded to the whole workload.
+/// Recorded spans and loads of a run, expanded to the whole workload.
 #[derive(Default)]
 struct Records {
     spans: Spans,
@@ -278,11 +284,14 @@ struct WorkloadRun<'a> {
     outcome: Outcome,
     /// Records of the run, if spans were recorded.
     records: Option<Records>,
-    /// The folded workload, if that was run; `None` if the whole one was.
+    /// The folded workload if that was simulated; `None` if the whole workload was.
     folded: Option<&'a Folded>,
 }
 
-/// Runs the folded workload if there is one and it does not fail, otherwise the whole.
+/// Runs the folded workload if there is one; runs the whole workload otherwise, or if the folded one fails.
+///
+/// # Errors
+/// [`EngineError`] of the run of the whole workload.
 fn run<'a>(workload: &Workload, folded: Option<&'a Folded>, watch: Watch<'_>) -> Result<WorkloadRun<'a>, EngineError> {
     let recorded = watch.recording == Recording::Spans;
     let measure_load =
@@ -297,7 +306,8 @@ fn run<'a>(workload: &Workload, folded: Option<&'a Folded>, watch: Watch<'_>) ->
             Ok(WorkloadRun { outcome, records, folded: Some(folded) })
         }
         Some((_, Err(error @ (EngineError::Interrupted | EngineError::Abandoned { .. })))) => Err(error),
-        // Only a run of the whole workload identifies the stuck operation and the number of completed ones.
+        // Only a run of the whole workload identifies the operation that cannot proceed and the number of completed
+        // ones.
         Some((_, Err(_))) | None => {
             let mut outcome = engine::run(workload, watch)?;
             let records = recorded.then(|| Records {
@@ -309,8 +319,8 @@ fn run<'a>(workload: &Workload, folded: Option<&'a Folded>, watch: Watch<'_>) ->
     }
 }
 
-/// Returns the end of the last operation of each party; that of a party without operations is the start-up. `folded`:
-/// the folded workload, if `outcome` is that of its run.
+/// Returns the end of the last operation of each schedule instance; the start-up for an instance without operations.
+/// `folded`: the folded workload if `outcome` is the result of its run.
 fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> Vec<Picos> {
     let ends = match folded {
         Some(folded) => folded.unfold_runs(&outcome.run_ends),
@@ -322,7 +332,7 @@ fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> 
     bounds.windows(2).map(|party| last_end(party).unwrap_or_default().max(lowered.workload.startup)).collect()
 }
 
-/// Returns the system of a workload, and drops everything else.
+/// Returns the system of a workload, and drops the rest.
 fn only_system(workload: Workload) -> System {
     workload.system
 }
@@ -333,7 +343,7 @@ mod tests {
     use crate::engine::{Edge, Pace, RouteLatency};
     use crate::quantity::Work;
 
-    /// Builds `runs` equal runs of four operations without bytes, each with these dependencies.
+    /// Builds `runs` equal runs of four operations without bytes. Each run has these dependencies.
     fn workload(runs: u32, waits: &[Edge]) -> Workload {
         let mut workload = Workload::new();
         for _ in 0..runs {

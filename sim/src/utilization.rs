@@ -12,16 +12,16 @@ pub const LOAD_SLICES: usize = 100;
 /// Utilization of a capacity in a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Utilization {
-    /// Capacity that the figures describe.
+    /// Capacity that the values describe.
     pub resource: Resource,
     /// Bytes that passed through the capacity, each multiplied by the coefficient of its route.
     pub bytes: f64,
-    /// `bytes` ÷ the maximum that could have passed until the end of the run, 0 to 1.
+    /// `bytes` ÷ the number of bytes that could have passed until the end of the run, 0 to 1.
     pub fraction: f64,
 }
 
 impl Utilization {
-    /// Returns the capacity with the largest `fraction`, the first of equals; `None` if `all` is empty.
+    /// Returns the entry with the largest `fraction` (the first one if several are equal); `None` if `all` is empty.
     #[must_use]
     pub fn busiest(all: &[Self]) -> Option<Self> {
         let best = |a: Self, b: &Self| if b.fraction > a.fraction { *b } else { a };

@@ -1,4 +1,5 @@
-//! Measured data that cannot be used: each fault is reported with file and line, and nothing is dropped silently.
+//! Tests of measured data that cannot be used: each fault is reported with file and line, and nothing is dropped
+//! silently.
 
 use super::run::{refused, run_in};
 
@@ -13,7 +14,7 @@ fn logs_without_rows_are_rejected() {
     for (log, expected) in [
         ("nothing here\n", "a.txt: no table"),
         ("  8  2  float  sum  -1  5.83  0.00  0.00  0  5.78  0.00  0.00  0\n", "a.txt:1: a row without the head line"),
-        // Renamed columns.
+        // The columns of this log are renamed.
         (&head.replace("time", "clock")[..], "a.txt"),
     ] {
         std::fs::write(folder.path().join("a.txt"), log).unwrap();
@@ -85,7 +86,7 @@ fn contradictions_and_too_few_rows_are_reported() {
     );
 }
 
-/// JSON of `gpu run` that is truncated, of another format, or contains invalid values.
+/// Rejection of the JSON of `gpu run` if it is truncated, of another format, or contains invalid values.
 #[test]
 fn invalid_json_of_gpu_run_is_rejected() {
     let folder = tempfile::tempdir().unwrap();

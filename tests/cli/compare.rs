@@ -1,4 +1,4 @@
-//! `compare` for programs: keys, exit codes, additional files.
+//! Tests of `compare` for programs: JSON keys, exit codes, additional output files.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn rows_groups_and_summary_are_consistent() {
     assert!((value["summary"]["bias"].as_f64().unwrap() - bias).abs() < 1e-12);
     let total: u64 = groups.iter().map(|group| group["rows"].as_u64().unwrap()).sum();
     assert_eq!(total, 112);
-    // No measurement is faster than a prediction without software costs, apart from noise.
+    // A prediction without software costs is a lower bound, so rows may be measured as faster only within noise.
     let share = |verdict: &str| rows.iter().filter(|row| row["verdict"] == verdict).count();
     assert!(share("slower") > 100, "{} slower, {} faster", share("slower"), share("faster"));
 }
@@ -101,7 +101,7 @@ fn chart_and_output_do_not_depend_on_threads() {
     assert!(sequential.1.starts_with("<svg") && sequential.1.contains("80 % prediction interval"));
 }
 
-/// JSON of `gpu run` equals its manifest: the same rows, libraries and software.
+/// The JSON of `gpu run` gives the same rows, libraries and software as the manifest written by the same run.
 #[test]
 fn json_of_gpu_run_is_a_manifest() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ fn json_of_gpu_run_is_a_manifest() {
     for (line, reason) in [(16, "is in place"), (17, "its result is wrong")] {
         assert!(json.stderr.contains(&format!("run.json:{line}: skipped: {reason}")), "{}", json.stderr);
     }
-    // Both have too few rows for a fit, and the error gives the number of rows.
+    // Both files have too few rows for a fit, and the error gives the number of rows.
     let from_json = run_in(folder.path(), "calibrate run.json --profile kernels-h200");
     let from_manifest = run_in(folder.path(), "calibrate manifest.toml --profile kernels-h200");
     assert_eq!((from_json.code, from_manifest.code), (2, 2), "{from_json:?} {from_manifest:?}");

@@ -1,5 +1,5 @@
-//! Tables never use a strategy at a size where it was not evaluated: between planned sizes, beyond them, and if a
-//! plan chose from more than the library runs.
+//! Tables never use a strategy at a size where it was not evaluated: neither between planned sizes, nor outside their
+//! range, nor if the plan chose among more strategies than the library can run.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn json(folder: &Path, arguments: &str) -> Value {
     serde_json::from_str(&run.stdout).unwrap()
 }
 
-/// Makes a plan and its table for NCCL's tuner.
+/// Makes a plan and writes its table for NCCL's tuner into `folder`.
 fn write_plan_and_table(folder: &Path, plan: &str) {
     for arguments in
         [&*format!("plan {plan} --format json -o plan.json"), "table plan.json --to nccl-tuner -q -o t.csv"]
@@ -28,7 +28,7 @@ fn write_plan_and_table(folder: &Path, plan: &str) {
     }
 }
 
-/// Sizes at which the table's strategy is more than 2 % slower than the library's default.
+/// Returns the sizes at which the table's strategy is more than 2 % slower than the library's default.
 fn slower(folder: &Path, fabric: &str, sizes: &str) -> Vec<String> {
     let checked = json(folder, &format!("table --check t.csv --fabric {fabric} {LIBRARY} --sizes {sizes}"));
     let rows = checked["rows"].as_array().unwrap();
@@ -41,7 +41,7 @@ fn slower(folder: &Path, fabric: &str, sizes: &str) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
 
-    /// The table loses no time at any size.
+    /// A plan between two random sizes gives a table that is not slower than the library's default at any size.
     #[test]
     fn no_size_is_slower_than_the_library_default(first in 1000u64..2000, factor in 1.9f64..2.4) {
         let folder = tempfile::tempdir().unwrap();
@@ -56,14 +56,14 @@ proptest! {
     }
 }
 
-/// For example a size that used to be 64 % slower on four hosts.
+/// Sizes between powers of two are evaluated; one of them was once 64 % slower than the default on four hosts.
 #[test]
 fn sizes_between_powers_of_two_are_evaluated() {
     let folder = tempfile::tempdir().unwrap();
     write_plan_and_table(folder.path(), &format!("--fabric hgx-h200 --nodes 4 {LIBRARY} --collective all_reduce"));
     let slower_rows = slower(folder.path(), "hgx-h200 --nodes 4", "1489920..1489920");
     assert!(slower_rows.is_empty(), "{slower_rows:?}");
-    // These sizes are not among the planned ones, and ranges are made of both.
+    // These sizes are not among the planned ones; ranges of the table are derived from both.
     let plan: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("plan.json")).unwrap()).unwrap();
     assert_eq!(plan["rows"].as_array().unwrap().len(), 21);
     let between = plan["refined_rows"].as_array().unwrap();
@@ -78,7 +78,7 @@ fn sizes_between_powers_of_two_are_evaluated() {
     }
 }
 
-/// A plan of small sizes makes no choice for large ones: there the library's default applies.
+/// A plan of small sizes makes no choice for larger ones: there the library's default applies.
 #[test]
 fn sizes_beyond_the_plan_use_the_library_default() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn sizes_beyond_the_plan_use_the_library_default() {
     let lines = lines(&text);
     let large = find(&lines, (1, 8), "all_reduce", 1 << 30).unwrap();
     assert_eq!(large.cell, ("nvls".to_owned(), "simple".to_owned(), 16));
-    // For a saved plan without the library's default beyond its sizes, the table states which sizes were planned.
+    // If a saved plan does not know the library's default outside its sizes, the table states which sizes were planned.
     let path = folder.path().join("plan.json");
     let mut plan: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
     plan.as_object_mut().unwrap().remove("outside_ranges");
@@ -98,8 +98,8 @@ fn sizes_beyond_the_plan_use_the_library_default() {
     assert!(run.stdout.contains("# planned: 1 KiB to 64 KiB; smaller and larger sizes"), "{}", run.stdout);
 }
 
-/// A plan that chooses from all strategies gives a table that NCCL can use, and that departs from the default as one
-/// made for NCCL alone.
+/// A plan that chooses among all strategies gives a table that NCCL can use, and that departs from the default at the
+/// same sizes as a plan for NCCL only.
 #[test]
 fn unrestricted_plans_depart_where_a_gain_is_predicted() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn unrestricted_plans_depart_where_a_gain_is_predicted() {
     }
 }
 
-/// Choices for Open MPI do not apply to NCCL.
+/// Choices for Open MPI do not apply to NCCL, so there is no NCCL table for them.
 #[test]
 fn plans_for_open_mpi_give_no_nccl_table() {
     let folder = tempfile::tempdir().unwrap();

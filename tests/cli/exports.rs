@@ -1,5 +1,5 @@
-//! `fabric export`: an exported file gives the same times as the flags, to the picosecond, or the export reports what
-//! the format cannot express.
+//! Tests of `fabric export`: with an exported file, calls take the same time as with the flags, to the picosecond;
+//! otherwise the export reports what the format cannot express.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::run::{Run, refused, run, run_in};
 
-/// Flags of a fabric on the command line.
+/// Fabric as flags on the command line.
 #[derive(Clone, Debug)]
 struct Flags {
     fabric: &'static str,
@@ -22,7 +22,7 @@ impl Flags {
         )
     }
 
-    /// Time of a call with the flags, and with the file instead.
+    /// Returns the time of a call with the flags, and with the file instead of them.
     fn times(&self, folder: &Path, file: &str, call: &str) -> [String; 2] {
         let time = |fabric: &str| {
             let run = run_in(folder, &format!("simulate {fabric} {call} --format json"));
@@ -100,7 +100,7 @@ proptest! {
         for format in ["spec", "json"] {
             let export = flags.export(folder.path(), format);
             if export.code == 2 {
-                // Flags that describe no possible fabric are rejected by both commands.
+                // Flags that describe an impossible fabric are rejected by both commands.
                 let shown = run_in(folder.path(), &format!("fabric show {} {}", flags.fabric, flags.words.join(" ")));
                 prop_assert_eq!(shown.code, 2, "{:?}: {}", flags, export.stderr);
                 continue;
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// An NCCL topology file cannot describe a network; for one host it contains the GPUs in use and the failed NVLinks.
+/// An NCCL topology file cannot describe a network; for one host it contains the GPUs in use and omits failed NVLinks.
 #[test]
 fn topology_files_contain_gpus_in_use_and_failed_links() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn topology_files_contain_gpus_in_use_and_failed_links() {
         ("dgx-v100", ["--fail gpu7", "--fail gpu0-gpu1", "--gpus 4"].as_slice()),
         ("hgx-h100", ["--fail gpu3", "--gpus 4", "--gpus 3 --fail gpu0"].as_slice()),
     ] {
-        // The fabric in NCCL's format.
+        // The exported fabric in NCCL's format.
         export(fabric, "", "whole.xml");
         for flags in flags {
             let stderr = export("./whole.xml", flags, "part.xml");

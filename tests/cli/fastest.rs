@@ -1,4 +1,5 @@
-//! The fastest candidate of `plan` is never slower than any strategy run by `simulate`; libraries that do not run are refused.
+//! The fastest candidate of `plan` is never slower than any strategy run by `simulate`; libraries that cannot run on
+//! the GPUs are refused.
 
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ fn micros(value: &Value) -> f64 {
     value["time_us"].as_f64().unwrap()
 }
 
-/// Simulates every strategy that the plan tries, on the default channels of `simulate`.
+/// Simulates every strategy that the plan evaluates, on the default channels of `simulate`.
 fn no_strategy_is_faster(call: &str, bytes: &str) {
     let plan = json(&format!("plan {call} --sizes {bytes}..{bytes}"));
     let row = &plan["rows"][0];
@@ -64,7 +65,7 @@ fn candidates_not_tried_are_listed() {
     assert_eq!(channels, [64, 128]);
 }
 
-/// Schedules with more chunks than can be simulated are excluded from the plan, and listed with the reason.
+/// Schedules with more chunks than can be simulated are excluded from the plan and listed with the reason.
 #[test]
 fn too_large_schedules_are_listed_as_not_tried() {
     let call = "plan --fabric hgx-h100 --collective all_reduce --bytes 100TiB";
@@ -83,7 +84,7 @@ fn too_large_schedules_are_listed_as_not_tried() {
     assert!(shown.stdout.contains("not tried: ring (simple, 1, 2, 4, 8, 16, 24, 32 channels)"), "{}", shown.stdout);
 }
 
-/// A library of the other vendor is refused, and the vendor's own is named.
+/// A library of another GPU vendor is refused, and the error names the library of the GPUs' vendor.
 #[test]
 fn libraries_that_do_not_run_on_the_gpus_are_refused() {
     let folder = tempfile::tempdir().unwrap();

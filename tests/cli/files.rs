@@ -1,4 +1,4 @@
-//! Output files of commands: written completely or not at all, and no other files.
+//! Tests of output files: a command writes each of them completely or not at all, and no other files.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::run::{command, refused, run, run_in};
 
-/// Names in a folder, sorted.
+/// Returns the sorted names of the files in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -124,7 +124,7 @@ fn only_files_written_by_the_command_are_replaced() {
         assert_eq!(run_in(folder.path(), &plan(4, &flags)).code, 0, "{name}");
         let second = read(name);
         assert_ne!(first, second, "{name}");
-        // An edited file is kept, and the run writes none of its other files either.
+        // An edited file is not overwritten, and the run writes none of its other files either.
         let edited = [&second[..], b" "].concat();
         std::fs::write(path(name), &edited).unwrap();
         let before = names(folder.path());
@@ -135,7 +135,7 @@ fn only_files_written_by_the_command_are_replaced() {
         assert_eq!(run_in(folder.path(), &plan(8, &format!("{flags} --force"))).code, 0, "{name}");
         assert_ne!(read(name), edited, "{name}");
     }
-    // Files are recognized by content, whatever their path.
+    // Files that the command wrote are recognized by content, whatever their path.
     std::fs::copy(path("plan.txt"), path("copy.txt")).unwrap();
     assert_eq!(run_in(folder.path(), &plan(2, "-o copy.txt")).code, 0);
     std::fs::write(path("notes.txt"), "mine").unwrap();
@@ -159,7 +159,7 @@ fn edited_templates_are_kept() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), edited);
     assert_eq!(run_in(folder.path(), &format!("{template} --force")).code, 0);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-    // Without a record, a study is treated as the user's.
+    // Without a record of what was written, a study file is treated as the user's.
     std::fs::write(&path, &edited).unwrap();
     let mut unknown = command(folder.path(), template);
     let run = unknown.env("FABRICAST_STATE", folder.path().join("elsewhere")).output().unwrap();
@@ -203,7 +203,7 @@ fn devices_are_written_as_they_are() {
 
 #[test]
 fn closed_pipes_are_no_error() {
-    // More bytes than a pipe buffers.
+    // The output is larger than the buffer of a pipe.
     let mut child = command(Path::new("."), "fabric show gb200-nvl72 --format json")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

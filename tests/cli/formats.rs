@@ -1,10 +1,10 @@
-//! Schedules of other tools: read, verified, simulated, drawn and written by the command.
+//! Schedules of other tools are read, verified, simulated, drawn and written by the command.
 
 use std::path::Path;
 
 use crate::run::{json, refused, run, run_in};
 
-/// Published files, with the number of GPUs each is for.
+/// Published schedule files, each with the number of GPUs that it is for.
 const FILES: [(&str, u32); 7] = [
     ("msccl-all-reduce-ring-ll.xml", 16),
     ("msccl-allreduce-allpairs-8n-ll-32tb.xml", 8),
@@ -19,7 +19,7 @@ fn path(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules").join(name).display().to_string()
 }
 
-/// A fabric with a number of GPUs.
+/// Returns the flags of a fabric with a number of GPUs.
 fn fabric(gpus: u32) -> String {
     if gpus > 8 { format!("hgx-h200 --nodes {}", gpus / 8) } else { format!("hgx-h200 --gpus {gpus}") }
 }
@@ -42,7 +42,7 @@ fn published_files_are_verified_or_rejected_by_operation() {
 fn published_files_and_their_conversions_run() {
     let folder = tempfile::tempdir().unwrap();
     for (name, gpus) in FILES {
-        // A schedule rejected for an unread copy can be simulated nevertheless.
+        // A schedule that is rejected because a copy is never read can be simulated nevertheless.
         let flags = if name == "mscclpp-reduce.json" { "--no-verify" } else { "" };
         let simulate = |file: &str| json(&format!("simulate --fabric {} --schedule {file} {flags}", fabric(gpus)));
         let (time, bound) = (|run: &serde_json::Value| run["time_us"].as_f64().unwrap(), "bound_us");
@@ -75,7 +75,7 @@ fn generated_schedules_are_written_in_any_format() {
             json(&format!("simulate --fabric hgx-h200 --schedule {file}"))["time_us"].as_f64().unwrap()
         })
         .to_vec();
-    // A ring written as relays is the same ring.
+    // A ring written as relay steps takes the same time as the same ring written as sends and receives.
     assert_eq!(times[0], times[1]);
     let run = run_in(folder.path(), &format!("{generate} --protocol simple --to mscclpp -o plan"));
     assert!(run.code == 0 && run.stderr.contains("mscclpp has no protocol simple: written as symmetric"), "{run:?}");

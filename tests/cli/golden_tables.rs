@@ -1,5 +1,5 @@
-//! Golden files of every table format in `golden/`: written tables equal them byte for byte, and reading them gives
-//! back what was written. `GOLDEN=overwrite` regenerates them.
+//! Tests of the golden files of every table format in `golden/`: written tables equal them byte for byte, and reading
+//! them gives back what was written. `GOLDEN=overwrite` regenerates them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/tables/golden")
 }
 
-/// Files of a format by name; a single file under its own name.
+/// Returns the text of each file of a format by name; a format of one file gives that file under its own name.
 fn files(path: &Path) -> BTreeMap<String, String> {
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
     if path.is_file() {
@@ -102,11 +102,11 @@ fn golden_files_read_back_as_written() {
                 }
                 AnyTable::Schedule(kind, schedule, sizes) => {
                     assert_eq!(kind.name(), format);
-                    // An open-ended range is written with the largest size that readers of these formats accept.
+                    // The table's open-ended range ends at the largest size that readers of these formats accept.
                     let sizes = CallSizes { max: sizes.max.min(Bytes(i64::MAX as u64 - 1)), ..sizes };
                     let mut written = String::new();
                     write_for_sizes(&schedule, kind, sizes, &mut written).unwrap();
-                    // If the format has comments, a description precedes the schedule.
+                    // In formats with comments, a description precedes the schedule.
                     let body = text.lines().skip_while(|line| line.starts_with("<!--"));
                     assert!(written.lines().eq(body), "{file}");
                     assert_eq!(text.starts_with("<!--"), format == "msccl-xml");

@@ -1,5 +1,5 @@
-//! `gpu` without a GPU: the missing part is reported in one line with exit code 3; saved measurements are analysed
-//! nevertheless.
+//! Tests of `gpu` without a GPU: the missing part is reported in one line with exit code 3, while saved measurements
+//! can still be analysed.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::run::{Run, command, refused, run, run_in};
 
-/// Shipped measurements with raw figures.
+/// Returns the path of the shipped measurements with raw values.
 fn saved() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("validate/runs/2026-11-21-4xh200/bench.json").display().to_string()
 }
@@ -48,7 +48,7 @@ fn build_stub_driver(folder: &Path, symbols: &[&str], code: u32) -> Option<PathB
     status.is_ok_and(|status| status.success()).then(|| folder.to_owned())
 }
 
-/// Runs the command with another driver library.
+/// Runs the command with another driver library than the system's.
 fn run_with_driver(folder: &Path, arguments: &str) -> Run {
     let output = command(folder, arguments).env("LD_LIBRARY_PATH", folder).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -100,7 +100,7 @@ fn saved_runs_are_analysed_without_a_gpu() {
     }
 }
 
-/// The saved run with modifications.
+/// Writes the saved run with modifications, and returns the file's path.
 fn edited_run(folder: &Path, edit: impl Fn(&mut Value)) -> String {
     let mut bench: Value = serde_json::from_str(&std::fs::read_to_string(saved()).unwrap()).unwrap();
     edit(&mut bench);
@@ -109,7 +109,7 @@ fn edited_run(folder: &Path, edit: impl Fn(&mut Value)) -> String {
     path.display().to_string()
 }
 
-/// Scales a figure of the selected points.
+/// Multiplies a value of the selected points by `factor`.
 fn scale(bench: &mut Value, key: &str, factor: f64, is_selected: impl Fn(&Value) -> bool) {
     for point in bench["points"].as_array_mut().unwrap().iter_mut().filter(|point| is_selected(point)) {
         if let Some(figure) = point[key].as_f64() {
@@ -118,7 +118,7 @@ fn scale(bench: &mut Value, key: &str, factor: f64, is_selected: impl Fn(&Value)
     }
 }
 
-/// A fault and the doctor's finding for it.
+/// A fault, and what the doctor reports for it.
 type Case = (&'static str, fn(&mut Value));
 
 #[test]
@@ -126,7 +126,7 @@ fn injected_faults_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [Case; 9] = [
         ("no_peer_access", |bench| {
-            // An ordinary PCIe host with all GPUs below one CPU.
+            // This is a PCIe host with all GPUs below one CPU.
             bench["probe"]["devices"].as_array_mut().unwrap().iter_mut().for_each(|device| {
                 device["nvlinks"] = Value::Array(Vec::new());
             });

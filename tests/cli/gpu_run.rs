@@ -1,5 +1,5 @@
-//! `gpu run` on GPUs emulated by a driver stub: which rows run, what is written, how it ends. No work is done; the
-//! stub determines whether results are right or wrong.
+//! Tests of `gpu run` on GPUs emulated by a driver stub: which rows run, what is written, and how the run ends. The
+//! stub does no work; it determines whether results are right or wrong.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ struct StubDriver {
 }
 
 impl StubDriver {
-    /// Creates the stub; `None`, with a printed reason, without a C compiler or NVRTC.
+    /// Creates the stub; returns `None`, after printing the reason, without a C compiler or NVRTC.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
     fn new() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ impl StubDriver {
         self.folder.path()
     }
 
-    /// Runs `gpu run` on the preset of eight H200.
+    /// Runs `gpu run` on the preset with eight H200 GPUs.
     fn run(&self, arguments: &str, variables: &[(&str, &str)]) -> Run {
         self.run_command(&format!("gpu run --fabric hgx-h200 {arguments}"), variables)
     }
@@ -66,7 +66,7 @@ impl StubDriver {
         run
     }
 
-    /// Rows of a successful run.
+    /// Returns the rows of a successful run.
     fn rows(&self, arguments: &str) -> Vec<Value> {
         let run = self.run(&format!("{arguments} --format json"), &[]);
         assert_eq!(run.code, 0, "{arguments}: {run:?}");
@@ -84,7 +84,8 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
     row[key].as_str().unwrap_or_default()
 }
 
-/// Rows for which a plan picks copy engines are run by them; if only kernels are allowed, those rows are reported.
+/// Rows for which a plan selects copy engines run on copy engines; if only kernels are allowed, those rows are reported
+/// as not run.
 #[test]
 fn every_row_of_a_plan_runs_or_is_reported() {
     let Some(gpus) = StubDriver::new() else { return };
@@ -112,7 +113,7 @@ fn every_row_of_a_plan_runs_or_is_reported() {
     assert_eq!(run_by_engines.count(), engine_rows);
 }
 
-/// Chunks are taken from the plan, and the number of ranks must match it.
+/// Chunk sizes come from the plan, and the number of ranks must match it.
 #[test]
 fn plans_run_with_their_chunks_and_ranks() {
     let Some(gpus) = StubDriver::new() else { return };
@@ -148,7 +149,7 @@ fn impossible_requests_are_rejected_or_reported() {
     }
 }
 
-/// A wrong result is reported with its row, the other rows are kept, and the exit code is 1.
+/// A wrong result is reported with its row, the other rows are still written, and the exit code is 1.
 #[test]
 fn wrong_results_keep_the_rows() {
     let Some(gpus) = StubDriver::new() else { return };
@@ -166,7 +167,8 @@ fn wrong_results_keep_the_rows() {
         run.stderr.contains("all_gather of 1 KiB by copies, direct symmetric × 1: wrong result: 1 elements"),
         "{run:?}"
     );
-    // Correct at first, wrong within a streak: the call, the value found and the value expected are reported.
+    // The result is right at first and wrong within a series of calls: the call, the value found and the value expected
+    // are reported.
     let streak = gpus.run(
         "--gpus 2 --collective all_gather --bytes 1KiB --algorithm direct --executor kernels --untimed --checks 0 --streak 10",
         &variables,
@@ -206,7 +208,7 @@ fn hanging_ranks_are_reported_with_their_operation() {
     assert!(shared_gpu.stderr.contains("ranks 0 to 3"), "{shared_gpu:?}");
 }
 
-/// `compare` reads what `--measurements` writes: with a fabric file, and for copy engines.
+/// `compare` reads the files that `--measurements` writes, both for a fabric file and for copy engines.
 #[test]
 fn written_measurements_are_read_by_compare() {
     let Some(gpus) = StubDriver::new() else { return };
@@ -226,7 +228,7 @@ fn written_measurements_are_read_by_compare() {
     }
     let compared = gpus.run_command("compare times/manifest.toml --no-explain --format json", &[]);
     assert_eq!(compared.code, 0, "{compared:?}");
-    // The JSON needs no folder.
+    // A JSON result needs no folder.
     let text = |file: &str| gpus.run_command(&format!("compare {file} --no-explain --rows all"), &[]).stdout;
     assert_eq!(text("run.json"), text("times/manifest.toml"));
 
@@ -238,7 +240,7 @@ fn written_measurements_are_read_by_compare() {
     assert!(in_place.stderr.contains("rows are in no measurement"), "{in_place:?}");
 }
 
-/// The output has the prediction interval of each row and the slowest of a hundred calls.
+/// The output has the prediction interval of each row and the 99th percentile of its call times.
 #[test]
 fn rows_have_intervals_and_slowest_calls() {
     let Some(gpus) = StubDriver::new() else { return };
@@ -255,7 +257,7 @@ fn rows_have_intervals_and_slowest_calls() {
     );
 }
 
-/// The schedule of a file is predicted over as many blocks as its kernel uses, like its strategy.
+/// A schedule file is predicted on as many blocks as its kernel uses, as its strategy is.
 #[test]
 fn schedule_files_are_predicted_as_they_run() {
     let Some(gpus) = StubDriver::new() else { return };

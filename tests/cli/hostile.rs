@@ -1,4 +1,4 @@
-//! Hostile input: large, deep, binary. Each gives one bounded message, exit code 2 and no panic.
+//! Tests of hostile input (large, deeply nested, binary): each gives one bounded message, exit code 2 and no panic.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Output is independent of irrelevant input: number of threads, order of lines and of blocks.
+//! Output does not depend on irrelevant input: the number of threads, the order of lines, and the order of blocks.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ fn output_does_not_depend_on_threads() {
     }
 }
 
-/// Files of a folder are written by all threads in any order.
+/// The files of a folder are written by all threads in any order, and the output is the same.
 #[test]
 fn folders_do_not_depend_on_threads() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,7 +70,7 @@ fn folders_do_not_depend_on_threads() {
     }
 }
 
-/// Content of each flow, sorted.
+/// Returns the result lines of each flow, sorted.
 fn simulate_flows(folder: &Path, lines: &[&str]) -> Vec<String> {
     std::fs::write(folder.join("flows.csv"), format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"))).unwrap();
     let run = run_in(folder, "simulate --fabric hgx-h200 --nodes 2 --ecmp hashed=5 --flows flows.csv --format json");
@@ -99,7 +99,7 @@ fn output_does_not_depend_on_the_order_of_flows() {
     }
 }
 
-/// Blocks of a spec, each a device or a link; GPUs first.
+/// Returns the blocks of a spec, each of which is a device or a link; GPUs come first.
 fn blocks() -> Vec<String> {
     let gpus = (0..6).map(|i| format!("[[node]]\nid = \"gpu{i}\"\nkind = \"gpu\"\ncompute_capability = 80\n"));
     let switches = ["left", "right"].map(|id| format!("[[node]]\nid = \"{id}\"\nkind = \"switch\"\n"));
@@ -132,7 +132,8 @@ fn output_does_not_depend_on_the_order_of_a_spec() {
     };
     let mut blocks = blocks();
     let expected = times(&blocks);
-    // The order of the GPUs determines the ranks and is kept. All other blocks move, also before and between them.
+    // The order of the GPUs determines the ranks and does not change. All other blocks move, also before and between
+    // them.
     let fixed: Vec<String> = blocks.drain(..6).collect();
     blocks.reverse();
     assert_eq!(times(&[blocks.clone(), fixed.clone()].concat()), expected);

@@ -1,10 +1,10 @@
-//! JSON output: the keys that programs rely on, and consistent figures.
+//! Tests of JSON output: the keys that programs rely on, and consistent values.
 
 use serde_json::Value;
 
 use crate::run::{json, run};
 
-/// Asserts that the value has all these keys; a dot descends, `[]` selects the first element.
+/// Asserts that the value has all these keys; a dot descends, and `[]` selects the first element.
 #[track_caller]
 fn has(value: &Value, keys: &[&str]) {
     for key in keys {
@@ -92,7 +92,7 @@ fn a_fabric_has_nodes_links_gpus_and_paths() {
     );
     assert_eq!(fabric["gpus"].as_array().unwrap().len(), 8);
     assert_eq!(fabric["paths"].as_array().unwrap().len(), 8 * 7);
-    // Each direction of a link is listed.
+    // Each direction of a link is listed separately.
     let ids: Vec<&str> = fabric["links"].as_array().unwrap().iter().map(|link| link["id"].as_str().unwrap()).collect();
     assert!(ids.contains(&"gpu0->nvswitch0") && ids.contains(&"nvswitch0->gpu0"));
     // `export --to json` gives the same output.
@@ -167,7 +167,7 @@ fn flows_are_listed_in_the_order_of_the_file() {
     let run = crate::run::run_in(folder.path(), "simulate --fabric hgx-h200 --flows flows.csv --format json");
     let answer: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(answer["flows"][0]["src"], "gpu3");
-    // 45 MB at 450 GB/s, 0.5 µs of path; the default profile is `ideal`.
+    // The flow moves 45 MB at 450 GB/s after a path latency of 0.5 µs; the default profile is `ideal`.
     assert!((number(&answer, "/flows/0/end_us") - 107.5).abs() < 1e-6, "{answer:#}");
     assert!((number(&answer, "/flows/1/end_us") - 100.5).abs() < 1e-6, "{answer:#}");
     has(&answer, &["flows[].dst", "flows[].bytes", "flows[].start_us"]);

@@ -1,4 +1,5 @@
-//! `plan --measured` uses times of the plan's own GPUs and library, and reports the rows that it excluded.
+//! `plan --measured` uses measured times only of the plan's own GPUs and library, and reports the rows that it
+//! excludes.
 
 use crate::run::run_in;
 use crate::tables::repository;

@@ -17,14 +17,14 @@ use fabricast_topologies::Bytes;
 
 use crate::run::run_in;
 
-/// Bytes that rank 0 sends to each rank with an algorithm; `None` for algorithms that are not tested.
+/// Returns the bytes that rank 0 sends to each rank with an algorithm; `None` for algorithms that are not tested.
 fn expected_bytes_sent(algorithm: &str, collective: Collective, ranks: u64, bytes: u64) -> Option<BTreeMap<u64, u64>> {
     let steps = || (0..ranks.ilog2()).map(|step| 1u64 << step);
     let block = bytes / ranks;
     Some(match (collective, algorithm) {
         (Collective::AllReduce, "recursive_doubling") => steps().map(|peer| (peer, bytes)).collect(),
         (Collective::AllReduce, "ring") => [(1, 2 * (ranks - 1) * block)].into(),
-        // Half of the remainder to each partner, nearest first, and as much back.
+        // A rank sends half of the remaining data to each partner, nearest first, and as much on the way back.
         (Collective::AllReduce, "rabenseifner") => steps().map(|peer| (peer, bytes / peer)).collect(),
         (Collective::AllGather, "recursive_doubling") => steps().map(|peer| (peer, peer * block)).collect(),
         (Collective::AllGather, "ring") => [(1, (ranks - 1) * block)].into(),
@@ -36,7 +36,7 @@ fn expected_bytes_sent(algorithm: &str, collective: Collective, ranks: u64, byte
     })
 }
 
-/// Bytes that rank 0 sent to each rank in one call under given rules.
+/// Returns the bytes that rank 0 sent to each rank in one call under the given rules.
 fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, bytes: u64) -> BTreeMap<u64, u64> {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/tables/calls.py");
     let mut command = Command::new("mpirun");
@@ -54,7 +54,8 @@ fn measured(folder: &Path, rules: &str, ranks: u64, collective: Collective, byte
     let output = command.output().unwrap();
     assert!(output.status.success(), "{collective} of {bytes}: {}", String::from_utf8_lossy(&output.stderr));
     let log = fs::read_to_string(folder.join("sent.0.prof")).unwrap();
-    // `I 0 1 65536 bytes 1 msgs sent …`: messages of collectives, separated by tabs.
+    // Monitoring prints a line `I 0 1 65536 bytes 1 msgs sent …` per peer, with tabs between the columns; `I` marks
+    // messages of collectives.
     let rows = log.lines().filter(|line| line.starts_with("I\t")).map(|line| {
         let words: Vec<&str> = line.split('\t').collect();
         let bytes = words[3].split(' ').next().unwrap().parse::<u64>().unwrap();
@@ -124,7 +125,7 @@ fn algorithm_numbers_match_open_mpis() {
         (Collective::Broadcast, ["binomial", "basic_linear", "pipeline"]),
     ] {
         let routine = Routine::from_collective(collective).unwrap();
-        // Another algorithm from 8 KiB on: the boundary applies to the whole size of the call.
+        // The rules select another algorithm from 8 KiB on; the boundary applies to the total size of the call.
         for (before, after) in [(names[0], names[1]), (names[1], names[2])] {
             let rule = |name: &str, min: u64, max: u64| Rule {
                 min_bytes: Bytes(min),

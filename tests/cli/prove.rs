@@ -1,4 +1,4 @@
-//! `gpu prove` without a GPU: faults of its input are reported first, then the missing GPU.
+//! Tests of `gpu prove` without a GPU: faults of its input are reported first, then the missing GPU.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Tables of random library plans: the look-up in a table equals the plan's ranges at every size.
+//! Tests of the tables of random library plans: the look-up in a table equals the plan's ranges at every size.
 
 use fabricast_libraries::nccl::Function;
 use fabricast_search::export::nccl_tuner::{self, Buffers, FromPlan, Lookup};
@@ -10,25 +10,25 @@ use crate::tables::{sizes, sizes_around_ends};
 use crate::tuner_csv::{find, lines};
 
 const COLLECTIVES: [&str; 5] = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"];
-// Rings only: the other algorithms support only some collectives.
+// Only rings are used, because the other algorithms support only some collectives.
 const CELLS: [(&str, &str); 3] = [("ring", "ll"), ("ring", "ll128"), ("ring", "simple")];
 
-/// Ascending sizes per collective with the pick at each: algorithm, protocol, channels.
+/// Planned sizes per collective in ascending order, each with the index of its pick in [`CELLS`] and its channels.
 type Picks = Vec<(usize, Vec<(u64, usize, u16)>)>;
 
 fn picks() -> impl Strategy<Value = Picks> {
-    // Few cells, so that neighbouring sizes often have the same pick.
+    // Few different picks are used, so that neighbouring sizes often have the same one.
     let rows = prop::collection::btree_map(sizes(), (0..CELLS.len(), 1u16..4), 1..12);
     let rows = rows.prop_map(|rows| rows.into_iter().map(|(size, (cell, channels))| (size, cell, channels)).collect());
     prop::collection::btree_map(0..COLLECTIVES.len(), rows, 1..5).prop_map(|plan| plan.into_iter().collect())
 }
 
-/// Pick at a size: that of the nearest planned size in logarithms; ties go to the larger size.
+/// Returns the pick at a size: that of the planned size nearest in logarithms; ties go to the larger one.
 fn expected_pick(rows: &[(u64, usize, u16)], bytes: u64) -> (usize, u16) {
-    // A size belongs to the larger planned size if bytes² ≥ before · size, apart from rounding.
+    // A size belongs to the larger of two planned sizes if bytes² ≥ before · size, apart from rounding.
     let is_at_least =
         |before: u64, size: u64| bytes >= ((u128::from(before) * u128::from(size)).isqrt() as u64).max(before + 1);
-    // Boundaries lie between intervals of equal picks: from the last size of one to the first of the next.
+    // Boundaries lie between intervals of equal picks, from the last size of one to the first size of the next.
     let mut pick = (rows[0].1, rows[0].2);
     for pair in rows.windows(2) {
         if (pair[0].1, pair[0].2) != (pair[1].1, pair[1].2) && is_at_least(pair[0].0, pair[1].0) {
@@ -82,7 +82,7 @@ proptest! {
                     prop_assert_eq!(entry, (algorithm, protocol, channels), "{} of {}", name, bytes);
                 }
             }
-            // There are no rows for other communicators.
+            // The table has no rows for other communicators.
             prop_assert!(COLLECTIVES.iter().all(|name| find(&lines, (2, 8), name, bytes).is_none()));
         }
     }

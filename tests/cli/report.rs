@@ -1,4 +1,4 @@
-//! `report`, and the page written by `study`: generated from the output of other commands only.
+//! Tests of `report` and of the page written by `study`, which are generated only from the output of other commands.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ fn report_regenerates_a_studys_page_from_its_results() {
     }
     run_silently(folder.path(), "report out-1/results.json -o report.html --charts charts");
     let report = read(folder.path(), "report.html");
-    // Complete but for the picture of the fabric, which results do not contain.
+    // The page is complete except for the picture of the fabric, which results do not contain.
     assert!(
         report.len() < page.len()
             && report.contains("Pareto front")
@@ -57,7 +57,7 @@ fn report_regenerates_a_studys_page_from_its_results() {
             "none of the inputs is its results.json",
         );
     }
-    // Charts that are derived from the study are drawn only if it is given.
+    // Charts that are derived from the study file are drawn only if it is given.
     let from_results = ["cost-1", "steps-1", "memory-1", "links-1", "course-1-1", "course-1-3"];
     let from_study = ["busbw-1-1", "schedule-1"];
     for (charts, names) in [("charts", &from_results[..]), ("whole", &from_results), ("whole", &from_study)] {

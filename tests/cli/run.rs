@@ -13,14 +13,14 @@ pub struct Run {
     pub stderr: String,
 }
 
-/// The command with arguments split at blanks, in a folder.
+/// Returns the command with arguments split at blanks, to be run in a folder.
 pub fn command(folder: &Path, arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
     command.args(arguments.split_whitespace()).current_dir(folder).stdin(Stdio::null()).env_remove("COLUMNS");
     command
 }
 
-/// Runs the command in a folder; it must exit by itself and without a panic.
+/// Runs the command in a folder; the command must exit by itself and without a panic.
 pub fn run_in(folder: &Path, arguments: &str) -> Run {
     let output = command(folder, arguments).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
@@ -33,19 +33,19 @@ pub fn run_in(folder: &Path, arguments: &str) -> Run {
     run
 }
 
-/// Runs the command without files.
+/// Runs the command in the current folder.
 pub fn run(arguments: &str) -> Run {
     run_in(Path::new(env!("CARGO_TARGET_TMPDIR")), arguments)
 }
 
-/// JSON output of a run that succeeds without messages.
+/// Returns the JSON output of a run that must succeed without messages.
 pub fn json(arguments: &str) -> Value {
     let run = run(&format!("{arguments} --format json"));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{arguments}");
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}"))
 }
 
-/// Asserts a rejection: exit code 2, one bounded message, nothing on standard output.
+/// Asserts that arguments are rejected: exit code 2, one bounded message, nothing on standard output.
 #[track_caller]
 pub fn refused(folder: &Path, arguments: &str, expected: &str) {
     let run = run_in(folder, arguments);

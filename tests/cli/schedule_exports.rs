@@ -1,5 +1,5 @@
-//! Schedules of plans that record how they were made: several hosts, a profile file, a root, in place; and folders
-//! with files of another export.
+//! Tests of schedules written from plans. Schedules record the settings of their plan (several hosts, a profile file, a
+//! root, in-place buffers), and folders may contain files of another export.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `schema`: documents as the commands write them are valid under their schemas.
+//! Tests of `schema`: documents written by the commands are valid under their schemas.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ fn transcripts(folder: &str) -> PathBuf {
     repository().join("tests/cli/transcripts").join(folder)
 }
 
-/// Schema of a document, which is itself valid JSON Schema.
+/// Returns the schema of a document, which must itself be valid JSON Schema.
 #[track_caller]
 fn schema(name: &str) -> Value {
     let run = run(&format!("schema {name}"));
@@ -30,7 +30,7 @@ fn validator(name: &str) -> Validator {
     jsonschema::validator_for(&schema(name)).unwrap()
 }
 
-/// Runs a command, which must write a valid document of this name.
+/// Runs a command, which must write a valid document of this name; returns the document.
 #[track_caller]
 fn valid(folder: &Path, arguments: &str, name: &str) -> Value {
     let run = run_in(folder, &format!("{arguments} --format json"));
@@ -111,7 +111,7 @@ fn tables_and_schedules_are_valid() {
     assert_eq!(valid(&folder, "schedule verify ring.json", "verification")["ok"], true);
     let wrong = valid(&folder, "schedule verify wrong.json", "verification");
     assert_eq!(wrong["ok"], false);
-    // A refutation names its fault, and a proof has none.
+    // A refuted schedule has a fault, and a proved one has none.
     let validator = validator("verification");
     let without = |key: &str| {
         let mut document = wrong.clone();
@@ -159,7 +159,7 @@ fn documents_without_a_required_key_are_refused() {
         let mut other_format = document.clone();
         other_format["format"] = "fabricast-other/1".into();
         assert!(!validator.is_valid(&other_format), "{name}");
-        // Readers accept keys that they do not know.
+        // Schemas accept unknown keys, as readers must.
         let mut extended = document.clone();
         extended["later"] = 1.into();
         assert!(validator.is_valid(&extended), "{name}");
@@ -187,7 +187,7 @@ fn every_listed_document_has_a_schema() {
         assert_eq!(schema(name)["properties"]["format"]["const"], format);
         validator(name);
     }
-    // docs/output.md lists the same formats.
+    // The page docs/output.md lists the same formats.
     let page = std::fs::read_to_string(repository().join("docs/output.md")).unwrap();
     for row in rows {
         let format = row["format"].as_str().unwrap();

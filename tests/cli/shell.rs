@@ -1,4 +1,4 @@
-//! `completions` and `man`: scripts and manual pages, identical on standard output and in files.
+//! Tests of `completions` and `man`: scripts and manual pages are identical on standard output and in files.
 //!
 //! Unit tests next to their generators check that they cover every command and flag.
 

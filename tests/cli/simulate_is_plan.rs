@@ -46,7 +46,8 @@ const COLLECTIVES: [&str; 9] = [
     "send_recv",
 ];
 
-/// Small calls, calls of several loops or many pieces of a stream, and one with odd chunks.
+/// Call sizes in bytes: a small one, one that needs several loops or many pieces of a stream, and one with unequal
+/// chunks.
 const SIZES: [u64; 3] = [3_000, 1 << 20, 50_000_017];
 
 fn assert_simulations_match_plan(fabric: &str) {
@@ -57,12 +58,12 @@ fn assert_simulations_match_plan(fabric: &str) {
                 let call = format!("{fabric} --collective {collective} --algorithm {algorithm} --bytes {bytes}");
                 let planned = run(&format!("plan {call} --channels 3 --format json"));
                 if planned.code != 0 {
-                    // The combination is not supported.
+                    // This combination of algorithm and collective is not supported.
                     continue;
                 }
                 let plan: Value = serde_json::from_str(&planned.stdout).unwrap();
                 for row in plan["rows"].as_array().unwrap() {
-                    // A library's own number of threads cannot be given to `simulate`.
+                    // `simulate` has no flag for the thread count that a library uses.
                     let is_ours = |strategy: &&Value| !strategy.is_null() && strategy["threads"].is_null();
                     for strategy in [row, &row["runner_up"]].into_iter().filter(is_ours) {
                         assert_simulation_matches(&call, strategy);

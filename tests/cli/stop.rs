@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM end a run immediately, with one line, and leave no partial files. After SIGKILL, the next run
-//! removes leftover files.
+//! Ctrl-C and SIGTERM end a run immediately with one line of output, and leave no partial files. After SIGKILL, the
+//! next run removes leftover files.
 #![cfg(unix)]
 
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
-/// Names in a folder, sorted.
+/// Returns the sorted names of the files in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -25,7 +25,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn signals_end_runs_without_leftover_files() {
     let folder = tempfile::tempdir().unwrap();
-    // Runs of minutes; the sources are printed once everything is set up and the work begins.
+    // These runs last minutes; they print the sources once everything is set up and the work begins.
     for arguments in [
         "simulate --fabric hgx-h200 --nodes 1024 --collective all_to_all --algorithm direct --bytes 1GiB --no-fold -v -o run.txt",
         "simulate --fabric hgx-h200 --nodes 1024 --collective all_to_all --algorithm direct --bytes 1GiB --no-fold -v --trace t.json",
@@ -44,7 +44,8 @@ fn signals_end_runs_without_leftover_files() {
     }
 }
 
-/// Starts a run that blocks with its files complete but not yet renamed: its result goes to a pipe that is not read.
+/// Starts a run that blocks when its files are complete but not yet renamed: its result goes to a pipe that is not
+/// read.
 fn spawn_blocked_run(folder: &Path) -> Child {
     let pipe = folder.join("pipe");
     if !pipe.exists() {
@@ -79,7 +80,7 @@ fn temporary_files_are_removed_by_signals_and_after_a_kill() {
     signal(&killed, "KILL");
     killed.wait().unwrap();
     assert_eq!(names(&out).len(), 3);
-    // A live run keeps its files even if another run uses the folder.
+    // The files of a running command are not removed if another run uses the folder.
     let mut running = spawn_blocked_run(folder.path());
     let plan = "plan --fabric hgx-h100 --collective all_reduce --sizes 1K..4K --chart out/chart.svg";
     assert_eq!(run_in(folder.path(), plan).code, 0);

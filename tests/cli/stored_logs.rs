@@ -1,4 +1,4 @@
-//! Logs and tables as users store and paste them (`tests/data/logs`), with the expected output for each.
+//! Tests of logs and tables as users store and paste them (`tests/data/logs`), each with its expected output.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn json(arguments: &str) -> Value {
     serde_json::from_str(&run_log(&format!("{arguments} --no-explain --format json")).stdout).unwrap()
 }
 
-/// Rows of a comparison: bytes, ranks, hosts.
+/// Returns bytes, ranks and hosts of each row of a comparison.
 fn rows(value: &Value) -> Vec<(u64, u64, u64)> {
     let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
     let rows = value["rows"].as_array().unwrap().iter();
@@ -80,7 +80,7 @@ fn assumptions_are_reported_in_one_line() {
     let value = json(arguments);
     assert_eq!(value["rows"][0]["launch"], "stream");
     assert!(value["assumptions"][0].as_str().unwrap().starts_with("stream launch"), "{value}");
-    // Assumed NICs and hosts.
+    // This log does not name its NICs and hosts, which are therefore assumed.
     let run = run_log("compare a3mega-2x8-table-only.txt --fabric hgx-h100 --collective all_gather --no-explain");
     for part in ["16 ranks (by busbw/algbw) as 2 hosts × 8", "8 × 400 Gb/s NICs a host"] {
         assert!(run.stdout.contains(part), "{}", run.stdout);
@@ -149,7 +149,7 @@ fn rccl_is_predicted_on_hosts_of_eight_and_others_are_reported() {
     let value = json("compare mi300x-vf-rccl1562.txt --fabric mi300x");
     let last = value["rows"].as_array().unwrap().last().unwrap();
     let predicted = last["predicted_us"].as_f64().unwrap();
-    // Over all links of the mesh, not around a single ring: 801 µs measured.
+    // The prediction uses all links of the mesh instead of a single ring; the measured time is 801 µs.
     assert!((600.0..1000.0).contains(&predicted), "{last}");
     assert_eq!(value["groups"][0]["modelled"], true);
     let value = json("compare rccl-tests-json.json --fabric mi300x");
@@ -164,7 +164,8 @@ fn rccl_is_predicted_on_hosts_of_eight_and_others_are_reported() {
     assert!(!first_line("mi300x").contains("not predicted"));
 }
 
-/// NCCL 2.26 sends to each peer on two channels, which the log's machines show: their exchanges are as fast as predicted.
+/// NCCL 2.26 sends to each peer on two channels, as the log of this cluster shows, so all_to_all reaches the predicted
+/// rate although it does not saturate the NICs.
 #[test]
 fn two_channels_per_peer_explain_exchanges_that_do_not_fill_the_nics() {
     let arguments = "compare h20-vm-321-alltoall.txt --fabric hgx-h100 --nodes 2 --collective all_to_all";
@@ -184,7 +185,7 @@ fn predictions_have_no_outliers_at_any_spacing() {
         let run = run_log(&format!("compare {name} --fabric hgx-h100 --collective all_reduce --no-explain"));
         assert!(!run.stdout.contains("outlier"), "{}", run.stdout);
     }
-    // A real outlier: a row of 128 KiB that takes eight times as long as those of 64 and 256 KiB.
+    // This log has a real outlier: the row of 128 KiB is eight times as slow as those of 64 and 256 KiB.
     let run = run_log("compare gh200-4x4-corrupt.txt --fabric gh200 --no-explain");
     let outlier_line = run.stdout.lines().find(|line| line.contains("neighbours in size allow")).unwrap_or_default();
     assert!(outlier_line.contains("gh200-4x4-corrupt.txt:29"), "{}", run.stdout);
@@ -201,7 +202,7 @@ fn tables_of_other_tools_are_identified() {
         assert!(run.stdout.contains(part), "{part}: {}", run.stdout);
     }
     run_log("table --check tuner-gridtruth-allreduce-1n.csv --fabric hgx-h100 --sizes 1MiB..1MiB");
-    // Both have rows for which NCCL has no kernel.
+    // Both tables have rows for which NCCL has no kernel.
     for name in ["tuner-doc-8col.csv", "nccl-example.conf"] {
         let run = run_in(&logs(), &format!("table --check {name} --fabric hgx-h100 --sizes 1MiB..1MiB"));
         assert!(run.code == 1 && run.stdout.contains("Tree Simple for Broadcast: NCCL has no such kernel"), "{run:?}");
@@ -211,7 +212,7 @@ fn tables_of_other_tools_are_identified() {
     }
 }
 
-/// If a fabric's file does not name the GPUs, they are taken from the log's header, and the output reports it.
+/// If a fabric's file does not name the GPUs, their model comes from the log's header, and the output reports it.
 #[test]
 fn logs_supply_the_gpus_that_a_matrix_does_not_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,13 +228,13 @@ fn logs_supply_the_gpus_that_a_matrix_does_not_name() {
     let run = run_in(folder.path(), compare);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(run.stdout.contains("assumed: A10G (the log's GPUs)"), "{}", run.stdout);
-    // Without GPU names nothing is predicted.
+    // Without GPU names nothing can be predicted.
     write(&without_device_list(&table));
     let run = run_in(folder.path(), &format!("{compare} --gpus 8"));
     assert!(run.code == 2 && run.stderr.contains("--gpu-model"), "{run:?}");
 }
 
-/// Table of a log without its device list.
+/// Returns a log without its device list.
 fn without_device_list(log: &str) -> String {
     let is_listed = |line: &str| line.contains("Rank ") || line.contains("Using devices") || line.contains("nThread");
     log.lines().filter(|line| !is_listed(line)).map(|line| format!("{line}\n")).collect()

@@ -1,5 +1,5 @@
-//! `study`: results do not depend on threads or on the output location, and faults in a study are reported with their
-//! location.
+//! Tests of `study`: results depend neither on the number of threads nor on the output location, and faults in a study
+//! are reported with their source location.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn example() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
 }
 
-/// Runs an example and checks that its page works in a browser; returns its results.
+/// Runs an example, checks that its page works in a browser, and returns its results as text.
 fn run_and_check_page(study: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
@@ -21,7 +21,7 @@ fn run_and_check_page(study: &str) -> String {
     if let Some(counts) = works(&page) {
         let min_count = counts.tables.min(counts.plots);
         assert!(min_count > 3 && counts.points > 50 && counts.switched > 10, "{study}: {counts:?}");
-        // Jobs can be selected if there are several.
+        // The page offers a choice of jobs if there are several.
         assert_eq!(counts.choices > 0, study != "training-70b.toml", "{study}: {counts:?}");
     }
     std::fs::read_to_string(out.join("results.json")).unwrap()
@@ -86,7 +86,7 @@ fn inference_and_training_jobs_share_a_study() {
         // Concurrent requests = request rate × time per request (Little's law).
         let (requests, later_tokens) = if result["job"] == "chat" { (4608.0, 999.0) } else { (288.0, 499.0) };
         let latency = number("ttft_s") + later_tokens * number("tpot_s");
-        // Waiting for the end of a step is not counted in the rate: at most a step.
+        // The rate does not count the wait for the end of a running step, which is at most one step.
         let wait = number("prefill_step_s") / latency;
         let law = number("samples_per_s") * latency / requests - 1.0;
         assert!(law > -1e-6 && law < wait, "{law} {wait} {result}");
@@ -109,7 +109,7 @@ fn constraint_violations_are_reported() {
     let output: Value = serde_json::from_str(&run.stdout).unwrap();
     let (result, ranking) = (&output["results"][0], &output["ranking"][0]);
     assert_eq!((&result["fits"], &ranking["meets_constraints"]), (&Value::Bool(false), &Value::Bool(false)));
-    // Requests that the memory does not hold wait.
+    // Requests that do not fit in memory wait.
     let running = result["concurrent_requests"].as_u64().unwrap();
     assert!(running < 800 && result["requests_that_fit"].as_u64() == Some(running), "{result}");
     assert_eq!(result["memory_excess_gb"], Value::Null);
@@ -121,7 +121,7 @@ fn constraint_violations_are_reported() {
         notes.iter().any(|note| note.starts_with(&format!("{running} of 800 concurrent requests run"))),
         "{notes:?}"
     );
-    // A key of training jobs is rejected for inference.
+    // A key of training jobs is rejected in an inference job.
     std::fs::write(folder.path().join("s.toml"), format!("{text}micro_batch = 1\n")).unwrap();
     refused(folder.path(), "study s.toml", "s.toml:14:15: micro_batch: only valid for jobs of kind training");
 }
@@ -148,14 +148,14 @@ fn batches_are_limited_by_memory() {
         result["load"].as_array().unwrap().iter().filter_map(|class| class["max"].as_f64()).collect();
     assert!(!max_loads.is_empty() && max_loads.iter().all(|load| (0.0..1.0).contains(load)), "{max_loads:?}");
     assert_eq!(output["format"], "fabricast-study/8");
-    // The measured figure is shown as written, with the error of the time.
+    // The measured value is shown as written, with the relative error of the time.
     let measured = &output["measured"][0];
     let throughput = result["tokens_per_s"].as_f64().unwrap();
     assert_eq!((measured["measured"].as_f64(), measured["predicted"].as_f64()), (Some(3803.0), Some(throughput)));
     assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
     let text = std::fs::read_to_string(folder.path().join("out/ranking.txt")).unwrap();
     assert!(text.contains("concurrent requests") && text.contains(&in_flight.to_string()), "{text}");
-    // Fewer tokens per second than measured means that the predicted time is too long.
+    // Measured tokens per second above the predicted ones mean that the predicted time is too long.
     let error = text.lines().find(|line| line.contains("tokens_per_s")).unwrap().split_whitespace().last().unwrap();
     assert!(throughput < 3803.0 && error.starts_with('+'), "{text}");
     let page = std::fs::read_to_string(folder.path().join("out/index.html")).unwrap();
@@ -175,7 +175,7 @@ fn output_folders_equal_standard_output() {
     assert!(read("ranking.csv").starts_with("rank,candidate,job,ranks,"));
     assert!(read("index.html").contains("4 x HGX H200"));
 
-    // The CSV equals the JSON, and has the same columns for any study.
+    // The CSV has the same values as the JSON, and the same columns for any study.
     let output: Value = serde_json::from_str(&printed.stdout).unwrap();
     let csv = read("ranking.csv");
     let mut csv = csv::Reader::from_reader(csv.as_bytes());
@@ -207,7 +207,8 @@ fn output_folders_equal_standard_output() {
     }
 }
 
-/// The text output has the whole training run, and a bar for each share of a step of the best candidate.
+/// The text output contains the time of the whole training run, and a bar for each share of a step of the best
+/// candidate.
 #[test]
 fn text_shows_training_time_and_the_shares_of_a_step() {
     let text = run_in(&example(), "study training-70b.toml").stdout;
@@ -275,7 +276,7 @@ fn faults_are_shown_with_their_location() {
     refused(folder.path(), "study --template -o file", "expected a folder");
 }
 
-/// Two machines and two jobs that simulate quickly, with the given and with half the link rate.
+/// Study of two machines and two jobs that simulate quickly, each with full and with half the link rate.
 const SMALL: &str = "[[candidate]]
 name = \"two\"
 fabric = \"hgx-h100\"
@@ -314,7 +315,7 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
     let path = |name: &str| folder.path().join("out").join(name);
     let read = |name: &str| std::fs::read(path(name)).unwrap();
     let (results, runs) = (read("results.json"), read("runs.jsonl"));
-    // Two jobs on two machines, and additionally on the one with two hosts with a slower network.
+    // Runs are cached for two jobs on two machines, and for the machine with two hosts also with a slower network.
     assert_eq!(runs.iter().filter(|&&byte| byte == b'\n').count(), 6);
     let step = runs.len() / 7;
     for length in (0..runs.len()).step_by(step) {
@@ -330,7 +331,7 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
         );
         assert_eq!((read("results.json"), read("runs.jsonl")), (results.clone(), runs.clone()), "{length}");
     }
-    // A study with other prices reuses the runs; one with other jobs adds its own.
+    // A study with other prices reuses the cached runs; one with other jobs adds its own.
     std::fs::write(folder.path().join("s.toml"), SMALL.replace("90000", "9000")).unwrap();
     assert_eq!(run().code, 0);
     assert!(read("runs.jsonl") == runs && read("results.json") != results);
@@ -353,7 +354,7 @@ fn interrupted_studies_resume_and_damaged_files_are_reported() {
     }
 }
 
-/// If a failure leaves ranks over which no candidate can divide the job, the text and the page report it.
+/// If a failure leaves a number of ranks over which no candidate can divide the job, the text and the page report it.
 #[test]
 fn failures_that_no_candidate_survives_give_a_reason() {
     let folder = tempfile::tempdir().unwrap();
@@ -449,7 +450,8 @@ fn impossible_constraints_and_lists_are_reported() {
     assert!(!folder.path().join("out").exists());
 }
 
-/// If a Chakra trace lacks a rank's file, the file is reported: the others alone would be a smaller job.
+/// If a Chakra trace lacks the file of a rank, that file is reported, because the remaining files would describe a
+/// smaller job.
 #[test]
 fn missing_ranks_of_a_trace_are_reported() {
     let folder = tempfile::tempdir().unwrap();
@@ -465,8 +467,8 @@ fn missing_ranks_of_a_trace_are_reported() {
     );
 }
 
-/// A trace job is run like any other: its shards are merged, cached runs are not repeated, and another trace with the
-/// same name is another run.
+/// A job given as a trace runs as any other: its shards are merged, cached runs are not repeated, and another trace
+/// under the same name is a separate run.
 #[test]
 fn trace_runs_are_cached_by_content() {
     let folder = tempfile::tempdir().unwrap();
@@ -512,8 +514,8 @@ fn trace_runs_are_cached_by_content() {
     assert!(time(&larger) > time(&output));
 }
 
-/// Rank placement: GPUs that a candidate does not have are rejected with their location and advice before anything
-/// runs; a valid placement is reported.
+/// GPUs of a rank placement that a candidate does not have are rejected with their source location and advice before
+/// anything runs; a valid placement is reported.
 #[test]
 fn ranks_are_placed_as_the_job_specifies() {
     let folder = tempfile::tempdir().unwrap();

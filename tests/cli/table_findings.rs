@@ -1,5 +1,5 @@
-//! Findings of `table --check`: in our own JSON as in the CSV, for rows for registered buffers, rows shadowed by rows
-//! of another kind, and settings that a version does not read.
+//! Tests of `table --check`, which reports the same findings for fabricast's JSON as for the CSV: rows for registered
+//! buffers, rows shadowed by other rows, and settings that an NCCL version does not read.
 
 use std::fs;
 use std::path::Path;
@@ -125,7 +125,7 @@ fn settings_use_the_syntax_of_their_version() {
 }
 
 /// A settings file changes only the variables that it sets: --no-nvls, registered buffers and the settings of the
-/// network plugin stay in effect.
+/// network plugin remain in effect.
 #[test]
 fn settings_are_checked_under_the_conditions_of_the_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Messages about tables and plans with less information than a plan with rows: tables without rows, schedules, and
-//! cells that do not exist.
+//! Messages about tables and plans that lack some information: tables without rows, schedules, and strategies that do
+//! not exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::run::{refused, run_in};
 use crate::tables::repository;
 
-/// A plan of nine sizes of four collectives, with NCCL's defaults.
+/// Returns a plan of nine sizes of four collectives, with NCCL's defaults.
 fn plan() -> Value {
     let path = repository().join("tests/cli/transcripts/tables.in/plan.json");
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
@@ -53,9 +53,9 @@ fn tables_report_the_departures_of_their_plan() {
     let heading = format!("6 sizes in {ranges} ranges differ from the default of nccl-2.28.9");
     assert_eq!(text.lines().next(), Some(heading.as_str()));
     assert!(text.contains("ring ll × 16"), "{text}");
-    // Exporting a table as a table again changes nothing.
+    // Exporting a table as a table again gives the same file.
     assert_eq!(run_stdout(folder, "table own.json --to json"), fs::read_to_string(folder.join("own.json")).unwrap());
-    // A table without its departures.
+    // This table does not list where it departs from the library's default.
     table.as_object_mut().unwrap().remove("departures");
     write(folder, "mute.json", &table);
     let text = run_stdout(folder, "table mute.json --explain");
@@ -79,7 +79,7 @@ fn plans_with_rows_of_some_collectives_report_each() {
     let ranges = partial["ranges"].as_array().unwrap().iter().filter(|range| range["collective"] == "reduce").count();
     assert!(text.starts_with(&format!("3 of {rows} rows differ from")), "{text}");
     assert!(text.contains(&format!("{ranges} ranges without rows")), "{text}");
-    // Rows may lack the default as well.
+    // Rows may lack the library's default as well.
     for row in partial["rows"].as_array_mut().unwrap() {
         row.as_object_mut().unwrap().remove("library_default");
     }
@@ -99,7 +99,8 @@ fn tables_are_not_called_plans() {
     refused(folder.path(), "table bad.json --explain", "bad.json:1:12");
 }
 
-/// Contents of a file, parsed independently.
+/// Returns the name, the protocol and the largest number of thread blocks per GPU of a schedule file, parsed
+/// independently of the readers under test.
 fn read_schedule_summary(path: &Path) -> (String, &'static str, usize) {
     let text = fs::read_to_string(path).unwrap();
     if path.extension().is_some_and(|ending| ending == "xml") {
@@ -147,7 +148,7 @@ fn schedules_are_shown_with_the_facts_of_their_file() {
             assert_eq!(row["channels"], blocks, "{}", file.display());
         }
     }
-    // Also for a schedule that computes the wrong result; and any name is printed on one line.
+    // The same applies to a schedule with a wrong result, and any file name is printed on one line.
     let folder = tempfile::tempdir().unwrap();
     let text = fs::read_to_string(root.join("tests/data/schedules/mscclpp-reduce.json")).unwrap();
     let mut plan: Value = serde_json::from_str(&text).unwrap();
@@ -205,19 +206,18 @@ fn tables_without_rows_are_compared_by_ranges() {
         (&31.into(), &Value::Null, &Value::Null)
     );
     assert!(row["before"]["time_us"].as_f64() > Some(0.0));
-    // For two tables without rows, the starts of the ranges are compared.
+    // If both tables have no rows, the comparison uses the starts of the ranges.
     let diff = json(folder, "plan diff own.json other.json");
     assert_eq!(sizes(&diff["rows"]), BTreeSet::from([("broadcast".to_owned(), first)]));
     assert_eq!(diff["equal_rows"], range_count - 1);
 }
 
-/// The library's default applies where there is no file: a size whose pick the format cannot express is covered by no
-/// file.
+/// The library's default applies to sizes whose pick the format cannot express: no file covers them.
 #[test]
 fn sizes_that_a_schedule_format_cannot_express_are_in_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan = plan();
-    // Sizes of all_reduce that alternate between a protocol that MSCCL++ has and one that it does not have.
+    // The picks of all_reduce alternate between a protocol that MSCCL++ supports and one that it does not support.
     let rows = plan["rows"].as_array_mut().unwrap();
     let row = rows[0].clone();
     *rows = vec![row; 7];

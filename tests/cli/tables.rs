@@ -1,4 +1,4 @@
-//! Tables of plans, read back by an independent reader of the formats.
+//! Tables of plans are compared with their plans through an independent reader of the formats.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn export_plan(folder: &Path, plan: &str, format: &str) -> (Value, String) {
     (serde_json::from_str(&read("plan.json")).unwrap(), read("table"))
 }
 
-/// Compares both readers and the look-up with the plan's ranges at a size.
+/// Compares both readers of a table, and its look-up, with the plan's ranges at a size.
 fn assert_table_matches_plan(plan: &Value, lines: &[Line], lookup: &Lookup, collective: &str, bytes: u64) {
     // Below and above the planned sizes the library's own choice applies.
     let ranges = ["ranges", "outside_ranges"].into_iter().flat_map(|key| plan[key].as_array().unwrap());
@@ -50,12 +50,12 @@ fn assert_table_matches_plan(plan: &Value, lines: &[Line], lookup: &Lookup, coll
     assert_eq!(actual, (expected[0], expected[1], channels as u16), "{collective} {bytes}");
 }
 
-/// Sizes up to 2^40, equally many of each magnitude.
+/// Generates sizes up to 2^40 bytes, equally many of each magnitude.
 pub fn sizes() -> impl Strategy<Value = u64> {
     (0u32..=40, any::<u64>()).prop_map(|(bits, size)| ((1 << bits) | (size & ((1 << bits) - 1))).min(1 << 40))
 }
 
-/// Ends of ranges and their neighbours, from 1 to 2^40, both included.
+/// Returns the ends of ranges and their neighbours, within 1 to 2^40 bytes inclusive.
 pub fn sizes_around_ends(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
     let ends = ranges.flat_map(|(first, last)| [first, last.min(1 << 40)]);
     let neighbours = ends.flat_map(|size| [size.saturating_sub(1), size, size + 1]).chain([1, 1 << 40]);
@@ -85,19 +85,20 @@ proptest! {
         let table = nccl_tuner::read(&text, "table").unwrap();
         let saved = SavedPlan::read(&plan.to_string(), "plan").unwrap();
         let lookup = Lookup::new(&table, saved.library_nodes.unwrap(), saved.ranks);
-        // Around every end of the table's rows and of the plan's ranges, and at sizes of all magnitudes.
+        // Sizes around every end of the table's rows and of the plan's ranges are compared, and sizes of all
+        // magnitudes.
         let plan_ranges = saved.ranges.iter().chain(&saved.outside_ranges).map(|range| (range.min_bytes.0, range.max_bytes.0));
         let table_ranges = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
         for bytes in sizes_around_ends(plan_ranges.chain(table_ranges)).into_iter().chain(probes) {
             assert_table_matches_plan(&plan, &lines, &lookup, collective, bytes);
         }
-        // The number of rows is minimal: no two neighbours are equal, and no size is covered twice.
+        // The table has the minimum number of rows: no two neighbours are equal, and no size is covered twice.
         for pair in lines.windows(2) {
             prop_assert!(pair[0].cell != pair[1].cell && pair[0].bytes.1 + 1 == pair[1].bytes.0, "{pair:?}");
         }
-        // Rewriting the table gives the same text.
+        // Writing the table again gives the same text.
         prop_assert_eq!(nccl_tuner::write(&table), text);
-        // Every row can be used on the fabric it was made for.
+        // Every row can be used on the fabric that the table was made for.
         let check = run_in(folder.path(), &format!(
             "table --check table --fabric {fabric} --gpus {gpus} --library {library} --sizes 1KiB..1MiB:1024 --format json"
         ));
@@ -112,7 +113,8 @@ pub fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A forced strategy measured more than 5 % faster than the library's own choice is in the table, at every size.
+/// A forced strategy that was measured as more than 5 % faster than the library's own choice is in the table at every
+/// size.
 #[test]
 fn faster_measured_strategies_are_used() {
     use std::collections::BTreeMap;
@@ -168,7 +170,7 @@ fn faster_measured_strategies_are_used() {
             let selected = (line.cell.0.clone(), line.cell.1.clone());
             let selected_us = cells.iter().filter(|cell| cell.0.as_ref() == Some(&selected)).map(|cell| cell.1);
             let selected_us = selected_us.fold(f64::MAX, f64::min);
-            // Within the noise of measurements the two best are equal.
+            // The two best strategies differ by less than the noise of measurements.
             assert!(
                 selected_us <= time * 1.04,
                 "{gpus} GPUs, {collective} of {bytes}: {selected:?} {selected_us}, {best:?} {time}, by itself {default_us}"
@@ -228,7 +230,7 @@ fn written_schedules_have_sizes_and_verify() {
     refused(folder.path(), "table plan.json --to mscclpp", "folder");
 }
 
-/// A file for a range of sizes is evaluated within that range only.
+/// A schedule file for a range of sizes is evaluated only within that range.
 #[test]
 fn schedules_are_evaluated_at_several_sizes() {
     let golden = repository().join("tests/cli/tables/golden");
@@ -242,7 +244,7 @@ fn schedules_are_evaluated_at_several_sizes() {
         let checked = check(file, "");
         let rows = checked["rows"].as_array().unwrap();
         let sizes: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
-        // Powers of two within the range, and its ends in whole chunks of 16 bytes.
+        // The sizes are powers of two within the range and the ends of the range, in whole chunks of 16 bytes.
         assert!(sizes.contains(&(1 << 14)) && sizes.contains(&(1 << 20)), "{file}: {sizes:?}");
         assert!(sizes.len() > 7 && sizes.iter().all(|size| (11585..=1482909).contains(size)), "{file}: {sizes:?}");
         assert!(sizes[0] < 1 << 14 && sizes[sizes.len() - 1] > 1 << 20, "{file}: {sizes:?}");
@@ -268,7 +270,7 @@ fn plans_round_trip_through_json() {
     assert!(plan.rows.is_empty() && !plan.ranges.is_empty());
     assert_eq!((plan.ranges[0].min_bytes.0, plan.ranges.last().unwrap().max_bytes.0), (0, i64::MAX as u64));
     assert!(matches!(AnyTable::read(&text, "table"), Ok(AnyTable::Plan(_))));
-    // Other formats, and so the tuner plugin, give the same result for it as for the plan.
+    // Other formats, and therefore the tuner plugin, give the same result for the table as for the plan.
     fs::write(folder.path().join("table.json"), &text).unwrap();
     for format in ["nccl-tuner", "nccl-env", "json"] {
         let export = |plan: &str| {
@@ -347,7 +349,7 @@ fn faults_of_a_table_are_reported() {
         fs::write(folder.path().join(name), text).unwrap();
         refused(folder.path(), &format!("table --check {name} {flags}"), location);
     }
-    // Rules for another number of ranks are not an error, but are reported.
+    // Rules for another number of ranks are no error, but are reported.
     let rules = "1\n2\n1\n16\n1\n0 4 0 0\n";
     fs::write(folder.path().join("rules.txt"), rules).unwrap();
     let check = "table --check rules.txt --fabric hgx-h200 --sizes 1KiB..2KiB --format csv";
@@ -356,7 +358,7 @@ fn faults_of_a_table_are_reported() {
     assert!(run.stderr.contains("allreduce has no rules for 8 ranks"), "{}", run.stderr);
 }
 
-/// A hand-written table, truncated, modified and reassembled, is read or rejected without a crash.
+/// A hand-written table whose text is truncated, modified or rearranged is read or rejected without a crash.
 #[test]
 fn damaged_tables_are_read_or_rejected() {
     let corpus = [

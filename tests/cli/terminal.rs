@@ -1,16 +1,17 @@
 //! Names from files, file names and arguments are escaped on output: control characters that a terminal would obey
-//! become visible escapes in every command.
+//! appear as visible escape sequences in every command.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Sets the title, clears the screen, colours by C1, reorders, breaks the line and returns to its start.
+/// Name with escape sequences that set the title, clear the screen, change the colour (C1), reorder text, break the
+/// line and return to its start.
 const NAME: &str = "x\u{1b}]0;pwn\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{2028}\u{7f}\r";
 
 /// [`NAME`] as written in TOML and JSON strings.
 const WRITTEN: &str = "x\\u001b]0;pwn\\u0007\\u001b[2J\\u009b31m\\u202e\\u2028\\u007f\\r";
 
-/// Variant for device ids, which have no control characters.
+/// Similar name for device ids, which may not have control characters.
 const ID: &str = "x\\u202e\\u2028pwn";
 
 /// Returns true for characters that must not occur in output.
@@ -19,8 +20,8 @@ fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Runs the command; both outputs must have only visible characters, and the name must be recognizable in one of
-/// them.
+/// Runs the command; both output streams must have only visible characters, and one of them must contain the name in
+/// recognizable form. Returns the exit code and the output.
 fn run_output(folder: &Path, arguments: &[&str]) -> (i32, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fabricast"));
     let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
@@ -34,7 +35,7 @@ fn run_output(folder: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), out + &err)
 }
 
-/// A spec in which every text is hostile.
+/// Returns a spec in which every text is hostile.
 fn spec() -> String {
     let gpu = |id: &str| {
         format!(
@@ -48,7 +49,7 @@ fn spec() -> String {
     head + &gpu(&format!("a{ID}")) + &gpu(&format!("b{ID}")) + &link
 }
 
-/// An MSCCL++ plan with a hostile name: each of two ranks copies its own chunk.
+/// Returns an MSCCL++ plan with a hostile name, in which each of two ranks copies its own chunk.
 fn schedule() -> String {
     let text = std::fs::read_to_string(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/schedules/mscclpp-allreduce.json"),
@@ -198,7 +199,7 @@ fn arguments_are_escaped() {
     }
 }
 
-/// Files that commands write: tables and pictures as well as printed output.
+/// Files that commands write (tables, pictures, printed output) are escaped.
 #[test]
 fn written_files_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
@@ -232,7 +233,7 @@ fn written_files_are_escaped() {
         let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(!text.contains(is_hidden), "{name}");
     }
-    // Formats with escapes of their own lose nothing.
+    // Formats that have escape sequences of their own preserve the name.
     let name = |file: &str| {
         let (code, text) = run_output(folder.path(), &["fabric", "show", file, "--format", "json"]);
         assert_eq!(code, 0, "{text}");
@@ -242,7 +243,7 @@ fn written_files_are_escaped() {
     assert_eq!(name("f.toml"), format!("f{NAME}"));
 }
 
-/// Names that occur in files of a study's folder: of candidates, jobs, devices and calls.
+/// Names in the files of a study's folder are escaped: those of candidates, jobs, devices and calls.
 #[test]
 fn files_of_a_study_are_escaped() {
     let folder = tempfile::tempdir().unwrap();
@@ -299,7 +300,7 @@ fn png_files_contain_no_text() {
     assert_eq!(kinds, ["IHDR", "pHYs", "IDAT", "IEND"]);
 }
 
-/// With COLUMNS, tables and notes fit that width; `--wide` shows all columns, `--columns` those that are named.
+/// With COLUMNS, tables and notes fit that width; `--wide` shows all columns, and `--columns` the named ones.
 #[test]
 fn output_fits_the_stated_width() {
     let output = |arguments: &str, columns: &str| {

@@ -1,4 +1,4 @@
-//! Timelines of runs: critical path, utilization over time, traces.
+//! Tests of the timelines of runs: critical path, utilization over time, traces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::run::{json, refused, run, run_in};
 
-/// Microseconds as picoseconds: JSON has all digits.
+/// Converts microseconds to picoseconds exactly, because JSON has all digits.
 fn picos(value: &Value) -> u64 {
     (value.as_f64().unwrap() * 1e6).round() as u64
 }
@@ -24,7 +24,7 @@ fn critical_path_adds_up_to_the_picosecond() {
         "--fabric hgx-h200 --nodes 4 --collective all_reduce --algorithm hierarchical --bytes 64MiB",
         "--fabric dgx-a100 --collective all_to_all --bytes 12345678 --straggler gpu1=1us --straggler gpu7=3us",
         "--fabric gb200-nvl72 --collective broadcast --algorithm tree --bytes 8MiB",
-        // A call that only has start-up time.
+        // This call has only start-up time.
         "--fabric hgx-h200 --gpus 1 --collective all_reduce --algorithm ring",
     ] {
         let answer = json(&format!("simulate {flags} --critical-path"));
@@ -87,7 +87,8 @@ fn utilization_over_time_has_each_links_mean() {
             let Some(one) = resources.iter().find(|one| one["resource"] == link["link"]) else { continue };
             let values: Vec<f64> = array(&one["values"]).iter().map(|value| value.as_f64().unwrap()).collect();
             assert!(values.iter().all(|value| (0.0..=1.0 + 1e-9).contains(value)), "{one}");
-            // Without launch costs the run ends within the last slice; mean × slices × slice is the busy time.
+            // Without launch costs the run ends within the last slice, so the busy time is the sum of the values times
+            // the slice.
             let busy = values.iter().sum::<f64>() * slice;
             let expected = link["utilization"].as_f64().unwrap() * values.len() as f64 * slice;
             assert!((busy - expected).abs() < 0.02 * expected, "{extra}: {busy} {expected} {link}");
@@ -99,7 +100,7 @@ fn utilization_over_time_has_each_links_mean() {
         1 + 2 * 3,
         "{three_intervals}"
     );
-    // Without the flags there is no such output.
+    // Without the flags the output does not have these keys.
     let without_flags = json(flags);
     assert!(without_flags.get("load").is_none() && without_flags.get("critical_path").is_none());
 }
@@ -134,7 +135,7 @@ fn flows_have_utilization_over_time() {
     assert!(run_in(folder.path(), flags).stdout.contains("█████████████"));
 }
 
-/// Events of a trace.
+/// Returns the events of the trace that a run writes.
 fn trace(flags: &str) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let run = run_in(folder.path(), &format!("simulate {flags} --trace trace.json -q"));
@@ -157,7 +158,7 @@ fn small_traces_contain_every_operation() {
     let events_of = |phase: &str| events.iter().filter(|event| event["ph"] == phase).collect::<Vec<_>>();
     let answer = json(&format!("simulate {flags}"));
     assert_eq!(events_of("X").len() as u64, answer["operations"].as_u64().unwrap());
-    // Ranks are processes and channels are threads; a thread's spans do not overlap.
+    // Ranks are processes and channels are threads; the spans of a thread do not overlap.
     let ranks: BTreeSet<u64> = events_of("X").iter().map(|event| event["pid"].as_u64().unwrap()).collect();
     assert_eq!(ranks, (0..8).collect());
     let threads: BTreeSet<&str> = events_of("M")
@@ -174,7 +175,7 @@ fn small_traces_contain_every_operation() {
         free_from.insert(thread, start + length);
         assert!(event["name"].as_str().unwrap().contains(" to rank "), "{event}");
     }
-    // The busiest links are counters; each ends at zero.
+    // The busiest links are counters, each of which ends at zero.
     let graphs: BTreeSet<&str> = events_of("C").iter().map(|event| event["name"].as_str().unwrap()).collect();
     assert!(graphs.len() <= 16 && graphs.contains("gpu0->nvswitch0"), "{graphs:?}");
     for graph in graphs {

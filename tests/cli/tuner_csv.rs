@@ -2,18 +2,18 @@
 //! numbers, inclusive ranges, -1 for any, `#` for a comment, lines of at most 255 bytes, and the first matching row
 //! (NCCL 2.30 `plugins/tuner/example/{plugin.c,README.md}`).
 
-/// A row, as specified in the README.
+/// A row of the CSV, as specified in the README.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub collective: String,
     pub bytes: (u64, u64),
-    /// Algorithm, protocol, channels.
+    /// Algorithm, protocol and number of channels.
     pub cell: (String, String, i64),
-    /// Nodes and ranks of matching communicators; -1: any.
+    /// Numbers of nodes and ranks of matching communicators; -1 matches any.
     pub communicator: (i64, i64),
 }
 
-/// Parses all rows.
+/// Parses all rows of a CSV.
 pub fn lines(text: &str) -> Vec<Line> {
     let rows = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     let parsed = rows.map(|line| {

@@ -1,4 +1,5 @@
-//! Topology files of users: the GPUs and NVLS capabilities derived from them, and rejection if they are unknown.
+//! Tests with topology files of users: the GPUs and NVLS capabilities derived from them, and the rejection of unknown
+//! ones.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ fn cases() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/topologies/cases")
 }
 
-/// JSON output of a run on a file of the cases; warnings are allowed.
+/// Returns the JSON output of a run on a file of the test cases; warnings are allowed.
 fn case_json(arguments: &str) -> Value {
     let run = run_in(&cases(), &format!("{arguments} --format json"));
     assert_eq!(run.code, 0, "{arguments}: {}", run.stderr);
@@ -52,8 +53,8 @@ fn dumped_topologies_are_planned_like_their_preset() {
 }
 
 /// NICs of 200 Gb/s, one per GPU switch: graphs of 8 × 24 GB/s. NCCL's model gives 8 × min(24 × 2 × 0.85 × 7/8, 48) ×
-/// 16/30 = 152 GB/s for NVLSTree, and 8 × min(0.92 × 45, 41.4) × 0.85 / 2 = 141 GB/s for plain trees, which Hopper
-/// uses if the second GPU is farther from the NIC than the first; balanced trees would have 166.
+/// 16/30 = 152 GB/s for NVLSTree, and 8 × min(0.92 × 45, 41.4) × 0.85 / 2 = 141 GB/s for plain trees, which Hopper uses
+/// if the second GPU is farther from the NIC than the first; balanced trees would reach 166 GB/s.
 #[test]
 fn two_hosts_of_a_dump_use_nvls_tree() {
     let call = "--nodes 2 --network rail --collective all_reduce --sizes 8GiB..8GiB --library nccl";
@@ -112,7 +113,7 @@ fn ambiguous_compute_capabilities_are_rejected() {
 fn nics_are_read_or_reported_missing() {
     let plan = case_json("plan --fabric dgx-spark-gb10.xml --nodes 2 --collective all_reduce --bytes 1GiB");
     let row = row(&plan);
-    // Two ports of 200 Gb/s behind PCIe 5.0 x4 each, not eight of 400.
+    // The GPU has two NIC ports of 200 Gb/s behind PCIe 5.0 x4 each, instead of eight ports of 400 Gb/s.
     assert!(number(row, "busbw_gb_per_s") < 35.0, "{row:#}");
     let call = "plan --fabric a10g-8-phb.topo --gpu-model a10g --nodes 2 --collective all_reduce --bytes 1MiB";
     refused(&cases(), call, "describes no NIC");
@@ -147,7 +148,7 @@ fn candidates_of_studies_name_the_gpu() {
     refused(folder.path(), "study s.toml", "--gpu-model");
     write("gpu = \"h101\"");
     refused(folder.path(), "study s.toml", "unknown GPU model `h101`");
-    // No TFLOP/s are published for A10G, but for A10.
+    // TFLOP/s are published for A10, but not for A10G.
     write("gpu = \"NVIDIA A10\"");
     let run = run_in(folder.path(), "study s.toml --format json");
     assert_eq!(run.code, 0, "{run:?}");
@@ -182,7 +183,7 @@ fn specs_without_a_gpu_model_use_no_other_gpus_profile() {
         output["profile"].as_str().unwrap().to_owned()
     };
     assert_eq!(profile("--gpu-model h100"), "nccl-2.29-h100");
-    // NVLink lanes determine the generation, as in a matrix.
+    // The number of NVLink lanes determines the NVLink generation, as in a matrix.
     write("", "lanes = 18\n");
     assert!(profile("").contains("(for any of H100 SXM"), "{}", profile(""));
     write("model = \"H200 SXM\"\n", "");
@@ -211,7 +212,7 @@ fn simulations_report_hosts_on_which_rccl_is_not_predicted() {
     }
 }
 
-/// Correct files with the expected output of `fabric show` for each.
+/// Correct topology files, each with the expected output of `fabric show`.
 #[test]
 fn correct_files_are_read_without_changes() {
     for (file, parts) in [
@@ -235,10 +236,10 @@ fn correct_files_are_read_without_changes() {
     assert!(capability("c4140-v100.topo").contains("assumed to be Volta"));
     assert!(capability("a100-4gpu-nv4-2nic.topo").contains("assumed to be Ampere"));
     let a100 = case_json("plan --fabric a100-4gpu-nv4-2nic.topo --collective all_reduce --bytes 1GiB");
-    // 230 GB/s as measured by its owner, over a mesh for which NCCL's search is not modelled.
+    // The owner of this machine measured 230 GB/s, over a mesh for which NCCL's search is not modelled.
     let measured = 1.5 * f64::from(1 << 30) / 230e9 * 1e6;
     assert!((number(row(&a100), "low_us")..number(row(&a100), "high_us")).contains(&measured), "{a100:#}");
-    // The choice depends on the AMD CPU family (a plan of NCCL 2.30.5).
+    // The choice depends on the AMD CPU family; the expected one comes from a plan of NCCL 2.30.5.
     let plan = case_json(
         "plan --fabric h100nvl-amd-fam25.xml --nodes 2 --network rail --library nccl-2.30.5 \
                    --collective all_reduce --sizes 500000..1500000:1.2",

@@ -4,10 +4,10 @@ use std::fs;
 
 use crate::run::{json, run_in};
 
-/// The first operation writes to the wrong chunk.
+/// Schedule whose first operation writes to the wrong chunk.
 const WRONG: &str = include_str!("transcripts/schedules.in/wrong.json");
 
-/// A folder with a wrong and a correct schedule of two ranks.
+/// Creates a folder with a wrong and a correct schedule of two ranks.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("wrong.json"), WRONG).unwrap();
@@ -24,7 +24,7 @@ fn wrong_schedules_are_not_simulated() {
     for format in ["text", "json", "csv"] {
         let run = run_in(folder.path(), &format!("{flags} --format {format} -o out --trace trace.json"));
         assert_eq!((run.code, run.stdout.as_str()), (1, ""), "{run:?}");
-        // Operation, rank, chunk, the value found and the value expected.
+        // The error gives the operation, the rank, the chunk, the value found and the value expected.
         for expected in
             ["operation 0 (rank 0,", "output chunk 1 of rank 1", "found input chunk 0", "expected contributions"]
         {

@@ -1,5 +1,5 @@
-//! Failures, slow links, late ranks and background traffic: the run continues on the remaining resources, and its
-//! cost is reported.
+//! Tests of failures, slow links, late ranks and background traffic: the run continues on the remaining resources, and
+//! their cost is reported.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn number(value: &Value, key: &str) -> f64 {
     value.pointer(key).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {key} in {value:#}"))
 }
 
-/// JSON output of a run with a warning.
+/// Returns the JSON output of a run with a warning.
 fn run_with_warning(arguments: &str, warning: &str) -> Value {
     let run = run(&format!("{arguments} --format json"));
     assert!(run.code == 0 && run.stderr.contains(warning), "{arguments}: {}", run.stderr);
@@ -32,7 +32,7 @@ fn failed_gpus_are_excluded() {
     let degraded = run_with_warning(&format!("{RING} --fail gpu3"), "7 of 8 GPUs remain");
     assert_eq!(degraded["ranks"], 7);
     assert!(!degraded["links"].to_string().contains("gpu3"));
-    // Equals a run without the GPU.
+    // The result equals that of a run without the GPU.
     let seven_gpus = json(&format!("{RING} --gpus 7"));
     assert_eq!(degraded["time_us"], seven_gpus["time_us"]);
     assert_eq!(run_with_warning(&format!("{RING} --nodes 2 --fail n1"), "8 of 16 GPUs remain")["ranks"], 8);

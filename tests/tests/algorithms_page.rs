@@ -1,4 +1,4 @@
-//! docs/algorithms.md equals the page generated from the code.
+//! The page docs/algorithms.md equals the page generated from the code.
 
 #[test]
 fn algorithms_page_matches_the_code() {

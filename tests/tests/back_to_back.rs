@@ -1,4 +1,4 @@
-//! Back-to-back calls: ranks that finish early begin the next call.
+//! Back-to-back calls: ranks that finish early begin the next call before the others have finished.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::generators::Case;
 use crate::testbed::{Testbed, switch};
 
-/// Time per call in a sequence, and time of a single call.
+/// Returns the time per call in a sequence of calls, and the time of a single call.
 fn times(testbed: &Testbed, case: &Case) -> (Picos, Picos) {
     let (router, placement) = (testbed.router(), testbed.placement());
     let setting = Environment {
@@ -35,8 +35,8 @@ fn chain(collective: Collective, ranks: u32, bytes: u64, root: u32) -> Case {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// A single call along a chain takes all hops one after the other; back-to-back calls take one hop each, for any
-    /// length of the chain.
+    /// A single call along a chain needs the time of all hops in series; back-to-back calls need the time of one hop
+    /// each, for any length of the chain.
     #[test]
     fn back_to_back_calls_on_a_chain_take_one_hop_each(
         ranks in 2u32..12,
@@ -53,8 +53,8 @@ proptest! {
         prop_assert!(single.0.abs_diff(u64::from(ranks - 1) * (hop + 2 * latency)) <= 2 * u64::from(ranks));
     }
 
-    /// With NCCL's costs as well, back-to-back calls on one switch take no longer with more ranks, and no longer than
-    /// a single call.
+    /// With NCCL's costs as well, back-to-back calls on one switch take no longer with more ranks, and no longer than a
+    /// single call.
     #[test]
     fn back_to_back_calls_take_no_longer_than_a_single_call(
         ranks in 2u32..9,

@@ -70,7 +70,7 @@ fn barrier_steps_take_one_latency() {
 #[test]
 fn barriers_that_omit_a_rank_are_rejected() {
     let schedule = Schedule::build(&*generator(Algorithm::Tree, &shape(4, 0, Protocol::Ll)).unwrap()).unwrap();
-    // Rank 3's parent no longer waits for it.
+    // The edited schedule omits the dependency of rank 3's parent on rank 3.
     let text = fabricast_sim::schedule::json::to_json(&schedule);
     let changed = text.replace("[[3,1,0,0]]", "[]");
     assert_ne!(text, changed);

@@ -1,5 +1,6 @@
-//! Closed forms of thread block costs: rings, chains and trees on a switch with random protocol costs, and launch
-//! costs. The formulas are those of the header of `sim/src/profile/protocol.rs`, implemented independently.
+//! Compares the costs of thread blocks with closed forms for rings, chains and trees on a switch with random protocol
+//! costs, and launch costs. The formulas are those of the header of `sim/src/profile/protocol.rs`, implemented
+//! independently.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -14,7 +15,7 @@ use crate::generators::Case;
 use crate::testbed::{Testbed, fabric_specs, switch};
 
 const LINK: (u64, u64) = (450_000_000_000, 350_000);
-/// Link efficiency of the test profile.
+/// Link efficiency of the test profile, as a fraction.
 const LINK_EFFICIENCY: f64 = 0.8;
 
 fn nanos(max_ns: u64) -> impl Strategy<Value = Picos> {
@@ -55,7 +56,7 @@ fn costs() -> impl Strategy<Value = ProtocolCosts> {
             wire_efficiency,
             channel_limit: ChannelLimit::Passes(passes),
             split,
-            // A chunk is not divided into pieces this large.
+            // The piece size of the stream is larger than any chunk, so chunks are not divided.
             stream: block_costs.6.then_some(Bytes(1 << 40)),
             ..ProtocolCosts::FREE
         },
@@ -85,7 +86,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     software: f64,
-    /// Time on the wire or in the block.
+    /// Time on the wire or in the block, whichever is longer.
     transfer: f64,
     spacing: f64,
 }
@@ -95,25 +96,25 @@ impl Hop {
         self.software + 2.0 * LINK.1 as f64 + self.transfer
     }
 
-    /// Largest time that a further message adds.
+    /// Returns the time that each further message adds: the longest of its costs.
     fn interval(self) -> f64 {
         self.software.max(self.transfer).max(self.spacing)
     }
 
-    /// The message with additional time before its first byte.
+    /// Returns the message with additional time before its first byte.
     fn with_delay(self, delay: f64) -> Self {
         Self { software: self.software + delay, ..self }
     }
 }
 
-/// Operation kind of a message.
+/// Kind of operation that a message performs at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperationKind {
     Reduce,
     Copy,
 }
 
-/// True if the rank keeps a copy of what it sends.
+/// Retention of a local copy of the sent data at the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Retention {
     No,
@@ -123,9 +124,9 @@ enum Retention {
 /// Origin of the message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// Already present on the rank.
+    /// The bytes are already in the rank's memory.
     Here,
-    /// Received just before on the same channel.
+    /// The rank received the bytes immediately before, on the same channel.
     Before,
 }
 
@@ -137,13 +138,14 @@ impl Setup {
         }
     }
 
-    /// Number of passes after the first; rounded up to whole passes if every line has its own flags.
+    /// Returns the number of passes after the first; rounded up to whole passes if every line has its own flags.
     fn more_passes(&self, passes: f64) -> f64 {
         let counted = if self.costs.stream.is_some() { passes.ceil() } else { passes };
         (counted - 1.0).max(0.0)
     }
 
-    /// Cost of a message of `chunk` bytes from a block of `threads` threads, on a link shared by `sharers`.
+    /// Returns the cost of a message of `chunk` bytes from a block of `threads` threads, on a link shared by `sharers`
+    /// messages.
     fn hop(
         &self,
         chunk: f64,
@@ -170,7 +172,7 @@ impl Setup {
         }
     }
 
-    /// Time that a block needs to take its last received message.
+    /// Returns the time in picoseconds that a block needs to receive its last message.
     fn receive_time(&self, chunk: f64) -> f64 {
         let passes = self.passes();
         let pass = passes.receive.0 as f64 + f64::from(self.threads.div_ceil(32)) * passes.per_warp.0 as f64;
@@ -178,15 +180,16 @@ impl Setup {
         passes.first_receive.0 as f64 + self.more_passes((chunk - 1e-9).ceil() / quantum) * pass
     }
 
-    /// Remaining work of a busy block: a warp's time divided among all warps, less for chunks that are mostly empty.
+    /// Returns the remaining work of a busy block in picoseconds: a warp's time divided among all warps, less for
+    /// chunks that are mostly empty.
     fn reload(&self, chunk: f64) -> f64 {
         let full = (self.costs.reload.0 as f64 / f64::from(self.threads.div_ceil(32))).floor();
         full * ((chunk - 1e-9).ceil() / 16.0).min(1.0)
     }
 
-    /// Cost of one of `turns` messages of `chunk` bytes to a peer, sent by half of a block whose other half takes
-    /// what `partners` send. Messages with flags in every line are taken as they arrive; of other messages the first
-    /// and the last are moved alone, in half the time.
+    /// Returns the cost of one of `turns` messages of `chunk` bytes to a peer. Half of the block's threads send; the
+    /// other half receives the messages of `partners` ranks. Messages with flags in every line are received as they
+    /// arrive; of other messages the first and the last are moved alone, in half the time.
     fn exchange(&self, chunk: f64, turns: f64, partners: f64) -> Hop {
         let passes = self.passes();
         let half = f64::from((self.threads / 2).max(1));
@@ -220,7 +223,7 @@ impl Setup {
         Shape { threads: Some(self.threads), ..Shape::new(call, Protocol::Simple) }
     }
 
-    /// Simulated time in picoseconds, without launch costs.
+    /// Returns the simulated time in picoseconds, without launch costs.
     fn time(&self, algorithm: Algorithm, shape: Shape) -> f64 {
         let mut testbed = Testbed::ideal(switch(self.ranks, Bandwidth(LINK.0), Picos(LINK.1)));
         testbed.profile.protocols = [self.costs; 5];
@@ -230,8 +233,8 @@ impl Setup {
     }
 }
 
-/// Compares with tolerance: a picosecond per rounding of a step, efficiencies in millionths, and for a block's time,
-/// which is counted in parts of the bytes on the wire, ten picoseconds per [`WHOLE`] of these.
+/// Compares two times within the rounding error: a picosecond per step, efficiencies in millionths, and ten picoseconds
+/// per [`WHOLE`] of the bytes on the wire for a block's time, which is counted in such parts.
 fn are_close(setup: &Setup, actual: f64, exact: f64, (steps, chunk): (f64, f64)) -> Result<(), TestCaseError> {
     let parts = chunk / setup.costs.wire_efficiency / WHOLE as f64 * 10.0;
     prop_assert!((actual - exact).abs() <= (8.0 + parts) * (steps + 1.0) + 3e-6 * exact, "{actual} against {exact}");
@@ -241,8 +244,8 @@ fn are_close(setup: &Setup, actual: f64, exact: f64, (steps, chunk): (f64, f64))
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// A ring: start-up, the time to take before sending, and 2(n−1) steps of software, path, and the longer of wire
-    /// and block.
+    /// The time of a ring is the start-up, the receive time before sending, and 2(n−1) steps of software, path latency,
+    /// and the longer of wire and block time.
     #[test]
     fn ring_loops_match_closed_form(setup in setups()) {
         let n = f64::from(setup.ranks);
@@ -257,8 +260,8 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Ring, setup.shape(Collective::AllReduce)), exact, (2.0 * n, chunk))?;
     }
 
-    /// A chain of k chunks: the first pays every hop, each further one the slowest hop's transfer, software or
-    /// spacing.
+    /// In a chain of k chunks the first chunk pays every hop, and each further one the longest transfer, software time
+    /// or spacing of a hop.
     #[test]
     fn pipelined_chains_match_closed_form(setup in setups(), k in 2u64..20, reduces in any::<bool>()) {
         let chunk = setup.bytes.div_ceil(k);
@@ -277,8 +280,8 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Ring, shape), exact, (steps, chunk as f64))?;
     }
 
-    /// One chunk on each of two channels up a chain and down again, over the same links: first the threads that
-    /// reduce, then those that copy.
+    /// One chunk on each of two channels moves up a chain and down again over the same links: first through the threads
+    /// that reduce, then through those that copy.
     #[test]
     fn split_block_trees_match_closed_form(setup in setups()) {
         let warps = setup.threads.div_ceil(32).max(2);
@@ -295,7 +298,7 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Tree, shape), exact, (2.0 * f64::from(setup.ranks), chunk))?;
     }
 
-    /// Consecutive messages from every rank to the next; each block sends and takes concurrently.
+    /// Every rank sends consecutive messages to the next rank; each block sends and receives concurrently.
     #[test]
     fn pairwise_messages_match_closed_form(setup in setups(), k in 1u64..20) {
         let chunk = setup.bytes.div_ceil(k);
@@ -306,7 +309,7 @@ proptest! {
         are_close(&setup, setup.time(Algorithm::Direct, shape), exact, (2.0 * k as f64, chunk as f64))?;
     }
 
-    /// Every further peer for which a rank has a block delays the start of a call; ranks with one peer, or that
+    /// Every peer after the first for which a rank has a block delays the start of a call; ranks with one peer, or that
     /// forward data, have no such delay.
     #[test]
     fn startup_grows_with_concurrent_peers(setup in setups(), channels in 1u16..9, per_peer in nanos(2000)) {
@@ -325,7 +328,7 @@ proptest! {
         }
     }
 
-    /// Concurrent messages to all other ranks, sent by one block that takes as many.
+    /// Every rank sends concurrent messages to all other ranks with one block, which receives as many.
     #[test]
     fn concurrent_messages_to_all_match_closed_form(setup in setups()) {
         let block = setup.bytes.div_ceil(u64::from(setup.ranks));
@@ -380,10 +383,10 @@ proptest! {
             let shape = Shape { channels, threads: Some(32 * warps), ..Shape::new(call, protocol) };
             testbed.run(&*Case { algorithm, shape }.generator(), Folding::WhereProved).ok().map(|timeline| timeline.time.0)
         };
-        // A block's time is counted in parts of the bytes on the wire: at 1 TB/s with an error of up to 1/32,256.
+        // A block's time is counted in parts of the bytes on the wire, with an error of up to 1/32,256 at 1 TB/s.
         let shares_links = testbed.fabric.hosts().len() > 1 || format!("{fabric_spec:?}").contains("pcie");
-        // For sliced messages just above one pass, more of a step is hidden behind the block's work than a link
-        // shared by channels needs for the bytes: a flaw of the model, of a few per cent.
+        // For sliced messages just above one pass, the model hides more of a step behind the block's work than a link
+        // shared by channels needs for the bytes. This is an error of the model of a few per cent.
         let share = if shares_links || protocol == Protocol::Simple { 10 } else { 32_256 };
         if let (Some(less), Some(more)) = (time(bytes), time(bytes + more)) {
             // The remaining tolerance covers roundings of a picosecond.
@@ -405,7 +408,7 @@ fn host_works() -> impl Strategy<Value = HostWork> {
     (1u32..9, 0u32..9, flows).prop_map(|(gpus, peers, flow)| HostWork { gpus, peers, flow })
 }
 
-/// Cost that a launch adds to a call, and the minimum time of the call.
+/// Returns the cost that a launch adds to a call and the minimum time of the call, both in picoseconds.
 fn added_and_floor(costs: LaunchCosts, work: HostWork) -> (u64, u64) {
     let (gpus, peers) = (u64::from(work.gpus), u64::from(work.peers));
     let floor = costs.floor.0 + gpus * costs.floor_per_gpu.0 + peers * costs.floor_per_peer.0;
@@ -416,8 +419,8 @@ fn added_and_floor(costs: LaunchCosts, work: HostWork) -> (u64, u64) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// A call takes the longer of device time and floor, plus at most a quarter of the jitter; nothing is added if
-    /// the two differ by more than the jitter. The time grows with the device time, by at most its increase.
+    /// The time of a call is the longer of device time and floor, plus at most a quarter of the jitter; nothing is
+    /// added if the two differ by more than the jitter. The time grows with the device time, by at most its increase.
     #[test]
     fn launching_adds_the_floor_and_at_most_a_quarter_of_the_jitter(
         costs in launches(),
@@ -433,7 +436,7 @@ proptest! {
             prop_assert_eq!(time(device), min_time);
         }
         let later = time(device + added_device);
-        // The quadratic in whole picoseconds may be truncated by one.
+        // The quadratic term, in whole picoseconds, may be truncated by one.
         prop_assert!(time(device) <= later && later <= time(device) + added_device + 1, "{} then {later}", time(device));
     }
 

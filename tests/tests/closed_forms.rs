@@ -1,10 +1,10 @@
-//! Closed forms of completion times: under the `ideal` profile on equal links, every algorithm takes the time given
-//! by its facts and formulas, within one picosecond per transfer.
+//! Compares completion times with closed forms: under the `ideal` profile on equal links, the time of every algorithm
+//! is given by its facts and formulas, within one picosecond per transfer.
 //!
-//! L is the latency of a path (two links), B the bandwidth of a link, n the number of ranks. The engine rounds the
-//! end of each transfer up to a picosecond and a shared rate down by less than 10⁻³ B/s. Messages of a channel to one
-//! peer are serialized, so each of several messages in a step is rounded up. A connection carries no block twice, so
-//! the number of serialized transfers is at most that of the steps and the blocks of a rank.
+//! L is the latency of a path (two links), B the bandwidth of a link, n the number of ranks. The engine rounds the end
+//! of each transfer up to a picosecond and a shared rate down by less than 10⁻³ B/s. Messages of a channel to one peer
+//! are serialized, so each of several messages in a step is rounded up. A connection carries no block twice, so the
+//! number of serialized transfers is at most that of the steps and the blocks of a rank.
 
 use fabricast_collectives::algorithm::facts::{Count, Time, facts};
 use fabricast_collectives::algorithm::{Algorithm, Shape};
@@ -17,7 +17,7 @@ use crate::generators::{Case, is_rooted};
 use crate::matrices::with_matrix;
 use crate::testbed::{Testbed, switch};
 
-/// Equal links and a call.
+/// A call on ranks with equal links.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     ranks: u32,
@@ -42,12 +42,12 @@ impl Setup {
         timeline.time
     }
 
-    /// L in picoseconds.
+    /// Returns L, the latency of a path, in picoseconds.
     fn latency(&self) -> f64 {
         2.0 * self.link_latency.0 as f64
     }
 
-    /// Time of all bytes over one link, in picoseconds.
+    /// Returns the time of all bytes over one link, in picoseconds.
     fn transfer_time(&self) -> f64 {
         self.bytes as f64 * 1e12 / self.bandwidth.0 as f64
     }
@@ -80,7 +80,7 @@ fn is_rounded_up(
     bandwidth: Bandwidth,
 ) -> Result<(), TestCaseError> {
     let rounding = exact * f64::from(sharers) * 1e-3 / bandwidth.0 as f64;
-    // Floating-point error of the exact value, and the truncation of chunks below 10⁻¹⁵ bytes.
+    // The slack covers the floating-point error of the exact value, and the truncation of chunks below 10⁻¹⁵ bytes.
     let slack = 1e-3 + exact * 1e-14;
     let excess = actual.0 as f64 - exact;
     prop_assert!(
@@ -93,16 +93,17 @@ fn is_rounded_up(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Every algorithm with a closed form, on any number of ranks, in or out of place, with any root and number of
-    /// channels that share the links: one latency per step, and the stated bytes.
+    /// Every algorithm with a closed form takes one latency per step plus the transfer time of the stated bytes, on any
+    /// number of ranks, in or out of place, with any root and number of channels that share the links.
     #[test]
     fn flat_times_match_the_facts(setup in setups(), root in any::<prop::sample::Index>()) {
         for facts in facts().filter(|facts| facts.is_exact_for(setup.ranks)) {
             let Time::Flat(bytes) = facts.time else { continue };
             let channels = match facts.algorithm {
-                // Channels over different sides lose step, and chunks of a scattered reduce are serialized.
+                // Channels over different sides of a grid are not in step, and chunks of a reduce-then-scatter are
+                // serialized.
                 Algorithm::GridRing | Algorithm::ReduceThenScatter => 1,
-                // The two trees have one channel each; on a single channel the second would follow the first.
+                // Each of the two trees has one channel; on a single channel the second tree would follow the first.
                 Algorithm::Tree => 2,
                 _ => setup.channels,
             };
@@ -120,7 +121,7 @@ proptest! {
         }
     }
 
-    /// PAT on 2ᵏ ranks with messages of at most 2ᵃ blocks: a + 2ᵏ⁻ᵃ − 1 steps, and the minimum number of bytes.
+    /// PAT on 2ᵏ ranks with messages of at most 2ᵃ blocks needs a + 2ᵏ⁻ᵃ − 1 steps and the minimum number of bytes.
     #[test]
     fn pat_with_small_messages_matches_closed_form(setup in setups(), k in 1u32..=5, a in 0u32..5) {
         let (ranks, blocks_per_message) = (1u32 << k, 1u64 << a.min(k - 1));
@@ -137,7 +138,7 @@ proptest! {
         }
     }
 
-    /// A grid of equal sides with one channel per dimension and direction, all in step: Σ(aᵢ−1) steps.
+    /// A grid of equal sides with one channel per dimension and direction, all in step, needs Σ(aᵢ−1) steps.
     #[test]
     fn square_grids_match_closed_form(setup in setups(), side in 2u32..=4, dimensions in 1u32..=3) {
         let ranks = side.pow(dimensions);
@@ -157,7 +158,7 @@ proptest! {
         }
     }
 
-    /// Chains of k equal chunks of c bytes: (n−1)(L + c/B) for the first chunk, and c/B for each further one.
+    /// A chain of k equal chunks of c bytes takes (n−1)(L + c/B) for the first chunk, and c/B for each further one.
     #[test]
     fn pipelined_chains_match_closed_form(setup in setups(), k in 1u32..9, root in any::<prop::sample::Index>()) {
         let chunk = setup.bytes / u64::from(k) / u64::from(setup.channels) + 1;
@@ -172,8 +173,8 @@ proptest! {
         }
     }
 
-    /// A tree of radix 4 on 4ᵐ ranks: a rank of height k has 3k children, which share its port. The same holds for an
-    /// all_reduce whose result is broadcast over the tree, after a reduce of 2m steps.
+    /// In a tree of radix 4 on 4ᵐ ranks, a rank of height k has 3k children, which share its port. The same holds for
+    /// an all_reduce whose result is broadcast over the tree, after a reduce of 2m steps.
     #[test]
     fn radix_4_trees_match_closed_form(setup in setups(), m in 1u32..=2, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: 1 << (2 * m), ..setup };
@@ -187,8 +188,9 @@ proptest! {
         is_rounded_up(time, exact, 3 * m, sharers, setup.bandwidth)?;
     }
 
-    /// Full binary trees of 2ᵏ − 1 ranks, for any numbering of the ranks. The in-order tree needs an additional step
-    /// if the last rank is not the root, the split tree an additional step for half of the bytes.
+    /// Compares full binary trees of 2ᵏ − 1 ranks with their closed form, for any numbering of the ranks. The in-order
+    /// tree needs an additional step if the last rank is not the root, and the split tree an additional step for half
+    /// of the bytes.
     #[test]
     fn full_binary_trees_match_closed_form(setup in setups(), k in 2u32..=4, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: (1 << k) - 1, ..setup };
@@ -208,7 +210,7 @@ proptest! {
         exact(Algorithm::SplitTree, Collective::Broadcast, root, split)?;
     }
 
-    /// A reduce over four chains of l ranks each: l·L + (l + 3)·bytes/B.
+    /// A reduce over four chains of l ranks each takes l·L + (l + 3)·bytes/B.
     #[test]
     fn reduce_over_equal_chains_matches_closed_form(setup in setups(), l in 1u32..=4, root in any::<prop::sample::Index>()) {
         let setup = Setup { ranks: 4 * l + 1, ..setup };
@@ -218,7 +220,7 @@ proptest! {
         is_rounded_up(time, exact, l, 4 * u32::from(setup.channels), setup.bandwidth)?;
     }
 
-    /// A gather with handshakes: for each rank but the root, a signal to it and its block back.
+    /// A gather with handshakes sends, for each rank except the root, a signal to that rank and its block back.
     #[test]
     fn gather_with_handshakes_matches_closed_form(setup in setups(), root in any::<prop::sample::Index>()) {
         let root = root.index(setup.ranks as usize) as u32;
@@ -228,8 +230,8 @@ proptest! {
         is_rounded_up(time, exact, 2 * setup.ranks, u32::from(setup.channels), setup.bandwidth)?;
     }
 
-    /// Within a host both trees are the same chain. On separate channels they share its links: 2(n−1)(L + bytes/B).
-    /// On one channel the second follows the first: 2(n−1)(L + bytes/2B), plus bytes/2B.
+    /// Within a host both trees are the same chain. On separate channels they share its links: 2(n−1)(L + bytes/B). On
+    /// one channel the second tree follows the first: 2(n−1)(L + bytes/2B), plus bytes/2B.
     #[test]
     fn trees_in_a_host_are_chains(setup in setups()) {
         let setup = Setup { channels: setup.channels.min(2), ..setup };
@@ -242,10 +244,10 @@ proptest! {
         is_rounded_up(time, exact, steps + 1, 2, setup.bandwidth)?;
     }
 
-    /// A double binary tree over 2ᵏ hosts of one rank. Host 0 has one child, of height k−1, whose subtrees are
-    /// complete; each tree carries half of the bytes. A rank is a leaf in one tree, and the halves of its two
-    /// children share its port in the other: k−1 levels of L + bytes/B, and L + bytes/(2B) between host 0 and its
-    /// child; up and down.
+    /// Compares a double binary tree over 2ᵏ hosts of one rank with its closed form. Host 0 has one child, of height
+    /// k−1, whose subtrees are complete; each tree carries half of the bytes. A rank is a leaf in one tree; in the
+    /// other tree, the halves of its two children share its port. The time is k−1 levels of L + bytes/B, and L +
+    /// bytes/(2B) between host 0 and its child, both up and down.
     #[test]
     fn double_binary_trees_match_closed_form(setup in setups(), k in 1u32..=5) {
         let setup = Setup { ranks: 1 << k, channels: [1, 2, 4][usize::from(setup.channels % 3)], ..setup };
@@ -260,9 +262,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Hierarchical algorithms on h hosts of g ranks, one rail per rank with latency L' and bandwidth B'. All_reduce
-    /// takes 2(L + (g−1)/g·bytes/B) within the hosts and 2(h−1)(L' + bytes/(g·h·B')) between them; other collectives
-    /// likewise.
+    /// Compares hierarchical algorithms with their closed form on h hosts of g ranks, with one rail of latency L' and
+    /// bandwidth B' per rank. All_reduce takes 2(L + (g−1)/g·bytes/B) within the hosts and 2(h−1)(L' + bytes/(g·h·B'))
+    /// between them; other collectives likewise.
     #[test]
     fn hierarchical_algorithms_on_rails_match_closed_form(
         setup in setups(),
@@ -273,11 +275,11 @@ proptest! {
     ) {
         let setup = Setup { ranks: hosts * per_host, ..setup };
         let network = format!("rail,nics_per_node={per_host},nic={nic_gb_per_s}GB/s,nic_latency=1us,switch_latency=200ns");
-        // NICs are attached to the GPUs if a host has nothing else.
+        // NICs are attached to the GPUs if a host has no other device.
         let host = switch(per_host, setup.bandwidth, setup.link_latency);
         let fabric = cluster::build(&host, hosts, Some(&network.parse().unwrap())).unwrap();
         let testbed = Testbed::ideal(fabric);
-        // PCIe to the NIC and back (150 ns each), the NICs and one switch.
+        // The path crosses PCIe to the NIC and back (150 ns each), the NICs and one switch.
         let rail = testbed.router().path(testbed.fabric.gpus()[0], testbed.fabric.gpus()[per_host as usize]).unwrap();
         prop_assert_eq!(rail.latency, Picos(150_000 + 1_000_000 + 200_000 + 150_000));
         prop_assert_eq!(rail.bandwidth, Some(Bandwidth::from_gb_per_s(nic_gb_per_s.into())));
@@ -300,7 +302,7 @@ proptest! {
         for collective in [Collective::Broadcast, Collective::Reduce] {
             is_exact(run(collective, root), 2.0 * host_time((g - 1.0) / g) + (h - 1.0) * rail_time(1.0 / g))?;
         }
-        // Block by block, the hosts keep up with the rails if the rails are not faster.
+        // If the rails are not faster than the links in the hosts, forwarding block by block is limited by the rails.
         let (step, share) = (rail_time(1.0 / n), host_time((g - 1.0) / n));
         if share + f64::from(sharers) <= step {
             is_exact(run(Collective::AllGather, 0), (h - 1.0) * step + share)?;

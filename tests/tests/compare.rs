@@ -1,4 +1,5 @@
-//! Comparisons with a known result: the measurement is a prediction under a profile in which one parameter differs.
+//! Tests of comparisons with a known result: the measurement is a prediction under a profile in which one parameter
+//! differs.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ fn profile() -> Profile {
     Profile::named("nccl-2.28-h200").unwrap()
 }
 
-/// A forced ring all_reduce on 8 GPUs with sizes between two powers of two. In `simple` the links are the bottleneck,
-/// in the other protocols the channels.
+/// Returns the measurement of a forced ring all_reduce on 8 GPUs with sizes between two powers of two. With `simple`
+/// the links are the bottleneck, with the other protocols the channels.
 fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
     let channels = if protocol == Protocol::Simple { 32 } else { 8 };
     let request = FabricRequest::new("hgx-h200");
@@ -66,7 +67,7 @@ fn measurement_from_profile(profile: &Profile, measurement: &Measurement) -> Mea
     Measurement { rows, ..measurement.clone() }
 }
 
-/// An all_reduce of 16 to 64 MiB by the strategies that NCCL chooses.
+/// Returns the measurement of an all_reduce of 16 to 64 MiB with the strategies that NCCL chooses.
 fn measurement_of_library_choices(in_network: InNetwork) -> Measurement {
     let mut measured = measurement(Protocol::Simple, 24..27);
     let configuration = &mut measured.configuration;
@@ -75,7 +76,7 @@ fn measurement_of_library_choices(in_network: InNetwork) -> Measurement {
     measured
 }
 
-/// Switches reduce neither 8-bit integers nor products.
+/// Switches support neither sums of 8-bit integers nor products, so the library's choice depends on type and reduction.
 #[test]
 fn library_choices_follow_type_and_reduction_of_each_row() {
     let mut measured = measurement_of_library_choices(InNetwork::Allowed);
@@ -125,8 +126,8 @@ fn explanation_finds_the_changed_parameter() {
         let comparison = compare_measurements(&[measured], &profile(), &FastestPlanned);
         let explanation =
             comparison.groups[0].explanation.clone().unwrap_or_else(|| panic!("{parameter}: {comparison:#?}"));
-        // Another parameter may explain the difference with a smaller factor; the one that differs needs no larger
-        // factor.
+        // Another parameter may explain the difference with a smaller factor; the changed parameter needs no larger
+        // factor than its change.
         assert!(
             explanation.factor.ln().abs() <= f64::ln(factor).abs() * 1.02,
             "{parameter} × {factor}: {explanation:?}"
@@ -151,7 +152,7 @@ fn explanation_finds_the_changed_parameter() {
     assert_eq!(explained_by(links, 0.5, Protocol::Simple, 26..30), Some(links));
 }
 
-/// A library choice that always returns one strategy.
+/// Library choice that always returns this one strategy.
 struct Only(Algorithm, Protocol, u16);
 
 impl LibraryChoice for Only {
@@ -169,7 +170,7 @@ impl LibraryChoice for Only {
 #[test]
 fn forced_strategies_precede_the_librarys_choice() {
     let mut forced = measurement(Protocol::Ll, 12..16);
-    // NCCL's rules are known and have precedence over a given choice.
+    // NCCL's rules are known and take precedence over a given choice.
     forced.configuration.library = Some(Library { name: LibraryName::Mscclpp, version: String::new() });
     let mut unforced = forced.clone();
     (unforced.configuration.algorithm, unforced.configuration.channels) = (None, None);

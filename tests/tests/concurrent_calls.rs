@@ -1,5 +1,5 @@
-//! Concurrent schedules: independent ones do not affect each other, sharing ones are slower, and neither folding nor
-//! their order changes a time.
+//! Tests of concurrent schedules: independent ones do not affect each other, those that share links are slower, and
+//! neither folding nor the order of the schedules changes a time.
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_sim::engine::Watch;
@@ -17,7 +17,7 @@ fn hosts(nodes: u32) -> Fabric {
     load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new("hgx-h200") }).unwrap()
 }
 
-/// Times of concurrent calls on groups of devices.
+/// Returns the times of concurrent calls on groups of devices.
 fn concurrent_times(testbed: &Testbed, calls: &[(Case, Vec<NodeId>)], folding: Folding) -> Vec<Picos> {
     let router = testbed.router();
     let generators: Vec<_> = calls.iter().map(|(case, _)| case.generator()).collect();
@@ -41,7 +41,7 @@ fn concurrent_times(testbed: &Testbed, calls: &[(Case, Vec<NodeId>)], folding: F
     timeline.instance_times
 }
 
-/// A call on the GPUs `numbers` of a testbed.
+/// Returns a call on the GPUs `numbers` of a testbed.
 fn call(testbed: &Testbed, template: &CallTemplate, numbers: &[usize]) -> (Case, Vec<NodeId>) {
     let placement: Vec<NodeId> = numbers.iter().map(|&number| testbed.fabric.gpus()[number]).collect();
     (template.case_for_ranks(placement.len() as u32, placement.len() as u32), placement)
@@ -65,7 +65,7 @@ proptest! {
     #[test]
     fn neither_folding_nor_order_changes_a_time(first in call_templates(), second in call_templates(), split in 1usize..8) {
         let testbed = Testbed::ideal(hosts(2));
-        // Interleaved over both hosts, so that the groups share NICs and switches.
+        // Groups are interleaved over both hosts, so that they share NICs and switches.
         let numbers: Vec<usize> = (0..16).map(|i| i % 2 * 8 + i / 2).collect();
         let (first_gpus, second_gpus) = numbers.split_at(2 * split);
         let calls = [call(&testbed, &first, first_gpus), call(&testbed, &second, second_gpus)];
@@ -78,7 +78,7 @@ proptest! {
         prop_assert_eq!(times, swapped.into_iter().rev().collect::<Vec<_>>());
     }
 
-    /// Groups that run one schedule on shared routes: one block of each represents all of its blocks.
+    /// In groups that run one schedule on shared routes, one block of each group represents all of its blocks.
     #[test]
     fn first_blocks_represent_all_blocks_of_a_group(template in call_templates(), channels in 1u16..=6) {
         let testbed = Testbed::ideal(hosts(2));
@@ -122,14 +122,14 @@ fn groups_that_share_a_rail_are_slower() {
     assert!(concurrent.iter().all(|time| time.0 as f64 > 1.9 * single.0 as f64), "{concurrent:?} against {single:?}");
 }
 
-/// Two calls on the same ranks, as grouped calls of several communicators: each gets half of every port.
+/// Two calls on the same ranks, as grouped calls of several communicators, get half of every port each.
 #[test]
 fn calls_on_the_same_ranks_share_their_ports() {
     let testbed = Testbed::ideal(switch(8, Bandwidth::from_gb_per_s(80.0), Picos::from_ns(250.0)));
     let placement = testbed.placement();
     let case = single_channel_case(Algorithm::Direct, Collective::AllGather, 8, 64_000_000);
     let single = concurrent_times(&testbed, &[(case.clone(), placement.clone())], Folding::WhereProved);
-    // To a picosecond per end.
+    // Each end is rounded to a picosecond.
     let assert_times = |times: &[Picos], expected: &[f64]| {
         let is_near = |(time, &us): (&Picos, &f64)| time.0.abs_diff(Picos::from_us(us).0) <= 2 * 56;
         assert!(
@@ -137,7 +137,7 @@ fn calls_on_the_same_ranks_share_their_ports() {
             "{times:?}, not {expected:?}"
         );
     };
-    // 7/8 of 64 MB at 80 GB/s.
+    // The expected time is that of 7/8 of 64 MB at 80 GB/s.
     assert_times(&single, &[700.5]);
     let both = [(case.clone(), placement.clone()), (case.clone(), placement.clone())];
     for folding in [Folding::Off, Folding::WhereProved] {

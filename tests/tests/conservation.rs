@@ -1,5 +1,5 @@
-//! Conservation: bytes on every capacity equal a count along the routes, rates stay below capacities, busy time
-//! matches bytes, and times respect lower bounds.
+//! Tests of conservation: the bytes on every capacity equal a count along the routes, rates stay below capacities, busy
+//! time matches bytes, and times respect lower bounds.
 
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ use proptest::sample::Index;
 use crate::generators::Case;
 use crate::testbed::{Testbed, buffer_locations, call_templates, scenes, single_channel_case, switch};
 
-/// Counts the load that operations put on capacities, from the routes and the profile's definitions.
+/// Computes the load that operations put on capacities, from the routes and the profile's definitions.
 struct Ledger<'a> {
     testbed: &'a Testbed,
     schedule: &'a Schedule,
@@ -43,7 +43,8 @@ enum AdditionalWork {
     DoneByAnother,
 }
 
-/// The time of a block, or of a thread that posts messages, is counted in bytes of ten picoseconds each.
+/// Bytes that represent a picosecond of the time of a block, or of a thread that posts messages: such times are loads
+/// in units of ten picoseconds.
 const BYTES_OF_A_PICOSECOND: f64 = 0.1;
 
 impl<'a> Ledger<'a> {
@@ -52,7 +53,7 @@ impl<'a> Ledger<'a> {
         Self { testbed, schedule, router: testbed.router(), participants: Participants::new(&placement), placement }
     }
 
-    /// Bytes of an operation's chunks.
+    /// Returns the bytes of an operation's chunks.
     fn payload(&self, op: &Operation) -> f64 {
         let layout = &self.schedule.header().layout;
         // A scratch slot is as large as the chunk that is stored in it.
@@ -61,13 +62,13 @@ impl<'a> Ledger<'a> {
         sizes.map(|size| size.numerator as f64 / f64::from(size.denominator)).sum()
     }
 
-    /// Load of an operation on its channel: its payload, or, for a block that works in passes, the time of the passes
-    /// after the first; none if the kept data is copied in passing.
+    /// Returns the load of an operation on its channel: its payload, or, for a block that works in passes, the time of
+    /// the passes after the first. The load is zero if the retained data is copied in the same pass.
     fn channel_load(&self, op: &Operation, payload: f64) -> f64 {
         let header = self.schedule.header();
         let costs = self.testbed.profile.protocol(header.protocol);
         let ChannelLimit::Passes(passes) = costs.channel_limit else { return payload };
-        // Kept data is copied in passing, or by other blocks if every pair exchanges its own data.
+        // Retained data is copied in the same pass, or by other blocks if every pair of ranks exchanges its own data.
         let pairs = matches!(
             self.schedule.header().call.collective,
             Collective::AllToAll
@@ -99,7 +100,7 @@ impl<'a> Ledger<'a> {
         });
         let forwards = arrives && run.src_buffer != Buffer::Input;
         let pass = if forwards { passes.forward } else { passes.send };
-        // Sent data is kept as well: results in transit, and a rank's own part of the result.
+        // Sent data is also retained: results in transit, and a rank's own part of the result.
         let call = &header.call;
         let stores_own_part = matches!(call.collective, Collective::AllGather | Collective::Broadcast)
             && call.buffers == BufferUse::OutOfPlace;
@@ -116,13 +117,13 @@ impl<'a> Ledger<'a> {
         };
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(threads);
         let passes = (payload - 1e-9).ceil() / quantum;
-        // Lines with flags use whole passes.
+        // Protocols with flags in their lines use whole passes.
         let passes = if costs.stream.is_some() { passes.ceil() } else { passes };
         (passes - 1.0).max(0.0) * pass * BYTES_OF_A_PICOSECOND
     }
 
-    /// Additional work of a tree block that receives from several children and sends to several: it adds both inputs
-    /// while sending the sum, and stores loaded data once per child.
+    /// Returns the additional work of a tree block that receives from several children and sends to several: it adds
+    /// both inputs while it sends the sum, and stores loaded data once per child.
     fn additional_work(&self, op: &Operation) -> AdditionalWork {
         if self.schedule.header().blocks.split == BlockSplit::OneChannel {
             return AdditionalWork::Nothing;
@@ -150,15 +151,15 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Load of one of the messages to a peer on a block that sends with one half of its threads and takes with the
-    /// other: a pass of each, or of both as stated. A message without flags in its lines is sent alone the first
-    /// time, in half that time.
+    /// Returns the load of one of the messages to a peer on a block of which one half sends and the other half
+    /// receives: a pass of each half, or the stated pass of both. A message without flags in its lines is first sent
+    /// alone, in half that time.
     fn exchange_load(&self, op: &Operation, payload: f64, block: u16) -> f64 {
         let costs = self.testbed.profile.protocol(self.schedule.header().protocol);
         let ChannelLimit::Passes(passes) = costs.channel_limit else { return payload };
         let half = (block / 2).max(1);
         let warps = u64::from(half.div_ceil(32)) * passes.per_warp.0;
-        // In whole picoseconds.
+        // Pass times are whole picoseconds.
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(half);
         let pass_time = |pass: u64| ((payload - 1e-9).ceil() * pass as f64 / quantum + 1e-9).floor();
         let both = match passes.exchange {
@@ -180,7 +181,7 @@ impl<'a> Ledger<'a> {
         run.peer.is_fixed() && run.len > 1 && self.schedule.dependencies(op.run).iter().any(is_previous_of_run)
     }
 
-    /// Time to read the flags of LL for a payload, in the same unit.
+    /// Returns the time to read the flags of LL in a payload, in the unit of [`BYTES_OF_A_PICOSECOND`].
     fn flag_read_load(&self, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
         let efficiency = self.testbed.profile.protocol(protocol).wire_efficiency;
@@ -192,8 +193,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Time that the proxy thread spends on an operation, in the same unit: a cost per message (a slice, or a slot of
-    /// the connection's buffer), plus reading the flags of LL.
+    /// Returns the time that the proxy thread spends on an operation, in the unit of [`BYTES_OF_A_PICOSECOND`]: a cost
+    /// per message (a slice, or a slot of the connection's buffer), plus the time to read the flags of LL.
     fn proxy_load(&self, op: &Operation, payload: f64) -> f64 {
         let protocol = self.schedule.header().protocol;
         let costs = self.testbed.profile.protocol(protocol);
@@ -207,9 +208,9 @@ impl<'a> Ledger<'a> {
         (bytes / slice).ceil() * network.message.0 as f64 * BYTES_OF_A_PICOSECOND + scanned
     }
 
-    /// Load that one operation puts on each capacity. Links: the part that each carries, including framing. Memories:
-    /// a read and a write, or two reads and a write where a reduction arrives. Channels: see [`Self::channel_load`]. Host
-    /// memory in which data is staged is written and read.
+    /// Returns the load that one operation puts on each capacity. Links carry their part of the bytes, including
+    /// framing. Memories have a read and a write, or two reads and a write where a reduction arrives; host memory in
+    /// which data is staged has a write and a read. For channels see [`Self::channel_load`].
     fn operation_loads(&self, op: &Operation) -> Vec<(Resource, f64)> {
         if !op.kind.moves_data() {
             return vec![];
@@ -274,7 +275,7 @@ impl<'a> Ledger<'a> {
         loads
     }
 
-    /// Total bytes on every used capacity.
+    /// Returns the total bytes on every used capacity.
     fn totals(&self) -> HashMap<Resource, f64> {
         let mut totals = HashMap::new();
         for (resource, bytes) in self.schedule.operations().flat_map(|op| self.operation_loads(&op)) {
@@ -284,7 +285,7 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Capacity in bytes per picosecond, from fabric and profile; `None` if unlimited.
+/// Returns a capacity in bytes per picosecond, from fabric and profile; `None` if unlimited.
 fn capacity(testbed: &Testbed, schedule: &Schedule, resource: Resource) -> Option<f64> {
     let stated = match resource {
         Resource::Link(id) => {
@@ -315,7 +316,7 @@ fn gpu(testbed: &Testbed, node: NodeId) -> GpuFigures {
     }
 }
 
-/// Capacity of a channel: payload at a rate, or its block's time.
+/// Returns the capacity of a channel in bytes per picosecond: payload at a rate, or the time of its block.
 fn lane(testbed: &Testbed, schedule: &Schedule) -> Option<f64> {
     match testbed.profile.protocol(schedule.header().protocol).channel_limit {
         ChannelLimit::Unlimited => None,
@@ -324,7 +325,7 @@ fn lane(testbed: &Testbed, schedule: &Schedule) -> Option<f64> {
     }
 }
 
-/// Capacity of all SMs at the rate of a channel, if there are more channels than SMs.
+/// Returns the capacity of all SMs at the rate of a channel, if there are more channels than SMs.
 fn processors(testbed: &Testbed, schedule: &Schedule, node: NodeId) -> Option<f64> {
     let header = schedule.header();
     let lane = lane(testbed, schedule)?;
@@ -334,7 +335,8 @@ fn processors(testbed: &Testbed, schedule: &Schedule, node: NodeId) -> Option<f6
     crowded.then(|| lane * f64::from(sms))
 }
 
-/// Capacity of all copy engines at the rate of the fastest external link, if the links could carry more than that.
+/// Returns the capacity of all copy engines at the rate of the fastest external link, if the links could carry more
+/// than that.
 fn copy_engines(testbed: &Testbed, node: NodeId) -> Option<f64> {
     let engines = f64::from(gpu(testbed, node).copy_engines?);
     let is_mig = |node: NodeId| testbed.fabric.node(node).kind == NodeKind::Mig;
@@ -352,17 +354,17 @@ fn copy_engines(testbed: &Testbed, node: NodeId) -> Option<f64> {
 }
 
 fn is_close(a: f64, b: f64) -> bool {
-    // Efficiencies are counted in millionths and in parts of WHOLE.
+    // The tolerance covers efficiencies, which are counted in millionths and in parts of WHOLE.
     (a - b).abs() <= 1e-3 + 2e-5 * b.abs()
 }
 
-/// Simulates the schedule; `None` if the broken fabric does not connect its ranks.
+/// Simulates the schedule; returns `None` if the broken fabric does not connect its ranks.
 fn run(testbed: &Testbed, case: &Case) -> Option<(Schedule, Timeline)> {
     let schedule = case.schedule();
     testbed.run(&schedule, Folding::WhereProved).ok().map(|timeline| (schedule, timeline))
 }
 
-/// Asserts that every capacity carries the load that the schedule puts on its routes, and no more than it can.
+/// Asserts that every capacity carries the load that the schedule puts on its routes, and no more than its limit.
 fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
     let Some((schedule, timeline)) = run(testbed, case) else { return Ok(()) };
     let ledger = Ledger::new(testbed, &schedule);
@@ -371,10 +373,10 @@ fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
     let total_bytes = schedule.operations().map(|op| ledger.payload(&op)).sum::<f64>() / wire_efficiency;
     for used in &timeline.utilization {
         let bytes = expected.remove(&used.resource).unwrap_or(0.0);
-        // Each operation uses a whole number of parts of its bytes of a block's time.
+        // The load of each operation on a block is rounded to a whole number of parts of its bytes.
         let rounded = match used.resource {
             Resource::Lane(..) | Resource::Processors(_) => total_bytes / WHOLE as f64,
-            // The payload is read in whole bytes.
+            // The flags of a payload are read in whole bytes.
             Resource::Proxy(_) => {
                 total_bytes / WHOLE as f64 + schedule.operation_count() as f64 * ledger.flag_read_load(1.0)
             }
@@ -384,7 +386,7 @@ fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
         prop_assert!(is_close(used.bytes, bytes), "{:?}: {} and {bytes} bytes", used.resource, used.bytes);
         prop_assert!((0.0..=1.0 + 1e-9).contains(&used.fraction), "{used:?}");
     }
-    // Omitted capacities limit nothing: they are unlimited, or memories that their own links cannot saturate.
+    // Omitted capacities are no limit: they are unlimited, or they are memories that their own links cannot saturate.
     for (resource, bytes) in expected {
         let is_memory = matches!(resource, Resource::Memory(_));
         prop_assert!(is_memory || bytes == 0.0 || capacity(testbed, &schedule, resource).is_none(), "{resource:?}");
@@ -392,7 +394,7 @@ fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// All_reduce over hosts with `gpus` GPUs each.
+/// Returns an all_reduce over hosts with `gpus` GPUs each.
 fn all_reduce_over_hosts(
     algorithm: Algorithm,
     (hosts, gpus): (u32, u32),
@@ -410,7 +412,7 @@ fn all_reduce_over_hosts(
     (testbed, Case { shape, ..case })
 }
 
-/// Includes ranks with several children.
+/// The tree of this call includes ranks with several children.
 #[test]
 fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
     for hosts in [(2, 1), (2, 2), (5, 1), (6, 2), (8, 3)] {
@@ -421,8 +423,8 @@ fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
     }
 }
 
-/// Chunks are serialized over hosts: what a tree block adds does not run ahead of what it sends, and a ring block
-/// sends one chunk after the other. Large calls therefore take no more time per byte than smaller ones.
+/// Chunks are serialized over hosts: the additions of a tree block do not precede the sends of earlier chunks, and a
+/// ring block sends one chunk after the other. Therefore large calls take no more time per byte than smaller ones.
 #[test]
 fn time_per_byte_over_hosts_does_not_grow_with_size() {
     let tree = (Algorithm::Tree, (8, 8), Protocol::Ll128, 512 << 10, 256 << 20);
@@ -460,7 +462,7 @@ fn ring_blocks_send_one_chunk_at_a_time() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(120))]
 
-    /// Every capacity carries the load that the schedule puts on its routes, and no more than it can.
+    /// Every capacity carries the load that the schedule puts on its routes, and no more than its limit.
     #[test]
     fn capacities_carry_the_load_of_the_schedule(scene in scenes(16), template in call_templates()) {
         let testbed = scene.testbed();
@@ -491,7 +493,7 @@ proptest! {
                 let mut inside = 0.0;
                 for &(_, end, bytes) in flows.iter().filter(|flow| flow.0 >= begin) {
                     inside += bytes;
-                    // Tolerance: a picosecond of rounding, and the efficiencies' millionths.
+                    // The tolerance covers a picosecond of rounding, and the efficiencies, which are in millionths.
                     let max_bytes = rate * ((end - begin).0 + 1) as f64;
                     prop_assert!(inside <= max_bytes * (1.0 + 1e-5) + 1e-3, "{:?} from {begin:?} to {end:?}", used.resource);
                 }
@@ -499,7 +501,7 @@ proptest! {
         }
     }
 
-    /// On equal links where every transfer has a link of its own, busy time × rate = bytes, to a picosecond per
+    /// On equal links where every transfer has a link of its own, busy time × rate equals bytes, to a picosecond per
     /// transfer.
     #[test]
     fn busy_time_is_bytes_over_rate(gpus in 2u32..10, gb_per_s in 1u64..2000, bytes in 1u64..1 << 24, index in 0usize..3) {
@@ -535,8 +537,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// No schedule beats the lower bound, with or without software costs, for any routing options and placement
-    /// (including several ranks per device), nor the bound at achievable instead of nominal rates.
+    /// No schedule is faster than the lower bound, with or without software costs, for any routing options and
+    /// placement (including several ranks per device), nor than the bound at achievable instead of nominal rates.
     #[test]
     fn no_time_is_below_the_lower_bound(
         scene in scenes(24),
@@ -576,7 +578,7 @@ proptest! {
 
 #[test]
 fn silent_pairs_need_no_route() {
-    // A line of GPUs: the ends of the chain are not connected, and need not be.
+    // The GPUs form a line, whose ends need not be connected for a chain.
     let mut builder = FabricBuilder::new("line");
     let host = builder.host("a");
     let gpus = [0, 1, 2, 3].map(|i| builder.node(&format!("gpu{i}"), NodeKind::Gpu, host, Figures::None).unwrap());
@@ -589,7 +591,7 @@ fn silent_pairs_need_no_route() {
     assert_eq!(testbed.run(&*case.generator(), Folding::Off).unwrap().time, Picos(3_000_000));
 }
 
-/// Total time covered by at least one interval.
+/// Returns the total time covered by at least one interval.
 fn union(mut spans: Vec<(Picos, Picos)>) -> Picos {
     spans.sort_unstable();
     let (mut covered, mut until) = (Picos::ZERO, Picos::ZERO);

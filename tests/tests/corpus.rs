@@ -1,4 +1,4 @@
-//! Reads every file of the fuzzing corpus with its reader: none may make a reader panic.
+//! Reads every file of the fuzzing corpus with its reader, none of which may panic.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use fabricast_topologies::read::{nccl_xml, smi, spec};
 use fabricast_topologies::read_text;
 use fabricast_validate::measured::{manifest, read_log};
 
-/// Name of a fuzz target, and a function that returns true if its reader accepts a text.
+/// Name of a fuzz target, with a function that returns true if the target's reader accepts a text.
 pub(crate) type Reader = (&'static str, fn(&str) -> bool);
 
 pub(crate) const READERS: [Reader; 9] = [
@@ -62,12 +62,12 @@ fn corpus_files_do_not_make_readers_panic() {
     for (target, read) in READERS {
         let mut accepted = 0;
         for file in files(&folder().join("corpus").join(target)) {
-            // Files that are not text never reach a reader.
+            // Readers get only text, so files that are not UTF-8 are skipped.
             if let Ok(text) = String::from_utf8(std::fs::read(&file).unwrap()) {
                 accepted += u32::from(read(&text));
             }
         }
-        // A reader that rejects all of its seeds would prove nothing.
+        // The test would prove nothing if a reader rejected all of its seeds.
         assert!(accepted > 0, "{target} understands none of its files");
     }
 }

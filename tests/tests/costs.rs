@@ -1,4 +1,5 @@
-//! Costs of a profile and completion times: parts add up, times change continuously with costs and grow with bytes.
+//! Tests of the costs of a profile and completion times: parts add up, and times change continuously with costs and
+//! grow with bytes.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::breakdown::breakdown;
@@ -13,7 +14,7 @@ use fabricast_validate::calibrate::{Cost, Parameter};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A ring on one host.
+/// Ring on one host.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     gpus: u32,
@@ -47,7 +48,7 @@ fn host(gpus: u32) -> Fabric {
     load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::new("hgx-h200") }).unwrap()
 }
 
-/// Warps of the largest block.
+/// Number of warps of the largest block.
 const WARPS: u64 = 20;
 
 fn shipped() -> Profile {
@@ -59,7 +60,7 @@ impl Ring {
         LaunchMode { gpus_per_host: self.gpus, ..LaunchMode::default() }
     }
 
-    /// Simulates with the chunks of the shipped profile, whatever the profile.
+    /// Simulates the ring with the chunk size of the shipped profile, whatever the profile.
     fn run(self, fabric: &Fabric, profile: &Profile) -> Result<Timeline, SimulateError> {
         let call = Call {
             collective: self.collective,
@@ -80,11 +81,10 @@ impl Ring {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// The parts of a time add up to it, within the error of finite differences of 1 % in both directions. The
-    /// maximum of several chains grows, from all costs shorter to all longer, by at most 1/99 more than its own
-    /// share, and falls short by at most 1/100 of its costs. A block's time is counted to 1/32,256 at both ends, and
-    /// every cost of a step is rounded to half a picosecond at both ends (per warp for costs of warps). Differences
-    /// are multiplied by fifty.
+    /// The parts of a time add up to it, within the error of finite differences of 1 % in both directions. Between
+    /// shorter and longer costs, the maximum of several chains may grow by 1/99 more than its own share, or fall short
+    /// by 1/100 of its costs. A block's time is counted to 1/32,256 at both ends, and every cost of a step is rounded
+    /// to half a picosecond at both ends (per warp for costs of warps). Differences are multiplied by fifty.
     #[test]
     fn parts_of_a_breakdown_add_up_to_the_time(ring in rings()) {
         let (fabric, profile) = (host(ring.gpus), shipped());
@@ -99,7 +99,7 @@ proptest! {
         prop_assert_eq!(names.len(), result.parts.len());
     }
 
-    /// A cost that is longer by a thousandth changes a time by at most some thousandths.
+    /// A cost that is longer by one thousandth changes a time by at most three thousandths.
     #[test]
     fn times_change_continuously_with_costs(ring in rings(), cost in select(Cost::all().to_vec()), links in any::<bool>()) {
         let (fabric, profile) = (host(ring.gpus), shipped());
@@ -108,12 +108,12 @@ proptest! {
         let mut changed = profile.clone();
         parameter.set(&mut changed, parameter.get(&profile) * 1.001);
         let times = [&profile, &changed].map(|profile| ring.run(&fabric, profile).unwrap().time.0 as f64);
-        // Costs are stored to a picosecond and settle_half to a byte, and are charged some hundred times.
+        // Costs are stored to a picosecond and `settle_half` to a byte; a run charges them some hundred times.
         prop_assert!((times[1] - times[0]).abs() <= 0.003 * times[0] + 50_000.0, "{} {times:?}", parameter.name());
     }
 
-    /// Time does not decrease with bytes, for the same channels, threads and chunks. A block's time is counted in
-    /// parts of the bytes on the wire: at 1 TB/s with an error of up to 1/32,256.
+    /// Time does not decrease with bytes, for the same channels, threads and chunks. A block's time is counted in parts
+    /// of the bytes on the wire, with an error of up to 1/32,256 at 1 TB/s.
     #[test]
     fn time_does_not_decrease_with_bytes(ring in rings(), more in 1.0f64..3.0) {
         let (fabric, profile) = (host(ring.gpus), shipped());

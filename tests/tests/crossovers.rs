@@ -1,5 +1,5 @@
-//! On the measured 8 × H200 host, the best protocol of a ring all_reduce changes where the nccl-tests logs cross,
-//! within a factor of two in size.
+//! Checks crossovers on the measured host with 8 H200 GPUs: the best protocol of a ring all_reduce changes at the sizes
+//! where the curves of the nccl-tests logs cross, within a factor of two.
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_search::candidates::Restriction;
@@ -10,16 +10,17 @@ use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
 
-/// The shipped measurements.
+/// Folder of the shipped measurements.
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../validate/data/h200-node");
 
-/// Powers of two of the sizes that both the logs and the plan have.
+/// Exponents (base 2) of the sizes in bytes that both the logs and the plan have.
 const SIZES: std::ops::RangeInclusive<u32> = 10..=28;
 
-/// Times in µs by size.
+/// Sizes in bytes with their times in µs.
 type Curve = Vec<(f64, f64)>;
 
-/// Reads the out-of-place times of an all_reduce log of nccl-tests: size, count, type, redop, root, time, …
+/// Reads the out-of-place times of an all_reduce log of nccl-tests, whose columns are size, count, type, redop, root,
+/// time, …
 fn measured(protocol: &str) -> Curve {
     let text = std::fs::read_to_string(format!("{DATA}/logs/g_allreduce_x8_Ring_{protocol}.txt")).unwrap();
     let rows = text.lines().filter(|line| !line.trim_start().starts_with('#'));
@@ -67,7 +68,7 @@ fn predicted_curve(plan: &Plan, protocol: Protocol) -> Curve {
     plan.rows.iter().map(|row| (row.bytes.0 as f64, time(row))).collect()
 }
 
-/// Size from which `after` is always faster than `before`, interpolated linearly in logarithms.
+/// Returns the size in bytes from which `after` is always faster than `before`, interpolated linearly in logarithms.
 fn crossing(before: &Curve, after: &Curve) -> f64 {
     let lead: Vec<(f64, f64)> = before.iter().zip(after).map(|(b, a)| (b.0.ln(), (b.1 / a.1).ln())).collect();
     let last = lead.iter().rposition(|&(_, lead)| lead <= 0.0).expect("slower at some size");
@@ -79,7 +80,7 @@ fn crossing(before: &Curve, after: &Curve) -> f64 {
 fn protocol_crossovers_match_the_logs_within_a_factor_of_two() {
     let logs = ["LL", "LL128", "Simple"].map(measured);
     let measured = [crossing(&logs[0], &logs[1]), crossing(&logs[1], &logs[2])];
-    // Read from the logs by hand.
+    // These sizes were read from the logs by hand.
     let mib = |mib: u32| f64::from(mib << 20);
     assert!((mib(2)..mib(4)).contains(&measured[0]) && (mib(16)..mib(32)).contains(&measured[1]), "{measured:?}");
     for fabric in ["hgx-h200", &format!("{DATA}/topology.xml")] {
@@ -90,7 +91,7 @@ fn protocol_crossovers_match_the_logs_within_a_factor_of_two() {
             let factor = predicted / measured;
             assert!((0.5..=2.0).contains(&factor), "{fabric}: {predicted:.0} bytes, {measured:.0} in the logs");
         }
-        // The selected protocol changes once each and never back.
+        // Each protocol is selected in one contiguous range of sizes.
         let mut picks: Vec<Protocol> = plan.rows.iter().map(|row| row.pick.strategy.protocol).collect();
         picks.dedup();
         assert_eq!(picks, [Protocol::Ll, Protocol::Ll128, Protocol::Simple], "{fabric}");

@@ -1,7 +1,7 @@
-//! Damaged real files: whatever is truncated, flipped, repeated or made huge, a reader reports the fault or accepts
-//! the file. No reader panics, hangs or allocates gigabytes.
+//! Reads damaged real files: if a file is truncated, changed, repeated or made huge, a reader reports the fault or
+//! accepts the file. No reader panics, hangs or allocates gigabytes.
 //!
-//! `PROPTEST_CASES=20000` runs it as long as the fuzz targets would.
+//! `PROPTEST_CASES=20000` runs as many cases as the fuzz targets would.
 
 use std::path::PathBuf;
 
@@ -16,17 +16,17 @@ use crate::corpus::{READERS, Reader, files, folder};
 /// A modification of a file.
 #[derive(Clone, Debug)]
 enum Damage {
-    /// Removes the end.
+    /// Removes the end of the text.
     Truncate(Index),
-    /// Changes a few bytes.
+    /// Replaces a few bytes.
     Flip(Index, Vec<u8>),
-    /// Removes a part.
+    /// Removes a part of the text.
     Cut(Index, usize),
     /// Repeats a part a number of times.
     Repeat(Index, usize, usize),
     /// Moves a line to another position.
     Move(Index, Index),
-    /// Replaces a number.
+    /// Replaces a number by another text.
     Number(Index, &'static str),
     /// Nests a part many times.
     Nest(Index, &'static str, usize),
@@ -107,7 +107,8 @@ impl Damage {
     }
 }
 
-/// Seeds of a target that were written by a person or a tool; seeds found by fuzzing have no file extension.
+/// Returns the seeds of a target that were written by a person or a tool; seeds found by fuzzing have no file
+/// extension.
 fn seeds(target: &str) -> Vec<PathBuf> {
     let mut seeds = files(&folder().join("corpus").join(target));
     seeds.retain(|path| path.extension().is_some());
@@ -115,7 +116,7 @@ fn seeds(target: &str) -> Vec<PathBuf> {
 }
 
 /// Returns true if a reader accepts a text. Schedules of other tools are verified or rejected, and written schedules
-/// are read again; identical rewriting is required of undamaged files only.
+/// are read again; only undamaged files must be written again identically.
 fn is_accepted((name, read): Reader, text: &str) -> bool {
     let (schedule, format) = match name {
         "msccl_xml" => (msccl_xml::from_xml(text, "damaged"), Format::MscclXml),

@@ -1,5 +1,5 @@
-//! Ranks that start late: if no two transfers share a capacity, a delayed rank delays the end by at most its own
-//! delay, with any profile.
+//! Tests of ranks that start late: if no two transfers share a capacity, a delayed rank delays the end by at most its
+//! own delay, with any profile.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::generators::{Case, is_rooted};
 use crate::matrices::with_matrix;
 use crate::testbed::{Testbed, single_channel_case, switch};
 
-/// GPUs with a separate link between every two.
+/// Returns a fabric of GPUs with a separate link between every two of them.
 fn mesh(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
     let mut builder = FabricBuilder::new("mesh");
     let host = builder.host("a");
@@ -69,7 +69,7 @@ fn has_exclusive_capacity_per_connection(testbed: &Testbed, generator: &dyn Sche
     true
 }
 
-/// Any algorithm and collective except those that need in-network reduction.
+/// Generates any algorithm and collective except those that need in-network reduction.
 fn calls() -> impl Strategy<Value = (Algorithm, Collective)> {
     // The fabrics of this test have no switches that reduce.
     let algorithms = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
@@ -106,14 +106,14 @@ proptest! {
         let Timeline { time: before, operations, .. } = testbed.run_without_recording(&*generator, Folding::Off, None).unwrap();
         testbed.delays[delayed_rank.index(gpus as usize)] += Picos(delay_ns * 1000);
         let after = testbed.run_without_recording(&*generator, Folding::WhereProved, None).unwrap().time;
-        // The end of a transfer is rounded up to a picosecond.
+        // The end of each transfer is rounded up to a picosecond.
         let latest_end = before + Picos(delay_ns * 1000 + operations);
         prop_assert!((before - Picos(operations)..=latest_end).contains(&after), "{before:?} {after:?}");
     }
 }
 
-/// Without serialization, the messages that a late rank has for its neighbour would share the wire, and each would
-/// arrive with the last.
+/// The ring ends later by at most the largest delay, because its messages are serialized. Otherwise the messages that a
+/// late rank has for its neighbour would share the wire, and each would arrive with the last.
 #[test]
 fn ring_ends_later_by_at_most_the_largest_delay() {
     const RANKS: u32 = 128;

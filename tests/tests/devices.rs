@@ -1,5 +1,5 @@
-//! Ranks that share devices: several ranks on a GPU (MPS), MIG instances, copy engines, and routes through host
-//! memory. Closed forms, under the `ideal` profile unless software costs are under test.
+//! Tests of ranks that share devices: several ranks on a GPU (MPS), MIG instances, copy engines, and routes through
+//! host memory. Times are compared with closed forms, under the `ideal` profile unless software costs are under test.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::bound::InNetwork;
@@ -22,7 +22,7 @@ fn case(algorithm: Algorithm, collective: Collective, protocol: Protocol, testbe
     Case { algorithm, shape: Shape::new(call, protocol) }
 }
 
-/// Runs a case folded and unfolded, which must agree.
+/// Runs a case folded and unfolded, which must agree, and returns the timeline.
 fn run(testbed: &Testbed, case: &Case) -> Timeline {
     let timeline = testbed.run(&*case.generator(), Folding::Off).unwrap();
     assert_eq!(timeline.time, testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time);
@@ -37,8 +37,8 @@ fn node(testbed: &Testbed, id: &str) -> NodeId {
     testbed.fabric.device(id).unwrap()
 }
 
-/// GPUs with 1,000 GB/s of memory, 8 SMs and one copy engine, each connected by 50 GB/s of PCIe to a CPU with 200
-/// GB/s.
+/// Returns a fabric of GPUs with 1,000 GB/s of memory, 8 SMs and one copy engine, each connected by 50 GB/s of PCIe to
+/// a CPU with 200 GB/s.
 fn workstation(gpus: u32) -> Fabric {
     let text = format!(
         "[[node]]\nid = \"gpu[0-{}]\"\nkind = \"gpu\"\nmemory_bandwidth = \"1000 GB/s\"\nsm_count = 8\ncopy_engines = 1\n\
@@ -60,20 +60,20 @@ fn assert_close(actual: Picos, exact: f64) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// All ranks on one GPU: everything they send is read and written in one memory.
+    /// If all ranks are on one GPU, all sent data is read and written in one memory.
     #[test]
     fn ranks_on_one_gpu_share_its_memory(ranks in 2u32..=12, kib in 1u64..4000) {
         let testbed = Testbed { per_gpu: ranks, ..Testbed::ideal(workstation(1)) };
         let bytes = kib * 1024 * u64::from(ranks);
         let case = case(Algorithm::Direct, Collective::AllGather, Protocol::Simple, &testbed, bytes);
         let timeline = run(&testbed, &case);
-        // A byte takes a picosecond in a memory of 1,000 GB/s.
+        // A byte needs a picosecond in a memory of 1,000 GB/s.
         let moved = bytes * u64::from(ranks - 1);
         prop_assert!((bytes_carried(&timeline, Resource::Memory(NodeId(0))) - 2.0 * moved as f64).abs() < 1.0);
         assert_close(timeline.time, 2.0 * moved as f64)?;
     }
 
-    /// Ranks on two GPUs: traffic between the GPUs shares the single link of each, whichever rank sends it.
+    /// If ranks are on two GPUs, traffic between the GPUs shares the single link of each, whichever rank sends it.
     #[test]
     fn ranks_on_one_gpu_share_its_links(per_gpu in 1u32..=6, kib in 64u64..4000) {
         let testbed = Testbed { per_gpu, ..Testbed::ideal(workstation(2)) };
@@ -87,11 +87,11 @@ proptest! {
         assert_close(timeline.time, crossing as f64 * 20.0 + 2_000_000.0)?;
     }
 
-    /// Channels in excess of the SMs share them: n ranks × c channels on 8 SMs move what 8 channels would.
+    /// Channels in excess of the SMs share them: c channels of each of n ranks on 8 SMs have the rate of 8 channels.
     #[test]
     fn channels_share_the_sms(per_gpu in 1u32..=4, channels in 1u16..=16, kib in 64u64..4000) {
         let mut profile = Profile::ideal();
-        // 8 channels of 0.1 GB/s are the bottleneck.
+        // The bottleneck are 8 channels of 0.1 GB/s.
         profile.protocols[Protocol::Simple as usize].channel_limit =
             ChannelLimit::Rate("0.1 GB/s".parse().unwrap());
         let testbed = Testbed { per_gpu, profile, ..Testbed::ideal(workstation(2)) };
@@ -118,9 +118,9 @@ proptest! {
         let bytes = 2 * kib * 1024;
         let case = case(Algorithm::Direct, Collective::AllGather, Protocol::CopyEngine, &testbed, bytes);
         let transfer = (bytes / 2) as f64 * 20.0;
-        // Peer access: only the writer's engine is used.
+        // With peer access, only the writer's engine is used.
         assert_close(run(&testbed, &case).time, transfer + 2_000_000.0)?;
-        // Staged: an engine at each end, each for half of the route.
+        // Staged transfers use an engine at each end, each for half of the route.
         testbed.routes.p2p = PeerAccess::Off;
         let factor = if engines == 1 { 2.0 } else { 1.0 };
         assert_close(run(&testbed, &case).time, factor * transfer + 2_000_000.0)?;
@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
     /// A ring all_reduce reads every contribution once over PCIe, in place as well, and writes what other ranks
-    /// finished; NVLink carries as much as before.
+    /// completed; NVLink carries as much as before.
     #[test]
     fn host_buffers_are_read_and_written_once(gpus in 2u32..=8, kib in 1u64..4000, in_place in any::<bool>()) {
         let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::new("hgx-h200") }).unwrap();
@@ -192,14 +192,14 @@ proptest! {
         let mut testbed = testbed.with_buffers(BufferLocation::Pageable);
         let pageable = bytes_carried(&run(&testbed, &case), Resource::Memory(node(&testbed, "cpu0")));
         prop_assert!((pageable - 3.0 * pinned).abs() < 1.0, "{pageable} and {pinned}");
-        // In the memory of another GPU, over NVLink: only that GPU's own rank has local buffers.
+        // If the buffers are in the memory of another GPU, over NVLink, only that GPU's own rank has local buffers.
         testbed.routes.buffers = BufferLocation::Peer(node(&testbed, "gpu0"));
         let peer = run(&testbed, &case);
         prop_assert_eq!(bytes_carried(&peer, Resource::Link(testbed.fabric.find_link("gpu0->pcie_switch0").unwrap()[0])), 0.0);
         prop_assert!(peer.time > device_run.time);
     }
 
-    /// Direct exchange of host buffers: every block is read once per receiver and written once.
+    /// In a direct exchange of host buffers, every block is read once per receiver and written once.
     #[test]
     fn host_blocks_are_read_once_per_receiver(gpus in 2u32..=8, kib in 1u64..400) {
         let host = load(&FabricRequest { gpus: Some(gpus), ..FabricRequest::new("hgx-h200") }).unwrap();
@@ -242,7 +242,7 @@ proptest! {
             let link = |name: &str| bytes_carried(&timeline, Resource::Link(testbed.fabric.find_link(name).unwrap()[0]));
             prop_assert_eq!(link("gpu0->pcie_switch0"), 0.0);
             let (actual, max) = (link("pcie_switch0->gpu0"), moved + 1.0);
-            // In place a rank does not read what it keeps.
+            // In place, a rank does not read the block that it retains.
             let min = if in_place { moved - block } else { moved };
             prop_assert!(min - 1.0 < actual && actual < max, "{algorithm} {collective}: {actual}, not {min} to {max}");
             prop_assert!(timeline.time >= run(&device_testbed, &case).time, "{algorithm} {collective}");
@@ -273,7 +273,7 @@ fn host_buffers_are_on_the_nearest_cpu_or_rejected() {
     assert!(check_combination(Algorithm::Ring, Protocol::Simple, Collective::AllReduce, &capabilities).is_ok());
 }
 
-/// Spec of a workstation with another number of copy engines.
+/// Returns the spec of a workstation with another number of copy engines.
 fn write_spec(fabric: &Fabric, engines: u32) -> String {
     let spec = fabricast_topologies::write::spec::write(fabric).unwrap();
     spec.replace("copy_engines = 1", &format!("copy_engines = {engines}"))
@@ -321,8 +321,8 @@ fn stores_into_peers_need_peer_access() {
     assert_eq!(mismatch(&partitioned, Protocol::Ll), None);
 }
 
-/// Host memory used for staging: the receiver's CPU within a host; both ends' own CPUs if NICs cannot access GPU
-/// memory.
+/// Host memory used for staging is that of the receiver's CPU within a host, and of both ends' own CPUs if NICs cannot
+/// access GPU memory.
 #[test]
 fn routes_are_staged_where_nccl_places_its_buffers() {
     let mut testbed =

@@ -1,8 +1,9 @@
-//! Diagnosis of slow machines: faults are injected into simulated measurements, with the scatter that the prediction
-//! intervals state, and the cause that `compare` names first is checked.
+//! Tests of the diagnosis of slow machines: faults are injected into simulated measurements, with the scatter that the
+//! prediction intervals state, and the cause that `compare` names first is checked.
 //!
 //! Faults are built from the parts of the fabric, at other devices than those that the diagnosis assumes. A fault
-//! counts if it slows down the exact prediction by a quarter somewhere: smaller ones are inside the scatter.
+//! counts if it slows down the exact prediction by a quarter at [`MIN_SLOW_SIZES`] sizes or more: smaller ones are
+//! inside the scatter.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use fabricast_validate::measured::{Library, LibraryName, Row};
 
 use crate::measurements::unmeasured;
 
-/// Pseudo-random numbers of a seed (splitmix64).
+/// Generator of pseudo-random numbers (splitmix64).
 struct Random(u64);
 
 impl Random {
@@ -36,18 +37,19 @@ impl Random {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A normally distributed number with the standard deviation 1 (Box–Muller).
+    /// Returns a normally distributed number with standard deviation 1 (Box–Muller).
     fn normal(&mut self) -> f64 {
         (-2.0 * (1.0 - self.share()).ln()).sqrt() * (std::f64::consts::TAU * self.share()).cos()
     }
 }
 
-/// Seed of this run: `DIAGNOSIS_SEED`, otherwise a fixed one, because the shares of few faults scatter.
+/// Returns the seed of this run: `DIAGNOSIS_SEED`, otherwise a fixed one, because the shares of correct diagnoses
+/// scatter for few faults.
 fn seed() -> u64 {
     std::env::var("DIAGNOSIS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(50)
 }
 
-/// A machine and its call.
+/// A machine and the call that is measured on it.
 #[derive(Clone, Copy, Debug)]
 struct Machine {
     fabric: &'static str,
@@ -91,7 +93,7 @@ impl Machine {
     }
 }
 
-/// An injected fault.
+/// Fault injected into a machine.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     NvlsOff,
@@ -140,7 +142,7 @@ const FAULTS: [Fault; 26] = [
 ];
 
 impl Fault {
-    /// Classes of causes that name the fault.
+    /// Returns the classes of causes that are correct for the fault.
     fn classes(self) -> &'static [&'static str] {
         match self {
             Self::NvlsOff => &["nvls"],
@@ -151,13 +153,13 @@ impl Fault {
             Self::NicsDown(_) | Self::NicSlow(_) | Self::AllNicsSlow(_) => &["nic"],
             Self::GpuPcie(_) | Self::NicPcie(_) => &["pcie"],
             Self::Setting("NCCL_NCHANNELS_PER_NET_PEER", _) => &["channels_per_peer"],
-            // Of sends, both are limits of the channels per peer, with the same check.
+            // For sends, both settings limit the channels per peer and have the same check.
             Self::Setting("NCCL_MAX_NCHANNELS", _) => &["channels", "channels_per_peer"],
             Self::Setting(..) => &["strategy"],
         }
     }
 
-    /// The measurement and the routes of the faulty machine; `None` if it has no such part.
+    /// Returns the measurement and the routes of the faulty machine; `None` if it has no such part.
     fn inject(self, measurement: &Measurement) -> Option<(Measurement, RouteOptions)> {
         let (mut faulty, mut routes) = (measurement.clone(), RouteOptions::default());
         let fabric = &*measurement.fabric;
@@ -187,7 +189,7 @@ impl Fault {
                 if count >= per_host || measurement.configuration.nodes == 1 {
                     return None;
                 }
-                // NICs of all hosts from the last one on.
+                // NICs are chosen from all hosts, beginning with the last host.
                 let down: Vec<NodeId> =
                     nics.chunks(per_host).flat_map(|host| host.iter().rev().take(count).copied()).collect();
                 faulty.fabric = Arc::new(fabric.with_failed_devices(&down));
@@ -234,7 +236,7 @@ impl From<&Compared> for Exact {
 }
 
 /// Times of a faulty machine. NCCL does not see a PCIe link that runs below the rate that it supports (`max_link_speed`
-/// and `max_link_width` in src/graph/xml.cc), so that its choices stay those of the sound machine.
+/// and `max_link_width` in src/graph/xml.cc), so its choices are those of the sound machine.
 fn exact_times(fault: Fault, faulty: &Measurement, routes: RouteOptions, healthy: &[Compared]) -> Vec<Exact> {
     if let Fault::HostTime(added) = fault {
         let later = |time: Picos| time + Picos::from_us(added.into());
@@ -260,7 +262,7 @@ fn exact_times(fault: Fault, faulty: &Measurement, routes: RouteOptions, healthy
     healthy.iter().map(slowed).collect()
 }
 
-/// Time of a row with its predicted strategy, whatever the library would choose.
+/// Returns the time of a row with its predicted strategy, whatever the library would choose.
 fn forced_time(measurement: &Measurement, row: &Compared) -> Picos {
     let mut forced = Measurement { rows: vec![Row::new(row.bytes, Picos(1), 1)], ..measurement.clone() };
     let configuration = &mut forced.configuration;
@@ -280,8 +282,8 @@ fn forced_time(measurement: &Measurement, row: &Compared) -> Picos {
     compare(&request).unwrap().rows[0].predicted
 }
 
-/// The measurement with the times of a (faulty) machine, scattered as its prediction intervals state: half of the
-/// variance is common to all sizes of the machine, half is that of single rows.
+/// Returns the measurement with the times of a (faulty) machine, scattered as its prediction intervals state: half of
+/// the variance is common to all sizes of the machine, half is that of single rows.
 fn scattered(measurement: &Measurement, exact: &[Exact], random: &mut Random) -> Measurement {
     let common = random.normal();
     let scatter = |row: &Exact, random: &mut Random| {
@@ -293,23 +295,23 @@ fn scattered(measurement: &Measurement, exact: &[Exact], random: &mut Random) ->
     Measurement { rows, ..measurement.clone() }
 }
 
-/// Counts of a trial.
+/// Numbers of faults and false alarms by outcome of the diagnosis.
 #[derive(Default)]
 struct Counts {
-    /// Faults whose cause is called likely, and is right.
+    /// Faults whose likely cause is right.
     right: u32,
-    /// Faults whose cause is called likely, and is wrong.
+    /// Faults whose likely cause is wrong.
     wrong: u32,
-    /// Faults with possible causes, of which one is right.
+    /// Faults with only possible causes, one of which is right.
     listed: u32,
-    /// Faults with possible causes, of which none is right.
+    /// Faults with only possible causes, none of which is right.
     unlisted: u32,
-    /// Faults without a cause.
+    /// Faults for which no cause is reported.
     missed: u32,
     /// Faults that stay inside the prediction intervals.
     hidden: u32,
     sound: u32,
-    /// Sound machines with a cause.
+    /// Sound machines for which a cause is reported.
     false_alarms: u32,
     report: String,
 }
@@ -349,11 +351,12 @@ impl Counts {
     }
 }
 
-/// Number of sizes at which a fault must exceed the prediction interval of the sound machine, and a quarter, to count:
-/// a range of sizes is slow from two sizes on, and a cause needs three.
+/// Number of sizes at which a fault must slow down the prediction by a quarter to count, and exceed the prediction
+/// interval of the sound machine to be visible. A range of sizes is slow from two sizes on, and a cause needs three.
 const MIN_SLOW_SIZES: usize = 3;
 
-/// Each machine has every fourth fault; `DIAGNOSIS=all` injects all (docs/accuracy.md has the counts).
+/// Stride of the faults injected into each machine: every fourth fault; `DIAGNOSIS=all` injects all (docs/accuracy.md
+/// has the counts).
 const SHARE: usize = 4;
 
 #[test]

@@ -1,4 +1,4 @@
-//! The engine on hand-made workloads whose times are known in closed form.
+//! Tests of the engine on small workloads whose times are known in closed form.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{
@@ -17,8 +17,8 @@ fn gb_per_s(rate: f64) -> Rate {
     Rate::from(Bandwidth::from_gb_per_s(rate))
 }
 
-/// A ring over `n` ranks on a switch: rank r sends over its output port and the next rank's input port; operation i
-/// waits for operation i − 1 of the previous rank.
+/// Returns a ring over `n` ranks on a switch: rank r sends over its output port and the next rank's input port;
+/// operation i waits for operation i − 1 of the previous rank.
 fn ring(n: u32, steps: u32, chunk: u64) -> Workload {
     let mut workload = Workload::new();
     let ports: Vec<_> = (0..2 * n).map(|_| workload.system.add_resource(gb_per_s(450.0))).collect();
@@ -46,7 +46,7 @@ fn ring_steps_take_latency_plus_transfer_time() {
 
 #[test]
 fn a_late_rank_delays_the_chain_by_its_delay() {
-    // Chunks without bytes, so that queued messages of the late rank do not share its port.
+    // Chunks have no bytes, so that queued messages of the late rank do not share its port.
     let mut workload = ring(5, 8, 0);
     let undelayed = run_to_end(&workload).unwrap();
     workload.paces[3].not_before = Picos(20_000_000);
@@ -95,7 +95,8 @@ fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
     workload
 }
 
-/// End times by progressive filling of a common rate level in floating point, with exact small steps in time.
+/// Returns the end times by progressive filling of a common rate level in floating point, with exact small steps in
+/// time.
 fn fluid_oracle(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Vec<f64> {
     let mut remaining: Vec<f64> = flows.iter().map(|f| f.1 as f64).collect();
     let mut done: Vec<Option<f64>> = vec![None; flows.len()];
@@ -152,7 +153,7 @@ fn some_flows() -> impl Strategy<Value = Vec<(u64, u64, usize, usize)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Every flow ends when a fluid model written from the definition predicts, within a few picoseconds.
+    /// Every flow ends at the time that a fluid model written from the definition predicts, within a few picoseconds.
     #[test]
     fn flow_ends_match_the_fluid_oracle(flow_list in some_flows()) {
         let workload = flows(4, &flow_list);
@@ -163,7 +164,7 @@ proptest! {
         }
     }
 
-    /// The order in which flows are listed changes nothing, to the picosecond.
+    /// The order in which flows are listed has no effect, to the picosecond.
     #[test]
     fn order_of_flows_does_not_matter(mut flow_list in some_flows()) {
         let outcome = run_to_end(&flows(4, &flow_list)).unwrap();
@@ -203,7 +204,7 @@ proptest! {
         let load = load_over_time(&workload, &outcome.rates, outcome.end, 37);
         for row in load.iter() {
             let used: f64 = row.iter().sum::<f64>() * load.slice.0 as f64 * 450.0 * 1e-3;
-            // Each transfer's end is rounded up by less than a picosecond: 0.45 bytes.
+            // Each transfer's end is rounded up by less than a picosecond, which is 0.45 bytes.
             prop_assert!((used - f64::from(steps) * chunk as f64).abs() <= 0.46 * f64::from(steps), "{used}");
             prop_assert!(row.iter().all(|&part| part <= 1.0 + 1e-4));
         }

@@ -1,4 +1,5 @@
-//! Facts of the algorithms: number of steps, bytes that the busiest rank sends, and total traffic of their schedules.
+//! Compares the facts of the algorithms with their schedules: number of steps, bytes that the busiest rank sends, and
+//! total traffic.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use fabricast_topologies::Bytes;
 
 use crate::generators::{is_rooted, supported_pairs};
 
-/// Number of transfers on the longest dependency chain, and the largest number of bytes sent by a rank.
+/// Returns the number of transfers on the longest dependency chain, and the largest number of bytes sent by a rank.
 fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     let mut depths: HashMap<u32, u32> = HashMap::new();
     fn depth(schedule: &Schedule, op: OpId, cache: &mut HashMap<u32, u32>) -> u32 {
@@ -45,8 +46,8 @@ fn depth_and_traffic(schedule: &Schedule) -> (u32, f64) {
     (deepest, sent.into_iter().fold(0.0, f64::max))
 }
 
-/// Number of transfers on the longest chain in which each begins after the previous one has arrived. A message that
-/// follows another on its connection is sent while that one is in transit, and arrives no earlier.
+/// Returns the number of transfers on the longest chain in which each begins after the previous one has arrived. A
+/// message that follows another on its connection is sent while that one is in transit, and arrives no earlier.
 fn serial_depth(schedule: &Schedule) -> u32 {
     fn chain(schedule: &Schedule, op: OpId, cache: &mut HashMap<u32, u32>) -> u32 {
         if let Some(&chain) = cache.get(&op.0) {
@@ -69,7 +70,7 @@ fn serial_depth(schedule: &Schedule) -> u32 {
     schedule.operations().map(|op| chain(schedule, op.id, &mut cache)).max().unwrap_or(0)
 }
 
-/// Total bytes sent by all ranks.
+/// Returns the total bytes sent by all ranks.
 fn total_bytes_sent(schedule: &Schedule) -> f64 {
     let size = |chunk| schedule.header().layout.size(chunk);
     let sizes = |op: Operation| (0..op.span).map(move |i| size(op.src.index + i));
@@ -86,8 +87,8 @@ fn every_algorithm_and_collective_has_exactly_one_fact() {
     assert_eq!(listed, offered);
 }
 
-/// Number of steps, bytes sent by the busiest rank, and whether the total traffic is minimal. See `nvls.rs` for
-/// traffic through switches.
+/// Schedules have the stated number of steps, bytes sent by the busiest rank, and total traffic. The file `nvls.rs`
+/// covers traffic through switches.
 #[test]
 fn steps_and_traffic_match_the_facts() {
     for facts in facts().filter(|facts| facts.traffic != Traffic::Switched) {
@@ -96,7 +97,7 @@ fn steps_and_traffic_match_the_facts() {
         for ranks in (2..=17).chain([24, 32, 37]).filter(|&ranks| facts.is_exact_for(ranks)) {
             let is_flat = matches!(facts.time, Time::Flat(_));
             for per_host in (1..=ranks).filter(|size| ranks.is_multiple_of(*size) && (!is_flat || *size == ranks)) {
-                // Blocks of whole bytes.
+                // Blocks are whole bytes.
                 let bytes = match collective {
                     Collective::AllToAllV => u64::from(ranks * ranks) << 10,
                     Collective::Barrier => 0,
@@ -131,7 +132,7 @@ fn steps_and_traffic_match_the_facts() {
     }
 }
 
-/// Minimum number of bytes that all ranks must receive from others.
+/// Returns the minimum number of bytes that all ranks together must receive from others.
 fn minimum_received(shape: &Shape) -> u128 {
     shape.matrix.as_ref().map_or_else(|| minimum_traffic(&shape.call), |matrix| matrix.bytes_between_ranks().0.into())
 }

@@ -18,7 +18,8 @@ use proptest::strategy::Strategy as _;
 use crate::matrices::random_matrix;
 use crate::testbed::{Scene, Testbed, scenes};
 
-/// Plans a call with its root in the middle of the ranks; returns the row and the channel counts that the plan tries.
+/// Plans a call with its root in the middle of the ranks; returns the row and the channel counts that the plan
+/// evaluates.
 fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<(Row, Vec<u16>)> {
     let (router, placement, restriction) = (testbed.router(), testbed.placement(), Restriction::default());
     let matrix = random_matrix(testbed.ranks(), 1 << 20, 7);
@@ -35,7 +36,7 @@ fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<
     Some((row, tried))
 }
 
-/// Simulates a call of `requested` bytes with a strategy; `None` if there is no such schedule.
+/// Simulates a call of `requested` bytes with a strategy; returns `None` if there is no such schedule.
 fn simulate_row(testbed: &Testbed, (row, requested): (&Row, Bytes), strategy: Strategy) -> Option<Picos> {
     let (router, placement) = (testbed.router(), testbed.placement());
     let capabilities =
@@ -58,7 +59,7 @@ fn simulate_row(testbed: &Testbed, (row, requested): (&Row, Bytes), strategy: St
     }
 }
 
-/// All strategies for a call on the given channel counts.
+/// Returns all strategies for a call on the given channel counts.
 fn strategies(collective: Collective, channels: Vec<u16>) -> impl Iterator<Item = Strategy> {
     let algorithms = Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.supports(collective));
     let pairs = algorithms.flat_map(|algorithm| Protocol::ALL.map(|protocol| (algorithm, protocol)));
@@ -69,11 +70,11 @@ fn strategies(collective: Collective, channels: Vec<u16>) -> impl Iterator<Item 
 }
 
 fn sizes() -> impl proptest::strategy::Strategy<Value = Bytes> {
-    // From a byte to 64 MiB, uniformly in the logarithm.
+    // Sizes range from a byte to 64 MiB, uniformly in the logarithm.
     (0u32..=26, any::<u32>()).prop_map(|(power, part)| Bytes((1 << power) + (u64::from(part) >> (32 - power))))
 }
 
-/// Testbed without late ranks, which plans do not model.
+/// Returns a testbed without late ranks, which plans do not model.
 fn undelayed_testbed(scene: &Scene) -> Testbed {
     Testbed { delays: Vec::new(), ..scene.testbed() }
 }

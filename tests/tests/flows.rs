@@ -1,4 +1,4 @@
-//! Timed flows: the order of the lines in their file does not matter, for any fabric, traffic and routing.
+//! Tests of timed flows: the order of the lines in their file has no effect, for any fabric, traffic and routing.
 
 use fabricast_sim::engine::Watch;
 use fabricast_sim::flows::{self, Flow};
@@ -12,7 +12,8 @@ use proptest::sample::{Index, select};
 
 use crate::testbed::fabric_specs;
 
-/// A line of the file, with indices of the GPUs; few distinct sizes and starts, so that flows coincide.
+/// Line of the file: source and destination as indices of the GPUs, bytes, and start. Few distinct sizes and starts are
+/// generated, so that flows coincide.
 type Line = (Index, Index, u64, u64);
 
 fn lines() -> impl Strategy<Value = Vec<Line>> {
@@ -20,7 +21,7 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
     vec((any::<Index>(), any::<Index>(), sizes, select(vec![0, 0, 7, 100])), 1..40)
 }
 
-/// Flows of a file with their end times, sorted.
+/// Returns the flows of a file with their end times, sorted.
 fn outcome(fabric: &Fabric, ecmp: Ecmp, lines: &[String]) -> Option<Vec<(Flow, Picos)>> {
     let text = format!("src,dst,bytes,start_us\n{}\n", lines.join("\n"));
     let parsed = flows::parse(&text, "flows.csv", fabric).unwrap();

@@ -1,5 +1,5 @@
-//! Folding changes nothing: a folded run equals the whole run to the picosecond, on any fabric, for any schedule and
-//! any claimed symmetry; and runs with symmetric ranks are folded.
+//! A folded run equals the unfolded run to the picosecond, on any fabric, for any schedule and any declared symmetry;
+//! and runs with symmetric ranks are folded.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::capabilities::Hosts;
@@ -23,8 +23,8 @@ use crate::testbed::{
     FabricSpec, Testbed, buffer_locations, call_templates, fabric_specs, scenes, single_channel_case, switch,
 };
 
-/// Runs a schedule folded and whole, and with one block representing equal ones; all results must agree. Returns the
-/// fold factor.
+/// Runs a schedule folded and unfolded, and with one block representing equal ones; asserts that all results agree.
+/// Returns the fold factor.
 fn fold_factor_of_equal_runs(
     testbed: &Testbed,
     generator: &dyn ScheduleGenerator,
@@ -34,7 +34,7 @@ fn fold_factor_of_equal_runs(
     Ok(factor)
 }
 
-/// Returns the whole run and the fold factor of the other; `None` if both fail in the same way.
+/// Returns the unfolded run and the fold factor of the folded one; `None` if both fail with the same error.
 fn equal_runs(
     testbed: &Testbed,
     generator: &dyn ScheduleGenerator,
@@ -63,8 +63,8 @@ fn equal_runs(
     }
 }
 
-/// Checks that simulating one of several equal thread blocks suffices, and that a run stops when it exceeds its time
-/// limit.
+/// Checks that one of several equal thread blocks can represent the others, and that a run stops when it exceeds its
+/// time limit.
 fn check_first_blocks(
     testbed: &Testbed,
     generator: &dyn ScheduleGenerator,
@@ -93,8 +93,8 @@ fn check_first_blocks(
     Ok(())
 }
 
-/// Operations of a rank on its first channel without chunks: each run with the runs it waits for, by their index
-/// there (`None`: on another channel).
+/// Returns the operations of a rank on its first channel, without their chunks: each run with the runs that it waits
+/// for, by their index on that channel (`None`: on another channel).
 fn first_channel(generator: &dyn ScheduleGenerator, rank: Rank) -> Vec<(String, Vec<String>)> {
     let indices = |rank: Rank| {
         let mut program = Program::default();
@@ -155,7 +155,7 @@ fn are_equal(unfolded: &Timeline, folded: &Timeline) -> Result<(), TestCaseError
     Ok(())
 }
 
-/// Algorithms that work in loops or pipeline chunks.
+/// Algorithms that run in loops or pipeline chunks, each with a collective.
 const IN_LOOPS: [(Algorithm, Collective); 12] = [
     (Algorithm::Ring, Collective::AllReduce),
     (Algorithm::Ring, Collective::AllGather),
@@ -174,7 +174,7 @@ const IN_LOOPS: [(Algorithm, Collective); 12] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
 
-    /// Schedules of the generators, on healthy and broken fabrics.
+    /// The schedules of the generators give equal results folded and unfolded, on healthy and broken fabrics.
     #[test]
     fn folded_runs_equal_whole_runs(scene in scenes(24), template in call_templates(), buffers in buffer_locations()) {
         let testbed = scene.testbed().with_buffers(buffers);
@@ -182,8 +182,8 @@ proptest! {
         fold_factor_of_equal_runs(&testbed, &*case.generator())?;
     }
 
-    /// Assumption of the planner: if four channels do the same, further ones do too, and the first channel does what
-    /// a single one does.
+    /// Checks an assumption of the planner: if four channels do the same, further ones do too, and the first channel
+    /// does the same as a single one.
     #[test]
     fn four_equal_channels_imply_that_all_are_equal(scene in scenes(24), template in call_templates(), channels in 2u16..=33) {
         let testbed = Testbed { delays: Vec::new(), ..scene.testbed() };
@@ -215,7 +215,7 @@ proptest! {
         }
     }
 
-    /// Loops of rings and pipelined messages along chains and trees, on blocks that work in passes.
+    /// Loops of rings, and pipelined messages along chains and trees, give equal results on blocks that work in passes.
     #[test]
     fn folded_loops_and_pipelines_equal_whole_runs(
         fabric_spec in fabric_specs(16),
@@ -244,14 +244,14 @@ proptest! {
         fold_factor_of_equal_runs(&testbed, &*Case { algorithm, shape }.generator())?;
     }
 
-    /// Random schedules: equal on all ranks but for a few that differ.
+    /// Random schedules, which are equal on all ranks except for a few, give equal results.
     #[test]
     fn folded_runs_of_random_schedules_equal_whole_runs(scene in scenes(12), random_schedule in random_schedules()) {
         let testbed = scene.testbed();
         fold_factor_of_equal_runs(&testbed, &random_schedule.materialize(testbed.ranks()))?;
     }
 
-    /// A claimed symmetry of a schedule, true or false, does not matter if folding is proved.
+    /// A declared symmetry of a schedule, true or false, has no effect if folding is proved.
     #[test]
     fn a_false_claim_of_symmetry_changes_nothing(scene in scenes(12), random_schedule in random_schedules(), stride in 1u32..4) {
         let testbed = scene.testbed();
@@ -265,7 +265,7 @@ proptest! {
     }
 }
 
-/// A schedule with a claimed symmetry.
+/// A schedule with a declared symmetry.
 struct Claimed<'a> {
     schedule: &'a dyn ScheduleGenerator,
     symmetry: Symmetry,
@@ -361,7 +361,7 @@ fn a_slow_link_partly_unfolds_an_all_pairs_exchange() {
 
 #[test]
 fn falsely_claimed_ring_symmetry_is_not_used() {
-    /// A ring whose rank 3 sends everything twice, but which claims to be symmetric over all ranks.
+    /// A ring whose rank 3 sends everything twice, but which declares to be symmetric over all ranks.
     struct Stutter(Box<dyn ScheduleGenerator + Send + Sync>);
     impl ScheduleGenerator for Stutter {
         fn header(&self) -> &Header {

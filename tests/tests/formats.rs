@@ -1,5 +1,5 @@
-//! Schedules in the formats of other tools: a written schedule is read back as one that computes the same collective
-//! with the same traffic, and is written again to the same text.
+//! Tests of schedules in the formats of other tools: a written schedule is read back as one that computes the same
+//! collective with the same traffic, and is written again as the same text.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::generators::{Case, cases, supported_pairs};
 
-/// Bytes from each rank's memory to each other's.
+/// Returns the bytes from each rank's memory to each other rank's.
 fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
     let mut traffic = BTreeMap::new();
     for op in schedule.operations().filter(|op| op.kind.is_transfer() && op.rank != op.peer) {
@@ -27,7 +27,7 @@ fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
     traffic
 }
 
-/// Writes, reads and writes again; returns false if the format cannot express the schedule.
+/// Writes a schedule, reads it and writes it again; returns false if the format cannot express the schedule.
 fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, TestCaseError> {
     let text = match write(schedule, format) {
         Ok(text) => text,
@@ -50,11 +50,12 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
         prop_assert!((after[pair] - bytes).abs() <= bytes * 1e-9, "{pair:?}: {bytes} became {}", after[pair]);
     }
     let rewritten = match write(&back, format) {
-        // One step of a file may be read as two operations, and a file is limited in operations.
+        // One step of a file may be read as two operations, and the number of operations in a file is limited.
         Err(WriteError::TooFine { .. }) => return Ok(true),
         rewritten => rewritten.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?,
     };
-    // A text may contain redundant signals; rereading removes them, and the text soon reaches a fixed point.
+    // A text may contain redundant signals; reading it removes them, and after a few repetitions the text does not
+    // change.
     let (mut before, mut rewritten) = (text.clone(), rewritten);
     for _ in 0..3 {
         if rewritten == before {
@@ -98,7 +99,7 @@ fn algorithms_are_written_in_every_format_that_can_express_them() {
         let case = Case { algorithm, shape };
         for format in [Format::MscclXml, Format::Mscclpp] {
             let written = round_trip(&case, &case.schedule(), format);
-            // MSCCL has no multicast; MSCCL++ has none whose result stays with its rank.
+            // MSCCL has no multicast; MSCCL++ has none whose result remains with its rank.
             let through_switch = algorithm.in_network() == InNetwork::Allowed;
             let expected = match (format, collective) {
                 (Format::Mscclpp, Collective::AllReduce | Collective::AllGather) => algorithm != Algorithm::NvlsTree,
@@ -125,7 +126,7 @@ fn every_wait_of_a_file_is_necessary() {
         let msccl = write(&case.schedule(), Format::MscclXml).unwrap();
         let plan = write(&case.schedule(), Format::Mscclpp).unwrap();
         assert!(is_valid(&msccl) && is_valid(&plan));
-        // MSCCL: a step that waits for another thread block.
+        // In MSCCL, the removed dependency is a step that waits for another thread block.
         let mut tried = 0;
         for (position, _) in
             msccl.match_indices("depid=\"").filter(|(position, _)| !msccl[*position..].starts_with("depid=\"-1\""))
@@ -135,7 +136,7 @@ fn every_wait_of_a_file_is_necessary() {
             assert!(!is_valid(&changed), "{algorithm:?}: {}", &msccl[position - 90..end]);
             tried += 1;
         }
-        // MSCCL++: a wait in the middle; without it, the next wait would match a later signal.
+        // In MSCCL++, it is a wait in the middle; without it, the next wait would match a later signal.
         for (position, wait) in plan.match_indices("{\"name\": \"wait\"") {
             if plan[position..].lines().nth(1).is_some_and(|next| next.contains("nop")) {
                 let changed =
@@ -148,7 +149,7 @@ fn every_wait_of_a_file_is_necessary() {
     }
 }
 
-/// Reads a published file.
+/// Reads a published schedule file.
 fn sample(name: &str) -> Schedule {
     let path = format!("{}/data/schedules/{name}", env!("CARGO_MANIFEST_DIR"));
     read(&std::fs::read_to_string(path).unwrap(), name).unwrap()
@@ -178,7 +179,7 @@ fn published_files_convert_between_formats() {
 
 #[test]
 fn rings_are_written_as_relays() {
-    // One send, then a relay for each further step but the last, which only receives.
+    // The ring consists of one send, then a relay for each further step except the last, which only receives.
     let text = write(&sample("msccl-all-reduce-ring-ll.xml"), Format::MscclXml).unwrap();
     let count = |kind: &str| text.matches(&format!("type=\"{kind}\"")).count();
     assert_eq!([count("s"), count("r"), count("rrc"), count("rrcs") + count("rcs")], [384, 384, 0, 11_520 - 384]);

@@ -1,5 +1,5 @@
-//! Generators on random calls: every schedule computes its collective, programs do not depend on the order of
-//! requests, and declared symmetries hold. Depth and traffic are in `facts.rs`.
+//! Tests of generators on random calls: every schedule computes its collective, programs do not depend on the order of
+//! requests, and declared symmetries hold. Depth and traffic are tested in `facts.rs`.
 
 use std::collections::HashMap;
 
@@ -34,15 +34,16 @@ impl Case {
     }
 }
 
-/// Number of slots that suffices for every schedule: a double tree with many loops needs three, NCCL has eight.
+/// Number of FIFO slots that suffices for every schedule: a double tree with many loops needs three, and NCCL has
+/// eight.
 const FEWEST_SLOTS: u32 = 3;
 
-/// All supported pairs of algorithm and collective.
+/// Returns all supported pairs of algorithm and collective.
 pub(crate) fn supported_pairs() -> Vec<(Algorithm, Collective)> {
     Algorithm::ALL.iter().flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect()
 }
 
-/// Ranks of a multicast team, for algorithms that need one.
+/// Returns the number of ranks in a multicast team, for algorithms that need one.
 pub(crate) fn team_size(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> u32 {
     match algorithm {
         Algorithm::Nvls => ranks,
@@ -56,14 +57,14 @@ pub(crate) fn is_rooted(collective: Collective) -> bool {
     matches!(collective, Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter)
 }
 
-/// Permutation of `0..ranks` from sort keys.
+/// Returns the permutation of `0..ranks` that sorts the keys.
 fn permuted(ranks: u32, keys: &[u32]) -> Vec<Rank> {
     let mut order: Vec<u32> = (0..ranks).collect();
     order.sort_by_key(|&rank| (keys[rank as usize % keys.len()], rank));
     order.into_iter().map(Rank).collect()
 }
 
-/// Sides of a grid with one dimension per prime factor of the number of hosts.
+/// Returns the sides of a grid with one dimension per prime factor of the number of hosts.
 pub(crate) fn host_grid(mut hosts: u32) -> Vec<u32> {
     let mut sides = Vec::new();
     for prime in [2, 3, 5, 7, 11, 13] {
@@ -76,8 +77,8 @@ pub(crate) fn host_grid(mut hosts: u32) -> Vec<u32> {
     sides
 }
 
-/// Streaming algorithms cut a loop into the same number of chunks for any number of hosts; others cut buffers into
-/// one block per rank.
+/// Streaming algorithms divide a loop into the same number of chunks for any number of hosts; others divide buffers
+/// into one block per rank.
 #[test]
 fn streaming_algorithms_use_the_same_chunks_for_any_rank_count() {
     for (algorithm, collective) in supported_pairs() {
@@ -94,7 +95,7 @@ fn streaming_algorithms_use_the_same_chunks_for_any_rank_count() {
     }
 }
 
-/// Random calls of up to `max_ranks` ranks.
+/// Generates random calls of up to `max_ranks` ranks.
 pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
     let orders = prop_oneof![
         3 => Just(0u32),
@@ -138,7 +139,7 @@ pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
                 },
                 ..Shape::new(call, protocol)
             };
-            // Rings and channels as on hosts with NICs, or with links between all pairs of GPUs.
+            // Ring orders and channels are those of hosts with NICs, or of links between all pairs of GPUs.
             let shape = match orders {
                 3 if seed % 2 == 0 => shape.with_ring_orders(algorithm, per_host.clamp(1, 4), HostLinks::Other),
                 3 => shape.with_ring_orders(algorithm, per_host, HostLinks::Pairs),
@@ -191,7 +192,8 @@ proptest! {
         }
     }
 
-    /// The traffic between ranks is the same if computed for each rank or for one representative of symmetric ranks.
+    /// The traffic between ranks is the same if it is computed for each rank or for one representative of symmetric
+    /// ranks.
     #[test]
     fn traffic_by_symmetry_equals_traffic_of_all_ranks(case in cases(24)) {
         let generator = case.generator();
@@ -231,7 +233,7 @@ proptest! {
     }
 }
 
-/// FIFO dependencies of every operation, computed directly from the definition.
+/// Returns the FIFO dependencies of every operation, computed directly from the definition.
 fn credits_by_definition(schedule: &Schedule, depth: usize) -> Vec<Vec<OpId>> {
     let operations: Vec<Operation> = schedule.operations().collect();
     let waits: Vec<Vec<OpId>> =
@@ -289,7 +291,7 @@ proptest! {
     }
 }
 
-/// Host sizes to try: one host, and all equal divisions.
+/// Returns the numbers of ranks per host to test: one host, and all equal divisions.
 fn host_sizes(ranks: u32) -> Vec<u32> {
     std::iter::once(0).chain((1..ranks).filter(|size| ranks.is_multiple_of(*size))).collect()
 }
@@ -322,7 +324,7 @@ fn all_calls_of_up_to_17_ranks_compute_their_collective() {
     }
 }
 
-/// A generator that claims no symmetry.
+/// Generator that declares no symmetry.
 struct WithoutSymmetry<'a>(&'a dyn ScheduleGenerator);
 
 impl ScheduleGenerator for WithoutSymmetry<'_> {
@@ -335,8 +337,8 @@ impl ScheduleGenerator for WithoutSymmetry<'_> {
     }
 }
 
-/// Checks that rotating one digit of every rank by one maps the schedule to itself. Chunks of equal size are
-/// interchangeable if that is done consistently.
+/// Checks that rotating one digit of every rank by one maps the schedule to itself. Chunks of equal size may be
+/// exchanged if that is done consistently.
 fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String> {
     let rotated = |rank: Rank| {
         let value = rank.0 / digit.stride % digit.length;
@@ -407,7 +409,7 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
     Ok(())
 }
 
-/// A bijection under construction.
+/// Bijection under construction.
 #[derive(Default)]
 struct Bijection {
     forward: HashMap<(Rank, ChunkRef), (Rank, ChunkRef)>,
@@ -466,7 +468,7 @@ fn number_of_runs_does_not_grow_with_symmetric_ranks() {
         assert_eq!(runs(Algorithm::Tree, Collective::AllReduce, ranks, None), 2 * 4);
         assert_eq!(runs(Algorithm::Ring, Collective::Broadcast, ranks, None), 2);
     }
-    // Per channel: two pieces and a wait for each of log2 n steps, and a copy.
+    // A channel has two pieces and a wait for each of log2 n steps, and a copy.
     for (ranks, steps) in [(16, 4), (4096, 12)] {
         for (algorithm, collective, max_runs) in [
             (Algorithm::RecursiveDoubling, Collective::AllReduce, 2 * steps + 2),
@@ -484,7 +486,7 @@ fn number_of_runs_does_not_grow_with_symmetric_ranks() {
             assert!(runs(algorithm, collective, ranks, None) <= 2 * max_runs, "{algorithm} {collective} of {ranks}");
         }
     }
-    // Rows or columns of blocks: about √n.
+    // Blocks are sent in rows or columns, of which there are about √n.
     assert!(runs(Algorithm::Bruck, Collective::AllToAll, 4096, None) <= 2 * 16 * 64);
     // Many loops of a small ring need one run per step.
     assert_eq!(runs(Algorithm::Ring, Collective::AllReduce, 8, Some(64)), 2 * 14);

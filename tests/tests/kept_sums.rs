@@ -1,5 +1,5 @@
-//! Cost of reductions whose result is kept: charged once, for the bytes of a sum that is not sent on, in calls that
-//! wait for all ranks.
+//! Tests of the cost of reductions whose result remains at the rank: the cost is charged once, for the bytes of a sum
+//! that is not sent on, in calls that wait for all ranks.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -13,7 +13,7 @@ use crate::testbed::{Testbed, switch};
 
 const LINK: Bandwidth = Bandwidth(450_000_000_000);
 
-/// Time of a call on a switch with blocks that add at a given rate.
+/// Returns the time in picoseconds of a call on a switch, with blocks that add at a given rate.
 fn time(case: &Case, add: Option<Bandwidth>, folding: Folding) -> u64 {
     let mut profile = Profile::ideal();
     profile.protocols[Protocol::Symmetric as usize].add = add;
@@ -24,7 +24,7 @@ fn time(case: &Case, add: Option<Bandwidth>, folding: Folding) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Each block adds its part of a rank's own sums while the links are idle, once at the end. Sums that are sent on
+    /// Each block adds its part of a rank's own sums once, at the end, while the links are idle. Sums that are sent on
     /// have no additional cost, and neither have one-way calls.
     #[test]
     fn kept_sums_are_charged_once(part in 1u64..1_000_000, channels in 1u16..8, rate in 1u64..100) {
@@ -49,13 +49,13 @@ proptest! {
             let case = Case { algorithm, shape: Shape { channels, ..Shape::new(call, Protocol::Symmetric) } };
             let added_time = time(&case, Some(rate), Folding::Off) - time(&case, None, Folding::Off);
             let expected = if stays { added_bytes as f64 * 1e12 / rate.0 as f64 } else { 0.0 };
-            // Rounded down to a picosecond; parts may differ by a byte if chunks are unequal.
+            // The time is rounded down to a picosecond; parts may differ by a byte if chunks are unequal.
             prop_assert!((added_time as f64 - expected).abs() <= 2.0, "{algorithm} {collective}: {added_time} and {expected}");
             prop_assert_eq!(time(&case, Some(rate), Folding::Off), time(&case, Some(rate), Folding::WhereProved));
         }
     }
 
-    /// One-way calls have a floor of their own, which does not apply to others.
+    /// One-way calls have a separate minimum time, which does not apply to other calls.
     #[test]
     fn one_way_calls_have_a_floor(one_way in 0u64..9_000_000, floor in 0u64..9_000_000, device in 0u64..9_000_000) {
         let costs = LaunchCosts { floor: Picos(floor), floor_one_way: Picos(one_way), ..LaunchCosts::default() };

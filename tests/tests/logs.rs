@@ -1,5 +1,5 @@
-//! Logs of nccl-tests: its output, with any flags and with NCCL's messages in between, is read back exactly; no text
-//! makes a reader panic; manifests find their logs and fabrics.
+//! Tests of nccl-tests logs: its output, with any flags and with NCCL's messages in between, is read back exactly; no
+//! text makes a reader panic; manifests find their logs and fabrics.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use fabricast_sim::schedule::Collective;
 use fabricast_validate::measured::{manifest, read_log};
 use proptest::prelude::*;
 
-/// Formats a figure as nccl-tests does: two, one or no decimals, whichever fits the column, otherwise an exponent.
+/// Formats a number as nccl-tests does: with two, one or no decimals, whichever fits the column, otherwise with an
+/// exponent.
 fn fitted(value: f64, width: usize) -> String {
     let plain = [2, 1, 0].map(|decimals| format!("{value:.decimals$}"));
     plain.into_iter().find(|text| text.len() <= width).unwrap_or_else(|| {
@@ -22,20 +23,20 @@ fn fitted(value: f64, width: usize) -> String {
 /// Options of a printed log.
 #[derive(Clone, Copy, Debug)]
 struct Flags {
-    /// `-I`.
+    /// Flag `-I`.
     per_call: bool,
-    /// `-S`.
+    /// Flag `-S`.
     stamps: bool,
-    /// Output before 2.11: `error` instead of `#wrong`, no root, no version.
+    /// Output format of versions before 2.11: `error` instead of `#wrong`, no root, no version.
     old: bool,
-    /// `-G`.
+    /// Value of the flag `-G`.
     graph: u32,
     threads: u32,
     gpus: u32,
     processes: u32,
-    /// NCCL_DEBUG=INFO: messages between rows, and torn rows.
+    /// Output with NCCL_DEBUG=INFO: messages between rows, and rows interrupted by messages.
     messages: bool,
-    /// Replay of a trace: in-place times only.
+    /// Output of a replayed trace, which has only in-place times.
     replay: bool,
 }
 
@@ -155,7 +156,7 @@ fn flags() -> impl Strategy<Value = Flags> {
     let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     (switches, 0..3u32, 1..4u32, 1..5u32, 1..4u32).prop_map(|(switches, graph, threads, gpus, processes)| {
         let (per_call, stamps, old, messages, replay) = switches;
-        // Old versions have none of the flags; a replay has one side and no torn rows.
+        // Old versions have none of the flags; a replay has only in-place columns and no interrupted rows.
         let (per_call, stamps) = (per_call && !old && !replay, stamps && !old && !replay);
         Flags {
             per_call,
@@ -182,7 +183,7 @@ fn samples() -> impl Strategy<Value = Vec<Sample>> {
     prop::collection::vec(sample, 1..8)
 }
 
-/// Relative rounding error of a time that nccl-tests prints in seven columns.
+/// Returns the relative rounding error of a time that nccl-tests prints in seven columns.
 fn precision(time: f64) -> f64 {
     let decimals = if time < 9999.995 {
         0.005
@@ -215,8 +216,8 @@ proptest! {
         let (_, collective, _, blocks) = PROGRAMS[program];
         let ranks = flags.threads * flags.gpus * flags.processes;
         prop_assert_eq!(table.header.ranks, Some(ranks));
-        // Without a program name the columns may identify one collective, which must be the right one; a single rank
-        // only copies.
+        // Without a program name the columns may identify one collective, which must be the right one; with a single
+        // rank, data is only copied.
         match table.header.collective {
             Some(detected) => prop_assert!(detected == collective || flags.old && ranks == 1, "{detected} of {text}"),
             None => prop_assert!(flags.old),
@@ -257,7 +258,7 @@ proptest! {
             let last = truncated.lines().count() as u32;
             let rows: Vec<_> = table.rows.iter().filter(|row| row.line < last).collect();
             for (row, expected) in rows.iter().zip(&complete.rows) {
-                // A row torn by messages may end after the cut.
+                // A row interrupted by messages may end after the cut.
                 prop_assert!(row.line != expected.line || row.bytes == expected.bytes);
             }
             prop_assert!(table.rejected.len() <= 1, "{:?}\n{truncated}", table.rejected);
@@ -324,7 +325,7 @@ fn manifests_find_their_logs_and_fabrics() {
     assert_eq!(loaded.contradictions, []);
 }
 
-/// Loads a manifest from a folder of its own, with other files next to it.
+/// Loads a manifest from a separate folder that also contains the other files.
 fn load(manifest: &str, files: &[(&str, &str)]) -> Result<manifest::Loaded, String> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {

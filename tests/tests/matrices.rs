@@ -1,4 +1,4 @@
-//! Test matrices for all_to_allv: uniform, skewed, with empty blocks.
+//! Test matrices for all_to_allv: uniform, skewed, and with empty blocks.
 
 use fabricast_collectives::algorithm::Shape;
 use fabricast_sim::schedule::{Call, Collective, TrafficMatrix};

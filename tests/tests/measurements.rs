@@ -6,7 +6,7 @@ use fabricast_topologies::{FabricRequest, SourceLocation, load};
 use fabricast_validate::measured::manifest::{Configuration, Measurement, Notes, Role};
 use fabricast_validate::measured::{LogContext, Row};
 
-/// Measurement of a configuration on a fabric, with these rows, whose times stand for none.
+/// Returns a measurement of a configuration on a fabric with these rows, whose times are placeholders.
 pub(crate) fn unmeasured(request: FabricRequest, configuration: Configuration, rows: Vec<Row>) -> Measurement {
     Measurement {
         location: SourceLocation::from_source("m"),

@@ -1,7 +1,7 @@
-//! Closed forms of two-sided messages, and collectives that MPI performs in host memory.
+//! Compares two-sided messages, and collectives that MPI runs in host memory, with closed forms.
 //!
-//! Under the `ideal` profile with costs of messages only, L is the latency of the path, B the bandwidth of its
-//! slowest link.
+//! Under the `ideal` profile with costs of messages only, L is the latency of the path, B the bandwidth of its slowest
+//! link.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::bound::{Bounds, InNetwork};
@@ -63,13 +63,14 @@ fn case(testbed: &Testbed, collective: Collective, algorithm: Algorithm, bytes: 
     Case { algorithm, shape: strategy.shape(call, &testbed.profile, per_host, &capabilities) }
 }
 
-/// Time of a message of `bytes` bytes from the first GPU to the second, with one in the opposite direction.
+/// Returns the time of a message of `bytes` bytes from the first GPU to the second, concurrent with one in the opposite
+/// direction.
 fn exchange_time(testbed: &Testbed, bytes: u64) -> f64 {
     let case = case(testbed, Collective::SendRecv, Algorithm::Direct, bytes);
     testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
 }
 
-/// Latency, and bandwidth of the slowest link in bytes per picosecond.
+/// Returns the latency in picoseconds, and the bandwidth of the slowest link in bytes per picosecond.
 fn path(testbed: &Testbed) -> (f64, f64) {
     let gpus = testbed.fabric.gpus();
     let path = testbed.router().path(gpus[0], gpus[1]).unwrap();
@@ -130,7 +131,7 @@ proptest! {
             // Both parts of the route are PCIe, so filling the pipeline costs one fragment.
             let expected = handshake + fragment / rate + (bytes as f64 / rate).max(busy);
             prop_assert!(actual >= expected * (1.0 - 1e-6) - 10.0, "{actual} is less than {expected}");
-            // Both directions concurrently, over one path of a CPU.
+            // Both directions are concurrent and use one path of a CPU.
             let rounding = bytes as f64 * 1_000.0 / WHOLE as f64;
             prop_assert!(actual <= handshake + fragment / rate + 4.0 * (bytes as f64 / rate).max(busy) + rounding, "{actual}");
         }

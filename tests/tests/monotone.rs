@@ -1,5 +1,5 @@
-//! Dependence of times on bytes and bandwidths, and independence of names, input order, threads, and candidates that
-//! the search prunes.
+//! Tests how times depend on bytes and bandwidths, and that names, input order, threads and pruned candidates have no
+//! effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ fn copy_fabric(
     builder.finish()
 }
 
-/// Order of vertices and of links (each in one of its directions).
+/// Order of vertices and of links, each link in one of its directions.
 struct Orders {
     nodes: Vec<NodeId>,
     links: Vec<LinkId>,
@@ -73,8 +73,8 @@ impl Orders {
         Self { nodes: fabric.nodes().map(|(id, _)| id).collect(), links }
     }
 
-    /// Another order by sort keys, with some links reversed. GPUs and NICs keep their order, which determines ranks
-    /// and the assignment of NICs.
+    /// Returns another order by sort keys, with some links reversed. GPUs and NICs retain their order, which determines
+    /// ranks and the assignment of NICs.
     fn shuffled(fabric: &Fabric, keys: &[u32]) -> Self {
         let mut orders = Self::original(fabric);
         orders.nodes.sort_by_key(|id| keys[id.0 as usize % keys.len()]);
@@ -100,7 +100,7 @@ fn faster(bandwidth: Option<Bandwidth>) -> Option<Bandwidth> {
     bandwidth.map(|b| Bandwidth(2 * b.0))
 }
 
-/// The device with every rate doubled.
+/// Returns the device with every rate doubled.
 fn faster_node(node: &Node) -> Node {
     let figures = match node.figures.clone() {
         Figures::Gpu(f) => {
@@ -115,13 +115,13 @@ fn faster_node(node: &Node) -> Node {
     Node { figures, ..node.clone() }
 }
 
-/// Number of instants at which an operation ends: each is rounded up by less than a picosecond, and shifts what
-/// follows.
+/// Returns the number of instants at which an operation ends: each is rounded up by less than a picosecond, and shifts
+/// what follows.
 fn roundings(timeline: &Timeline) -> u64 {
     timeline.spans.iter().map(|span| span.done).collect::<BTreeSet<_>>().len() as u64
 }
 
-/// Runs without latency: one as given, one with every bandwidth doubled, one with the bytes doubled.
+/// Runs a call without latency three times: unchanged, with every bandwidth doubled, and with the bytes doubled.
 fn halved_and_doubled(fabric: &Fabric, template: &CallTemplate) -> Option<[Timeline; 3]> {
     let orders = Orders::original(fabric);
     let instant = |spec| LinkSpec { latency: Picos::ZERO, ..spec };
@@ -133,7 +133,7 @@ fn halved_and_doubled(fabric: &Fabric, template: &CallTemplate) -> Option<[Timel
     Some([ideal_run(&once, template)?, ideal_run(&twice, template)?, ideal_run(&once, &longer)?])
 }
 
-/// Runs an order under `ideal`; `None` if a broken fabric does not connect its ranks.
+/// Runs a call under `ideal`; returns `None` if a broken fabric does not connect its ranks.
 fn ideal_run(fabric: &Fabric, template: &CallTemplate) -> Option<Timeline> {
     let case = template.case_for_ranks(fabric.gpus().len() as u32, per_host(fabric));
     Testbed::ideal(fabric.clone()).run(&*case.generator(), Folding::WhereProved).ok()
@@ -156,8 +156,8 @@ proptest! {
         }
     }
 
-    /// Variant of the proportionality test on any fabric. Where transfers share capacities, a rounding shifts the
-    /// ends of others by more than itself, so times are made long enough for it to be negligible.
+    /// On any fabric, time is bytes over bandwidth. Where transfers share capacities, a rounding shifts the ends of
+    /// others by more than itself, so times are made long enough for it to be negligible.
     #[test]
     fn time_is_bytes_over_bandwidth_anywhere(scene in scenes(16), template in call_templates()) {
         let fabric = Scene { failed_links: vec![], ..scene }.testbed().fabric;
@@ -182,11 +182,10 @@ proptest! {
         }
     }
 
-    /// Other names and another order of vertices and links in the file change nothing.
+    /// Other names and another order of vertices and links in the file have no effect.
     #[test]
     fn names_and_order_do_not_matter(scene in scenes(16), template in call_templates(), keys in vec(any::<u32>(), 64)) {
-        // ECMP by hash depends on names; failed links are omitted from a spec, and slowed links are copied as they
-        // are.
+        // ECMP by hash depends on names; failed links are omitted from a spec, and slowed links are copied unchanged.
         let scene = Scene { ecmp: Ecmp::Averaged, slowed_links: vec![], ..scene };
         let testbed = scene.testbed();
         prop_assume!(testbed.fabric.links().all(|(id, link)| link.failed == testbed.fabric.link(id.reverse()).failed));
@@ -197,7 +196,7 @@ proptest! {
         };
         let renamed = |node: &Node| Node { id: new_name(&node.id).into(), ..node.clone() };
         let reordered = copy_fabric(&testbed.fabric, &shuffled, renamed, |spec| spec);
-        // A spec makes every possible device a rank.
+        // In a spec, every device that can be a rank is one.
         let all_ranks = reordered.nodes().filter(|(_, node)| node.kind.is_rank()).count() == reordered.gpus().len();
         let reordered =
             if all_ranks { read_text(&write::spec::write(&reordered).unwrap(), "shuffled").unwrap() } else { reordered };
@@ -230,7 +229,7 @@ proptest! {
         };
         prop_assert_eq!(by_name(&testbed, a, &new_name), by_name(&reordered, b, &|name| name.to_owned()));
         let bound = |testbed: &Testbed| {
-            // Cuts are named, and any of several equal ones may be reported.
+            // Only times are compared: a bound names its cut by devices, and any of several equal cuts may be named.
             let root = case.shape.call.root.0;
             let bounds = Bounds::new(&testbed.fabric, &testbed.router(), &testbed.placement(), root);
             let bound = bounds.with_matrix(case.shape.matrix.as_ref()).bound(&case.shape.call);
@@ -240,7 +239,7 @@ proptest! {
     }
 }
 
-/// Lower bound and simulated time of each strategy.
+/// Returns the lower bound and the simulated time of each strategy.
 fn bounds_and_times(
     testbed: &Testbed,
     collective: Collective,
@@ -279,8 +278,8 @@ fn bounds_count_the_latency_of_serialized_messages_once() {
     }
 }
 
-/// Pruned channel counts, slower than two others, may still be a pair's representative; and tight bounds prune
-/// nothing that could have been shown.
+/// Pruned channel counts, which are slower than two others, may still be the best of an algorithm and protocol; and
+/// tight bounds prune no candidate that could have been listed.
 #[test]
 fn pruned_plan_of_an_h200_host_equals_the_exhaustive_plan() {
     let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes: 1, gpus: 8, network: "" }.build();
@@ -332,7 +331,7 @@ proptest! {
         prop_assert_eq!(&single, &plan_collective(&testbed, collective, Effort::Contenders, 5));
     }
 
-    /// No strategy beats its lower bound, in one loop or several.
+    /// No strategy is faster than its lower bound, in one loop or several.
     #[test]
     fn no_strategy_beats_its_lower_bound(
         scene in scenes(16),
@@ -358,7 +357,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Pruned candidates could not have come first or second, for any link efficiencies.
+    /// Pruned candidates could not have ranked first or second, for any link efficiencies.
     #[test]
     fn pruned_candidates_could_not_win(
         scene in scenes(8),

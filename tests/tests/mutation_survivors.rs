@@ -1,5 +1,5 @@
-//! Single changes to the schedules of every algorithm: all harmful ones are caught, and those that pass are listed in
-//! docs/mutations.md with the reason why they compute the same.
+//! Applies single changes to the schedules of every algorithm. The verifier rejects all harmful ones; those that pass
+//! are listed in docs/mutations.md with the reason why the result is the same.
 //!
 //! The naive verifier of [`crate::mutations`], which shares no code with the verifier, decides whether a change is
 //! harmless. `MUTATIONS=overwrite cargo test -p fabricast-tests survivors` regenerates the page.
@@ -15,7 +15,7 @@ use fabricast_topologies::Bytes;
 use crate::generators::{Case, team_size};
 use crate::mutations::{Mutation, Naive, Script, verifies};
 
-/// Small calls of every kind that moves data; the random tests include barriers.
+/// Returns small calls of every collective that moves data; the random tests include barriers.
 fn small_cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for algorithm in Algorithm::ALL {
@@ -55,7 +55,7 @@ fn is_after(script: &Script, later: usize, earlier: usize) -> bool {
     false
 }
 
-/// Reason that a change which passes computes the same.
+/// Returns the reason why a change that passes does not alter the result.
 fn reason(script: &Script, mutation: Mutation, changed: &Script) -> &'static str {
     let op = |i: usize| (script.operations[i].0, script.operations[i].1);
     match mutation {
@@ -78,11 +78,11 @@ fn reason(script: &Script, mutation: Mutation, changed: &Script) -> &'static str
     }
 }
 
-/// Results of the changes of a kind.
+/// Numbers of changes of one kind by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     tried: u32,
-    /// Changes equivalent to the original: nothing to catch.
+    /// Changes that are equivalent to the original schedule, so that there is nothing to reject.
     idle: u32,
     passed: u32,
 }
@@ -97,7 +97,7 @@ fn harmful_changes_are_caught_and_survivors_are_listed() {
         for mutation in Mutation::all(&script) {
             let changed = mutation.apply(&script);
             let (passes, harmless) = (verifies(&changed), Naive::proves(&changed));
-            // Caught if and only if it is harmful.
+            // A change passes if and only if it is harmless.
             assert_eq!(passes, harmless, "{mutation:?} of {case:?}");
             let count = counts.entry(mutation.name()).or_default();
             if mutation.is_equivalent(&script) {

@@ -1,6 +1,6 @@
-//! Mutation tests of the verifier against a naive one, on correct schedules with one change: an operation dropped,
-//! doubled, exchanged with another, sent to another rank, given another chunk or kind, or a dependency removed. A
-//! change that the verifier accepts must be one that the naive verifier proves harmless.
+//! Compares the verifier with a naive one on correct schedules with one change: an operation dropped, doubled,
+//! exchanged with another, sent to another rank, given another chunk or kind, or a dependency removed. A change that
+//! the verifier accepts must be one that the naive verifier proves harmless.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::generators::cases;
 
-/// One operation, materialized.
+/// One operation of one rank, written out in full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) kind: OpKind,
@@ -23,11 +23,11 @@ pub(crate) struct Action {
     span: u32,
 }
 
-/// A schedule, operation by operation.
+/// A schedule as a list of single operations.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     header: Header,
-    /// Executing rank, action, and the operations waited for (as indices).
+    /// Executing rank, action, and the operations waited for (as indices) of each operation.
     pub(crate) operations: Vec<(u32, Action, Vec<usize>)>,
 }
 
@@ -94,12 +94,12 @@ impl ScheduleGenerator for Script {
     }
 }
 
-/// A chunk of a rank's memory; in place, input is output.
+/// A chunk of a rank's memory: rank, buffer and chunk index; in place, input is output.
 type Location = (u32, Buffer, u32);
-/// Number of times that each (rank, chunk) of input is contained in a value.
+/// Number of times that each (rank, chunk) of the input is contained in a value.
 type Value = BTreeMap<(u32, u32), u32>;
 
-/// A verifier written directly from the definition, as reference.
+/// Reference verifier, written directly from the definition.
 pub(crate) struct Naive<'a> {
     script: &'a Script,
     chunks: u32,
@@ -117,12 +117,12 @@ impl Naive<'_> {
         (rank, buffer, chunk.index + i)
     }
 
-    /// Block that contains a chunk, with one block per rank.
+    /// Returns the block that contains a chunk, with one block per rank.
     fn block(&self, chunk: u32) -> u32 {
         chunk / (self.chunks / self.script.ranks())
     }
 
-    /// Sender, receiver and bytes of the all_to_allv block that contains a chunk.
+    /// Returns sender, receiver and bytes of the all_to_allv block that contains a chunk.
     fn pair(&self, chunk: u32) -> (u32, u32, u64) {
         let (mut segment, mut first) = (0, 0);
         let segments = self.script.header.layout.segments();
@@ -170,7 +170,7 @@ impl Naive<'_> {
         }
     }
 
-    /// An order that respects dependencies; `None` if they are circular.
+    /// Returns an order of the operations that respects dependencies; `None` if they are circular.
     fn order(&self) -> Option<Vec<usize>> {
         let operations = &self.script.operations;
         let (mut done, mut order) = (vec![false; operations.len()], Vec::new());
@@ -189,7 +189,7 @@ impl Naive<'_> {
         Some(order)
     }
 
-    /// Memory accesses of an operation, chunk by chunk: places read, and the place written.
+    /// Returns the memory accesses of an operation, chunk by chunk: locations read, and the location written.
     fn accesses(&self, op: usize) -> Vec<(Vec<Location>, Location)> {
         let (rank, action, _) = &self.script.operations[op];
         let kind = action.kind;
@@ -262,7 +262,7 @@ impl Naive<'_> {
                 return None;
             }
         }
-        // Conflicting accesses are ordered.
+        // Conflicting accesses must be ordered.
         let mut touched: BTreeMap<Location, Vec<(usize, bool)>> = BTreeMap::new();
         for op in 0..operations.len() {
             for (read, written) in self.accesses(op) {
@@ -285,7 +285,7 @@ impl Naive<'_> {
                 }
             }
         }
-        // Computes values, and checks that all that is written is read.
+        // This part computes values, and checks that all written values are read.
         let mut memory: BTreeMap<Location, Value> = BTreeMap::new();
         for rank in 0..self.script.ranks() {
             for chunk in (0..self.chunks).filter(|&chunk| self.holds_input(rank, chunk)) {
@@ -331,23 +331,23 @@ impl Naive<'_> {
     }
 }
 
-/// One change to a script.
+/// One change to a script. Operations are given as indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// Remove the operation; operations that waited for it wait for its dependencies.
+    /// Removes an operation; operations that waited for it wait for its dependencies.
     Drop(usize),
-    /// Repeat the operation after the same dependencies, with no operation waiting for it.
+    /// Repeats an operation after the same dependencies, with no operation waiting for the repetition.
     Double(usize),
-    /// Exchange two operations of a rank.
+    /// Exchanges two operations of a rank.
     Exchange(usize, usize),
-    /// Change the peer.
+    /// Changes the peer of an operation.
     Retarget(usize, u32),
-    /// Change the source or destination chunk.
+    /// Changes the source or destination chunk of an operation.
     Source(usize, ChunkRef),
     Destination(usize, ChunkRef),
-    /// Overwrite instead of reduce, or vice versa.
+    /// Overwrites instead of reduces, or vice versa.
     Kind(usize, OpKind),
-    /// Remove a dependency.
+    /// Removes a dependency, given by its index, of an operation.
     Rush(usize, usize),
 }
 
@@ -365,7 +365,7 @@ impl Mutation {
         }
     }
 
-    /// All changes to a script; of other ranks and chunks only the neighbours.
+    /// Returns all changes to a script; of other ranks and chunks only neighbours are used.
     pub(crate) fn all(script: &Script) -> Vec<Self> {
         let mut mutations = Vec::new();
         let limit = |buffer| match buffer {
@@ -410,8 +410,8 @@ impl Mutation {
         mutations
     }
 
-    /// Returns true if the change is equivalent to the original: in place, input is output, and adding to one is
-    /// adding to the other; operations with the same dependencies and dependents have no order.
+    /// Returns true if the change is equivalent to the original. In place, input is output; adding a value to the input
+    /// or to the output is the same; and operations with the same dependencies and dependents have no order.
     pub(crate) fn is_equivalent(self, script: &Script) -> bool {
         let in_place = script.header.call.buffers == BufferUse::InPlace;
         let is_same_memory = |a: ChunkRef, b: ChunkRef| {
@@ -419,7 +419,7 @@ impl Mutation {
             a.index == b.index && in_place && memory(a).0 && memory(b).0
         };
         match self {
-            // Operations that waited for a wait then wait for its dependencies.
+            // Operations that waited for a removed wait then wait for its dependencies.
             Self::Drop(i) => !script.operations[i].1.kind.moves_data(),
             Self::Source(i, chunk) => is_same_memory(script.operations[i].1.src, chunk),
             Self::Destination(i, chunk) => is_same_memory(script.operations[i].1.dst, chunk),

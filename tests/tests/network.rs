@@ -1,4 +1,4 @@
-//! Closed forms of messages between hosts: proxy costs apply once per message, and not at all within a host.
+//! Compares messages between hosts with closed forms: proxy costs apply once per message, and not at all within a host.
 //!
 //! Hosts have one GPU each, so that a broadcast over two of them uses one connection. Under the `ideal` profile with
 //! network costs only, L is the latency of the path, B the bandwidth of a link, t the proxy's time per message.
@@ -40,7 +40,7 @@ fn testbed(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> Testbe
     Testbed { profile: Profile { network, ..Profile::ideal() }, ..Testbed::ideal(fabric) }
 }
 
-/// Time of a broadcast in `loops` chunks of a size, on `channels` channels.
+/// Returns the time of a broadcast in `loops` chunks of a size, on `channels` channels.
 fn broadcast(testbed: &Testbed, protocol: Protocol, chunk: u64, (loops, channels): (u64, u16)) -> f64 {
     let bytes = Bytes(chunk * loops * u64::from(channels));
     let call = Call {
@@ -60,7 +60,7 @@ fn path(testbed: &Testbed) -> f64 {
     testbed.router().path(gpus[0], gpus[1]).unwrap().latency.0 as f64
 }
 
-/// Rate of the slowest link of the route, in bytes per picosecond.
+/// Returns the rate of the slowest link of the route, in bytes per picosecond.
 fn rate(testbed: &Testbed) -> f64 {
     let gpus = testbed.fabric.gpus();
     let path = testbed.router().path(gpus[0], gpus[1]).unwrap();
@@ -74,9 +74,9 @@ fn rate(testbed: &Testbed) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// k messages of c bytes on each of n channels: L + the wait of one message, with a rendezvous if it is large + n·k times the longer of t and c/B,
-    /// because a GPU has one proxy for all its channels. GPUs before Hopper wait for a flush if a counter signals the
-    /// data.
+    /// Sending k messages of c bytes on each of n channels takes L, the wait of one message (with a rendezvous if it is
+    /// large), and n·k times the longer of t and c/B, because a GPU has one proxy for all its channels. GPUs before
+    /// Hopper wait for a flush if a counter signals the data.
     #[test]
     fn messages_between_hosts_match_closed_form(
         network in costs(),
@@ -103,14 +103,14 @@ proptest! {
         };
         let per_message = (network.message.0 as f64 + scan.floor()).max(on_wire);
         let expected = path(&testbed) + waits + rendezvous + per_message * loops as f64 * f64::from(channels);
-        // The proxy's time per byte, in nanoseconds, is counted in parts of WHOLE and rounded up; so are shares of
+        // The proxy's time per byte, in nanoseconds, is counted in parts of WHOLE and rounded up; so are fractions of
         // it.
         let tolerance = 2.0 * bytes as f64 * 1e3 / WHOLE as f64 + 2.0;
         let tolerance = tolerance * f64::from(channels) * loops as f64 * f64::from(channels) + 1e-6 * expected;
         prop_assert!(time >= expected - 2.0 && time - expected <= tolerance, "{time} and {expected} + {tolerance}");
     }
 
-    /// Within a host the network costs do not matter.
+    /// Within a host the network costs have no effect.
     #[test]
     fn network_costs_do_not_apply_within_a_host(network in costs(), bytes in 1u64..10_000_000, loops in 1u64..4) {
         let (with_costs, without_costs) = (testbed("hgx-h100", 2, 1, network), testbed("hgx-h100", 2, 1, NetworkCosts::FREE));
@@ -136,8 +136,8 @@ proptest! {
     }
 }
 
-/// Sends of one pair take turns of a copy, a step and a fence: the block is done with a message once the proxy can see
-/// it. With several peers on one channel, the copies of one overlap with the waits of the others.
+/// Sends of one pair alternate between a copy, a step and a fence: the block is done with a message once it is visible
+/// to the proxy. With several peers on one channel, the copies for one peer overlap with the waits for the others.
 #[test]
 fn a_pair_waits_for_fences_and_peers_of_a_channel_share_its_copies() {
     let fence = Picos(5_000_000);
@@ -159,12 +159,13 @@ fn a_pair_waits_for_fences_and_peers_of_a_channel_share_its_copies() {
         |collective, gpus, network| (time(collective, gpus, network, 65) - time(collective, gpus, network, 1)) / 64;
     let [alone, without] = [network, NetworkCosts::FREE].map(|network| each(Collective::SendRecv, 1, network));
     assert!(alone.abs_diff(without + fence.0) < alone / 100, "{alone} {without}");
-    // Eight peers: the channel's rate is that of its copies, which is more than that of a pair.
+    // With eight peers, the channel's rate is that of its copies, which is higher than that of a single pair.
     let [shared, free] = [network, NetworkCosts::FREE].map(|network| each(Collective::AllToAll, 8, network));
     assert!(shared < 8 * alone * 3 / 4 && shared <= free + fence.0 / 8, "{shared} {free} {alone}");
 }
 
-/// A chunk of a ring is sent slice by slice, a chunk of a chain as one message: the proxy works twice for the former.
+/// A chunk of a ring is sent slice by slice, and a chunk of a chain as one message, so a ring chunk needs the proxy
+/// twice.
 #[test]
 fn rings_send_slices_and_chains_send_chunks() {
     let network = NetworkCosts { message: Picos(50_000_000), ..NetworkCosts::FREE };
@@ -182,8 +183,8 @@ fn rings_send_slices_and_chains_send_chunks() {
     assert_eq!([Collective::AllGather, Collective::Broadcast].map(messages), [2.0, 1.0]);
 }
 
-/// A message is sent when it is complete: the passes of its block come first, for at most one slot of the
-/// connection's buffer.
+/// A message is sent when it is complete: the passes of its block precede it, for at most one slot of the connection's
+/// buffer.
 #[test]
 fn messages_are_sent_when_they_are_complete() {
     let profile = Profile {

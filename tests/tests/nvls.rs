@@ -1,4 +1,4 @@
-//! Reduction and multicast in switches: closed forms, traffic on links, folding, and rejected cases.
+//! Tests of reduction and multicast in switches: closed forms, traffic on links, folding, and rejected cases.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::bound::InNetwork;
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use crate::generators::Case;
 use crate::testbed::Testbed;
 
-/// `ranks` GPUs on one switch with multicast and reduction, by links of one byte per picosecond and 300 ns.
+/// Returns `ranks` GPUs on one switch with multicast and reduction, with links of one byte per picosecond and 300 ns.
 fn combining_switch(ranks: u32) -> Fabric {
     let mut text = "name = \"combining\"\n[[node]]\nid = \"sw\"\nkind = \"nvswitch\"\nmulticast = true\n".to_owned();
     for rank in 0..ranks {
@@ -43,7 +43,7 @@ proptest! {
     /// A load of 1/n of the bytes from every rank takes L + bytes/B, and so does a store to every rank.
     #[test]
     fn nvls_ports_carry_the_bytes_once_per_direction(ranks in 2u32..20, kib in 1u64..2000, channels in 1u16..5) {
-        // Whole bytes in every part, one byte per picosecond.
+        // Every part has whole bytes, and a link carries one byte per picosecond.
         let bytes = kib * 1024 * u64::from(ranks) * u64::from(channels);
         let testbed = Testbed::ideal(combining_switch(ranks));
         let step = 600_000 + bytes;
@@ -56,7 +56,7 @@ proptest! {
             let timeline = testbed.run(&*case.generator(), Folding::Off).unwrap();
             let folded = testbed.run(&*case.generator(), Folding::WhereProved).unwrap();
             prop_assert_eq!(timeline.time, folded.time);
-            // Shares of a port are whole rates: rounding down costs a picosecond or two.
+            // Shares of a port are whole rates, whose rounding down costs a picosecond or two.
             let excess = timeline.time.0.checked_sub(steps * step);
             prop_assert!(excess.is_some_and(|excess| excess <= 4 * steps), "{collective}: {:?}", timeline.time);
             let uplink = testbed.fabric.outgoing_links(testbed.fabric.gpus()[0])[0];
@@ -88,7 +88,7 @@ fn nvls_trees_between_domains_fold() {
     let [unfolded, folded] = [unfolded, folded].map(|folding| testbed.run(&*tree.generator(), folding).unwrap());
     assert_eq!(unfolded.time, folded.time);
     assert!(folded.fold_factor.is_some_and(|factor| factor >= 8.0), "{:?}", folded.fold_factor);
-    // Depth: two steps within domains, two up and two down between them.
+    // The depth is two steps within domains, and two up and two down between them.
     assert!(unfolded.time > Picos::from_us(4.0 * 2.0));
 }
 

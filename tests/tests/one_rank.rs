@@ -1,4 +1,5 @@
-//! Lower bounds from one rank's program (`lower::RankBound`): closed forms, and never above the whole schedule's time.
+//! Tests of lower bounds from one rank's program (`lower::RankBound`): they match closed forms, and never exceed the
+//! whole schedule's time.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_sim::Folding;
@@ -12,7 +13,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::testbed::{FabricSpec, Testbed};
 
-/// H200 hosts on rails of 400 Gb/s, one NIC per GPU.
+/// Returns H200 hosts on rails of 400 Gb/s, with one NIC per GPU.
 fn rails(nodes: u32, gpus: u32) -> Testbed {
     let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes, gpus, network: "rail" }.build();
     Testbed { profile: Profile::named("nccl-2.28-h200").unwrap(), ..Testbed::ideal(fabric) }
@@ -30,7 +31,7 @@ fn case(
     Case { algorithm, shape }
 }
 
-/// Lower bound from one rank, without start-up; `None` if one rank gives no bound.
+/// Returns the lower bound from one rank, without start-up; `None` if one rank gives no bound.
 fn bound_from_rank(testbed: &Testbed, case: &Case, rank: u32) -> Option<Picos> {
     let (router, placement) = (testbed.router(), testbed.placement());
     let (fabric, profile) = (&testbed.fabric, &testbed.profile);
@@ -46,12 +47,12 @@ fn bound_from_rank(testbed: &Testbed, case: &Case, rank: u32) -> Option<Picos> {
     Some(Picos(bound.0 - startup.0))
 }
 
-/// Every rank receives a message of its own from each rank of other hosts, at the proxy's cost per message: on each
+/// Every rank receives a separate message from each rank of other hosts, at the proxy's cost per message: on each
 /// channel, and in a direct exchange on one of few channels, which the hosts share.
 #[test]
 fn messages_to_ranks_of_other_hosts_bound_the_time() {
     let mut testbed = rails(4, 8);
-    // A figure that divides evenly by bytes.
+    // The costs are chosen to be divisible by the bytes.
     let message = Picos(500_000);
     testbed.profile.network.message = message;
     for (combination, times) in [

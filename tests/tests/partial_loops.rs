@@ -1,5 +1,5 @@
-//! Lowered calls of many loops with smaller chunks at the end: each operation has the work of its chunk, and tables
-//! grow with the distinct runs, not with the operations.
+//! Tests of lowered calls of many loops with smaller chunks at the end: each operation has the work of its chunk, and
+//! tables grow with the number of distinct runs, not with that of operations.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn runs_with_two_sizes_of_chunks_share_tables() {
         profile: &testbed.profile,
         delays: &[],
     };
-    // 400 loops, and a last one with chunks a third as large.
+    // The call has 400 loops, and a last one with chunks a third as large.
     let case = ring((1 << 21) * 400 + (1 << 21) / 3);
     let generator = case.generator();
     let header = generator.header();
@@ -67,7 +67,8 @@ fn runs_with_two_sizes_of_chunks_share_tables() {
     assert!(workload.paces.len() < 20 * longest, "{} paces", workload.paces.len());
 }
 
-/// The last loop takes the time of its own chunks: between a call without it and a call with a whole additional loop.
+/// The last loop takes the time of its own chunks: the call is between one without it and one with a complete
+/// additional loop.
 #[test]
 fn last_loop_takes_the_time_of_its_own_chunks() {
     let testbed = testbed();

@@ -1,4 +1,4 @@
-//! Chunks and loops are pipelined through chains and rings at the pace of the closed forms. Ranks are attached to one
+//! Chunks and loops are pipelined through chains and rings at the rate of the closed forms. Ranks are attached to one
 //! switch: a path has two links, so its latency is twice a link's; its bandwidth is the port's.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
@@ -28,7 +28,7 @@ fn star(ranks: u32) -> Fabric {
     builder.finish()
 }
 
-/// Simulated time in picoseconds.
+/// Returns the simulated time in picoseconds.
 fn time(algorithm: Algorithm, shape: &Shape, folding: Folding) -> f64 {
     let fabric = star(shape.call.ranks);
     let router = Router::new(&fabric, RouteOptions::default());
@@ -60,7 +60,7 @@ fn chunks_are_pipelined_along_chains() {
 
 #[test]
 fn loops_of_a_ring_are_pipelined() {
-    // A few loops are expanded one by one, many loops step by step.
+    // A few loops are expanded one by one, and many loops step by step.
     for (ranks, loops) in [(8u32, 2u64), (4, 32)] {
         let bytes = 1u64 << 20;
         let call = Call {

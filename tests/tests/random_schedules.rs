@@ -9,12 +9,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// An operation of every rank, relative to the rank.
+/// Operation that every rank runs, relative to the rank.
 #[derive(Clone, Debug)]
 struct RelativeOperation {
     kind: OpKind,
     len: u32,
-    /// Distance of the peer, and its increment per operation.
+    /// Distance of the peer in ranks, and its increment per operation.
     peer: (u32, u32),
     channel: u16,
     chunk: (u32, u32),
@@ -22,7 +22,8 @@ struct RelativeOperation {
     awaits: Vec<Await>,
 }
 
-/// Dependency of an operation: the operation `earlier` positions before it (0: itself) on the rank `further` ranks on.
+/// Dependency on the operation `earlier` positions before (0: the operation itself), on the rank that is `further`
+/// ranks ahead.
 #[derive(Clone, Debug)]
 struct Await {
     earlier: usize,
@@ -49,7 +50,7 @@ pub(crate) struct RandomSchedule {
     deviations: Vec<(prop::sample::Index, prop::sample::Index, Deviation)>,
     segments: Vec<(u32, u32)>,
     protocol: Protocol,
-    /// Operations may wait for later ones, which can deadlock.
+    /// True if operations may wait for later ones, which can deadlock.
     may_deadlock: bool,
 }
 
@@ -115,7 +116,7 @@ pub(crate) fn random_schedules() -> impl Strategy<Value = RandomSchedule> {
     )
 }
 
-/// A materialized schedule.
+/// Random schedule with all operations of all ranks written out.
 #[derive(Debug)]
 pub(crate) struct MaterializedSchedule {
     header: Header,

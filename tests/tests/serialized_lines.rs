@@ -1,5 +1,5 @@
-//! Serialized operations: start and end times against a tick-by-tick simulation; critical paths; a delay is passed on
-//! at most in full; the order of runs and of simultaneous events does not matter.
+//! Tests of serialized operations: start and end times equal those of a tick-by-tick simulation, critical paths are
+//! complete, a delay is passed on at most in full, and the order of runs and of simultaneous events has no effect.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 /// Picoseconds per tick. All times are whole ticks, and a line passes one byte per tick.
 const TICK: u64 = 1000;
 
-/// One operation, in ticks.
+/// One operation; times in ticks, sizes in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     software: u64,
@@ -24,18 +24,18 @@ struct Step {
     not_before: u64,
 }
 
-/// Operations on a line, which wait for those of earlier blocks.
+/// Operations on one line, which wait for those of earlier blocks.
 #[derive(Clone, Debug)]
 struct Block {
-    /// Modulo the number of lines.
+    /// Index of the line, modulo the number of lines.
     line: usize,
     steps: Vec<Step>,
-    /// Step i waits for step i + shift of an earlier block (0: the previous one), modulo the number of earlier
-    /// blocks.
+    /// Pairs (step, shift): step i waits for step i + shift of an earlier block, modulo the number of earlier blocks
+    /// (0: the previous one).
     waits: Vec<(usize, i32)>,
 }
 
-/// Few distinct values, so that many events are simultaneous.
+/// Generates blocks with few distinct values, so that many events are simultaneous.
 fn blocks() -> impl Strategy<Value = Vec<Block>> {
     let delay = prop_oneof![4 => Just(0u64), 1 => 1u64..12];
     let step = (0u64..3, 0u64..3, 0u64..4, delay).prop_map(|(software, latency, bytes, not_before)| Step {
@@ -49,7 +49,7 @@ fn blocks() -> impl Strategy<Value = Vec<Block>> {
     vec(block, 1..7)
 }
 
-/// Blocks that block `number` waits for, with the shift of each.
+/// Returns the blocks that block `number` waits for, with the shift of each.
 fn dependencies(block: &Block, number: usize) -> impl Iterator<Item = (usize, i32)> + '_ {
     block
         .waits
@@ -58,7 +58,7 @@ fn dependencies(block: &Block, number: usize) -> impl Iterator<Item = (usize, i3
         .map(move |(distance, shift)| (number - 1 - distance % number, *shift))
 }
 
-/// Creates a workload in which block i is run `run_numbers[i]` with place i in its line, on `lines` lines.
+/// Creates a workload in which block i is run `run_numbers[i]` and position i of its line, on `lines` lines.
 fn workload(blocks: &[Block], run_numbers: &[usize], lines: usize) -> Workload {
     let mut workload = Workload::new();
     let rate = Rate::from(Bandwidth(1_000_000_000_000 / TICK));
@@ -83,7 +83,7 @@ fn workload(blocks: &[Block], run_numbers: &[usize], lines: usize) -> Workload {
             .collect();
         let added = workload.add_run(WorkRun { len: block.steps.len() as u32, passage, work, pace }, &waits);
         let first = workload.lines.len() as u32;
-        // All operations use one line: stated once, or for each of them.
+        // All operations use one line, which is stated once or for each of them.
         let (entries, line_index) = match number % 2 {
             0 => (1, PerOp::Same(first)),
             _ => (block.steps.len(), PerOp::Each(first)),
@@ -94,7 +94,7 @@ fn workload(blocks: &[Block], run_numbers: &[usize], lines: usize) -> Workload {
     workload
 }
 
-/// Length of the longest dependency chain before each step.
+/// Returns the length of the longest dependency chain before each step.
 fn levels(blocks: &[Block]) -> Vec<Vec<u32>> {
     let mut levels: Vec<Vec<u32>> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
@@ -112,7 +112,7 @@ fn levels(blocks: &[Block]) -> Vec<Vec<u32>> {
 /// Start and end of each step's transfer, in ticks.
 type Times = Vec<Vec<(u64, u64)>>;
 
-/// Times if steps pass lines in the order they have without delays.
+/// Returns the times if steps pass lines in the order that they have without delays.
 fn times(blocks: &[Block], lines: usize) -> Times {
     let mut undelayed = blocks.to_vec();
     undelayed.iter_mut().flat_map(|block| &mut block.steps).for_each(|step| step.not_before = 0);
@@ -120,8 +120,8 @@ fn times(blocks: &[Block], lines: usize) -> Times {
     tick_by_tick(blocks, lines, Some(&undelayed))
 }
 
-/// Times if steps pass lines in the order of another run, or without one in order of arrival; simultaneous steps by
-/// level, then block, then step.
+/// Returns the times if steps pass lines in the order of another run, or without one in order of arrival; simultaneous
+/// steps are ordered by level, then block, then step.
 fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times {
     let mut done: Vec<Vec<Option<(u64, u64)>>> = blocks.iter().map(|block| vec![None; block.steps.len()]).collect();
     let levels = levels(blocks);
@@ -130,11 +130,11 @@ fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times 
         .enumerate()
         .flat_map(|(number, block)| (0..block.steps.len()).map(move |i| (number, i)))
         .collect();
-    // Time until which each line is occupied.
+    // Each value is the time until which a line is occupied.
     let mut busy_until = vec![0; lines];
     let mut tick = 0;
     while done.iter().flatten().any(Option::is_none) {
-        // Returns the arrival time of a step if it has arrived by now.
+        // Returns the arrival time of a step if it has arrived by this tick.
         let arrival = |done: &[Vec<Option<(u64, u64)>>], number: usize, i: usize| {
             let block = &blocks[number];
             let mut earliest = block.steps[i].not_before;
@@ -150,7 +150,7 @@ fn tick_by_tick(blocks: &[Block], lines: usize, order: Option<&Times>) -> Times 
         };
         let waiting: Vec<(usize, usize)> =
             all_steps.iter().copied().filter(|&(number, i)| done[number][i].is_none()).collect();
-        // Steps without bytes wait for no line; others may become ready immediately because of them.
+        // Steps without bytes wait for no line; other steps may become ready immediately because of them.
         let empty = waiting.iter().filter(|&&(number, i)| blocks[number].steps[i].bytes == 0);
         if let Some(&(number, i)) = empty.into_iter().find(|&&(number, i)| arrival(&done, number, i).is_some()) {
             let time = arrival(&done, number, i).unwrap();
@@ -220,7 +220,7 @@ proptest! {
     }
 
     /// Costs add up to the end, and so do the steps of the critical path, also where the path continues with the
-    /// preceding operation in the line.
+    /// preceding operation on the line.
     #[test]
     fn critical_path_follows_lines(blocks in blocks(), lines in 1usize..4) {
         let workload = workload(&blocks, &in_order(&blocks), lines);
@@ -232,12 +232,12 @@ proptest! {
         prop_assert_eq!(total(|step| step.software), outcome.costs.software);
         prop_assert_eq!(total(|step| step.latency), outcome.costs.latency);
         prop_assert_eq!(total(|step| step.bandwidth), outcome.costs.bandwidth);
-        // Each line has a port of its own, so nothing is shared: an operation waits for the preceding one, which is
-        // on the path.
+        // Each line has a separate port, so nothing is shared: an operation waits for the preceding one, which is on
+        // the path.
         prop_assert_eq!(total(|step| step.sharing), Picos::ZERO);
     }
 
-    /// Another order of runs changes the order of simultaneous events, and no result.
+    /// Another order of runs changes the order of simultaneous events, but no result.
     #[test]
     fn order_of_simultaneous_events_does_not_matter_on_lines(
         blocks in blocks(),

@@ -1,5 +1,5 @@
-//! Serialized operations of a run: start and end times against the recurrence of their definition; critical paths;
-//! the order of runs and of simultaneous events does not matter.
+//! Tests of serialized operations of a run: start and end times equal the recurrence of their definition, critical
+//! paths are complete, and the order of runs and of simultaneous events has no effect.
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{
@@ -12,7 +12,7 @@ use fabricast_topologies::{Bandwidth, Picos};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Picoseconds that a port needs per byte; all other times are multiples, so that many events are simultaneous.
+/// Picoseconds that a port needs per byte. All other times are multiples of it, so that many events are simultaneous.
 const PER_BYTE: u64 = 1000;
 
 /// One operation; times in picoseconds.
@@ -25,19 +25,19 @@ struct Message {
     not_before: u64,
 }
 
-/// A run: its messages leave through one port, and wait for those of earlier lines.
+/// A run whose messages leave through one port and wait for those of earlier lines.
 #[derive(Clone, Debug)]
 struct Line {
     order: Order,
-    /// Modulo the number of ports.
+    /// Index of the port, modulo the number of ports.
     port: usize,
     messages: Vec<Message>,
-    /// Message i waits for message i + shift of an earlier line (0: the previous one), modulo the number of earlier
-    /// lines.
+    /// Pairs (line, shift): message i waits for message i + shift of an earlier line, modulo the number of earlier
+    /// lines (0: the previous one).
     waits: Vec<(usize, i32)>,
 }
 
-/// Few distinct values, so that many events are simultaneous.
+/// Generates a message with few distinct values, so that many events are simultaneous.
 fn messages() -> impl Strategy<Value = Message> {
     let delay = prop_oneof![8 => Just(0u64), 1 => 1u64..12];
     (0u64..4, 0u64..4, 0u64..4, prop_oneof![1 => Just(0u64), 1 => 0u64..6], delay).prop_map(
@@ -100,12 +100,12 @@ fn workload(lines: &[Line], run_numbers: &[usize], ports: usize) -> Workload {
     workload
 }
 
-/// Lines that line `number` waits for, with the shift of each.
+/// Returns the lines that line `number` waits for, with the shift of each.
 fn dependencies(line: &Line, number: usize) -> impl Iterator<Item = (usize, i32)> + '_ {
     line.waits.iter().filter(move |_| number > 0).map(move |(distance, shift)| (number - 1 - distance % number, *shift))
 }
 
-/// Start and end of each message's transfer if every line has a port of its own. A message begins when its
+/// Returns start and end of each message's transfer if every line has a separate port. A message begins when its
 /// dependencies are done and the software time of the previous message is over. Its transfer starts when its own
 /// software time and latency are over, the previous transfer is done, and the spacing from the previous transfer's
 /// first byte is over.
@@ -145,7 +145,7 @@ fn any_order() -> impl Strategy<Value = Order> + Clone {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
-    /// On ports of their own, messages start and end as the recurrence predicts.
+    /// On separate ports, messages start and end as the recurrence predicts.
     #[test]
     fn serialized_messages_match_the_recurrence(mut lines in lines(Just(Order::InTurn))) {
         lines.iter_mut().enumerate().for_each(|(number, line)| line.port = number);
@@ -176,7 +176,7 @@ proptest! {
         prop_assert!(path.windows(2).all(|pair| pair[0].span.ready <= pair[1].span.ready));
     }
 
-    /// Another order of runs changes the order of simultaneous events, and no result.
+    /// Another order of runs changes the order of simultaneous events, but no result.
     #[test]
     fn order_of_simultaneous_events_does_not_matter(
         lines in lines(any_order()),
@@ -195,8 +195,8 @@ proptest! {
         prop_assert_eq!(original.spans, renumbered);
     }
 
-    /// k equal messages through a chain of n ranks: (n−1)(software + latency + transfer) for the first, and for each
-    /// further one the longest of transfer, software and spacing.
+    /// A chain of n ranks with k equal messages takes (n−1)(software + latency + transfer) for the first message, and
+    /// for each further one the longest of transfer, software and spacing.
     #[test]
     fn chains_of_equal_messages_match_closed_form(ranks in 2usize..9, k in 1usize..20, message in messages()) {
         let message = Message { not_before: 0, ..message };

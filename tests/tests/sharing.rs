@@ -1,10 +1,10 @@
-//! Max–min fair sharing against an oracle written from the definition, and its properties.
+//! Compares max–min fair sharing with an oracle written from the definition, and tests its properties.
 
 use fabricast_sim::quantity::Rate;
 use fabricast_sim::sharing::{ResourceId, RouteId, Sharing, System, Use, WHOLE};
 use proptest::prelude::*;
 
-/// A system in plain numbers: capacities, and routes with (capacity → coefficient), cap, weight and number of
+/// Sharing problem in plain numbers: capacities, and routes with (capacity → coefficient), cap, weight and number of
 /// transfers.
 #[derive(Clone, Debug)]
 struct SharingProblem {
@@ -20,7 +20,8 @@ struct ProblemRoute {
     count: u32,
 }
 
-/// Rates by dense progressive filling in floating point: raise one level for all, stop at the first limit, freeze.
+/// Returns the rates by dense progressive filling in floating point: the level of all routes rises until the first
+/// limit, where the limited routes are frozen.
 fn oracle(problem: &SharingProblem) -> Vec<f64> {
     let n = problem.routes.len();
     let (mut rate, mut frozen) = (vec![0.0f64; n], vec![false; n]);
@@ -97,7 +98,7 @@ fn solve(problem: &SharingProblem) -> Vec<Rate> {
     routes.iter().map(|&id| sharing.rate(id)).collect()
 }
 
-/// From megabytes to terabytes per second; equal capacities are likely.
+/// Generates rates from megabytes to terabytes per second; equal capacities are likely.
 fn capacity() -> impl Strategy<Value = u64> {
     prop_oneof![
         prop::sample::select(vec![50_000_000_000_000u64, 450_000_000_000_000, 25_000_000_000_000]),
@@ -139,7 +140,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// No capacity is exceeded, exactly; and every route is limited by a capacity that no faster route shares.
+    /// No capacity is exceeded, and every route is limited by a capacity that no faster route shares.
     #[test]
     fn shares_are_feasible_and_max_min_fair(problem in problem()) {
         let rates = solve(&problem);
@@ -165,7 +166,7 @@ proptest! {
         }
     }
 
-    /// Renumbering capacities and routes, and starting in another order, changes nothing, to the last unit.
+    /// Renumbering capacities and routes, and starting routes in another order, changes no rate.
     #[test]
     fn shares_do_not_depend_on_order_or_ids(problem in problem(), seed in any::<u64>()) {
         let rates = solve(&problem);
@@ -192,8 +193,8 @@ proptest! {
         }
     }
 
-    /// Any history of starts and stops ends at the rates of a fresh start: re-solving only the affected part is
-    /// exact.
+    /// Any history of starts and stops ends at the rates of a problem solved from scratch, so re-solving only the
+    /// affected part is exact.
     #[test]
     fn shares_do_not_depend_on_history(problem in problem(), actions in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 0..60)) {
         let (system, routes) = build(&problem);
@@ -223,7 +224,7 @@ proptest! {
     }
 }
 
-/// One capacity of 450 GB/s shared by 4,096 routes: each gets 1/4,096, apart from rounding.
+/// One capacity of 450 GB/s is shared by 4,096 routes, each of which gets 1/4,096, apart from rounding.
 #[test]
 fn thousands_of_routes_share_one_capacity_equally() {
     let route = ProblemRoute { uses: vec![(0, WHOLE)], cap: None, weight: 1, count: 1 };

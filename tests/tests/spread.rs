@@ -1,4 +1,5 @@
-//! A schedule spread over more thread blocks equals its strategy on as many channels, also if it comes from a file.
+//! A schedule spread over more thread blocks equals its strategy on as many channels, also if the schedule comes from a
+//! file.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -12,7 +13,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::testbed::{Testbed, switch};
 
-/// Strategies of kernels, with numbers of ranks.
+/// Strategies that run as kernels, with the number of ranks of each.
 const STRATEGIES: [(Collective, Algorithm, u32); 9] = [
     (Collective::AllReduce, Algorithm::OneShot, 4),
     (Collective::AllReduce, Algorithm::TwoShot, 4),

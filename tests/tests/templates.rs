@@ -1,4 +1,4 @@
-//! Templates: a schedule folded once for many sizes gives each size the result of its own simulation.
+//! Tests of templates: a schedule folded once for many sizes gives each size the result of its own simulation.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
@@ -49,7 +49,7 @@ proptest! {
         let case = call_template.case_for_ranks(testbed.ranks(), testbed.per_host());
         let header = case.generator().header().clone();
         let Some(outline) = Outline::new(&*case.generator(), setting) else { return Ok(()) };
-        // Another protocol first: templates of similar schedules are reused for the next.
+        // Another protocol is simulated first, because templates of similar schedules are reused for the next.
         let _ = Template::new(&outline, Protocol::Ll, 1, setting);
         let Ok(Some(template)) = Template::new(&outline, header.protocol, 1, setting) else { return Ok(()) };
         for call_template in [call_template.clone(), call_template.in_one_loop(bytes)] {
@@ -83,8 +83,8 @@ proptest! {
     }
 }
 
-/// A template of one channel predicts schedules with more channels where a rank has messages for more peers (eleven)
-/// than one channel serves concurrently (eight).
+/// A template of one channel predicts schedules with more channels if a rank has messages for more peers (eleven) than
+/// one channel serves concurrently (eight).
 #[test]
 fn single_channel_templates_predict_exchanges_on_many_channels() {
     let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes: 3, gpus: 4, network: "rail" }.build();

@@ -24,7 +24,8 @@ use proptest::sample::{Index, select};
 use crate::generators::{Case, host_grid, is_rooted};
 use crate::matrices::with_matrix;
 
-/// GPUs on one NVSwitch with equal links; `latency` is that of each of the two links between a pair.
+/// Returns a fabric of GPUs on one NVSwitch with equal links; `latency` is that of each of the two links between a
+/// pair.
 pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric {
     let mut builder = FabricBuilder::new("switch");
     let host = builder.host("a");
@@ -41,9 +42,9 @@ pub(crate) fn switch(gpus: u32, bandwidth: Bandwidth, latency: Picos) -> Fabric 
 pub(crate) enum FabricSpec {
     /// GPUs with a link to each of several switches; bandwidths (GB/s) and latencies (ns) cycle over the links.
     Switches { gpus: u32, planes: u32, links: Vec<(u32, u32)>, memory: Option<u32> },
-    /// GPUs in a circle, each connected to the next.
+    /// GPUs in a circle, each connected to the next; bandwidths (GB/s) and latencies (ns) cycle over the links.
     Ring { gpus: u32, links: Vec<(u32, u32)> },
-    /// Copies of a preset on a network.
+    /// Replicas of a preset, connected by a network.
     Hosts { preset: &'static str, nodes: u32, gpus: u32, network: &'static str },
 }
 
@@ -102,7 +103,7 @@ fn link(links: &[(u32, u32)], number: usize) -> LinkSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct Scene {
     pub(crate) fabric_spec: FabricSpec,
-    /// Links slowed down to a percentage.
+    /// Links that are slowed down, with the remaining bandwidth in per cent.
     pub(crate) slowed_links: Vec<(Index, u8)>,
     /// Links out of service.
     pub(crate) failed_links: Vec<Index>,
@@ -115,7 +116,7 @@ pub(crate) struct Scene {
     pub(crate) gdr: GpuDirect,
     /// Ranks per GPU.
     pub(crate) per_gpu: u32,
-    /// Partitioning of the first GPU of each host into MIG instances, if its model supports it.
+    /// Partitioning of the first GPU of each host into MIG instances, if its model supports MIG.
     pub(crate) mig: Mig,
 }
 
@@ -126,7 +127,7 @@ pub(crate) enum Mig {
     On,
 }
 
-/// Instances of the first GPU on a preset's hosts.
+/// Returns the instances of the first GPU on a preset's hosts as a flag; `None` without MIG support.
 fn instances(preset: &str) -> Option<&'static str> {
     match preset {
         "hgx-h200" => Some("gpu0=3g.71gb,2g.35gb,1g.18gb,1g.18gb"),
@@ -137,7 +138,7 @@ fn instances(preset: &str) -> Option<&'static str> {
     }
 }
 
-/// A built scene.
+/// Fabric, profile, delays and options built from a [`Scene`].
 pub(crate) struct Testbed {
     pub(crate) fabric: Fabric,
     pub(crate) profile: Profile,
@@ -151,7 +152,7 @@ pub(crate) struct Testbed {
 impl Scene {
     pub(crate) fn testbed(&self) -> Testbed {
         let unpartitioned = self.fabric_spec.build();
-        // Links by their original names: links inside a partitioned GPU have no rate to slow down.
+        // Links have their original names here, because links inside a partitioned GPU have no rate to slow down.
         let names = unpartitioned.link_names();
         let partitions = match &self.fabric_spec {
             FabricSpec::Hosts { preset, .. } if self.mig == Mig::On => instances(preset),
@@ -182,7 +183,7 @@ impl Scene {
     }
 }
 
-/// GPUs in use on the first host; all hosts of these fabrics have equally many.
+/// Returns the number of GPUs in use on the first host; all hosts of these fabrics have equally many.
 pub(crate) fn per_host(fabric: &Fabric) -> u32 {
     let host = |&gpu: &_| fabric.node(gpu).host;
     fabric.gpus().iter().filter(|gpu| host(gpu) == host(&fabric.gpus()[0])).count() as u32
@@ -199,17 +200,17 @@ impl Testbed {
         self.fabric.gpus().len() as u32 * self.per_gpu
     }
 
-    /// Returns the testbed with the caller's buffers in another place.
+    /// Returns the testbed with the caller's buffers in another location.
     pub(crate) fn with_buffers(self, buffers: BufferLocation) -> Self {
         Self { routes: RouteOptions { buffers, ..self.routes }, ..self }
     }
 
-    /// Ranks on the first host.
+    /// Returns the number of ranks on the first host.
     pub(crate) fn per_host(&self) -> u32 {
         per_host(&self.fabric) * self.per_gpu
     }
 
-    /// Device of each rank.
+    /// Returns the device of each rank.
     pub(crate) fn placement(&self) -> Vec<NodeId> {
         self.fabric.gpus().iter().flat_map(|&gpu| std::iter::repeat_n(gpu, self.per_gpu as usize)).collect()
     }
@@ -218,7 +219,7 @@ impl Testbed {
         Router::new(&self.fabric, self.routes)
     }
 
-    /// Plan request of these tests: out of place, root 0, all candidates.
+    /// Returns the plan request of these tests: out of place, root 0, all candidates.
     pub(crate) fn plan_request<'a>(
         &'a self,
         (router, placement): (&'a Router<'a>, &'a [NodeId]),
@@ -248,7 +249,7 @@ impl Testbed {
         self.run_with_placement(&self.placement(), generator, folding)
     }
 
-    /// Variant of [`Self::run`] that records nothing and stops unless the device side is done by `until`.
+    /// Runs a schedule as [`Self::run`] does, but records nothing and stops unless the device side is done by `until`.
     pub(crate) fn run_without_recording(
         &self,
         generator: &dyn ScheduleGenerator,
@@ -267,7 +268,7 @@ impl Testbed {
         simulate(generator, setting, self.mode, options, Watch { until, ..Watch::default() })
     }
 
-    /// Variant of [`Self::run`] with a given device for each rank.
+    /// Runs a schedule as [`Self::run`] does, with a given device for each rank.
     pub(crate) fn run_with_placement(
         &self,
         placement: &[NodeId],
@@ -293,14 +294,14 @@ fn links() -> impl Strategy<Value = Vec<(u32, u32)>> {
     prop_oneof![4 => vec(link(), 1..=1), 1 => vec(link(), 2..=3)]
 }
 
-/// Places of buffers: mostly on the GPUs.
+/// Generates locations of buffers: mostly on the GPUs.
 pub(crate) fn buffer_locations() -> impl Strategy<Value = BufferLocation> {
     let elsewhere =
         vec![BufferLocation::Pinned, BufferLocation::Pageable, BufferLocation::Managed, BufferLocation::Grace];
     prop_oneof![4 => Just(BufferLocation::Device), 1 => select(elsewhere)]
 }
 
-/// Fabrics of up to `max_gpus` GPUs.
+/// Generates fabrics of up to `max_gpus` GPUs.
 pub(crate) fn fabric_specs(max_gpus: u32) -> impl Strategy<Value = FabricSpec> {
     const HOSTS: [(&str, u32); 9] = [
         ("hgx-h200", 8),
@@ -340,7 +341,7 @@ pub(crate) fn fabric_specs(max_gpus: u32) -> impl Strategy<Value = FabricSpec> {
     prop_oneof![4 => hosts, 3 => switches, 1 => ring]
 }
 
-/// Scenes on fabrics of up to `max_gpus` GPUs: about half of them healthy.
+/// Generates scenes on fabrics of up to `max_gpus` GPUs, about half of them healthy.
 pub(crate) fn scenes(max_gpus: u32) -> impl Strategy<Value = Scene> {
     let fault_count = |weight| prop_oneof![5 => Just(0usize), weight => 1usize..=2];
     let slow = fault_count(2).prop_flat_map(|n| vec((any::<Index>(), select(vec![50u8, 90])), n));
@@ -376,7 +377,7 @@ pub(crate) fn scenes(max_gpus: u32) -> impl Strategy<Value = Scene> {
     )
 }
 
-/// An out-of-place call on one channel and in one loop, with root 0.
+/// Returns an out-of-place call on one channel and in one loop, with root 0.
 pub(crate) fn single_channel_case(algorithm: Algorithm, collective: Collective, ranks: u32, bytes: u64) -> Case {
     let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     Case { algorithm, shape: Shape::new(call, Protocol::Simple) }
@@ -403,12 +404,12 @@ pub(crate) struct CallTemplate {
 }
 
 impl CallTemplate {
-    /// Variant of the call with `bytes` bytes in one loop.
+    /// Returns the call with `bytes` bytes in one loop.
     pub(crate) fn in_one_loop(&self, bytes: u64) -> Self {
         Self { bytes, loops: 1, ..self.clone() }
     }
 
-    /// The call over `ranks` ranks, `per_host` on each host.
+    /// Returns the call over `ranks` ranks, `per_host` on each host.
     pub(crate) fn case_for_ranks(&self, ranks: u32, per_host: u32) -> Case {
         let root = if is_rooted(self.collective) { self.root.index(ranks as usize) as u32 } else { 0 };
         let call = Call {
@@ -433,7 +434,7 @@ impl CallTemplate {
     }
 }
 
-/// Any collective with any algorithm that supports it.
+/// Generates any collective with any algorithm that supports it.
 pub(crate) fn call_templates() -> impl Strategy<Value = CallTemplate> {
     // Random fabrics have no switches that reduce; `nvls.rs` tests those algorithms.
     let algorithms = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));

@@ -1,4 +1,4 @@
-//! Schedules for timing only: they number blocks differently and take the same time.
+//! Tests of schedules for timing only, which number blocks differently and take the same time.
 
 use fabricast_collectives::algorithm::Shape;
 use fabricast_collectives::algorithm::{Algorithm, timing_generator};
@@ -13,7 +13,7 @@ use proptest::sample::select;
 use crate::generators::Case;
 use crate::testbed::{buffer_locations, scenes};
 
-/// A ring of blocks in the given orders, or a neighbour exchange, which is a ring for odd numbers of ranks.
+/// Returns a ring of blocks in the given orders, or a neighbour exchange, which is a ring for odd numbers of ranks.
 fn ring(collective: Collective, ranks: u32, (bytes, loops): (u64, u64), channels: u16, keys: &[u32]) -> Case {
     let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     let orders = keys.chunks(8).map(|keys| {
@@ -35,7 +35,8 @@ fn operations(generator: &dyn ScheduleGenerator) -> (u32, u32) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// On any fabric, with late ranks and any placement of buffers, to the picosecond.
+    /// Timing-only schedules take the same time to the picosecond, on any fabric, with late ranks and any placement of
+    /// buffers.
     #[test]
     fn timing_only_schedules_take_the_same_time(
         scene in scenes(16),

@@ -1,5 +1,5 @@
-//! All_to_allv with uneven blocks: equal blocks take the time of an all_to_all, others the time of their busiest
-//! links.
+//! Tests of all_to_allv with uneven blocks: equal blocks take the time of an all_to_all, others the time of their
+//! busiest links.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_collectives::bound::{Bounds, InNetwork};
@@ -20,7 +20,7 @@ fn call(collective: Collective, ranks: u32, bytes: u64) -> Call {
     Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace }
 }
 
-/// All_to_allv of a matrix.
+/// Returns an all_to_allv of a matrix.
 fn uneven(algorithm: Algorithm, matrix: TrafficMatrix) -> Case {
     let call = call(Collective::AllToAllV, matrix.ranks(), matrix.total().0);
     Case { algorithm, shape: Shape { matrix: Some(matrix), ..Shape::new(call, Protocol::Simple) } }
@@ -29,7 +29,7 @@ fn uneven(algorithm: Algorithm, matrix: TrafficMatrix) -> Case {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Out of place; an in-place all_to_all has conflicting blocks.
+    /// The call is out of place, because an in-place all_to_all has conflicting blocks.
     #[test]
     fn equal_blocks_take_the_time_of_an_all_to_all(
         scene in scenes(16),
@@ -100,7 +100,7 @@ proptest! {
     fn incast_runs_at_the_rate_of_the_receivers_port(gpus in 3u32..9, kib in 1u64..1000, seed: u64) {
         let (rate, latency) = (Bandwidth::from_gb_per_s(50.0), Picos::from_ns(250.0));
         let testbed = Testbed::ideal(switch(gpus, rate, latency));
-        // Every other rank receives at most a hundredth.
+        // Every other rank receives at most a hundredth of the bytes.
         let others = random_matrix(gpus, kib * 10, seed);
         let entry = |from: u32, to: u32| if to == 0 && from > 0 { kib * 1024 } else { others.get(from, to).0 * u64::from(to > 0) };
         let entries = (0..gpus).flat_map(|from| (0..gpus).map(move |to| (from, to)));
@@ -129,7 +129,7 @@ fn an_empty_matrix_takes_no_time() {
     }
 }
 
-/// Halo exchange on a grid of ranks: every port carries the faces of its rank.
+/// In a halo exchange on a grid of ranks, every port carries the faces of its rank.
 #[test]
 fn halo_exchange_runs_at_the_rate_of_the_ports() {
     let testbed = Testbed::ideal(switch(8, Bandwidth::from_gb_per_s(100.0), Picos::from_ns(350.0)));

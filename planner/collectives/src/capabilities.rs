@@ -19,7 +19,7 @@ pub enum Hosts {
 /// Links between the ranks of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostLinks {
-    /// Every pair of ranks has links of its own, at least three ranks per host.
+    /// At least three ranks per host, and every pair of ranks of a host has separate links.
     Pairs,
     /// Switches, PCIe, or links between some pairs only.
     #[default]
@@ -27,7 +27,8 @@ pub enum HostLinks {
 }
 
 impl Hosts {
-    /// Classifies `ranks` ranks at `ranks_per_node` per host; 0 ranks per node means one host.
+    /// Returns the number of hosts, one or several, that `ranks` ranks occupy with `ranks_per_node` ranks per host; 0
+    /// ranks per host mean one host.
     #[must_use]
     pub fn from_counts(ranks: u32, ranks_per_node: u32) -> Self {
         if ranks_per_node == 0 || ranks <= ranks_per_node { Self::One } else { Self::Several }
@@ -37,19 +38,19 @@ impl Hosts {
 /// Reason why multicast is not available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMulticast {
-    /// In-network reduction and multicast are switched off.
+    /// Reduction and multicast in switches are disabled.
     #[error("needs reduction and multicast in the switches, which are switched off")]
     SwitchedOff,
-    /// Peer access is off. Multicast objects are mapped peer memory.
+    /// Peer access is disabled. Multicast objects are mapped peer memory, so they need peer access.
     #[error("needs peer access, which is switched off")]
     NoPeerAccess,
-    /// A rank has no NVSwitch.
+    /// A rank is not connected to an NVSwitch.
     #[error("needs an NVSwitch at every rank")]
     NoSwitch,
-    /// An NVSwitch forwards only; it cannot reduce or multicast.
+    /// An NVSwitch only forwards data and cannot reduce or multicast.
     #[error("needs NVSwitches that reduce and multicast, which these do not")]
     NoInNetworkOperations,
-    /// Ranks share a device, or the NVLink domains are not equal consecutive ranges of ranks.
+    /// Ranks share a device, or the NVLink domains are not consecutive ranges of ranks of equal size.
     #[error("needs NVLink domains of equally many ranks, with consecutive numbers and one GPU per rank")]
     UnequalDomains,
 }
@@ -57,10 +58,10 @@ pub enum NoMulticast {
 /// Reason why ranks cannot access the memory of peers on their host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPeerAccess {
-    /// Peer access is switched off.
+    /// Peer access is disabled.
     #[error("needs peer access, which is switched off")]
     SwitchedOff,
-    /// A rank is a MIG instance; MIG instances have no peer access in either direction.
+    /// A rank is a MIG instance, which has no peer access in either direction.
     #[error("needs peer access, which MIG instances do not have")]
     Mig,
 }
@@ -75,16 +76,16 @@ pub struct BuffersNotOnDevice;
 pub struct FabricCapabilities {
     /// Number of hosts that the ranks occupy.
     pub hosts: Hosts,
-    /// `Ok` if the ranks of a host can read and write each other's memory.
+    /// `Ok` if the ranks of a host can access each other's memory.
     pub peer_access: Result<(), NoPeerAccess>,
     /// `Ok` if buffers are in the memory of the ranks' own devices.
     pub buffer_placement: Result<(), BuffersNotOnDevice>,
-    /// Number of ranks in each NVLink domain whose switches reduce and multicast. Domains are consecutive ranges of
+    /// Number of ranks of each NVLink domain whose switches reduce and multicast. The domains are consecutive ranges of
     /// ranks.
     pub multicast: Result<u32, NoMulticast>,
     /// Total number of ranks.
     pub ranks: u32,
-    /// Number of NICs per host; 0 if all ranks are in one NVLink island.
+    /// Number of NICs per host; 0 if all ranks are in one NVLink domain.
     pub nics_per_host: u32,
     /// Links between the ranks of a host.
     pub host_links: HostLinks,
@@ -129,7 +130,8 @@ impl FabricCapabilities {
         }
     }
 
-    /// Number of rings that together use all links of a single host's ranks equally; 0 if one ring can.
+    /// Returns the number of rings that together use all links between the ranks of a single host equally; 0 if a
+    /// single ring does.
     #[must_use]
     pub fn rings_over_all_links(&self) -> u32 {
         let has_mesh = self.hosts == Hosts::One && self.host_links == HostLinks::Pairs;
@@ -143,8 +145,8 @@ impl FabricCapabilities {
     }
 }
 
-/// Determines the links between the ranks of a host, if they are equal on all hosts, used or not: a failed link has the
-/// same consequences on every host.
+/// Determines the links between the ranks of a host, if they are equal on all hosts. Links that no route uses count as
+/// well, so that a failed link has the same consequences on every host.
 fn host_links(fabric: &Fabric, placement: &[NodeId], ranks_per_node: u32) -> HostLinks {
     let per_host = if ranks_per_node == 0 { placement.len() } else { ranks_per_node as usize };
     let has_pairs = |host: &[NodeId]| {
@@ -161,7 +163,7 @@ fn host_links(fabric: &Fabric, placement: &[NodeId], ranks_per_node: u32) -> Hos
     if has_mesh { HostLinks::Pairs } else { HostLinks::Other }
 }
 
-/// Number of NICs of the first rank's host; 0 if all ranks are in one island and need no network.
+/// Returns the number of NICs of the first rank's host; 0 if all ranks are in one island and need no network.
 fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> u32 {
     let Some(&first) = placement.first() else { return 0 };
     let (island, host) = (router.island_of(first), fabric.node(first).host);
@@ -172,7 +174,11 @@ fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> 
     nics.count() as u32
 }
 
-/// Number of ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same NVSwitches.
+/// Returns the number of ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same
+/// NVSwitches.
+///
+/// # Errors
+/// [`NoMulticast`] if a rank has no NVSwitch or the domains are unequal.
 fn ranks_per_domain(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMulticast> {
     let mut sizes: Vec<u32> = Vec::new();
     let mut before: Vec<NodeId> = Vec::new();

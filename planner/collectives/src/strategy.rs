@@ -18,7 +18,7 @@ pub struct Strategy {
     pub algorithm: Algorithm,
     /// Protocol of the transfers.
     pub protocol: Protocol,
-    /// Number of channels, which are independent.
+    /// Number of channels, which work independently.
     pub channels: u16,
     /// Threads per thread block; the protocol's default if `None`.
     pub threads: Option<u16>,
@@ -26,7 +26,7 @@ pub struct Strategy {
     pub chunk: Option<Bytes>,
 }
 
-/// Maximum number of pieces in a stream; more do not change the result.
+/// Maximum number of pieces of a stream. A larger number does not change the simulated time.
 const MAX_PIECES: u64 = 64;
 
 impl Strategy {
@@ -36,8 +36,8 @@ impl Strategy {
         Self { algorithm, protocol, channels, threads: None, chunk: None }
     }
 
-    /// Returns the shape of a call with this strategy. The chunk defaults to the profile's. Hosts have `ranks_per_node`
-    /// ranks.
+    /// Returns the shape of a call with this strategy on hosts with `ranks_per_node` ranks. The chunk size defaults to
+    /// that of the profile.
     #[must_use]
     pub fn shape(&self, call: Call, profile: &Profile, ranks_per_node: u32, abilities: &FabricCapabilities) -> Shape {
         let costs = profile.protocol(self.protocol);
@@ -48,7 +48,7 @@ impl Strategy {
             true => costs.slot(),
             false => costs.chunk,
         });
-        // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
+        // Within a host, chunks are streamed in pieces; to other hosts they are sent as a whole.
         let whole_chunk = chunk.unwrap_or(Bytes(bytes_per_channel)).min(Bytes(bytes_per_channel.max(1)));
         Shape {
             message: piece.filter(|&piece| piece < whole_chunk).map(|_| whole_chunk),
@@ -63,9 +63,10 @@ impl Strategy {
         .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
     }
 
-    /// Returns true if a step moves one slot of a connection's buffer, as in double trees and along chains. Other rings
-    /// move four (NCCL 2.28 src/enqueue.cc, `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and
-    /// REDUCE_CHUNKSTEPS in src/include/collectives.h).
+    /// Returns true if a step moves one slot of a connection's buffer, as in double trees and in the chains of
+    /// broadcast and reduce. In rings of other collectives a step moves four slots (NCCL 2.28 src/enqueue.cc,
+    /// `calcCollChunking`; ALLREDUCE_CHUNKSTEPS, BROADCAST_CHUNKSTEPS and REDUCE_CHUNKSTEPS in
+    /// src/include/collectives.h).
     fn moves_single_slots(&self, collective: Collective) -> bool {
         match self.algorithm {
             Algorithm::Tree => collective == Collective::AllReduce,
@@ -84,10 +85,10 @@ impl fmt::Display for Strategy {
 /// Reason why an algorithm and a protocol cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// Copy engines move data and cannot reduce.
+    /// Copy engines only move data; they cannot reduce.
     #[error("copy engines cannot reduce")]
     CopyEnginesCannotReduce,
-    /// Copy engines move data, and the collective has none.
+    /// Copy engines only move data, and the collective moves none.
     #[error("moves no data that copy engines could copy")]
     NothingToCopy,
     /// FIFO protocols forward chunk by chunk, while one-sided algorithms write directly into the peers' buffers.
@@ -114,7 +115,7 @@ pub enum Mismatch {
     /// The algorithm's levels are hosts, and there is only one.
     #[error("needs several hosts, and there is one")]
     NeedsHosts,
-    /// Copy engines run in one step: every copy is queued before any arrives.
+    /// Copy engines execute algorithms of a single step only, because every copy is queued before any data arrives.
     #[error("forwards received data, and copy engines run in one step")]
     NeedsThreads,
     /// The one-sided protocols do not implement pipelined chains.
@@ -122,10 +123,11 @@ pub enum Mismatch {
     NeedsFifo,
 }
 
-/// Checks if an algorithm runs over a protocol for a collective. This is the only table of combinations.
+/// Checks whether an algorithm can use a protocol for a collective. This function is the only definition of valid
+/// combinations.
 ///
 /// # Errors
-/// Returns the reason if the combination is not possible.
+/// [`Mismatch`] with the reason why the combination is not possible.
 pub fn check_combination(
     algorithm: Algorithm,
     protocol: Protocol,
@@ -139,7 +141,7 @@ pub fn check_combination(
     if device_memory && collective != Collective::Barrier {
         abilities.buffer_placement?;
     }
-    // Without peer access the driver still copies between GPUs through host memory, except for MIG instances.
+    // Without peer access, the driver copies between GPUs through host memory, except for MIG instances.
     match (protocol, abilities.peer_access) {
         (Protocol::Symmetric, Err(reason)) | (Protocol::CopyEngine, Err(reason @ NoPeerAccess::Mig)) => {
             return Err(reason.into());
@@ -191,7 +193,7 @@ pub fn check_combination(
     }
 }
 
-/// Returns the possible combinations for a collective, one string per algorithm: `ring (ll, ll128, simple, symmetric)`.
+/// Returns the possible combinations for a collective, one text per algorithm: `ring (ll, ll128, simple, symmetric)`.
 #[must_use]
 pub fn describe_combinations(collective: Collective, abilities: &FabricCapabilities) -> Vec<String> {
     let offered = Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective));

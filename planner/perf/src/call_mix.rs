@@ -1,4 +1,4 @@
-//! Calls of a job with their message sizes and frequencies: the input of a plan that is made for the job.
+//! Calls of a job with their message sizes and frequencies. They are the input of a plan for the job.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use fabricast_search::plan::{PlanError, Row};
 use fabricast_workload::job::{Arrivals, CollectiveCandidates, Job, JobError, Layout, LoadedServing, Processes};
 use fabricast_workload::trace::Trace;
 
-/// Calls with equal collective and message size, by groups with equivalent placements on the fabric.
+/// Calls of equal collective and message size, made by groups with equivalent placements on the fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallGroup {
     /// Collective that the groups call.
@@ -32,13 +32,14 @@ pub struct CallGroup {
 /// Call with its frequency and its row of the plan.
 #[derive(Clone, Debug)]
 pub struct PlannedCalls {
-    /// The call of a group, with the number of calls and groups.
+    /// Call of a group, with the numbers of groups and of calls.
     pub calls: CallGroup,
     /// Best strategy for the call, and the library's choice.
     pub row: Row,
 }
 
-/// Collective, number of ranks, ranks of the group on each NVLink domain (`8`, `2 2`), and bytes.
+/// Collective, number of ranks, numbers of ranks of the group in each NVLink domain (such as `8` or `2 2`), and message
+/// size.
 type CallKey = (Collective, usize, Vec<usize>, Bytes);
 
 /// Ranks of each group that makes a call.
@@ -60,7 +61,7 @@ pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGro
         let first =
             CallGroup { collective: call.collective, bytes: call.bytes, devices, groups: 0, calls_per_group: 0.0 };
         let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, Groups::new()));
-        // Total over all groups, until all groups are known.
+        // The field holds the total over all groups until all groups are known.
         call_group.calls_per_group += 1.0;
         if !groups.contains(&call.group) {
             groups.push(Arc::clone(&call.group));
@@ -74,8 +75,8 @@ pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGro
     call_groups.into_values().map(with_mean_calls).collect()
 }
 
-/// Returns the calls of a job's step and its parallelism layout, which is given or the best one found. For a trace, see
-/// [`trace_calls`].
+/// Returns the parallel layout of a job, which is given or the best one found, and the calls of its step. For a trace,
+/// see [`trace_calls`].
 ///
 /// # Errors
 /// Returns [`TimeError`] if the job cannot run on these ranks.
@@ -131,10 +132,10 @@ fn merge_step_calls(layout: &Layout, calls: &[StepCall], simulated: &SimulatedCo
     merged.into_iter().map(|(_, call_group)| call_group).collect()
 }
 
-/// Plans calls on all threads of the current pool.
+/// Plans calls in parallel, on all threads of the current pool.
 ///
 /// # Errors
-/// Returns [`PlanError`] for a call without a plan.
+/// [`PlanError`] for a call without a plan.
 pub fn plan_calls(
     calls: Vec<CallGroup>,
     simulated: &SimulatedCosts<'_>,
@@ -176,7 +177,7 @@ mod tests {
     }
 
     /// Calls of four layers and two micro-batches of tensor-parallel pairs, forward and backward, are merged; replicas
-    /// reduce their gradients once.
+    /// reduce their gradients once per step.
     #[test]
     fn calls_of_a_step_are_merged() {
         let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
@@ -199,7 +200,7 @@ mod tests {
             .map(|calls| (calls.collective, calls.devices.len(), calls.groups, calls.calls_per_group))
             .collect();
         let all_reduce = Collective::AllReduce;
-        // Two calls per layer in each direction, and those of the embedding and the logits.
+        // Two calls per layer and direction, plus the calls of the embedding and the logits.
         assert_eq!(actual, [(all_reduce, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all_reduce, 4, 2, 1.0)]);
         assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
         // The embedding is on the first of two stages and the logits on the last; each stage has half of the layers.

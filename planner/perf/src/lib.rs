@@ -1,5 +1,5 @@
 //! Performance of workloads on a fabric: training steps ([`step`]), inference serving ([`serve`]) and recorded traces
-//! ([`replay`]), the calls that they make ([`call_mix`]) and the completion times of these ([`communication`]).
+//! ([`replay`]), the calls that they make ([`call_mix`]) and the completion times of the calls ([`communication`]).
 //!
 //! ```text
 //! Job × Machine (fabric, profile, kernel efficiency) ─► kernel times ─┐
@@ -7,7 +7,6 @@
 //! ```
 //!
 //! # Example
-//!
 //! Reads a training job and predicts its step on eight H100.
 //!
 //! ```

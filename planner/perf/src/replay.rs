@@ -1,8 +1,9 @@
 //! Simulation of a trace on a fabric: start and end of each event.
 //!
-//! Calls use the strategy that `plan` selects. Whenever a call starts, all concurrent calls in the same NVLink domain,
-//! and all that leave their domain if it does, are simulated together, each from its own start, so that they share
-//! links. A new call never makes an earlier one end sooner. Calls that ended before are not simulated again.
+//! Calls use the strategy that `plan` selects. When a call starts, it is simulated concurrently with all active calls
+//! that may share links with it: those in the same NVLink domain and, if it leaves its domain, those that leave theirs.
+//! Each call starts at its own time. A new call never makes an earlier call end sooner. Calls that have ended are not
+//! simulated again.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,7 +25,7 @@ pub struct Span {
     pub begin: Picos,
     /// End of the event, from the start of the trace.
     pub end: Picos,
-    /// Duration of the call without concurrent calls, or duration of the computation.
+    /// Duration of a call without concurrent calls, or duration of a computation.
     pub alone: Picos,
 }
 
@@ -35,16 +36,16 @@ pub struct Outcome {
     pub time: Picos,
     /// Spans of the events, in the order of the trace.
     pub spans: Vec<Span>,
-    /// GPU computing time of the rank that computes most.
+    /// Computing time on the GPU of the rank that computes longest.
     pub compute: Picos,
-    /// Total time during which at least one call is active.
+    /// Total time during which at least one call is active; overlapping calls count once.
     pub communication: Picos,
     /// Number of collectives and messages in the trace.
     pub calls: usize,
 }
 
 impl Outcome {
-    /// Exposed communication time: the part of the total time that the busiest rank does not compute.
+    /// Returns the exposed communication time: the completion time minus the computing time of the busiest rank.
     #[must_use]
     pub fn exposed(&self) -> Picos {
         self.time - self.compute
@@ -75,7 +76,7 @@ struct ActiveCall<'a> {
     islands: &'a [u32],
 }
 
-/// State of the calls of one group, which run one at a time.
+/// State of the calls of one group, which are executed one at a time.
 #[derive(Default)]
 struct GroupQueue {
     is_busy: bool,
@@ -90,7 +91,7 @@ struct Group {
 
 type Groups<'a> = FxHashMap<&'a [u32], Group>;
 
-/// Cache key: concurrent calls with their devices and their start times relative to the first start.
+/// Cache key: concurrent calls with their devices, and their start times relative to the first start.
 type ConcurrentCalls = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
 
 struct Run<'a> {
@@ -122,8 +123,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Returns the strategy of a call and its time without concurrent calls. A message is simulated as a scatter
-    /// between two ranks.
+    /// Returns the strategy of a call and its time without concurrent calls. A point-to-point message is simulated as a
+    /// scatter between two ranks.
     fn plan(&mut self, kind: &'a EventKind, call: &'a Call) -> Result<(CallWithStrategy, Picos), TimeError> {
         if let Some(known) = self.planned.get(kind) {
             return Ok(*known);
@@ -159,7 +160,7 @@ impl<'a> Run<'a> {
                 ready.push(Reverse((event.start, number)));
             }
         }
-        // Event ends; the end of a call may have moved, in which case its span is authoritative.
+        // Ends of events. If the end of a call has moved since it was queued, the end in its span is valid.
         let mut ends: BinaryHeap<Reverse<(Picos, u32)>> = BinaryHeap::new();
         let mut free_ranks: BTreeMap<(u32, Processor), Picos> = BTreeMap::new();
         let mut queues: FxHashMap<&'a [u32], GroupQueue> = FxHashMap::default();
@@ -201,7 +202,7 @@ impl<'a> Run<'a> {
                         ends.push(Reverse((now, event)));
                     }
                     Some(EventKind::Compute { ranks, on, time }) => {
-                        // Each rank starts as soon as it is free; the event ends with the last rank.
+                        // Each rank starts as soon as it is free; the event ends with its last rank.
                         let mut end = now;
                         for &rank in &**ranks {
                             let free = free_ranks.entry((rank, *on)).or_default();
@@ -250,8 +251,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Simulates the active calls that may share links with calls that just started in the NVLink domains `islands`,
-    /// and postpones the ends of calls that slow down.
+    /// Simulates the active calls that may share links with the calls that have just started in the NVLink domains
+    /// `islands`, and postpones the ends of calls that slow down.
     fn simulate_sharing(&mut self, active: &[ActiveCall<'_>], islands: &[u32]) -> Result<(), TimeError> {
         if islands.is_empty() {
             return Ok(());
@@ -289,7 +290,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Total time with at least one active call, in which overlapping calls count once.
+    /// Returns the total time during which at least one call is active.
     fn communication_time(&self) -> Picos {
         let calls = self.trace.events.iter().zip(&self.spans).filter(|(event, _)| event.kind.call().is_some());
         let mut spans: Vec<(Picos, Picos)> = calls.map(|(_, span)| (span.begin, span.end)).collect();
@@ -304,7 +305,7 @@ impl<'a> Run<'a> {
 }
 
 impl Group {
-    /// Returns the devices and NVLink domains of all groups that make calls in a trace, by their ranks.
+    /// Returns the devices and NVLink domains of all groups that make calls in a trace, by the ranks of the group.
     fn by_ranks<'a>(trace: &'a Trace, simulated: &SimulatedCosts<'_>) -> Groups<'a> {
         let mut groups = Groups::default();
         for event in &trace.events {

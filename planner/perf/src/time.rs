@@ -2,12 +2,12 @@
 
 use fabricast_topologies::Picos;
 
-/// Returns `n` times a time, saturating.
+/// Returns `n` times a duration; saturates on overflow.
 pub(crate) fn scaled(time: Picos, n: u64) -> Picos {
     Picos(time.0.saturating_mul(n))
 }
 
-/// Returns a fraction of a time, or a multiple that need not be whole.
+/// Returns a duration multiplied by a factor that need not be an integer.
 pub(crate) fn share(time: Picos, fraction: f64) -> Picos {
     Picos((time.0 as f64 * fraction).round() as u64)
 }

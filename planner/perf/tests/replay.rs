@@ -1,4 +1,4 @@
-//! Replays of traces: events in order, on a shared fabric.
+//! Tests of the replay of traces: events in order, on a shared fabric.
 #![allow(missing_docs, clippy::unwrap_used)] // a test binary: it states expectations
 
 use fabricast_perf::communication::SimulatedCosts;
@@ -10,7 +10,7 @@ use fabricast_workload::job::{CollectiveCandidates, JobError};
 use fabricast_workload::trace::{RankFile, Trace, read_chakra, read_table};
 
 /// Asserts that no event starts before its predecessors end or before its start time, and that no call is faster than
-/// alone.
+/// without concurrent calls.
 fn assert_invariants(trace: &Trace, outcome: &Outcome) {
     assert_eq!(trace.events.len(), outcome.spans.len());
     for (event, span) in trace.events.iter().zip(&outcome.spans) {
@@ -52,7 +52,7 @@ fn streams_are_ordered_and_independent_events_overlap() {
     assert_eq!(delayed.time, Picos::from_us(50.0) + call.alone);
 }
 
-/// Calls that overlap in GPUs of one host share its links; calls inside different hosts share none.
+/// Overlapping calls on GPUs of one host share its links; calls inside different hosts share none.
 #[test]
 fn concurrent_calls_share_the_fabric() {
     let head = "collective,ranks,bytes,name,after,start_us\n";
@@ -60,7 +60,7 @@ fn concurrent_calls_share_the_fabric() {
     assert!(apart.spans.iter().all(|span| span.end == span.alone), "{apart:?}");
     let shared = run(&format!("{head}all_reduce,0-3,64MiB,,,0\nall_reduce,2-5,64MiB,,,10\n"), "hgx-h100", 1);
     assert!(shared.spans.iter().all(|span| span.end - span.begin > span.alone), "{shared:?}");
-    // Sharing needs about as long as running in sequence, within a tenth.
+    // With shared links, concurrent calls need about as long as sequential ones, within a tenth.
     let alone: Picos = shared.spans.iter().map(|span| span.alone).sum();
     assert!(shared.time < Picos(alone.0 / 10 * 11), "{shared:?}");
     // Calls of one group run in order even without a dependency.
@@ -68,7 +68,7 @@ fn concurrent_calls_share_the_fabric() {
     assert_eq!(same.spans[1].begin, same.spans[0].end);
 }
 
-/// A barrier moves no bytes, whatever its `bytes` column holds, and concurrent calls keep their own times.
+/// A barrier moves no bytes, regardless of its `bytes` column, and does not change the times of concurrent calls.
 #[test]
 fn barriers_concurrent_with_calls_move_no_bytes() {
     let run_with_bytes = |bytes: &str| {
@@ -96,7 +96,7 @@ fn more_ranks_than_gpus_are_refused() {
     assert_eq!(error.to_string(), "t.csv: ranks 0 to 15, and the fabric has 8 GPUs in use");
 }
 
-/// Ring all_reduce on eight ranks, a Chakra trace file per rank, from ASTRA-sim; see planner/data/traces/README.md.
+/// Ring all_reduce on eight ranks as one Chakra trace file per rank, from ASTRA-sim; see planner/data/traces/README.md.
 const RING: [&[u8]; 8] = [
     include_bytes!("../../data/traces/astra-ring.0.et"),
     include_bytes!("../../data/traces/astra-ring.1.et"),
@@ -114,7 +114,7 @@ fn read_chakra_files(files: &[&[u8]]) -> Result<Trace, JobError> {
     read_chakra(&files)
 }
 
-/// Each rank sends to the next and then receives from the previous one, fourteen times, and reduces seven of the
+/// Each rank sends to the next rank and then receives from the previous one, fourteen times, and reduces seven of the
 /// messages. If a send waited for its receiver, no rank could start. All ranks proceed in lockstep.
 #[test]
 fn astra_sim_ring_completes_in_lockstep() {
@@ -146,7 +146,7 @@ fn computes(id: u8, micros: u8, more: &[u8]) -> Vec<u8> {
 fn host_operations_do_not_occupy_the_gpu() {
     let attribute = field(10, &[field(1, b"is_cpu_op"), vec![0xd8, 0x01, 1]].concat());
     let on_cpu = |id| computes(id, 20, &attribute);
-    // The kernel, launched by the first operation, runs concurrently with the second.
+    // The kernel that the first operation launched runs concurrently with the second operation.
     let trace = [vec![0], on_cpu(1), on_cpu(2), computes(3, 30, &[5 << 3, 1])].concat();
     let read = |trace: &[u8]| read_chakra_files(&[trace]).unwrap();
     let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();

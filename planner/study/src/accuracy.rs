@@ -1,6 +1,7 @@
-//! Accuracy of predictions against published figures, reported for each study by kind of job and GPU.
+//! Accuracy of predictions against published figures, which every study reports by kind of job and GPU.
 //!
-//! The figures come from `planner/data` with the shipped efficiency curves; a test checks them (`tests/accuracy.rs`).
+//! The figures come from `planner/data` with the shipped efficiency curves; a test checks that they match
+//! (`tests/accuracy.rs`).
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +14,7 @@ use super::{Candidate, EfficiencyOverrides, Study};
 use fabricast_workload::job::{Job, Serving, Training};
 use fabricast_workload::trace::EventKind;
 
-/// Kind of work for which there are published figures.
+/// Kind of work, as distinguished by the published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Training,
@@ -42,7 +43,7 @@ impl Work {
         if job.model.experts > 0 { Self::ServingExperts } else { Self::Serving }
     }
 
-    /// Returns the largest known error of the work at the 90th percentile, as a fraction.
+    /// Returns the largest known error at the 90th percentile for this kind of work, as a fraction.
     pub(super) fn largest_error(self) -> f64 {
         let errors = ACCURACIES.iter().filter(|entry| entry.work == self).map(|entry| entry.error_percent[1]);
         errors.fold(0.0, f64::max) / 100.0
@@ -66,21 +67,22 @@ pub(super) struct Accuracy {
     pub capability: RangeInclusive<u32>,
     /// Range of the number of GPUs in an NVLink domain.
     pub domain: RangeInclusive<u32>,
-    /// GPU models of the published figures, each by the word that names of its variants have in common.
+    /// GPU models of the published figures. Each is a word that the names of all variants of the model contain.
     pub models: &'static [&'static str],
     /// Names of the software of the published figures.
     pub software: &'static str,
     /// Number of published figures.
     pub count: u32,
-    /// Absolute error of predicted times in percent: median, 90th percentile.
+    /// Absolute error of predicted times in percent: median and 90th percentile.
     pub error_percent: [f64; 2],
-    /// Median of the signed error of predicted times, in percent; negative: predictions are too fast.
+    /// Median of the signed error of predicted times, in percent. Negative if predicted times are too short.
     pub bias: f64,
 }
 
 const ANY: RangeInclusive<u32> = 0..=u32::MAX;
 
-/// Known accuracies, by kind of work and GPU generation.
+/// Known accuracies, by kind of work and GPU generation. Computed from the published figures in `planner/data`; a test
+/// compares them.
 pub(super) const ACCURACIES: [Accuracy; 9] = [
     Accuracy {
         work: Work::Training,
@@ -178,7 +180,7 @@ const BRIDGE: &str = "Megatron Bridge";
 const TENSORRT: &str = "TensorRT-LLM";
 
 impl Accuracy {
-    /// Returns the accuracy for a kind of work on a fabric's GPUs; `None` without published figures.
+    /// Returns the accuracy for a kind of work on a fabric's GPUs; `None` if there are no published figures.
     fn new(work: Work, fabric: &Fabric) -> Option<&'static Self> {
         let first = *fabric.gpus().first()?;
         let Figures::Gpu(figures) = &fabric.node(first).figures else { return None };
@@ -193,7 +195,7 @@ impl Accuracy {
         entries().find(|entry| entry.domain.contains(&domain))
     }
 
-    /// Formats the accuracy as a sentence about a GPU model, without its period.
+    /// Returns the accuracy as a sentence about a GPU model, without the final period.
     fn statement(&self, model: &str) -> String {
         let Self { work, models, software, count, error_percent: [median, p90], bias, .. } = self;
         let tendency = match *bias {
@@ -218,9 +220,10 @@ impl Accuracy {
     }
 }
 
-/// Standard deviation of ln(time) due to the model's error, over a candidate's jobs by their weights: the errors of a
-/// candidate's jobs are taken as one. From the 90th percentile of the published figures of the class; a class without
-/// figures has the largest known error of its kind of work. Recorded traces have no error of their own.
+/// Standard deviation of ln(time) due to the model's error, for the jobs of a candidate. The errors of all its jobs are
+/// treated as one variable, weighted by the jobs' weights. It is derived from the 90th percentile of the published
+/// figures of the class; a class without figures has the largest known error of its kind of work. Recorded traces have
+/// no such error.
 pub(super) fn model_error(study: &Study, fabrics: &[Fabric], candidate: usize) -> f64 {
     let deviation = |accuracy: &Accuracy| {
         let [_, p90] = accuracy.error_percent;
@@ -263,8 +266,8 @@ fn gpu_model(fabric: &Fabric) -> String {
     }
 }
 
-/// Returns the accuracy statements for a study's jobs on its candidates, each a sentence without its period. Candidates
-/// with their own efficiency parameters get none.
+/// Returns the accuracy statements for a study's jobs on its candidates. Each is a sentence without the final period.
+/// Candidates with their own efficiency parameters have none.
 pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
     let statement = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::new(job) {
         Some(_) if candidate.efficiency != EfficiencyOverrides::default() => None,
@@ -285,14 +288,14 @@ pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<Stri
         jobs.map(|sentence| (sentence, candidate.name.as_str()))
     });
     let append_names = |(sentence, mut names): (String, Vec<&str>)| {
-        // (Several jobs of a candidate yield its name more than once.)
+        // A candidate with several jobs occurs more than once.
         names.dedup();
         format!("{sentence}: {}", names.join(", "))
     };
     group_by_statement(statements).into_iter().map(append_names).collect()
 }
 
-/// Returns true for a trace with computations.
+/// Returns true for a trace that contains computations.
 fn computes(job: &Job) -> bool {
     match job {
         Job::Trace(job) => job.trace.events.iter().any(|event| matches!(event.kind, EventKind::Compute { .. })),

@@ -1,8 +1,8 @@
 //! Answer of a study: the content of `results.json`.
 //!
-//! Writing and reading share these types: a new field here appears in the command's JSON, its tables and the
-//! page. Readers accept unknown fields and lack of newer ones; incompatible files have another [`FORMAT`]. Figures are
-//! floating-point with the unit in the name: they are for display, not for computation.
+//! Writing and reading share these types: a new field appears in the command's JSON, its tables and the page. Readers
+//! ignore unknown fields and accept files that lack newer fields; incompatible files have another [`FORMAT`]. Figures
+//! are floating-point numbers with the unit in their name. They are for display, not for computation.
 
 mod job;
 mod load;
@@ -25,44 +25,45 @@ use serde::{Deserialize, Serialize};
 use super::measured::Figure;
 use fabricast_perf::step::Efficiency;
 
-/// Format of `results.json`; the number rises when names change their meaning.
+/// Format of `results.json`. The number increases when the meaning of keys changes.
 pub const FORMAT: &str = "fabricast-study/8";
-/// Number of the format before, whose names are read too.
+/// Number of the previous format, which is also read.
 const NUMBERED_FORMAT: u64 = 7;
 
-/// A study with its results.
+/// Study with its results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
-    /// [`FORMAT`], also for an answer read from a file of format 7.
+    /// [`FORMAT`]; also set for an answer that is read from a file of format 7.
     #[serde(skip_deserializing, default = "current_format")]
     pub format: String,
     /// Currency of all prices and costs.
     pub currency: String,
-    /// Compared machines, in study order.
+    /// Compared machines, in the order of the study.
     pub candidates: Vec<CandidateRow>,
-    /// Jobs, in study order.
+    /// Jobs, in the order of the study.
     pub jobs: Vec<JobRow>,
     /// Limits for the candidates.
     pub constraints: ConstraintsRow,
     /// Assumptions for costs.
     pub assumptions: AssumptionsRow,
-    /// Omissions from the figures because of unstated values.
+    /// Values that the study does not state, and the costs that are therefore not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Accuracy of predictions against published figures for such jobs and GPUs, each a sentence without its period.
+    /// Accuracy of predictions against published figures for such jobs and GPUs. Each entry is a sentence without the
+    /// final period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(alias = "trust")]
     pub accuracy: Vec<String>,
-    /// Sources of listed prices, each entry once, in candidate order.
+    /// Sources of listed prices, without duplicates, in the order of the candidates.
     pub sources: Vec<SourceRow>,
-    /// Results of every candidate with every job, by candidate.
+    /// Results of every candidate with every job that runs on it, by candidate.
     pub results: Vec<ResultRow>,
-    /// Measured values with their predictions, in study order.
+    /// Measured values with their predictions, in the order of the study.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<MeasuredRow>,
-    /// Ranked candidates, best first. If jobs name candidates, one group of comparable candidates after the other.
+    /// Ranked candidates, best first. If jobs name candidates, the groups of comparable candidates follow each other.
     pub ranking: Vec<RankedRow>,
-    /// Rankings under other assumptions, in study order.
+    /// Rankings under other assumptions, in the order of the study.
     #[serde(default)]
     pub sensitivities: Vec<SensitivityRow>,
 }
@@ -70,38 +71,38 @@ pub struct Answer {
 /// Machine of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CandidateRow {
-    /// Name.
+    /// Name of the candidate.
     pub name: String,
-    /// Requested preset or file.
+    /// Preset or file that the candidate requests.
     pub fabric: String,
-    /// Name of the fabric itself.
+    /// Name of the loaded fabric.
     pub fabric_name: String,
     /// Number of hosts with GPUs in use.
     pub nodes: u64,
     /// Number of GPUs in use on all hosts.
     pub gpus: u64,
-    /// Network between hosts in command-line syntax; absent: that of the preset or file.
+    /// Network between hosts in command-line syntax; absent if it is that of the preset or file.
     pub network: Option<String>,
-    /// Price.
+    /// Price of the candidate; absent if the study states none.
     pub price: Option<PriceRow>,
-    /// Power of the whole machine in kW; the middle of a band.
+    /// Power of the whole machine in kW. If a band is stated, its middle.
     pub power_kw: Option<f64>,
-    /// Lower end of a power band, in kW.
+    /// Lower end of the power band, in kW.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_kw_low: Option<f64>,
-    /// Upper end of a power band, in kW.
+    /// Upper end of the power band, in kW.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_kw_high: Option<f64>,
-    /// Number of racks.
+    /// Number of racks; absent if it is not stated.
     pub racks: Option<f64>,
-    /// Source location: file name, line and column.
+    /// Source location of the candidate: file name, line and column.
     #[serde(alias = "place")]
     pub location: String,
-    /// Profile of the communication costs.
+    /// Name of the profile of communication costs.
     pub profile: String,
-    /// Kernel efficiency.
+    /// Kernel efficiency of the candidate's GPUs.
     pub kernels: KernelsRow,
-    /// Sources of the figures of its fabric.
+    /// Sources of the figures of the candidate's fabric.
     pub sources: Vec<String>,
 }
 
@@ -114,21 +115,22 @@ pub struct MeasuredRow {
     pub job: String,
     /// Key of the measured figure in the study's `[[measured]]`, with its unit: `step_s`, `tokens_per_s_per_gpu`.
     pub figure: String,
-    /// Measured value.
+    /// Measured value, in the unit that the key of the figure states.
     pub measured: f64,
-    /// Predicted value; absent if the job has no such figure, such as a decode-only step where all steps carry prefill.
+    /// Predicted value, in the same unit; absent if the job has no such figure, such as a decode-only step if all steps
+    /// carry prefill.
     pub predicted: Option<f64>,
-    /// Lower end of the predicted value.
+    /// Lower end of the prediction interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
-    /// Upper end of the predicted value.
+    /// Upper end of the prediction interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<f64>,
 }
 
 impl MeasuredRow {
-    /// Returns the relative error of the predicted time: predicted / measured - 1 for times, measured / predicted - 1
-    /// for rates; `None` without a prediction.
+    /// Returns the relative error of the predicted time: predicted / measured − 1 for times, measured / predicted − 1
+    /// for rates. `None` if there is no prediction.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let predicted = self.predicted?;
@@ -140,7 +142,7 @@ impl MeasuredRow {
     }
 }
 
-/// Kernel efficiency ([`Efficiency`]).
+/// Kernel efficiency of a GPU ([`Efficiency`]).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelsRow {
     /// Fraction of the peak that large GEMMs reach.
@@ -169,7 +171,7 @@ impl KernelsRow {
         }
     }
 
-    /// Returns true if all parameters are equal except for rounding in the written numbers.
+    /// Returns true if all parameters are equal, apart from rounding in the written numbers.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let figures = |row: &Self| [row.matrix, row.attention, row.memory, row.stream, row.launch_us];
@@ -183,11 +185,11 @@ pub struct PriceRow {
     /// Mode of payment.
     #[serde(alias = "paid")]
     pub payment: PaymentMode,
-    /// Lower end.
+    /// Lower end of the price, in the currency of the study.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the price, in the currency of the study.
     pub high: f64,
-    /// Price-list entry.
+    /// Name of the price-list entry; absent if the study states the price itself.
     pub item: Option<String>,
     /// Number of units of that entry for the whole candidate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,22 +202,22 @@ pub struct PriceRow {
 pub enum PaymentMode {
     /// One payment for the whole candidate.
     Once,
-    /// Per hour, for the whole candidate.
+    /// Payment per hour for the whole candidate.
     Hourly,
-    /// Per hour and GPU.
+    /// Payment per hour and GPU.
     HourlyByGpu,
 }
 
-/// Limits for candidates; absent: no limit.
+/// Limits for candidates. An absent value means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConstraintsRow {
-    /// Largest purchase price.
+    /// Maximum purchase price.
     pub budget_usd: Option<f64>,
-    /// Largest cost per hour, energy included.
+    /// Maximum cost per hour, energy included.
     pub cost_per_hour_usd: Option<f64>,
-    /// Largest power, in kW.
+    /// Maximum power, in kW.
     pub power_kw: Option<f64>,
-    /// Largest number of racks.
+    /// Maximum number of racks.
     pub racks: Option<f64>,
     /// Longest duration of a whole training, in days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,12 +235,12 @@ pub struct ConstraintsRow {
 pub struct AssumptionsRow {
     /// Depreciation period of purchases, in years.
     pub years: f64,
-    /// Fraction of the time that machines work.
+    /// Fraction of the time that machines are in use, 0 to 1.
     pub utilization: f64,
-    /// Price of a kWh, for purchased machines.
+    /// Price of a kWh of energy, which is paid for purchased machines.
     pub usd_per_kwh: f64,
-    /// Distribution of prices in their bands, on which `probability_best` is based. The probability is an integral,
-    /// without random sampling.
+    /// Description of the distribution of prices within their bands, on which `probability_best` is based. The
+    /// probability is an integral, computed without random sampling.
     #[serde(default)]
     pub price_bands: String,
 }
@@ -246,22 +248,22 @@ pub struct AssumptionsRow {
 /// Price-list entry used by a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SourceRow {
-    /// Name of the item.
+    /// Name of the item in the price list.
     pub item: String,
     /// Lowest price seen, in `currency`.
     pub low: f64,
-    /// Highest price seen.
+    /// Highest price seen, in `currency`.
     pub high: f64,
-    /// Currency.
+    /// Currency of the prices.
     pub currency: String,
-    /// Date given by the source.
+    /// Date of the prices, as the source states it.
     pub date: String,
-    /// Source.
+    /// Source of the prices.
     pub source: String,
 }
 
-/// Smallest [`RankedRow::probability_best_with_errors`] of a first candidate that is called best; below, the decision is
-/// too close to call. A judgement: four in five.
+/// Minimum of [`RankedRow::probability_best_with_errors`] for which the first candidate is called best. Below it, the
+/// decision is reported as too close to call. The value is a judgement: four in five.
 pub const DECISIVE: f64 = 0.8;
 
 /// Candidate with its rank among those with the same jobs.
@@ -271,15 +273,15 @@ pub struct RankedRow {
     pub rank: usize,
     /// Name of the candidate.
     pub candidate: String,
-    /// Score in the unit of `by`; less is better. Absent if it cannot run all jobs.
+    /// Score in the unit of `by`; a lower score is better. Absent if the candidate cannot run all jobs.
     pub score: Option<f64>,
-    /// Quantity of the score.
+    /// Quantity that the score measures.
     pub by: ScoredBy,
-    /// Jobs of the score, if candidates have different ones; empty: all jobs.
+    /// Jobs that the score includes, if candidates have different jobs; empty if it includes all jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<String>,
-    /// True if it is Pareto-optimal among the compared candidates: none is both cheaper per hour and faster over all
-    /// jobs. Absent without prices.
+    /// True if the candidate is Pareto-optimal among the compared candidates: none of them is both cheaper per hour and
+    /// faster over all jobs. Absent without prices.
     pub pareto: Option<bool>,
     /// True if all jobs fit and all constraints are met.
     #[serde(alias = "within")]
@@ -287,12 +289,13 @@ pub struct RankedRow {
     /// Violated constraints and jobs that do not fit.
     #[serde(alias = "beyond")]
     pub violations: Vec<String>,
-    /// Probability of lowest cost among the compared candidates, with prices anywhere in their bands; absent without
-    /// prices.
+    /// Probability of lowest cost among the compared candidates, with prices distributed over their bands. Absent
+    /// without prices.
     #[serde(default)]
     pub probability_best: Option<f64>,
-    /// Probability of the lowest score among the compared candidates, with prices anywhere in their bands and times off
-    /// by the model's error for the jobs and GPUs of each candidate; absent for a candidate that is compared with none.
+    /// Probability of the lowest score among the compared candidates, with prices distributed over their bands and
+    /// times subject to the model's error for the candidate's jobs and GPUs. Absent for a candidate that is compared
+    /// with no other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probability_best_with_errors: Option<f64>,
 }
@@ -301,17 +304,17 @@ pub struct RankedRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScoredBy {
-    /// Cost per million tokens, prices in the middle of their bands.
+    /// Cost per million tokens, with prices in the middle of their bands.
     CostPerMillionTokens,
     /// Seconds per million tokens.
     SecondsPerMillionTokens,
-    /// Cost per step; all jobs are traces.
+    /// Cost per step, if all jobs are traces.
     CostPerStep,
-    /// Seconds per step; all jobs are traces.
+    /// Seconds per step, if all jobs are traces.
     SecondsPerStep,
-    /// Cost per million tokens for some jobs and per step for traces.
+    /// Cost per million tokens, and per step for jobs that are traces.
     CostPerUnit,
-    /// Seconds per million tokens for some jobs and per step for traces.
+    /// Seconds per million tokens, and per step for jobs that are traces.
     SecondsPerUnit,
 }
 
@@ -329,7 +332,7 @@ impl ScoredBy {
         }
     }
 
-    /// Returns the unit of work that the score refers to: tokens, a step, or one of the two by job.
+    /// Returns the unit of work of the score: tokens, a step, or either depending on the job.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {
@@ -339,13 +342,14 @@ impl ScoredBy {
         }
     }
 
-    /// Returns true if the quantity is a cost, false if it is a time.
+    /// Returns true if the quantity is a cost; false if it is a time.
     #[must_use]
     pub fn is_cost(self) -> bool {
         matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
     }
 
-    /// Returns the quantity for jobs that are traces or not, as `is_trace` says; `priced`: candidates have prices.
+    /// Returns the quantity for a set of jobs. `priced`: true if candidates have prices; `is_trace`: true for each job
+    /// that is a trace.
     fn new(priced: bool, is_trace: impl Iterator<Item = bool>) -> Self {
         let (mut traces, mut jobs) = (0usize, 0usize);
         for is_trace in is_trace {
@@ -363,28 +367,28 @@ impl ScoredBy {
     }
 }
 
-/// Ranking under another assumption.
+/// Ranking of the candidates under a changed assumption.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SensitivityRow {
-    /// Name of the setting: `link_rate`, `gpu_price`, ….
+    /// Name of the setting: `link_rate`, `gpu_price` and others.
     pub name: String,
-    /// Value of the setting: `0.5`, or the names that failed.
+    /// Value of the setting, such as `0.5`, or the names of the failed devices.
     pub setting: String,
-    /// All candidates in their order under the setting.
+    /// All candidates, in their order under the setting.
     pub ranking: Vec<ScoreRow>,
-    /// True if the order differs from that of the study.
+    /// True if the order differs from that of the unchanged study.
     pub changed: bool,
-    /// Candidates that the setting does not apply to, each with the reason; they keep their figures.
+    /// Candidates to which the setting does not apply, each with the reason. Their figures do not change.
     #[serde(default)]
     pub unchanged: Vec<String>,
 }
 
-/// Candidate under another assumption.
+/// Score of a candidate under a changed assumption.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRow {
     /// Name of the candidate.
     pub candidate: String,
-    /// Score as in the ranking; absent if it cannot run the jobs.
+    /// Score as in the ranking; absent if the candidate cannot run all jobs.
     pub score: Option<f64>,
     /// True if all jobs fit and all constraints are met.
     #[serde(default)]
@@ -399,7 +403,7 @@ pub struct ScoreRow {
 /// Reason why a text is not a valid answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// Invalid JSON or fields.
+    /// The text is not valid JSON, or has invalid fields.
     #[error("{source_name}:{line}:{column}: {message}")]
     Syntax {
         /// Name of the text, such as its file name.
@@ -464,19 +468,19 @@ impl Answer {
         self.results.iter().any(|row| row.cost_per_hour.is_some())
     }
 
-    /// Returns the ranking in groups of candidates with the same jobs; only candidates of a group are compared.
+    /// Returns the ranking in groups of candidates with the same jobs. Only candidates within a group are compared.
     #[must_use]
     pub fn comparable_groups(&self) -> Vec<&[RankedRow]> {
         self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
     }
 
-    /// Returns the jobs that no candidate can run as requested: rejected by all, or without enough memory on any.
+    /// Returns the jobs that no candidate can run as requested, because they are rejected or do not fit in memory.
     pub fn infeasible_jobs(&self) -> impl Iterator<Item = &JobRow> {
         let has_room = |row: &&ResultRow| row.memory_excess_gb.or(row.host_memory_excess_gb).is_none();
         self.jobs.iter().filter(move |job| !self.results.iter().filter(has_room).any(|row| row.job == job.name))
     }
 
-    /// Returns the best candidate of each comparable group under the assumption of a sensitivity analysis.
+    /// Returns the best candidate of each comparable group under the assumption of a sensitivity setting.
     #[must_use]
     pub fn first_candidates<'a>(&self, sensitivity: &'a SensitivityRow) -> Vec<&'a ScoreRow> {
         let first = |group: &[RankedRow]| {

@@ -1,19 +1,20 @@
-//! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, or requests that it
-//! cannot satisfy.
+//! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, and requests that
+//! it cannot satisfy.
 
 use super::answer::ResultRow;
 use fabricast_perf::step::{Efficiency, GemmEvidence, Machine, divisible_batch};
 use fabricast_workload::job::{Attention, CollectiveCandidates, Job, LoadedServing, Recompute, Tier};
 
-/// Returns the assumptions of a run, each a sentence without its period. They name no candidates or jobs, because runs
-/// are cached and reused for others.
+/// Returns the assumptions of a run. Each is a sentence without the final period. They name no candidates or jobs,
+/// because runs are cached and used for other ones.
 pub(super) fn assumption_notes(job: &Job, machine: &Machine<'_>) -> Vec<String> {
     let machine_notes = [other_library(job, machine), unknown_memory(job, machine), idle_gpus(job, machine)];
     let others = [ineffective_recompute(job), unstated_software(job), derived_curve(machine)];
     machine_notes.into_iter().chain(others).flatten().collect()
 }
 
-/// Notes that selective recomputation has no effect with flash attention, which never stores the scores.
+/// Returns a note that selective recomputation has no effect with flash attention, which never stores the attention
+/// scores.
 fn ineffective_recompute(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     let is_ineffective = job.recompute == Recompute::Selective && job.attention != Attention::Unfused;
@@ -21,7 +22,7 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
         .then(|| "recompute = \"selective\" has no effect: flash_attention already recomputes attention".to_owned())
 }
 
-/// Notes that some requests of a fixed concurrency wait because the memory does not hold their keys and values.
+/// Returns a note that some requests of a fixed concurrency wait, because their keys and values do not fit in memory.
 pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
     let Job::Inference(job) = job else { return None };
     let running = row.concurrent_requests.filter(|_| row.memory_excess_gb.is_none())?;
@@ -34,7 +35,7 @@ pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
     })
 }
 
-/// Notes that the job does not state its software.
+/// Returns a note that the job does not state its software.
 fn unstated_software(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     job.fusion.is_none().then(|| {
@@ -43,7 +44,7 @@ fn unstated_software(job: &Job) -> Option<String> {
     })
 }
 
-/// Notes that the GEMM throughput of the GPUs was not measured.
+/// Returns a note that the GEMM throughput of the GPUs was not measured.
 fn derived_curve(machine: &Machine<'_>) -> Option<String> {
     let basis = match Efficiency::evidence(machine.router.fabric()) {
         GemmEvidence::Steps | GemmEvidence::Measured => return None,
@@ -53,9 +54,9 @@ fn derived_curve(machine: &Machine<'_>) -> Option<String> {
     Some(format!("the GEMM throughput of these GPUs was not measured: it is {basis}"))
 }
 
-/// Notes that the layout search left GPUs idle.
+/// Returns a note that the layout search left GPUs idle.
 fn idle_gpus(job: &Job, machine: &Machine<'_>) -> Option<String> {
-    // (A trace uses the first GPUs.)
+    // A trace always uses the first GPUs.
     let Job::Training(training) = job else { return None };
     let (fabric, active) = (machine.router.fabric(), machine.ranks.len());
     let gpus = job.rank_devices(fabric).ok().filter(|gpus| active < gpus.len())?;
@@ -65,7 +66,7 @@ fn idle_gpus(job: &Job, machine: &Machine<'_>) -> Option<String> {
     Some(format!("{idle} of {gpus} GPUs are idle: no layout of the job uses more, and all are paid for{suggestion}"))
 }
 
-/// Notes that data is offloaded to CPU memory of unknown size.
+/// Returns a note that data is offloaded to CPU memory of unknown size.
 fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let (tier, key, placement) = match job {
         Job::Training(job) => (job.optimizer_tier, "optimizer_tier", &job.placement),
@@ -76,7 +77,7 @@ fn unknown_memory(job: &Job, machine: &Machine<'_>) -> Option<String> {
     is_unknown.then(|| format!("the memory of the CPUs is not stated: data that {key} stores there is assumed to fit"))
 }
 
-/// Notes that the requested library does not support the GPUs.
+/// Returns a note that the requested library does not support the GPUs.
 fn other_library(job: &Job, machine: &Machine<'_>) -> Option<String> {
     let library =
         machine.simulated.unsupported_library().filter(|_| job.collectives() == CollectiveCandidates::Library)?;

@@ -1,5 +1,5 @@
-//! Runs of a study: every job on every candidate, or on those that it names, as given and under every setting. Equal
-//! runs execute once.
+//! Runs of a study: every job on every candidate, or on the candidates that the job names, without changes and under
+//! every setting. Runs with equal inputs are executed once.
 
 use fabricast_topologies::Fabric;
 use rayon::prelude::*;
@@ -19,11 +19,11 @@ pub struct RunSpec {
     pub candidate: usize,
     /// Index of the job in the study.
     pub job: usize,
-    /// Key of the run, derived from its inputs.
+    /// Key of the run: a fingerprint of its inputs.
     pub key: Key,
 }
 
-/// Fabric of a candidate under a setting, by its key.
+/// Fabric of a candidate under a setting, identified by its key.
 #[derive(Clone, Debug, PartialEq)]
 struct SettingFabric {
     fabric: Key,
@@ -33,7 +33,7 @@ struct SettingFabric {
 /// Distinct runs of a study, by setting, candidate and job.
 #[derive(Clone, Debug)]
 pub struct Cases {
-    /// Settings: the unchanged study first, then those of `[sensitivity]` in order.
+    /// Settings. The unchanged study is first, then the settings of `[sensitivity]` in order.
     pub settings: Vec<Setting>,
     /// Distinct runs, in the order of settings, candidates and jobs.
     pub runs: Vec<RunSpec>,
@@ -44,7 +44,7 @@ pub struct Cases {
 }
 
 impl Cases {
-    /// Determines the runs of a study; `fabrics` are those of its candidates, unchanged.
+    /// Determines the runs of a study. `fabrics`: unchanged fabrics of its candidates.
     ///
     /// # Errors
     /// [`StudyError`]: a `fail` setting names devices that no candidate has.
@@ -77,7 +77,7 @@ impl Cases {
         let keys: Vec<Vec<Vec<Option<Key>>>> = setting_fabrics
             .iter()
             .map(|row| {
-                // (GPUs that a setting removes do not affect the curve of the remaining ones.)
+                // GPUs that a setting removes do not affect the efficiency curve of the remaining GPUs.
                 let candidate_keys = |(candidate, (setting_fabric, fabric)): (usize, (&SettingFabric, &Fabric))| {
                     let curve = study.curve(candidate, fabric);
                     let listed_count = |job: &Job| job.placement().listed_count(fabric.gpus().len());
@@ -110,7 +110,7 @@ impl Cases {
         Ok(Self { settings, runs: cases, fabrics: setting_fabrics, keys })
     }
 
-    /// Returns the key of a job on a candidate under a setting; `None` if it does not run there.
+    /// Returns the key of a job on a candidate under a setting; `None` if the job does not run on the candidate.
     #[must_use]
     pub fn key(&self, setting: usize, candidate: usize, job: usize) -> Option<Key> {
         *self.keys.get(setting)?.get(candidate)?.get(job)?
@@ -122,7 +122,7 @@ impl Cases {
         self.fabrics.get(setting)?.get(candidate)?.unchanged.as_deref()
     }
 
-    /// Returns the fingerprint of all runs, which identifies the study except for prices and names.
+    /// Returns the fingerprint of all runs. It identifies the study, except for prices and names.
     #[must_use]
     pub fn study(&self) -> Key {
         let mut fingerprint = Fingerprint::new();

@@ -1,5 +1,5 @@
-//! Costs of runs: price per hour of work, and energy. Runs do not depend on costs, so other prices need no further
-//! runs.
+//! Costs of runs: price per hour of use, and energy. Runs do not depend on costs, so a change of prices needs no
+//! further runs.
 
 use super::answer::ResultRow;
 use super::{Assumptions, Band, Candidate, Constraints, MachineSize, Payment};
@@ -23,8 +23,8 @@ impl Terms {
 }
 
 impl Candidate {
-    /// Returns the cost per hour: share of the price plus energy; `None` without a price. `size` includes everything
-    /// that is paid for.
+    /// Returns the cost per hour, which is a share of the price plus energy; `None` without a price. `size`: size of
+    /// the machine that is paid for.
     #[must_use]
     pub fn hourly(&self, size: MachineSize, terms: &Terms) -> Option<Band> {
         let energy = self.power_kw.unwrap_or_default().scaled_by(terms.assumptions.per_kwh);
@@ -32,19 +32,20 @@ impl Candidate {
         let total = price.total(size).scaled_by(terms.factor);
         Some(match price.payment {
             Payment::Bought => total.scaled_by(1.0 / terms.assumptions.hours()).plus(energy),
-            // Hire includes energy.
+            // The price of a rented machine includes energy.
             Payment::PerHour => total,
         })
     }
 
-    /// Returns the value and the limit of each constraint that is set; the value is `None` if the candidate does not
+    /// Returns the value and the limit of each constraint that is set. The value is `None` if the candidate does not
     /// state it.
     fn constraint_uses(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> Vec<ConstraintUse> {
         let purchase_price = self.price.map(|price| match price.payment {
             Payment::Bought => price.total(size).middle() * terms.factor,
             Payment::PerHour => 0.0,
         });
-        // Hired machines are elsewhere and use none of the site's power and racks, unless the candidate states them.
+        // Rented machines are at another site and do not count against the limits on power and racks, unless the
+        // candidate states these values.
         let rented = self.price.filter(|price| price.payment == Payment::PerHour).map(|_| 0.0);
         [
             ("budget", "a price", purchase_price, constraints.budget),
@@ -57,7 +58,7 @@ impl Candidate {
         .collect()
     }
 
-    /// Returns the keys that constraints need and the candidate does not state.
+    /// Returns the keys that the constraints need and that the candidate does not state.
     #[must_use]
     pub fn missing_keys(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> Vec<&'static str> {
         let demands = self.constraint_uses(size, terms, constraints);
@@ -71,8 +72,8 @@ impl Candidate {
         demands.iter().filter(|constraint| constraint.excess() > 1.0).map(ConstraintUse::to_string).collect()
     }
 
-    /// Returns the largest ratio of a value to its limit; at most 1 if no constraint is violated, infinite if a value
-    /// is not stated.
+    /// Returns the largest ratio of a value to its limit. It is at most 1 if no constraint is violated, and infinite if
+    /// a value is not stated.
     #[must_use]
     pub fn excess(&self, size: MachineSize, terms: &Terms, constraints: &Constraints) -> f64 {
         self.constraint_uses(size, terms, constraints).iter().map(ConstraintUse::excess).fold(0.0, f64::max)
@@ -81,7 +82,7 @@ impl Candidate {
 
 struct ConstraintUse {
     name: &'static str,
-    /// Key of the study with which the candidate states the value.
+    /// Key of the study in which the candidate states the value.
     key: &'static str,
     value: Option<f64>,
     limit: f64,
@@ -98,7 +99,7 @@ impl std::fmt::Display for ConstraintUse {
         match self.value {
             Some(value) => {
                 let (shown, limit) = (format_rounded(value), format_rounded(self.limit));
-                // Numbers that are equal after rounding are written in full.
+                // If the value and the limit are equal after rounding, the value is written in full.
                 let value = if shown == limit { format_number(value) } else { shown };
                 write!(f, "{} {value} of {}", self.name, if value == limit { format_number(self.limit) } else { limit })
             }

@@ -1,4 +1,4 @@
-//! Probability that each candidate has the lowest cost, with prices anywhere in their bands.
+//! Probability that each candidate has the lowest cost, with prices distributed over their bands.
 //!
 //! A price is uniformly distributed over its band. Prices are independent, except for those of the same price-list
 //! entry, which have the same position in their bands. A score is the cost per hour times a factor that does not depend
@@ -13,14 +13,14 @@
 //! Between breakpoints Gauss-Legendre quadrature with enough points is exact up to rounding. There are no random
 //! numbers and no seed.
 
-/// Score of a candidate over its price band, with the group of its price.
+/// Score of a candidate as a function of its price, which is linear over the price band, and the group of its price.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScoreBand {
     /// Score at the low end of the price band.
     pub low: f64,
     /// Score at the high end of the price band, at least `low`.
     pub high: f64,
-    /// Number of the price group; candidates of a group have the same position in their bands.
+    /// Number of the price group. The prices of all candidates of a group have the same position in their bands.
     pub group: usize,
 }
 
@@ -29,7 +29,8 @@ impl ScoreBand {
         self.low + (self.high - self.low) * fraction
     }
 
-    /// Fraction of the band in which the score is below `value`. `wins_ties`: true if an equal score counts as below.
+    /// Returns the fraction of the band in which the score is below `value`. `wins_ties`: true if an equal score counts
+    /// as below.
     fn fraction_below(&self, value: f64, wins_ties: bool) -> f64 {
         if self.high > self.low {
             return ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
@@ -38,12 +39,12 @@ impl ScoreBand {
     }
 }
 
-/// Largest number of quadrature points. The integral is exact for polynomials of degree 63 and up to 64 groups of
-/// prices; for more groups its error is very small.
+/// Maximum number of quadrature points. The integral is exact for polynomials up to degree 63 and thus up to 64 price
+/// groups; with more groups, its error is negligible.
 const MAX_POINTS: usize = 32;
 
-/// Probability of each candidate to have the lowest score, indexed like `bands`; the probabilities sum up to 1. `None`
-/// for candidates without a band.
+/// Returns the probability that each candidate has the lowest score, indexed like `bands`; `None` for candidates
+/// without a band. The probabilities add up to 1.
 #[must_use]
 pub fn lowest_score_probabilities(bands: &[Option<ScoreBand>]) -> Vec<Option<f64>> {
     let participants: Vec<(usize, ScoreBand)> =
@@ -63,13 +64,13 @@ pub fn lowest_score_probabilities(bands: &[Option<ScoreBand>]) -> Vec<Option<f64
                     * probability_others_higher(number, band, start + half * (1.0 + point), &participants, &groups);
             }
         }
-        // Clamp rounding errors.
+        // The clamp removes rounding errors.
         sum.clamp(0.0, 1.0)
     };
     bands.iter().enumerate().map(|(number, band)| band.as_ref().map(|band| probability(number, band))).collect()
 }
 
-/// Positions in a candidate's band between which the integrand is one polynomial, including 0 and 1.
+/// Returns the positions in a candidate's band between which the integrand is one polynomial, including 0 and 1.
 fn breakpoints(band: &ScoreBand, bands: &[(usize, ScoreBand)]) -> Vec<f64> {
     let mut corners = vec![0.0, 1.0];
     let width = band.high - band.low;
@@ -82,8 +83,8 @@ fn breakpoints(band: &ScoreBand, bands: &[(usize, ScoreBand)]) -> Vec<f64> {
         add((first.low - band.low) / width);
         add((first.high - band.low) / width);
         for (_, second) in bands.iter().skip(i + 1).filter(|(_, second)| second.group == first.group) {
-            // Crossing of two candidates of a group, as a position in their bands; in this candidate's own group the
-            // position is its own.
+            // Position at which the scores of two candidates of a group are equal. In this candidate's own group, that
+            // is also the position in its band.
             let fraction = (first.low - second.low) / ((second.high - second.low) - (first.high - first.low));
             if fraction > 0.0 && fraction < 1.0 {
                 add(if first.group == band.group {
@@ -98,8 +99,8 @@ fn breakpoints(band: &ScoreBand, bands: &[(usize, ScoreBand)]) -> Vec<f64> {
     corners
 }
 
-/// Probability that all other candidates have a higher score than candidate `number` at the position `fraction` of its
-/// band.
+/// Returns the probability that all other candidates have a higher score than candidate `number` at the position
+/// `fraction` of its band.
 fn probability_others_higher(
     number: usize,
     band: &ScoreBand,
@@ -124,8 +125,8 @@ fn probability_others_higher(
     probability
 }
 
-/// Points and weights of Gauss-Legendre quadrature with `count` points on [-1, 1]: roots of the polynomial by Newton's
-/// method (Abramowitz and Stegun, 25.4.29).
+/// Returns the points and weights of Gauss-Legendre quadrature with `count` points on [-1, 1]. The points are the roots
+/// of the Legendre polynomial, found by Newton's method (Abramowitz and Stegun, 25.4.29).
 pub(super) fn legendre(count: usize) -> Vec<(f64, f64)> {
     let n = count as f64;
     (0..count)
@@ -172,14 +173,15 @@ mod tests {
         assert_near(&probabilities(&[(1.0, 2.0, 0), (3.0, 4.0, 1)]), &[1.0, 0.0]);
         assert_near(&probabilities(&[(1.0, 2.0, 0), (1.0, 2.0, 1)]), &[0.5, 0.5]);
         assert_near(&probabilities(&[(1.0, 2.0, 0), (1.0, 2.0, 1), (1.0, 2.0, 2)]), &[1.0 / 3.0; 3]);
-        // Fixed price in the middle of another band.
+        // A fixed price in the middle of another candidate's band.
         assert_near(&probabilities(&[(1.5, 1.5, 0), (1.0, 2.0, 1)]), &[0.5, 0.5]);
-        // Ties go to the first.
+        // The first of several equal candidates has the probability.
         assert_near(&probabilities(&[(1.0, 1.0, 0), (1.0, 1.0, 1)]), &[1.0, 0.0]);
-        // Half of the second band is above the first; in the other half the first wins half of the time.
+        // In half of its band the second candidate is above the first; in the other half, the first is lower half of
+        // the time.
         assert_near(&probabilities(&[(0.0, 1.0, 0), (0.0, 2.0, 1)]), &[0.75, 0.25]);
-        // Same position in both bands: the more expensive one never wins; with crossing scores the lower one wins on
-        // each side.
+        // With the same position in both bands, the more expensive candidate is never lowest; with crossing scores,
+        // each is lowest on one side.
         assert_near(&probabilities(&[(1.0, 2.0, 0), (1.1, 2.1, 0)]), &[1.0, 0.0]);
         assert_near(&probabilities(&[(0.0, 4.0, 0), (1.0, 1.0, 0)]), &[0.25, 0.75]);
         assert_eq!(lowest_score_probabilities(&[None, Some(ScoreBand { low: 1.0, high: 2.0, group: 0 })])[0], None);

@@ -1,11 +1,11 @@
-//! Probability that each candidate has the lowest score, with prices anywhere in their bands and times off by the model's
-//! error.
+//! Probability that each candidate has the lowest score, with prices distributed over their bands and times subject to
+//! the model's error.
 //!
-//! The score of a candidate is its score by prices ([`ScoreBand`]) × exp(ε). ε is normally distributed around 0 with the
-//! standard deviation of the model's error for its jobs and GPUs; it is one number for all jobs of a candidate, and
-//! independent between candidates. (The errors of candidates with the same GPUs have a part in common, which would make
-//! the decision surer; no data separate it.) With u for the position of a price in its band and z for a standard normal
-//! number:
+//! The score of a candidate is its score by prices ([`ScoreBand`]) × exp(ε). ε is normally distributed around 0 with
+//! the standard deviation of the model's error for its jobs and GPUs; it is one number for all jobs of a candidate, and
+//! independent between candidates. (The errors of candidates with the same GPUs have a common part, which would make
+//! the decision more certain. It is not modelled, because there are no data to determine it.) Let u be the position of
+//! a price in its band and z a standard normal variable:
 //!
 //! ```text
 //! ∫ du ∫ φ(z) dz  Π over the others of its price group P(score > s) × Π over other groups ∫ dv Π P(score at v > s),
@@ -16,10 +16,10 @@
 
 use super::cost_probability::{ScoreBand, legendre};
 
-/// Smallest standard deviation of a score's logarithm: times of equal runs differ by about 1 %. It also keeps the
-/// integrand smooth.
+/// Minimum standard deviation of a score's logarithm. Times of equal runs differ by about 1 %. The minimum also makes
+/// the integrand smooth.
 const MIN_ERROR: f64 = 0.01;
-/// Quadrature points of a price band, and of the model's error.
+/// Number of quadrature points for the price band; the next constant is the number for the model's error.
 const PRICE_POINTS: usize = 12;
 const ERROR_POINTS: usize = 48;
 /// Integration limit of the model's error, in standard deviations.
@@ -28,21 +28,22 @@ const ERROR_RANGE: f64 = 4.5;
 /// Score of a candidate over its price band, with the error of its times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct UncertainScore {
-    /// Score by prices.
+    /// Score as a function of the price.
     pub band: ScoreBand,
     /// Standard deviation of the logarithm of the score due to the model's error.
     pub error: f64,
 }
 
-/// Probability of each candidate to have the lowest score, indexed like `scores`; the probabilities sum up to 1. `None`
-/// for candidates without a score.
+/// Returns the probability that each candidate has the lowest score, indexed like `scores`; `None` for candidates
+/// without a score. The probabilities add up to 1.
 pub(super) fn lowest_score_probabilities(scores: &[Option<UncertainScore>]) -> Vec<Option<f64>> {
     let participants: Vec<(usize, UncertainScore)> =
         scores.iter().enumerate().filter_map(|(number, score)| Some((number, (*score)?))).collect();
     let mut groups: Vec<usize> = participants.iter().map(|(_, score)| score.band.group).collect();
     groups.sort_unstable();
     groups.dedup();
-    // Positions in price bands with weights that sum up to 1, and deviations with those of the normal distribution.
+    // Positions in price bands with weights that add up to 1, and deviations with the weights of the normal
+    // distribution.
     let positions: Vec<(f64, f64)> =
         legendre(PRICE_POINTS).into_iter().map(|(point, weight)| ((1.0 + point) / 2.0, weight / 2.0)).collect();
     let normals: Vec<(f64, f64)> = legendre(ERROR_POINTS)
@@ -92,7 +93,8 @@ fn normal_density(x: f64) -> f64 {
     (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt()
 }
 
-/// Distribution function of the standard normal distribution, to 10⁻⁷ (Abramowitz and Stegun, 26.2.17).
+/// Returns the distribution function of the standard normal distribution, exact to 10⁻⁷ (Abramowitz and Stegun,
+/// 26.2.17).
 fn normal_share_below(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
     let polynomial = [0.319_381_530, -0.356_563_782, 1.781_477_937, -1.821_255_978, 1.330_274_429];
@@ -120,7 +122,7 @@ mod tests {
         let found = probabilities(&[score(1.0, 1.0, 0, 0.1), score(1.2, 1.2, 1, 0.2)]);
         assert!((found[0] - normal_share_below(1.2f64.ln() / 0.05f64.sqrt())).abs() < 1e-4, "{found:?}");
         assert!((normal_share_below(1.0) - 0.841_344_7).abs() < 1e-6);
-        // Equal candidates, of the same prices or not.
+        // Equal candidates, with prices of the same group and of different groups.
         for group in [0, 1] {
             let found = probabilities(&[score(1.0, 2.0, 0, 0.1), score(1.0, 2.0, group, 0.1)]);
             assert!((found[0] - 0.5).abs() < 1e-6, "{found:?}");
@@ -128,7 +130,7 @@ mod tests {
         assert_eq!(lowest_score_probabilities(&[None, score(1.0, 1.0, 0, 0.1)]), [None, Some(1.0)]);
     }
 
-    /// An advantage of a tenth is sure by prices alone, and too close to call with an error of a fifth.
+    /// An advantage of a tenth is certain with respect to prices alone, but too close to call with an error of a fifth.
     #[test]
     fn errors_make_small_advantages_unsure() {
         let sure = probabilities(&[score(1.0, 1.0, 0, 0.0), score(1.1, 1.1, 1, 0.0)]);
@@ -157,7 +159,7 @@ mod tests {
             let draws = 20_000;
             for draw in 1..=draws {
                 let sampled: Vec<f64> = scores.iter().flatten().zip(errors).map(|(score, (a, b))| {
-                    // Box and Muller.
+                    // Box-Muller transform.
                     let normal = (-2.0 * part(a, draw).max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * part(b, draw)).cos();
                     score.band.interpolate(part(prices[score.band.group], draw)) * (score.error * normal).exp()
                 }).collect();

@@ -1,5 +1,5 @@
-//! Assignment of jobs to candidates: all jobs on all candidates, except for jobs that name theirs. Published steps, for
-//! example, belong to one machine each.
+//! Assignment of jobs to candidates. Jobs run on all candidates, except those that name their candidates: published
+//! steps, for example, belong to one machine each.
 
 /// Assignment of jobs to candidates, by the candidates that each job names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl JobAssignment {
         self.candidates.get(job)?.as_deref()
     }
 
-    /// Returns the index of the first candidate with the same jobs as this one. Candidates with the same first
-    /// candidate are compared.
+    /// Returns the index of the first candidate with the same jobs as this one. Candidates with the same result are
+    /// compared with each other.
     #[must_use]
     pub fn first_with_same_jobs(&self, candidate: usize) -> usize {
         let has_same_jobs = |other: &usize| {
@@ -37,7 +37,7 @@ impl JobAssignment {
         (0..candidate).find(has_same_jobs).unwrap_or(candidate)
     }
 
-    /// Returns true if some of the first `candidates` candidates have different jobs, so that their scores are not
+    /// Returns true if any of the first `candidates` candidates have different jobs, so that their scores are not
     /// comparable.
     #[must_use]
     pub fn has_different_jobs(&self, candidates: usize) -> bool {

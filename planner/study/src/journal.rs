@@ -1,10 +1,10 @@
 //! Journal of runs as lines of a file (`runs.jsonl`), so that an interrupted study resumes.
 //!
-//! A line is written when its run has ended. Only the last line may be incomplete, if the process died while writing;
-//! its run executes again. Any other line that differs from what was written is an error with its line number, because
-//! only the user can tell why. The checksum of a line (FNV-1a of its key, title and outcome as written) detects damage
-//! that leaves valid JSON, such as an outcome under another key. Lines of an earlier format, whose checksum covered
-//! only the outcome, are counted and dropped; their runs execute again.
+//! A line is written when its run has ended. Only the last line may be incomplete, if the process was killed while
+//! writing; its run is executed again. Any other damaged line is an error with its line number, because only the user
+//! can determine the cause. The checksum of a line (FNV-1a of its key, title and outcome as written) detects damage
+//! that leaves valid JSON, such as an outcome under another key. Lines of format 1, whose checksum covered only the
+//! outcome, are counted and dropped; their runs are executed again.
 
 use fabricast_topologies::visible::visible_in_strings;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ const FORMAT: u32 = 2;
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
-    /// Format number of the line ([`FORMAT`]).
+    /// Format number of the line: [`FORMAT`] for lines of this version.
     run: u32,
     key: String,
     title: String,
@@ -28,7 +28,7 @@ struct Line {
     outcome: Box<RawValue>,
 }
 
-/// The key that lines of all formats have.
+/// Format number of a line, which lines of all formats have.
 #[derive(Deserialize)]
 struct FormatNumber {
     run: u32,
@@ -84,7 +84,7 @@ pub fn line(run: &Run) -> Result<String, serde_json::Error> {
 }
 
 impl Line {
-    /// Checksum of the key, title and outcome of a line.
+    /// Returns the checksum of the key, title and outcome of a line.
     fn checksum(&self) -> String {
         let mut fingerprint = Fingerprint::new();
         fingerprint.hash(&(&self.key, &self.title, self.outcome.get()));
@@ -107,7 +107,7 @@ pub fn read(bytes: &[u8], file: &str) -> Result<Journal, JournalError> {
             continue;
         }
         match read_line(line) {
-            // A line that lacks only its line break is complete.
+            // A line that lacks only its final line break is complete.
             Ok(content) => {
                 match content {
                     LineContent::Run(run) => journal.runs.push(*run),
@@ -132,7 +132,7 @@ enum LineContent {
 fn read_line(line: &[u8]) -> Result<LineContent, String> {
     let invalid_line = |reason: &dyn std::fmt::Display| format!("not a run of a study: {reason}");
     let text = std::str::from_utf8(line).map_err(|_| invalid_line(&"no text"))?;
-    // Other formats may have other keys.
+    // Lines of other formats may have other keys.
     match serde_json::from_str(text) {
         Ok(FormatNumber { run }) if (1..FORMAT).contains(&run) => return Ok(LineContent::Outdated),
         Ok(FormatNumber { run }) if run != FORMAT => {

@@ -1,8 +1,8 @@
-//! Keys of runs: fingerprints of all inputs of a run and nothing else.
+//! Keys of runs: fingerprints of exactly the inputs of a run.
 //!
-//! Names, prices and weights are not part of a key: a study with other prices reuses its runs, and two candidates with
-//! the same fabric share them. The hash is 128-bit FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv), which does not resist
-//! attacks but is the same on every machine and in every build.
+//! Names, prices and weights are not part of a key: a study with changed prices reuses its runs, and two candidates
+//! with the same fabric share theirs. The hash is 128-bit FNV-1a (Fowler, Noll, Vo; draft-eastlake-fnv), which does not
+//! resist attacks but is the same on every machine and in every build.
 
 use std::fmt::{self, Write};
 
@@ -45,7 +45,7 @@ impl Fingerprint {
 
     /// Adds the debug output of a value and a line break to the hash.
     pub fn hash(&mut self, value: &dyn fmt::Debug) {
-        // Cannot fail: the target is a number.
+        // Writing cannot fail, because the target is a number.
         let _ = writeln!(self, "{value:?}");
     }
 
@@ -56,7 +56,7 @@ impl Fingerprint {
         }
     }
 
-    /// Returns the fingerprint of everything hashed so far.
+    /// Returns the fingerprint of all values hashed so far.
     #[must_use]
     pub fn key(&self) -> Key {
         Key(self.0)
@@ -76,8 +76,8 @@ impl Write for Fingerprint {
     }
 }
 
-/// Fingerprint of a fabric: its name (part of error messages), devices, links and ranks, and its profile, which a new
-/// build may change.
+/// Returns the fingerprint of a fabric: its name (which is part of error messages), devices, links and ranks, and its
+/// cost profile, which may differ between builds.
 #[must_use]
 pub fn fabric_key(fabric: &Fabric) -> Key {
     let mut fingerprint = Fingerprint::new();
@@ -85,7 +85,7 @@ pub fn fabric_key(fabric: &Fabric) -> Key {
     if fabric.routing() != Routing::default() {
         fingerprint.hash(&fabric.routing());
     }
-    // (Without a profile there are no runs.)
+    // Without a profile there are no runs.
     fingerprint.hash(&Profile::for_fabric(fabric).ok());
     for (_, node) in fabric.nodes() {
         fingerprint.hash(&(&node.id, node.kind, node.host, &node.figures));
@@ -96,7 +96,8 @@ pub fn fabric_key(fabric: &Fabric) -> Key {
     fingerprint.key()
 }
 
-/// Fingerprint of the inputs that a job contributes to its runs. For a trace these are its events, not its file.
+/// Returns the fingerprint of the inputs that a job contributes to its runs. For a trace these are its events; the file
+/// name has no effect.
 #[must_use]
 pub fn job_key(job: &Job) -> Key {
     let mut fingerprint = Fingerprint::new();
@@ -112,16 +113,16 @@ pub fn job_key(job: &Job) -> Key {
     fingerprint.key()
 }
 
-/// Job on a fabric, by its fingerprint.
+/// Job on a fabric, identified by its fingerprint.
 #[derive(Clone, Copy, Debug)]
 pub struct ListedJob {
     /// Fingerprint of the job.
     pub key: Key,
-    /// Number of GPUs that the job's placement lists, if not all GPUs of the fabric; `None` otherwise.
+    /// Number of GPUs that the job's placement lists; `None` if the job uses all GPUs of the fabric.
     pub listed_count: Option<usize>,
 }
 
-/// Fingerprint of a job on a fabric with an efficiency curve.
+/// Returns the fingerprint of a job on a fabric with an efficiency curve.
 #[must_use]
 pub fn run_key(fabric: Key, job: ListedJob, curve: &Efficiency) -> Key {
     let ListedJob { key: job, listed_count } = job;
@@ -184,7 +185,7 @@ mod tests {
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 8\nzero = 1", single_node));
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 8", two_nodes));
         assert_eq!(base.to_string().parse::<Key>().unwrap(), base);
-        // The FNV offset basis for empty input, as in the draft.
+        // For empty input the hash is the FNV offset basis, as in the draft.
         assert_eq!(Fingerprint::new().key().to_string(), "6c62272e07bb014262b821756295c58d");
     }
 }

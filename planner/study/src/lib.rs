@@ -5,12 +5,11 @@
 //!                                               saved runs ─journal─┘
 //! ```
 //!
-//! Every candidate runs every job, or the jobs that name it, as given and under each setting of `[sensitivity]`. A run
-//! does not depend on prices. Runs with the same inputs have the same key and execute once. Results are in the order of
-//! the file and depend neither on the number of threads nor on which runs came from the journal.
+//! Every candidate runs every job, or the jobs that name it, without changes and under each setting of `[sensitivity]`.
+//! A run does not depend on prices. Runs with the same inputs have the same key and are executed once. Results are in
+//! the order of the file and depend neither on the number of threads nor on which runs came from the journal.
 //!
 //! # Example
-//!
 //! Two candidates that differ only in price run one job. It is executed once, and the cheaper candidate ranks first.
 //!
 //! ```
@@ -97,7 +96,7 @@ use setting::Setting;
 /// Text of the example study, printed by `study --template`.
 pub const TEMPLATE: &str = include_str!("../../data/study.toml");
 
-/// Currency of studies; keys contain its name, and price lists must use it.
+/// Currency of all prices of a study. Keys contain its name, and price lists must use it.
 pub const CURRENCY: &str = "USD";
 
 /// Study: machines, jobs, constraints and assumptions.
@@ -105,7 +104,7 @@ pub const CURRENCY: &str = "USD";
 pub struct Study {
     /// Machines to compare.
     pub candidates: Vec<Candidate>,
-    /// Jobs that run on the machines.
+    /// Jobs to run on the machines.
     pub jobs: Vec<Job>,
     /// Keys and values of each job as TOML, indexed by job, without its name, weight and candidates.
     pub job_keys: Vec<BTreeMap<String, String>>,
@@ -136,7 +135,7 @@ impl Study {
     }
 }
 
-/// Parameters of kernel efficiency given by a study; absent ones are those of each candidate's GPUs
+/// Parameters of kernel efficiency that a study states. Missing ones are those of each candidate's GPUs
 /// ([`Efficiency::new`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EfficiencyOverrides {
@@ -148,7 +147,7 @@ pub struct EfficiencyOverrides {
     pub memory: Option<f64>,
     /// Fraction of the memory bandwidth that elementwise and normalization kernels reach, 0 to 1.
     pub stream: Option<f64>,
-    /// Fixed time per kernel for launch, fill and drain.
+    /// Fixed time per kernel, for launch, fill and drain of the pipeline.
     pub start: Option<Picos>,
 }
 
@@ -189,13 +188,13 @@ pub struct Candidate {
     pub fabric: FabricRequest,
     /// Network between the hosts in command-line syntax; `None` if the study gives none.
     pub network: Option<String>,
-    /// Efficiency parameters given by the candidate, otherwise by the study.
+    /// Efficiency parameters that the candidate states, or else the study.
     pub efficiency: EfficiencyOverrides,
     /// Price of the machine; `None` if the study has no prices.
     pub price: Option<Price>,
     /// Price-list entry of the price; `None` if the price is given directly.
     pub price_entry: Option<PriceListEntry>,
-    /// Source location of the key `price`; that of the candidate if the key is absent.
+    /// Source location of the key `price`, or of the candidate if the key is absent.
     pub price_location: SourceLocation,
     /// Power of the whole machine, in kW; `None` if it is not stated.
     pub power_kw: Option<Band>,
@@ -205,20 +204,20 @@ pub struct Candidate {
     pub location: SourceLocation,
     /// Source location of the key `fabric`.
     pub fabric_location: SourceLocation,
-    /// Source location of the number of GPUs per host; that of the fabric if the key is absent.
+    /// Source location of the number of GPUs per host, or of the fabric if the key is absent.
     pub gpus_location: SourceLocation,
 }
 
-/// Limits on candidates; candidates that violate one are ranked behind the others. `None`: no limit.
+/// Limits on candidates. Candidates that violate a limit are ranked after the others. `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Constraints {
-    /// Largest purchase price, in the study's currency.
+    /// Maximum purchase price, in the study's currency.
     pub budget: Option<f64>,
-    /// Largest cost per hour in the study's currency, energy included.
+    /// Maximum cost per hour in the study's currency, energy included.
     pub cost_per_hour: Option<f64>,
-    /// Largest power of a whole machine, in kW.
+    /// Maximum power of a whole machine, in kW.
     pub power_kw: Option<f64>,
-    /// Largest number of racks of a machine.
+    /// Maximum number of racks of a machine.
     pub racks: Option<f64>,
     /// Limits on the result of each job.
     pub jobs: JobLimits,
@@ -231,9 +230,9 @@ pub struct Constraints {
 pub struct Assumptions {
     /// Depreciation period of a purchase, in years.
     pub years: f64,
-    /// Fraction of the time that a machine works, 0 to 1.
+    /// Fraction of the time that a machine is in use, 0 to 1.
     pub utilization: f64,
-    /// Price of a kWh, in the study's currency.
+    /// Price of a kWh of energy, in the study's currency.
     pub per_kwh: f64,
 }
 
@@ -244,7 +243,7 @@ impl Default for Assumptions {
 }
 
 impl Assumptions {
-    /// Returns the hours of work in the depreciation period.
+    /// Returns the number of hours of use in the depreciation period.
     #[must_use]
     pub fn hours(&self) -> f64 {
         self.years * 365.25 * 24.0 * self.utilization

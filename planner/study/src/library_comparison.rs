@@ -3,7 +3,7 @@
 //!
 //! The comparison is computed from a result for its page, not during the runs, because it needs searches at sizes that
 //! no step uses. Groups with too many ranks, for which the library's choice cannot be predicted, are omitted. The step
-//! with the library default has the same kernels with other call times.
+//! with the library default differs only in its call times.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Schedule};
@@ -24,26 +24,26 @@ use fabricast_perf::step::{self, Machine, active_ranks};
 use fabricast_search::export::SavedPlan;
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Job, Layout, LoadedServing};
 
-/// Number of curves over message sizes: for the kinds of calls with the most time in a step.
+/// Maximum number of curves over message sizes. They show the kinds of calls with the most time in a step.
 const CURVES: usize = 3;
 
 /// Message sizes of a curve in bytes, in addition to those of the step: 1 KiB to 1 GiB.
 const SIZES: [u64; 6] = [1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 30];
 
-/// Largest group inside an NVLink domain, in ranks, for which the library default is predicted.
+/// Maximum number of ranks of a group inside an NVLink domain for which the library default is predicted.
 pub const MAX_RANKS_IN_DOMAIN: usize = 128;
 
-/// Variant of [`MAX_RANKS_IN_DOMAIN`] for groups that leave their domain: a search over more hosts needs as long as the
-/// run itself.
+/// Maximum number of ranks of a group that spans several NVLink domains for which the library default is predicted. For
+/// larger groups, the search would need as much time as the run.
 pub const MAX_RANKS_BETWEEN_DOMAINS: usize = 32;
 
-/// Largest message size of the search; above it the library's choice does not depend on the size.
+/// Maximum message size of the search. Above it, the library's choice does not depend on the size.
 const MAX_SEARCH_BYTES: Bytes = Bytes(4 << 30);
 
-/// Largest group, in ranks, whose schedule is shown.
+/// Maximum number of ranks of a group whose schedule is shown.
 const MAX_SHOWN_RANKS: usize = 32;
 
-/// Largest number of bytes per rank in a schedule that is shown: one or two rounds of any algorithm.
+/// Maximum number of bytes per rank of a schedule that is shown: one or two loops of any algorithm.
 const SHOWN_BYTES: u64 = 64 << 10;
 
 /// Comparison of the selected strategies of a step with the library default.
@@ -51,17 +51,18 @@ const SHOWN_BYTES: u64 = 64 << 10;
 pub struct LibraryComparison {
     /// Library whose default is compared.
     pub library: Library,
-    /// Library default of each call, in the result's order; `None` if it cannot be predicted.
+    /// Library default of each call, in the order of the result's calls; `None` if it cannot be predicted.
     pub calls: Vec<Option<LibraryDefault>>,
     /// Step time in seconds with the selected strategies, and with the library default.
     pub step_s: (f64, f64),
-    /// Curves over message sizes, sorted by time in a step, longest first.
+    /// Curves over message sizes, ordered by decreasing time of the calls in a step.
     pub curves: Vec<Curve>,
-    /// Schedule of the call with the most time in a step among those with small enough groups; `None` if there is none.
+    /// Schedule of the call with the most time in a step, among calls of groups that are small enough; `None` if there
+    /// is none.
     pub shown: Option<ShownSchedule>,
 }
 
-/// Schedule of a group's call, reduced to one channel and, for large calls, to one or two rounds.
+/// Schedule of a group's call, reduced to one channel and, for large calls, to one or two loops.
 #[derive(Clone, Debug)]
 pub struct ShownSchedule {
     /// Dimension whose groups make the call.
@@ -74,18 +75,18 @@ pub struct ShownSchedule {
     pub schedule: Schedule,
 }
 
-/// Strategy that the library chooses by itself for a call.
+/// Strategy that the library selects by default for a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LibraryDefault {
-    /// Name of the choice in the library's terms: `Ring LL`.
+    /// Name of the strategy in the library's terms, such as `Ring LL`.
     pub name: String,
-    /// Strategy equivalent to the library's choice.
+    /// Equivalent of the library's choice.
     pub strategy: Strategy,
     /// Completion time of one call with all groups concurrent, in µs.
     pub time_us: f64,
 }
 
-/// Plan of one kind of call over message sizes, for one group alone.
+/// Plan of one kind of call over message sizes, for a single group without concurrent groups.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// Dimension whose groups make the calls.
@@ -94,12 +95,12 @@ pub struct Curve {
     pub collective: Collective,
     /// Message sizes that the step uses, sorted.
     pub sizes: Vec<Bytes>,
-    /// Plan for all sizes: the pick with its band, the library default and the lower bound.
+    /// Plan for all sizes: the selected strategy with its prediction interval, the library default and the lower bound.
     pub plan: SavedPlan,
 }
 
-/// Compares the calls of a result on the fabric of its candidate; `None` if the result belongs to another job or has no
-/// calls.
+/// Compares the calls of a result on the fabric of its candidate with the library default; `None` if the result belongs
+/// to another job or has no calls.
 #[must_use]
 pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<LibraryComparison> {
     let layout = recover_layout(job, row, fabric)?;
@@ -166,7 +167,7 @@ impl CallKind {
     }
 }
 
-/// Returns the kinds of calls, sorted by total time in a step, longest first.
+/// Returns the kinds of calls, ordered by decreasing total time in a step.
 fn kinds(calls: &[StepCall], rows: &[CallRow]) -> Vec<CallKind> {
     let mut kinds: Vec<CallKind> = Vec::new();
     for (call, row) in calls.iter().zip(rows) {
@@ -196,7 +197,7 @@ struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    /// Plans one kind of call for one group alone, at the message sizes of the step and, if requested, at [`SIZES`].
+    /// Plans one kind of call for a single group, at the message sizes of the step and, if requested, at [`SIZES`].
     /// `None` if the group is too large or there is no plan.
     fn plan(&self, kind: &CallKind, date: &str, with_default_sizes: bool) -> Option<SavedPlan> {
         let group = self.simulated.first_group(self.layout, kind.dimension, kind.collective)?;
@@ -217,7 +218,8 @@ impl CallContext<'_> {
         plan.ok().map(|plan| SavedPlan::from_plan(&plan, date, hosts as u32))
     }
 
-    /// Returns the call with the most time in a step among those with small enough groups, with its reduced schedule.
+    /// Returns the call with the most time in a step, among calls of groups that are small enough, with its reduced
+    /// schedule.
     fn shown_schedule(&self, calls: &[StepCall], rows: &[CallRow]) -> Option<ShownSchedule> {
         let mut heaviest: Vec<(&StepCall, &CallRow)> = calls.iter().zip(rows).collect();
         heaviest.sort_by(|(_, a), (_, b)| (b.time_us * b.times).total_cmp(&(a.time_us * a.times)));
@@ -249,7 +251,7 @@ impl CallContext<'_> {
     }
 }
 
-/// Returns the step time in seconds with the listed call times; `None` if the job has no steps or cannot run.
+/// Returns the step time in seconds with the given call times; `None` if the job has no steps or cannot run.
 fn step_time(
     job: &Job,
     concurrent_requests: Option<u64>,

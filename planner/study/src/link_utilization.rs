@@ -14,8 +14,8 @@ use fabricast_perf::serve;
 use fabricast_perf::step::{self, active_ranks};
 use fabricast_workload::job::{Job, Layout, LoadedServing};
 
-/// Utilization of each link of a fabric in a step, indexed by [`LinkId`], computed from the calls of a result. `None`
-/// if the result has no calls or belongs to another job.
+/// Returns the utilization of each link of a fabric in a step, indexed by [`LinkId`], computed from the calls of a
+/// result. `None` if the result has no calls or belongs to another job.
 #[must_use]
 pub fn compute_utilization(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
     let layout = recover_layout(job, row, fabric)?;
@@ -44,7 +44,7 @@ pub(super) fn recover_layout(job: &Job, row: &ResultRow, fabric: &Fabric) -> Opt
     Some(specified.ok()?.unwrap_or(recorded))
 }
 
-/// Returns true if an answer belongs to a study: the same jobs with valid layouts on the same machines with the same
+/// Returns true if an answer belongs to a study: the same jobs with valid layouts, on the same machines, with the same
 /// kernel efficiency. Costs may differ.
 #[must_use]
 pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool {
@@ -66,7 +66,7 @@ pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool
     let is_same_job = |number: usize, row: &JobRow| {
         let candidates = study.assignment.candidates(number).unwrap_or_default();
         let names = candidates.iter().filter_map(|&candidate| Some(study.candidates.get(candidate)?.name.as_str()));
-        // (Answers of earlier versions do not contain the keys of their jobs.)
+        // Answers of earlier versions do not contain the keys of their jobs.
         (row.keys.is_empty() || study.job_keys.get(number) == Some(&row.keys))
             && study.jobs.get(number).is_some_and(|job| job.name() == row.name)
             && names.eq(row.candidates.iter().map(String::as_str))
@@ -78,7 +78,7 @@ pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool
         && answer.results.iter().all(|row| has_valid_calls(row).is_some())
 }
 
-/// Returns the calls of a result, in its order; `None` if there are none or the result belongs to another job.
+/// Returns the calls of a result in its order; `None` if it has no calls or belongs to another job.
 pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
     let calls = match job {
         Job::Training(job) => step::step_calls(job, layout),
@@ -92,7 +92,7 @@ pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Opti
     (all_match && !calls.is_empty()).then_some(calls)
 }
 
-/// Class of equivalent links: equal kind, ends and bandwidth.
+/// Class of equivalent links: same kind, same kinds of devices at the ends, and same bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     kind: LinkKind,
@@ -127,15 +127,15 @@ impl std::fmt::Display for LinkEnd {
     }
 }
 
-/// Utilization of the links of a class: number of link directions, sum, and the busiest one.
+/// Utilization of the links of a class: number of link directions, sum of utilizations, and the busiest direction.
 struct LinkClassLoad {
     directions: u64,
     sum: f64,
     busiest: (f64, LinkId),
 }
 
-/// Returns the classes of links with their utilization, the busiest first; `utilization` is indexed by [`LinkId`].
-/// Unused links are omitted.
+/// Returns the classes of links with their utilization, busiest first. `utilization` is indexed by [`LinkId`]. Unused
+/// links are omitted.
 #[must_use]
 pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
     let tiers = tiers(fabric);
@@ -202,8 +202,8 @@ mod tests {
 
     use super::*;
 
-    /// Each link is in one class, and mean and maximum match the given utilization, for two network tiers over eight
-    /// hosts with eight GPUs on one NVSwitch.
+    /// Each link is in one class, and mean and maximum match the given utilization. The fabric has two network tiers
+    /// over eight hosts with eight GPUs on one NVSwitch each.
     #[test]
     fn links_are_classified_by_their_ends() {
         let network = Some("fat_tree,nic=400Gb/s,radix=8".parse().unwrap());

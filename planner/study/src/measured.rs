@@ -1,5 +1,5 @@
-//! Measured steps on candidates of a study, which are compared with predictions and which `calibrate` fits the
-//! efficiency curve to.
+//! Measured steps on candidates of a study. They are compared with predictions, and `calibrate` fits the efficiency
+//! curve to them.
 
 use fabricast_topologies::{Picos, SourceLocation};
 
@@ -8,7 +8,7 @@ use fabricast_perf::serve::best_service;
 use fabricast_perf::step::{Machine, TimeError, best_step};
 use fabricast_workload::job::{Arrivals, Job, Training};
 
-/// Quantity that was measured of a job.
+/// Quantity that was measured for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Figure {
     /// Time of a training step.
@@ -23,7 +23,7 @@ pub enum Figure {
     Tpot,
     /// Training or output tokens per second over all GPUs.
     Throughput,
-    /// Training or output tokens per second and GPU.
+    /// Training or output tokens per second per GPU.
     PerGpu,
     /// Training sequences or finished requests per second over all GPUs.
     Samples,
@@ -73,26 +73,26 @@ impl Figure {
         Self::ALL.into_iter().find(|figure| figure.key() == key)
     }
 
-    /// Returns true if a larger value means less time.
+    /// Returns true if a larger value of the figure means a shorter time.
     #[must_use]
     pub fn is_rate(self) -> bool {
         matches!(self, Self::Throughput | Self::PerGpu | Self::Samples | Self::Tflops | Self::CausalTflops)
     }
 
-    /// Largest valid value: one day in seconds, or 1e9 per second for rates.
+    /// Returns the largest valid value: one day in seconds for times, 1e9 per second for rates.
     pub(super) fn max_value(self) -> f64 {
         if self.is_rate() { 1e9 } else { 86_400.0 }
     }
 
-    /// Returns the time that a value of the figure represents; for a rate, the time per unit.
+    /// Returns the time that corresponds to a value of the figure; for a rate, the time per unit of work.
     #[must_use]
     pub fn time(self, value: f64) -> Picos {
         let seconds = if self.is_rate() { 1.0 / value } else { value };
         Picos((seconds * 1e12).round() as u64)
     }
 
-    /// Returns true if two figures of a job measure the same time: all figures of a training step, and all rates of
-    /// inference.
+    /// Returns true if two figures of a job measure the same time. This holds for all figures of a training step, and
+    /// for all rates of inference.
     #[must_use]
     pub fn measures_same_as(self, other: Self, job: &Job) -> bool {
         self == other || matches!(job, Job::Training(_)) || (self.is_rate() && other.is_rate())
@@ -108,13 +108,13 @@ impl Figure {
                 Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. }),
                 _ => true,
             },
-            // A trace records the times of its kernels.
+            // A trace contains the times of its kernels, so there is nothing to compare.
             Job::Trace(_) => false,
         }
     }
 
-    /// Returns the figure of a job's result; `None` if the result has none (decode-only steps where all steps carry
-    /// prefill).
+    /// Returns the figure of a job's result; `None` if the result does not have it, such as decode-only steps if all
+    /// steps carry prefill.
     #[must_use]
     pub fn read_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
         match self {
@@ -173,7 +173,7 @@ impl Figure {
         })
     }
 
-    /// Model operations of a step that the figure counts; `None` for figures other than Tflop/s.
+    /// Returns the number of model operations of a step that the figure counts; `None` for figures other than Tflop/s.
     fn operations(self, job: &Training) -> Option<f64> {
         match self {
             Self::Tflops => Some(job.model.step_flops(job.global_batch).0 as f64),
@@ -190,7 +190,7 @@ pub struct MeasuredStep {
     pub candidate: usize,
     /// Index of the job in the study.
     pub job: usize,
-    /// Index of the `[[measured]]` table: one run, possibly with several figures.
+    /// Index of the `[[measured]]` table, which describes one run and may have several figures.
     pub run: usize,
     /// Figure that was measured.
     pub figure: Figure,

@@ -1,11 +1,11 @@
-//! Price of a candidate: price per unit, and number of units, which follows from the unit and the numbers of hosts and
+//! Price of a candidate: price per unit, and number of units, which depends on the unit and on the numbers of hosts and
 //! GPUs.
 
 use fabricast_topologies::Fabric;
 
 use super::Band;
 
-/// Size of a machine, by which prices are multiplied.
+/// Size of a machine. Prices per host or GPU are multiplied by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineSize {
     /// Number of GPUs in use on all hosts.
@@ -43,10 +43,10 @@ pub enum Payment {
     PerHour,
 }
 
-/// Rule for the number of units of a price.
+/// Rule that determines the number of units that a candidate pays for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum UnitCount {
-    /// Given number; 1 for the price of the whole machine.
+    /// Given number of units; 1 for the price of the whole machine.
     Fixed(f64),
     /// One unit per GPU in use.
     Gpus,
@@ -57,7 +57,7 @@ pub enum UnitCount {
         /// Number of hosts per rack.
         hosts: u32,
     },
-    /// Not determined by the unit: 1 for a single host; must be given for several.
+    /// The unit does not determine the number: it is 1 for a single host, and must be stated for several.
     Unknown,
 }
 

@@ -20,10 +20,10 @@ pub struct Band {
 }
 
 impl Band {
-    /// Returns the band if both ends are from [`MIN_VALUE`] to `max`, and `low` is at most `high`.
+    /// Returns the band if both ends are from [`MIN_VALUE`] to `max` and `low` is at most `high`.
     ///
     /// # Errors
-    /// Description of the problem; `name` names the value.
+    /// A message that names the value (`name`) and the problem.
     pub(super) fn validate(self, name: &str, max: f64) -> Result<Self, String> {
         let Self { low, high } = self;
         match [low, high].into_iter().find(|end| !(MIN_VALUE..=max).contains(end)) {
@@ -49,36 +49,36 @@ impl Band {
         Self { low: self.low * factor, high: self.high * factor }
     }
 
-    /// Returns the band of the sums of both lower and of both upper ends.
+    /// Returns the sum of two bands: sum of the lower ends, and sum of the upper ends.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self { low: self.low + other.low, high: self.high + other.high }
     }
 
-    /// Returns true if the ends of the band differ.
+    /// Returns true if the two ends of the band differ.
     #[must_use]
     pub fn is_wide(self) -> bool {
         self.low < self.high
     }
 }
 
-/// Unit of a price: what is paid for, once or per hour.
+/// Unit of a price: the item that is paid for, once or per hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PriceUnit {
-    /// One item, bought; the number per machine is unknown.
+    /// Purchase price of one item; the number per machine is unknown.
     Each,
-    /// One host, bought.
+    /// Purchase price of one host.
     Node,
-    /// One GPU, bought.
+    /// Purchase price of one GPU.
     Gpu,
-    /// One rack, bought.
+    /// Purchase price of one rack.
     Rack,
-    /// One item per hour; the number per machine is unknown.
+    /// Price per hour of one item; the number per machine is unknown.
     Hour,
-    /// One host per hour.
+    /// Price per hour of one host.
     NodeHour,
-    /// One GPU per hour.
+    /// Price per hour of one GPU.
     GpuHour,
 }
 
@@ -111,8 +111,8 @@ struct List {
     price: Vec<Spanned<PriceListEntry>>,
 }
 
-/// Returns the entries of the shipped price list. (A test rules out that it is invalid, in which case it would be
-/// empty.)
+/// Returns the entries of the shipped price list. The list would be empty if the file were invalid, which a test
+/// excludes.
 #[must_use]
 pub fn shipped() -> Vec<PriceListEntry> {
     read_list(LIST, "prices.toml").unwrap_or_default()
@@ -122,7 +122,7 @@ pub fn shipped() -> Vec<PriceListEntry> {
 ///
 /// # Errors
 /// [`JobError`] with line and column: invalid TOML, unknown keys or units, invalid bands, and entries without a date or
-/// a source, which every price needs.
+/// a source.
 pub fn read_list(text: &str, source: &str) -> Result<Vec<PriceListEntry>, JobError> {
     let origin = Origin::new(source, text);
     let list: List = toml::from_str(text).map_err(|error| toml_error(origin, &error))?;

@@ -1,8 +1,8 @@
 //! Ranking of candidates: those that meet all constraints first, then by the cost of their jobs, or by speed without
 //! prices.
 //!
-//! The score is a geometric mean over jobs, weighted, so that jobs with long and with short steps count alike. Only
-//! candidates with the same jobs are compared; those with the jobs of the first candidate come first.
+//! The score is a weighted geometric mean over jobs, so that jobs with long steps do not dominate those with short
+//! steps. Only candidates with the same jobs are compared. Candidates with the jobs of the first candidate come first.
 
 use super::answer::{JobKind, ResultRow};
 use super::cost_probability::{self, ScoreBand};
@@ -13,29 +13,30 @@ use super::{Band, Constraints, MachineSize, Study, Terms};
 pub struct Ranked {
     /// Index of the candidate in the study.
     pub candidate: usize,
-    /// First candidate of the group with which the candidate is compared
+    /// First candidate of the group of comparable candidates
     /// ([`JobAssignment::first_with_same_jobs`](super::JobAssignment::first_with_same_jobs)).
     pub compared_with: usize,
-    /// Weighted geometric mean over jobs of the cost per million tokens, or of the seconds per million tokens without
-    /// prices. Infinite if a job cannot run.
+    /// Weighted geometric mean over jobs of the cost per million tokens; without prices, of the seconds per million
+    /// tokens. Infinite if a job cannot run.
     pub score: f64,
     /// True if the candidate is Pareto-optimal: no other candidate of its group is both cheaper per hour and faster
     /// over all jobs. `None` without prices.
     pub pareto: Option<bool>,
     /// Descriptions of violated constraints and of jobs that do not fit; empty if there are none.
     pub violations: Vec<String>,
-    /// Probability of lowest cost in its group, with prices anywhere in their bands; `None` without prices.
+    /// Probability of lowest cost in the candidate's group, with prices distributed over their bands; `None` without
+    /// prices.
     pub probability_best: Option<f64>,
-    /// Score over the price band; a point without prices. `None` if the candidate violates a constraint.
+    /// Score as a function of the price; constant without prices. `None` if the candidate violates a constraint.
     pub(crate) score_band: Option<ScoreBand>,
 }
 
-/// Result of a job on a candidate with costs, or the reason why it cannot run; `None` if it is not assigned to the
-/// candidate.
+/// Result of a job on a candidate with costs, or the reason why the job cannot run; `None` if the job is not assigned
+/// to the candidate.
 pub type JobResult = Option<Result<ResultRow, String>>;
 
-/// Ranks the candidates of a study, best first in each comparable group. `rows` are by candidate, then by job; `sizes`
-/// are the sizes to which prices refer, by candidate.
+/// Ranks the candidates of a study, best first in each group of comparable candidates. `rows`: results by candidate,
+/// then by job. `sizes`: size that prices refer to, by candidate.
 #[must_use]
 pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Terms) -> Vec<Ranked> {
     let job_results = |candidate: usize| {
@@ -88,7 +89,7 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
             }
         })
         .collect();
-    // (A stable sort keeps compared candidates in study order.)
+    // The sort is stable, so compared candidates stay in the order of the study.
     ranked.sort_by_key(|entry| entry.compared_with);
     if priced {
         for compared in ranked.chunk_by_mut(|a, b| a.compared_with == b.compared_with) {
@@ -107,7 +108,7 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
     ranked
 }
 
-/// Computes Pareto optimality and the probability of lowest cost for candidates that are compared.
+/// Computes Pareto optimality and the probability of lowest cost for candidates that are compared with each other.
 fn compute_pareto(
     study: &Study,
     compared: &mut [Ranked],
@@ -166,13 +167,13 @@ fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
         .collect()
 }
 
-/// Returns true if the weights and the libraries fit the available memory, although the whole job does not.
+/// Returns true if the weights and the libraries fit in the available memory, although the whole job does not fit.
 fn has_room_for_weights(row: &ResultRow, excess: f64) -> bool {
     let available = row.memory_gb.map(|total| total - excess);
     row.memory.zip(available).is_some_and(|(memory, available)| memory.weights_gb + memory.runtime_gb <= available)
 }
 
-/// Returns the first candidate with the same price-list entry: the prices of such candidates have the same position in
+/// Returns the first candidate with the same price-list entry. The prices of such candidates have the same position in
 /// their bands.
 fn group(study: &Study, candidate: usize) -> usize {
     let listed = |number: usize| study.candidates.get(number).and_then(|candidate| candidate.price_entry.as_ref());
@@ -181,8 +182,8 @@ fn group(study: &Study, candidate: usize) -> usize {
     first.unwrap_or(candidate)
 }
 
-/// Returns the candidate closest to the constraints on budget, cost per hour, power and racks, by its largest ratio of
-/// a value to a limit. `None` if some candidate meets all constraints, or there are none.
+/// Returns the candidate that is closest to meeting the constraints on budget, cost per hour, power and racks, by its
+/// largest ratio of a value to a limit. `None` if some candidate meets all constraints, or there are no constraints.
 #[must_use]
 pub fn nearest_candidate(study: &Study, sizes: &[MachineSize]) -> Option<usize> {
     let terms = Terms::new(study.assumptions);
@@ -195,6 +196,6 @@ pub fn nearest_candidate(study: &Study, sizes: &[MachineSize]) -> Option<usize> 
     if excess.iter().any(|&ratio| ratio <= 1.0) {
         return None;
     }
-    // Ties go to the first.
+    // The first of several equal candidates is returned.
     excess.iter().enumerate().min_by(|a, b| a.1.total_cmp(b.1)).map(|(number, _)| number)
 }

@@ -1,4 +1,4 @@
-//! Parser of study files (TOML). Errors name line and column.
+//! Parser of study files (TOML). Errors state line and column.
 
 mod job_assignment;
 mod measured;
@@ -87,21 +87,21 @@ struct EfficiencyText {
     start: Option<Spanned<String>>,
 }
 
-/// Function that finds the price list, or the configuration of a model, that a study names; returns its name for errors
-/// and its text.
+/// Function that returns the price list or the model configuration that a study names: its name for errors, and its
+/// text.
 pub type Lists<'a> = &'a dyn Fn(&str) -> Result<(String, String), String>;
 
-/// Function that reads the files of a trace by the name in the job; returns the name for errors and the bytes of each
-/// file.
+/// Function that reads the files of a trace, given the name in the job. Returns the name for errors and the bytes of
+/// each file.
 pub type Traces<'a> = &'a dyn Fn(&str) -> Result<Vec<Contents>, String>;
 
-/// Returns true if a text looks like a study: TOML with jobs or candidates.
+/// Returns true if a text appears to be a study: TOML with jobs or candidates.
 #[must_use]
 pub fn is_study(text: &str) -> bool {
     text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("job") || table.contains_key("candidate"))
 }
 
-/// Reads a study without price lists and traces; `source` names it in errors.
+/// Reads a study that uses no price lists and no traces. `source`: name of the text in errors.
 ///
 /// # Errors
 /// See [`read_study_with`].
@@ -114,11 +114,12 @@ pub fn read_study(text: &str, source: &str) -> Result<Study, JobError> {
     )
 }
 
-/// Reads a study. `source` names it in errors, `lists` finds its price list, `traces` finds the traces of its jobs.
+/// Reads a study. `source`: name of the text in errors; `lists`: function that returns its price list; `traces`:
+/// function that returns the traces of its jobs.
 ///
 /// # Errors
 /// [`JobError`] with line and column: invalid TOML, unknown keys, invalid values, duplicate names, no candidate or no
-/// job, missing prices or prices in another currency; for errors in a trace, the location in the trace.
+/// job, missing prices or prices in another currency. Errors in a trace have the location in the trace.
 pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Traces<'_>) -> Result<Study, JobError> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).with_line_index(&lines);
@@ -251,13 +252,13 @@ pub fn read_only_job(
     }
 }
 
-/// Largest valid power in kW: 100 GW.
+/// Maximum valid power in kW: 100 GW.
 const MAX_KW: f64 = 1e8;
 
-/// Largest valid number of racks, or of items of a price list.
+/// Maximum valid number of racks, or of items of a price list.
 const MAX_ITEMS: f64 = 1e7;
 
-/// Largest valid price of a kWh, in the study's currency.
+/// Maximum valid price of a kWh, in the study's currency.
 const MAX_PER_KWH: f64 = 1e6;
 
 #[derive(Clone, Copy)]
@@ -271,6 +272,9 @@ impl Reader<'_> {
     }
 
     /// Reads a number from [`MIN_VALUE`] to `max`; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`JobError`] at the value if it is out of range.
     fn positive(self, name: &str, value: Option<&Spanned<f64>>, max: f64) -> Result<Option<f64>, JobError> {
         match value.map(|value| (*value.get_ref(), value.span())) {
             None => Ok(None),
@@ -327,7 +331,10 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns a `network` table in command-line syntax, and parsed.
+    /// Reads a `network` table; returns it in command-line syntax and in parsed form.
+    ///
+    /// # Errors
+    /// [`JobError`] at the table if it is invalid.
     fn network(self, table: &Spanned<toml::Table>) -> Result<(String, NetworkSpec), JobError> {
         let mut parts = Vec::new();
         for (key, value) in table.get_ref() {
@@ -460,7 +467,7 @@ mod tests {
         assert_eq!(error.help.as_deref(), Some("did you mean `j`?"));
         assert!(read_study(JOB, "s").unwrap_err().to_string().contains("no candidate"));
         assert!(read_study(CANDIDATE, "s").unwrap_err().to_string().contains("no job"));
-        // A misspelt key gets a suggestion.
+        // The error for a misspelt key suggests the correct key.
         let misspelt = format!("{CANDIDATE}{}", JOB.replace("global_batch", "globl_batch"));
         assert_eq!(read_study(&misspelt, "s").unwrap_err().help.as_deref(), Some("did you mean `global_batch`?"));
         let duplicate = format!("{CANDIDATE}{JOB}{JOB}");

@@ -9,12 +9,12 @@ use fabricast_perf::serve::Service;
 use fabricast_perf::step::{Share, Step};
 use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Layout, Serving, TraceJob, Training, Zero};
 
-/// Memory that a rank lacks; both `None` if the job fits.
+/// Additional memory that a rank would need; both fields are `None` if the job fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MissingMemory {
-    /// Missing memory of the rank's GPU.
+    /// Memory needed in excess of the memory of the rank's GPU.
     pub gpu: Option<Bytes>,
-    /// Missing memory in the rank's share of the attached CPU's memory.
+    /// Memory needed in excess of the rank's share of the memory of its CPU.
     pub host: Option<Bytes>,
 }
 
@@ -23,13 +23,13 @@ pub struct MissingMemory {
 pub struct TrainingRun<'a> {
     /// Number of ranks of the job.
     pub ranks: usize,
-    /// Number of hosts on which the ranks are.
+    /// Number of hosts that the ranks occupy.
     pub hosts: usize,
-    /// Predicted step on all ranks.
+    /// Predicted step of all ranks.
     pub step: &'a Step,
-    /// Memory that the rank with the highest use needs.
+    /// Memory needed by the rank with the highest use.
     pub footprint: Footprint,
-    /// Memory that this rank lacks.
+    /// Memory needed by that rank in excess of the available memory.
     pub missing: MissingMemory,
     /// Time of the step on the GPUs of one host; `None` if the job cannot run there.
     pub single_host_time: Option<Picos>,
@@ -59,7 +59,7 @@ pub fn training_row(job: &Training, run: &TrainingRun<'_>) -> ResultRow {
     }
 }
 
-/// Creates the row of an inference job, without costs: mean step, memory of a rank, and latencies of its requests.
+/// Creates the row of an inference job, without costs: mean step, memory of a rank, and latencies of requests.
 #[must_use]
 pub fn inference_row(job: &Serving, ranks: usize, step: &Step, footprint: &Footprint, service: &Service) -> ResultRow {
     let check = service.memory_check.as_ref();
@@ -82,13 +82,14 @@ pub fn inference_row(job: &Serving, ranks: usize, step: &Step, footprint: &Footp
     }
 }
 
-/// Creates the row of a trace, from its first event to its last. Traces record neither tokens nor memory.
+/// Creates the row of a trace, from the start of its first event to the end of its last. Traces record neither tokens
+/// nor memory.
 #[must_use]
 pub fn trace_row(job: &TraceJob, outcome: &Outcome) -> ResultRow {
     let time = outcome.time;
     let fraction = |duration: Picos| duration.0 as f64 / time.0.max(1) as f64;
-    // While the busiest rank does not compute, calls are active, or it waits for other ranks or for recorded start
-    // times.
+    // The time in which the busiest rank does not compute counts as exposed communication up to the total time of
+    // communication, and the remainder as waiting (for other ranks, or for recorded start times).
     let exposed = outcome.exposed().min(outcome.communication);
     let shares = [("compute", outcome.compute), ("communication", exposed), ("waiting", outcome.exposed() - exposed)];
     let bottleneck = shares.iter().rev().max_by_key(|share| share.1).map_or("compute", |share| share.0);
@@ -107,7 +108,7 @@ pub fn trace_row(job: &TraceJob, outcome: &Outcome) -> ResultRow {
     }
 }
 
-/// Creates a row with the fields that training and inference share; throughput is not among them.
+/// Creates a row with the fields that training and inference have in common. Throughput is set separately.
 fn step_row(
     job: &str,
     kind: JobKind,

@@ -1,4 +1,4 @@
-//! Execution of runs: each job on the fabric of its candidate, in parallel.
+//! Execution of runs in parallel: each job on the fabric of its candidate.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ use fabricast_workload::job::{Job, JobError, Layout, LoadedServing, MemoryLimits
 /// Finished run: a job on a candidate under a setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// Key of the run, by which its outcome is found.
+    /// Key of the run, by which its outcome is stored.
     pub key: Key,
     /// Display name of the run.
     pub title: String,
@@ -38,7 +38,7 @@ pub struct Run {
     pub outcome: Outcome,
 }
 
-/// Result of a run: a row of the answer, or the reason why there is none.
+/// Result of a run: a row of the answer, or the reason why the job cannot run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Row of the answer, without costs.
@@ -85,17 +85,18 @@ pub enum StudyError {
 pub struct Watch<'a> {
     /// Function that is called with each finished run, on the run's thread.
     pub ended: &'a (dyn Fn(&Run) + Sync),
-    /// Counter of finished runs.
+    /// Number of finished runs, updated by the runs.
     pub done: &'a AtomicUsize,
-    /// Flag that the caller sets to cancel: no further run starts.
+    /// Flag that the caller sets to cancel. No further run starts then.
     pub stop: &'a AtomicBool,
 }
 
-/// Checks a study before anything runs: degrees fit the candidates' ranks, each job has a candidate with units for its
-/// precision and a route to offloaded data, and listed prices have a number of units.
+/// Checks a study before its runs start: the degrees of parallelism fit the numbers of ranks of the candidates, each
+/// job has a candidate whose GPUs support its precision and have a route to offloaded data, and listed prices have a
+/// number of units.
 ///
 /// # Errors
-/// [`StudyError::Job`]: the first in study order.
+/// [`StudyError::Job`]: the first error, in the order of the study.
 pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     for (number, (candidate, fabric)) in study.candidates.iter().zip(fabrics).enumerate() {
         for (_, job) in study.jobs_on(number) {
@@ -104,7 +105,7 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
             let specified = match job {
                 Job::Training(job) => Layout::specified_by(job, ranks),
                 Job::Inference(job) => Layout::specified_by_serving(job, ranks),
-                // A candidate with too few ranks is reported in the results.
+                // A candidate with too few ranks is not an error; the results report it.
                 Job::Trace(_) => Ok(None),
             };
             specified.map_err(job_error)?;
@@ -120,7 +121,10 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
     })
 }
 
-/// Checks that the number of units is known if a price's unit does not determine it for several hosts.
+/// Checks that the number of units is stated if the unit of a price does not determine it for several hosts.
+///
+/// # Errors
+/// [`StudyError::Job`] at the price otherwise.
 fn check_unit_count(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyError> {
     let hosts = MachineSize::new(fabric).hosts;
     let is_unknown = candidate.price.is_some_and(|price| price.unit_count == UnitCount::Unknown);
@@ -132,7 +136,10 @@ fn check_unit_count(candidate: &Candidate, fabric: &Fabric) -> Result<(), StudyE
     Err(StudyError::Job { candidate: candidate.name.clone(), error: Box::new(error) })
 }
 
-/// Checks that at least one candidate of a job satisfies a condition; the others are reported in the results.
+/// Checks that at least one candidate of a job satisfies a condition. The results report the candidates that do not.
+///
+/// # Errors
+/// [`StudyError::Job`] with the error of the first candidate if none satisfies it.
 fn check_some_candidate(
     study: &Study,
     fabrics: &[Fabric],
@@ -155,7 +162,7 @@ fn check_some_candidate(
     }
 }
 
-/// Checks that at least one run of the unchanged study succeeded; otherwise there is nothing to rank.
+/// Checks that at least one run of the unchanged study succeeded; otherwise there are no candidates to rank.
 ///
 /// # Errors
 /// [`StudyError::Study`] at the first job, with the reason of the first candidate.
@@ -179,8 +186,8 @@ pub fn check_outcomes(study: &Study, cases: &Cases, outcomes: &FxHashMap<Key, Ou
     Err(StudyError::Study(Box::new(JobError { help: Some(help.to_owned()), ..JobError::at(location, message) })))
 }
 
-/// Executes runs of a study on all threads of the current pool and returns them in the order of `specs`, which is that
-/// of `cases`. A job that cannot run is an outcome, not an error.
+/// Executes runs of a study on all threads of the current pool, and returns them in the order of `specs`. A job that
+/// cannot run is an outcome, not an error.
 ///
 /// # Errors
 /// [`StudyError::Profile`]: no profile for a candidate.
@@ -208,7 +215,7 @@ pub fn run(
         let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
         let profile = Profile::for_fabric(fabric)
             .map_err(|error| StudyError::Profile { candidate: candidate.name.clone(), error: error.into() })?;
-        // Jobs on the same devices share the cache of call times.
+        // Jobs on the same devices share one cache of call times.
         let mut placements: Vec<Cow<'_, [NodeId]>> = Vec::new();
         let mut job_placements: Vec<(usize, Result<usize, JobError>)> = Vec::new();
         for (number, job) in group.iter().filter_map(|case| Some((case.job, study.jobs.get(case.job)?))) {
@@ -253,7 +260,10 @@ pub fn run(
     Ok(results.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Predicts a job on a machine; the row has the assumptions behind its figures as notes.
+/// Predicts a job on a machine. The notes of the row state the assumptions behind its figures.
+///
+/// # Errors
+/// [`TimeError`] if the job cannot run on the machine.
 fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let row = run_without_notes(job, machine)?;
     let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row)).collect();
@@ -268,7 +278,7 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
             let memories = machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED);
             let missing =
                 MissingMemory { gpu: footprint.excess(memories.gpu), host: footprint.host_excess(memories.host) };
-            // (Sharding groups may span several hosts.)
+            // Sharding groups may span several hosts, so a single host runs without them.
             let (hosts, single_host_time) = run_on_first_host(machine, step.time, |host| {
                 Ok(unbounded_step(&Training { shard: None, ..job.clone() }, host)?.0.time)
             });
@@ -309,7 +319,8 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
     }
 }
 
-/// Returns the reason why a job cannot run, without names and source locations: runs are cached, and files change.
+/// Returns the reason why a job cannot run. It contains no names and source locations, because runs are cached and
+/// files change.
 fn refusal_reason(error: &TimeError) -> String {
     match error {
         TimeError::Job(error) => error.message.clone(),
@@ -330,9 +341,9 @@ fn calls_and_load(
     Ok((rows, link_utilization::load_rows(machine.router.fabric(), &utilization)))
 }
 
-/// Returns the number of hosts, and the result of the job on the GPUs of the first host alone, with the best layout
-/// there and unlimited memory. The result is `total` if the machine has one host, and `None` if the job cannot be
-/// divided among the host's GPUs.
+/// Returns the number of hosts, and the result of the job on the GPUs of the first host alone, with the best layout on
+/// it and unlimited memory. The result is `total` if the machine has one host, and `None` if the job cannot be divided
+/// among the GPUs of a host.
 fn run_on_first_host<T>(
     machine: &Machine<'_>,
     total: T,
@@ -351,7 +362,7 @@ fn run_on_first_host<T>(
 }
 
 impl StudyError {
-    /// Creates the error of a job without a predicted time on a candidate.
+    /// Creates the error of a job whose time on a candidate cannot be predicted.
     #[must_use]
     pub fn from_time_error(candidate: &str, job: &Job, error: TimeError) -> Self {
         let candidate = candidate.to_owned();

@@ -5,10 +5,10 @@ use fabricast_topologies::{Fabric, FabricRequest, NetworkSpec, SourceLocation, p
 
 use super::{Assumptions, Candidate};
 
-/// Setting of the sensitivity analysis: one change relative to the study.
+/// Setting of the sensitivity analysis: a single change of the study.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// No change: the study as given.
+    /// The study as stated, without a change.
     AsGiven,
     /// Factor on the bandwidth of links between hosts.
     LinkRate(f64),
@@ -18,7 +18,7 @@ pub enum Setting {
     Oversubscription(f64),
     /// Number of NICs per host.
     NicsPerNode(u32),
-    /// Devices out of service, as for `--fail`.
+    /// Devices out of service, as with the option `--fail`.
     Failed {
         /// Names of links, devices or hosts.
         names: Vec<String>,
@@ -27,9 +27,9 @@ pub enum Setting {
     },
     /// Factor on the prices of all candidates.
     GpuPrice(f64),
-    /// Fraction of the time that machines work.
+    /// Fraction of the time that machines are in use, 0 to 1.
     Utilization(f64),
-    /// Price of a kWh, in the study's currency.
+    /// Price of a kWh of energy, in the study's currency.
     EnergyPrice(f64),
 }
 
@@ -39,14 +39,14 @@ pub type Load<'a> = &'a (dyn Fn(&FabricRequest) -> fabricast_topologies::Result<
 /// Effect of a setting on the fabric of a candidate.
 #[derive(Debug)]
 pub enum SettingEffect {
-    /// Unchanged fabric: the setting changes only costs.
+    /// The fabric does not change, because the setting affects only costs.
     Same,
-    /// Unchanged fabric: the setting does not apply to the candidate.
+    /// The fabric does not change, because the setting does not apply to the candidate.
     Unchanged {
         /// Reason why the setting does not apply.
         reason: String,
     },
-    /// Fabric that the setting changes.
+    /// Fabric to which the setting was applied.
     Changed(Box<Fabric>),
 }
 
@@ -83,14 +83,14 @@ impl Setting {
         }
     }
 
-    /// Returns the display name of the setting: key and value.
+    /// Returns the display name of the setting: its key and value.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{} {}", self.name(), self.value()).trim_end().to_owned()
     }
 
-    /// Returns the fabric of a candidate under the setting; `base` is its unchanged fabric, and `load` loads fabrics
-    /// with other networks.
+    /// Returns the fabric of a candidate under the setting. `base`: the unchanged fabric; `load`: function that loads
+    /// fabrics with other networks.
     #[must_use]
     pub fn fabric(&self, candidate: &Candidate, base: &Fabric, load: Load<'_>) -> SettingEffect {
         let unchanged = |reason: &str| SettingEffect::Unchanged { reason: reason.to_owned() };
@@ -157,5 +157,5 @@ impl Setting {
     }
 }
 
-/// Reason why network settings do not apply to candidates with one host or one NVLink domain.
+/// Reason why network settings do not apply to candidates with a single host or a single NVLink domain.
 const NO_NETWORK: &str = "no network between its hosts";

@@ -1,9 +1,9 @@
 //! Intervals of predicted step times.
 //!
-//! An interval reaches from the fastest to the slowest software if the job does not state its own, and further by the
-//! larger of two errors: that of published figures of the same kind of work at the 90th percentile
-//! ([`Work::largest_error`]), and that of the GPU's curve ([`evidence_spread`]). Host times differ between equal machines
-//! ([`HOST_SPREAD`]).
+//! If the job does not state its software, the interval extends from the fastest to the slowest software. It is widened
+//! by the larger of two errors: the error of published figures of the same kind of work at the 90th percentile
+//! ([`Work::largest_error`]), and the error of the GPU's efficiency curve ([`evidence_spread`]). Host times also differ
+//! between equal machines ([`HOST_SPREAD`]).
 
 use fabricast_topologies::Picos;
 
@@ -12,8 +12,8 @@ use super::answer::ResultRow;
 use fabricast_perf::step::{Efficiency, GemmEvidence, HOST_SPREAD, Machine, Share, Step, best_step, host_time};
 use fabricast_workload::job::{KernelFusion, Parallel, Training};
 
-/// Error of the time to first token, as a fraction: the 90th percentile of 78 figures that set nothing
-/// (`planner/data/jobs/errors.py`).
+/// Error of the predicted time to first token, as a fraction: the 90th percentile over 78 published figures that no
+/// parameter was fitted to (`planner/data/jobs/errors.py`).
 pub(super) const TTFT_SPREAD: f64 = 0.6;
 
 /// Interval of a step time.
@@ -44,9 +44,10 @@ fn scale(time: Picos, factor: f64) -> Picos {
     Picos((time.0 as f64 * factor.max(0.0)).round() as u64)
 }
 
-/// Error of a GPU's curve by its basis. Curves from GEMM benchmarks: jobs on RTX PRO 6000, RTX 4090, L40S and MI300X, none
-/// of which set a parameter, differ from measurement by 25 % at the 90th percentile, those on AMD by 50. The other two
-/// are judgements.
+/// Returns the error of a GPU's efficiency curve, as a fraction, by the data that the curve is based on. For curves
+/// from GEMM benchmarks, predictions of jobs on RTX PRO 6000, RTX 4090, L40S and MI300X, to which no parameter was
+/// fitted, differ from measurement by 25 % at the 90th percentile, and by 50 % on AMD GPUs. The other two values are
+/// estimates.
 fn evidence_spread(evidence: GemmEvidence) -> f64 {
     match evidence {
         GemmEvidence::Steps => 0.0,
@@ -61,7 +62,7 @@ pub(super) fn spread(work: Work, machine: &Machine<'_>) -> f64 {
     work.largest_error().max(evidence_spread(Efficiency::evidence(machine.router.fabric())))
 }
 
-/// Returns the interval of a training step, with its layout.
+/// Returns the interval of the time of a training step with its layout.
 pub(super) fn training_interval(job: &Training, machine: &Machine<'_>, step: &Step) -> StepInterval {
     let spread = spread(Work::of_training(job), machine);
     let stated = around_host(job, step, spread);
@@ -78,7 +79,8 @@ pub(super) fn training_interval(job: &Training, machine: &Machine<'_>, step: &St
     others.into_iter().flatten().fold(stated, StepInterval::union)
 }
 
-/// Interval of a step by the errors of its kernels and calls, and of the time that the host needs to launch it.
+/// Returns the interval of a step that results from the errors of its kernels and calls, and of the time that the host
+/// needs to launch it.
 fn around_host(job: &Training, step: &Step, spread: f64) -> StepInterval {
     let device = StepInterval::around(step.time - step.share_time(Share::Launch), spread);
     let host = StepInterval::around(host_time(job, &step.layout), HOST_SPREAD);

@@ -26,7 +26,7 @@ mod sharded;
 mod traces;
 mod violations;
 
-/// Study of which all runs have been executed.
+/// Study whose runs have all been executed.
 pub(crate) struct CompletedStudy {
     pub study: Study,
     pub fabrics: Vec<Fabric>,
@@ -68,7 +68,8 @@ impl CompletedStudy {
     }
 }
 
-/// Jobs that state no software get fused kernels that are launched as a graph: these tests are not about software.
+/// Sets fused kernels launched as a CUDA graph for jobs that do not state their software, since software is not the
+/// subject of these tests.
 fn state_software(jobs: &mut [Job]) {
     for job in jobs {
         if let Job::Training(job) = job
@@ -88,7 +89,8 @@ const MACHINES: &str = "[[candidate]]\nname = \"dear\"\nfabric = \"hgx-h100\"\np
     [[candidate]]\nname = \"small\"\nfabric = \"hgx-h100\"\ngpus = 1\nprice_usd = 40000\npower_kw = 2\n";
 const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 32\nparallel = \"auto\"\nrecompute = \"full\"\ntrain_tokens = 1e9\n\
     model = { layers = 32, hidden = 4096, heads = 32, vocab = 51200, seq = 2048 }\n";
-/// Study of two candidates (two hosts of two GPUs each; one host of four) with a job that is cheap to simulate.
+/// Study of two candidates (two hosts of two GPUs each, and one host of four GPUs) with a job that needs little
+/// simulation time.
 const PAIR: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = { low = 90000, high = 110000 }\npower_kw = 4\n\
     [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 4\nprice_usd = { low = 80000, high = 130000 }\npower_kw = 4\n\
     [[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = { tp = 2 }\nmodel = { layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }\n\
@@ -114,7 +116,7 @@ fn cheapest_fitting_candidate_ranks_first() {
         answer.ranking.into_iter().map(|row| (row.candidate, row.meets_constraints)).collect::<Vec<_>>()
     };
     let expected = |rows: [(&str, bool); 3]| rows.map(|(name, fits)| (name.to_owned(), fits)).to_vec();
-    // One GPU lacks memory, regardless of its cost.
+    // One GPU does not have enough memory, regardless of its cost.
     assert_eq!(ranking(""), expected([("cheap", true), ("dear", true), ("small", false)]));
     assert!(ranking("[constraints]\nbudget_usd = 200000\n").iter().all(|(_, is_valid)| !is_valid));
 }
@@ -146,7 +148,8 @@ fn nearest_candidate_is_named_if_none_meets_constraints() {
     };
     assert_eq!(nearest("budget_usd = 50000"), None);
     assert_eq!(nearest("budget_usd = 30000").as_deref(), Some("small"));
-    // Each limit is met by one candidate, both by none: 300,000 of 39,000 is a larger violation than 2 kW of 1.
+    // Each limit is met by one candidate, and both limits by none. 300,000 compared with 39,000 is a larger violation
+    // than 2 kW compared with 1 kW.
     assert_eq!(nearest("budget_usd = 39000\npower_kw = 1").as_deref(), Some("small"));
     assert_eq!(nearest("racks = 1").as_deref(), Some("dear"));
 }
@@ -167,7 +170,7 @@ fn price_settings_need_no_runs_and_scale_scores() {
     for ranked in &answer.ranking {
         assert!((score(1, &ranked.candidate) / ranked.score.unwrap() - 1.0).abs() < 1e-12);
         let hour = answer.results.iter().find(|row| row.candidate == ranked.candidate).unwrap().cost_per_hour.unwrap();
-        // Half the price is half of everything except energy: 4 kW at 0.1.
+        // With half the price, all costs except energy (4 kW at 0.1) are halved.
         let expected = (0.5 * (hour - 0.4) + 0.4) / hour;
         assert!((score(0, &ranked.candidate) / ranked.score.unwrap() - expected).abs() < 1e-9);
         assert!((score(2, &ranked.candidate) / ranked.score.unwrap() - (2.0 * (hour - 0.4) + 0.4) / hour).abs() < 1e-9);
@@ -190,7 +193,7 @@ fn settings_affect_only_applicable_candidates() {
     let base_score = |candidate: &str| {
         answer.ranking.iter().find(|ranked| ranked.candidate == candidate).and_then(|ranked| ranked.score)
     };
-    // A slower network makes the pair more expensive, a faster one cheaper; the single host has none.
+    // A slower network makes the pair more expensive, a faster one makes it cheaper; the single host has no network.
     assert!(score("link_rate", "0.5", "two") > base_score("two") && score("link_rate", "2", "two") < base_score("two"));
     assert_eq!(score("link_rate", "1", "two"), base_score("two"));
     assert!(score("nvlink_rate", "0.5", "two") > base_score("two"));
@@ -199,10 +202,10 @@ fn settings_affect_only_applicable_candidates() {
         assert_eq!(row(name, setting).unchanged, ["one: no network between its hosts"]);
     }
     assert!(score("oversubscription", "4", "two") >= score("oversubscription", "1", "two"));
-    // A failed host leaves two GPUs, but four are paid for; the job adapts its data parallelism.
+    // A failed host leaves two GPUs, but four are paid for. The job adapts its data parallelism.
     assert!(score("fail", "n1", "two") > base_score("two"));
     assert_eq!(row("fail", "n1").unchanged.len(), 1);
-    // Three GPUs cannot be divided by tp 2: reported, and ranked last.
+    // Three GPUs cannot be divided by tp 2. The candidate is reported as failed and ranked last.
     let last = row("fail", "gpu3").ranking.last().unwrap();
     assert!(last.candidate == "one" && last.score.is_none() && !last.meets_constraints, "{last:?}");
     assert!(last.violations[0].contains("tp 2"), "{last:?}");
@@ -213,8 +216,9 @@ fn settings_affect_only_applicable_candidates() {
     assert!(error.starts_with("s.toml:25:9: fail: no candidate has all of `gpu99`"), "{error}");
 }
 
-/// A pair of candidate and job that cannot run is reported as failed, and the others continue: three GPUs with cyclic
-/// placement divide no heads, layers or batch, and the search leaves none idle. If no pair is left, it is an error.
+/// A pair of candidate and job that cannot run is reported as failed, and the other pairs run. With three GPUs and
+/// cyclic placement, heads, layers and batch cannot be divided, and the search leaves no GPU idle. If no pair can run,
+/// it is an error.
 #[test]
 fn failed_pair_does_not_stop_a_study() {
     let machine = |name: &str, gpus: u32| {
@@ -246,8 +250,8 @@ fn failed_pair_does_not_stop_a_study() {
     );
 }
 
-/// A candidate without units for a precision is ranked behind the others; if all lack them, it is an error before
-/// anything runs.
+/// A candidate whose GPUs do not support a precision is ranked after the others. If no candidate supports it, it is an
+/// error before any run starts.
 #[test]
 fn unsupported_precision_does_not_stop_a_study() {
     let machine =
@@ -272,7 +276,7 @@ fn unsupported_precision_does_not_stop_a_study() {
     assert!(error.starts_with("s.toml:13:13: ") && error.contains("no units for 8-bit"), "{error}");
 }
 
-/// If no candidate has a route to offloaded data, the error is at the job's key for the memory tier.
+/// If no candidate has a route to offloaded data, the error is located at the job's key for the memory tier.
 #[test]
 fn unreachable_tier_is_an_error_with_location() {
     let machine =

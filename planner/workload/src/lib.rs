@@ -5,10 +5,9 @@
 //! CSV, NCCL log, Chakra ─► events of a recorded job
 //! ```
 //!
-//! The crate reads text, never files, and contains no times: these are predicted by `fabricast-perf`.
+//! The crate reads texts and does not access files. It contains no times; `fabricast-perf` predicts them.
 //!
 //! # Example
-//!
 //! Reads a training job and derives its calls and memory on eight GPUs: two tensor-parallel ranks in each of four
 //! replicas.
 //!

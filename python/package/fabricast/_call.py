@@ -1,4 +1,4 @@
-"""Calls of commands: Python values to flags."""
+"""Calls of commands, whose flags are given as Python values."""
 
 from __future__ import annotations
 

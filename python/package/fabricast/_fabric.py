@@ -11,7 +11,7 @@ from ._result import Result
 class Fabric:
     """Fabric of GPUs and links: a preset, a file, or hosts of one on a network, with failed and slowed links.
 
-    The object is a description. Each call reads it anew, so a changed file counts. Example::
+    The object is a description. Each call reads the file again, so changes take effect. Example::
 
         >>> fabric = fabricast.Fabric("hgx-h200", nodes=2, fail="n0/nic0")
         >>> fabricast.simulate(fabric, collective="all_reduce", bytes="64MiB", algorithm="ring").ranks
@@ -63,11 +63,11 @@ class Fabric:
 
     @staticmethod
     def presets() -> Result:
-        """Presets, a row each: name, nodes, gpus, model, gpu_link_gb_per_s, nics."""
+        """Returns the presets, a row each: name, nodes, gpus, model, gpu_link_gb_per_s, nics."""
         return result(["fabric", "list"], [], {})
 
     def show(self) -> Result:
-        """Devices, links and paths: a row for each direction of a link, and ``nodes``, ``gpus`` and ``paths``.
+        """Returns a row for each direction of a link, and ``nodes``, ``gpus`` and ``paths`` as attributes.
 
         Columns: id, a, b, kind, bandwidth_gb_per_s (null: unlimited), latency_ns, lanes.
 
@@ -77,7 +77,7 @@ class Fabric:
         return result(["fabric", "show"], [self._name], self._flags)
 
     def check(self) -> Result:
-        """Problems and unusual properties of the fabric, a row each; no rows if there are none.
+        """Returns problems and unusual properties of the fabric, a row each; no rows if there are none.
 
         Raises:
             FabricastError: The fabric cannot be read (exit code 2), or has errors (1, with the findings as ``result``).
@@ -85,7 +85,7 @@ class Fabric:
         return result(["fabric", "check"], [self._name], self._flags)
 
     def export(self, to: str = "spec") -> str:
-        """Text of the fabric in a format: ``"spec"``, ``"nccl-xml"``, ``"dot"``, ``"svg"`` or ``"json"``.
+        """Returns the text of the fabric in a format: ``"spec"``, ``"nccl-xml"``, ``"dot"``, ``"svg"`` or ``"json"``.
 
         Raises:
             FabricastError: The format cannot express the fabric.

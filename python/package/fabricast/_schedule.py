@@ -27,9 +27,9 @@ class Schedule:
     def __init__(self, file: _fabricast.ScheduleFile) -> None:
         self._file = file
         self.name: str = file.name
-        """Name: the algorithm, or that of the file."""
+        """Name of the algorithm, or the name in the schedule file."""
         self.collective: str = file.collective
-        """Collective, as nccl-tests names it."""
+        """Collective, by its name in nccl-tests."""
         self.bytes: int = file.bytes
         """Size of the call in bytes: the larger buffer of a rank."""
         self.ranks: int = file.ranks
@@ -37,13 +37,13 @@ class Schedule:
         self.channels: int = file.channels
         """Number of channels."""
         self.protocol: str = file.protocol
-        """Protocol."""
+        """Name of the protocol, for example ``simple``."""
         self.operations: int = file.operations
         """Number of operations."""
 
     @classmethod
     def read(cls, path: PathType) -> Schedule:
-        """Reads a file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ execution plan (JSON).
+        """Reads a schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ execution plan (JSON).
 
         Raises:
             FabricastError: The file is no schedule; with line and column.
@@ -52,7 +52,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, name: str = "<schedule>") -> Schedule:
-        """Parses the text of such a file. ``name`` names it in errors.
+        """Parses the text of a schedule file. ``name`` is the file name in errors.
 
         Raises:
             FabricastError: The text is no schedule; with line and column.
@@ -85,7 +85,7 @@ class Schedule:
         return Result(self._file.verify(fifo_depth) or "{}")
 
     def export(self, to: str = "json") -> str:
-        """Text of the schedule in a format: ``"json"`` (lossless), ``"msccl-xml"`` or ``"mscclpp"``.
+        """Returns the text of the schedule in a format: ``"json"`` (lossless), ``"msccl-xml"`` or ``"mscclpp"``.
 
         Raises:
             FabricastError: The format cannot express the schedule.

@@ -3,7 +3,7 @@
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, HostId, LinkKind, LinkSpec, NodeId, NodeKind, Picos};
 
-/// Builder of a fabric; ids are unique by construction.
+/// Builder of a fabric. It creates unique ids.
 struct ExampleBuilder(FabricBuilder);
 
 impl ExampleBuilder {
@@ -26,7 +26,7 @@ impl ExampleBuilder {
         self.0.link(a, b, &spec);
     }
 
-    /// Distributes `children` evenly over `parents`, and links each to its parent.
+    /// Distributes `children` evenly over `parents`, and links each child to its parent.
     fn distribute(&mut self, children: &[NodeId], parents: &[NodeId], kind: LinkKind, gb_per_s: f64, lanes: u16) {
         let per_parent = children.len().div_ceil(parents.len().max(1)).max(1);
         for (group, &parent) in children.chunks(per_parent).zip(parents) {
@@ -40,7 +40,7 @@ impl ExampleBuilder {
         }
     }
 
-    /// Adds two sockets, four PCIe switches, eight GPUs and NICs, and four NVSwitches; returns the NICs.
+    /// Adds a host with two sockets, four PCIe switches, eight GPUs and NICs, and four NVSwitches; returns the NICs.
     fn hgx(&mut self, host: &str, prefix: &str) -> Vec<NodeId> {
         let host = self.0.host(host);
         let cpus = self.add(host, prefix, NodeKind::Cpu, "cpu", 2, "");
@@ -59,14 +59,14 @@ impl ExampleBuilder {
     }
 }
 
-/// Fabric of one host whose GPUs are joined by NVSwitches.
+/// Returns one host whose GPUs are connected by NVSwitches.
 pub fn switched() -> Fabric {
     let mut fabric = ExampleBuilder::new("hgx-h200");
     fabric.hgx("host0", "");
     fabric.0.finish()
 }
 
-/// Eight GPUs in a hybrid cube mesh on two sockets, as in the first DGX.
+/// Returns eight GPUs in a hybrid cube mesh on two sockets, as in the first DGX.
 pub fn cube_mesh() -> Fabric {
     const PAIRS: [(usize, usize, u16); 16] = [
         (0, 1, 1),
@@ -106,7 +106,7 @@ pub fn cube_mesh() -> Fabric {
     fabric.0.finish()
 }
 
-/// Sixteen hosts, with a leaf switch per rail, and spines.
+/// Returns sixteen hosts with one leaf switch per rail, and spine switches.
 pub fn rails() -> Fabric {
     let mut fabric = ExampleBuilder::new("hgx-h200 x 16");
     let network = fabric.0.host("network");
@@ -120,7 +120,7 @@ pub fn rails() -> Fabric {
     fabric.0.finish()
 }
 
-/// Rack of eighteen hosts with four GPUs each, all connected to the rack's NVSwitches.
+/// Returns a rack of eighteen hosts with four GPUs each, all connected to the NVSwitches of the rack.
 pub fn rack() -> Fabric {
     let mut fabric = ExampleBuilder::new("nvl72");
     let trays = fabric.0.host("trays");
@@ -137,7 +137,7 @@ pub fn rack() -> Fabric {
     fabric.0.finish()
 }
 
-/// Eight GPUs on PCIe switches below PCIe switches; one socket has two more GPUs than the other.
+/// Returns eight GPUs on cascaded PCIe switches. One socket has two more GPUs than the other.
 pub fn pcie_tree() -> Fabric {
     let mut fabric = ExampleBuilder::new("pcie-box");
     let host = fabric.0.host("a-host-with-a-long-name.example.org");

@@ -1,5 +1,5 @@
-//! Writes one picture of each kind into a folder, for visual inspection after a change: `cargo run -p fabricast-reports
-//! --example gallery -- FOLDER`. The times are made up from a latency and a rate.
+//! Writes one picture of each kind into a folder, for visual inspection after a change:
+//! `cargo run -p fabricast-reports --example gallery -- FOLDER`. The times are invented from a latency and a rate.
 
 mod fabrics;
 
@@ -35,7 +35,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// Strategies of the example plan: name, start-up time in µs, bus bandwidth in GB/s at large sizes.
+/// Strategies of the example plan: name, start-up time in µs, and bus bandwidth in GB/s at large sizes.
 const STRATEGIES: [(&str, f64, f64); 12] = [
     ("one_shot symmetric · 8 ch", 4.6, 62.0),
     ("two_shot symmetric · 16 ch", 7.4, 330.0),

@@ -1,24 +1,24 @@
-//! Axes: range, grid and labels.
+//! Axes of charts: range, grid and labels.
 
 use fabricast_topologies::{Bytes, Picos};
 
 use crate::format;
 
-/// Largest value on any axis: a petabyte, or thirty years in microseconds.
+/// Maximum value on any axis: about a petabyte, or about forty years in microseconds.
 const MAX_VALUE: f64 = 1.2e15;
 
 /// Quantity on an axis, which determines the format of its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
-    /// Bytes; labels are `64 KiB`.
+    /// Bytes, with labels such as `64 KiB`.
     Bytes,
-    /// Microseconds; labels are `10 µs`, `1 ms`.
+    /// Microseconds, with labels such as `10 µs` or `1 ms`.
     Time,
-    /// GB/s; labels are plain numbers.
+    /// Rates in GB/s, with plain numbers as labels.
     Rate,
-    /// A count; labels are plain numbers.
+    /// Counts, with plain numbers as labels.
     Count,
-    /// Fractions of one; labels are percentages.
+    /// Fractions of one, with percentages as labels.
     Share,
 }
 
@@ -33,7 +33,7 @@ pub enum Scale {
     Log10,
 }
 
-/// Axis of a chart panel: the quantity of its values and their scale.
+/// Axis of a chart panel: the quantity of its values, and the scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Quantity of the values.
@@ -66,7 +66,8 @@ impl Axis {
         value.abs() <= MAX_VALUE && (self.scale == Scale::Linear || value > 0.0)
     }
 
-    /// Transforms a value to the measure in which the axis is linear: the value itself, or its logarithm.
+    /// Transforms a value to the measure in which the axis is linear: the value itself on a linear axis, otherwise its
+    /// logarithm.
     fn to_linear(self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => value,
@@ -108,7 +109,7 @@ impl Axis {
             Scale::Linear => {
                 let low = low.min(0.0);
                 let room = (high - low) * 0.05;
-                // The axis crosses at zero; values below it need padding like those above.
+                // The axis line is at zero, so values below zero need padding like those above.
                 (if low < 0.0 { low - room } else { low }, if high > low { high + room } else { low + 1.0 })
             }
             Scale::Log2 => (low - 0.35, high + 0.35),
@@ -122,7 +123,7 @@ impl Axis {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     axis: Axis,
-    /// Lower end, in the measure of [`Axis::to_linear`]; `high` is the upper end.
+    /// Lower end in the measure of [`Axis::to_linear`]; `high` is the upper end.
     low: f64,
     high: f64,
 }
@@ -141,18 +142,18 @@ impl Span {
         self.axis
     }
 
-    /// Returns the position of a value, from 0 to 1 inside the span.
+    /// Returns the position of a value on the axis, which is from 0 to 1 inside the span.
     pub(crate) fn position(&self, value: f64) -> f64 {
         (self.axis.to_linear(value) - self.low) / (self.high - self.low)
     }
 
-    /// Returns the grid lines, with at most about `count` labels, in ascending order.
+    /// Returns the grid lines in ascending order, with approximately `count` labels at most.
     pub(crate) fn ticks(&self, count: usize) -> Vec<Tick> {
         let count = count.max(2) as f64;
         match self.axis.scale {
             Scale::Linear => self.linear_ticks(count),
             Scale::Log2 => self.power_ticks(2.0, count, &[]),
-            // With few decades there is space to label 2 and 5 too.
+            // If the axis has few decades, there is space for labels at 2 and 5 as well.
             Scale::Log10 if (self.high - self.low) * 3.0 <= count => self.power_ticks(10.0, count, &[2.0, 5.0]),
             Scale::Log10 => self.power_ticks(10.0, count, &[]),
         }
@@ -173,7 +174,7 @@ impl Span {
             .collect()
     }
 
-    /// Returns labelled lines at every nth power (and at its multiples by `between`), and fine lines at the other
+    /// Returns lines with labels at every nth power (and at its multiples by `between`), and fine lines at the other
     /// powers.
     fn power_ticks(&self, base: f64, count: f64, between: &[f64]) -> Vec<Tick> {
         let first = self.low.floor() as i32;
@@ -194,7 +195,7 @@ impl Span {
     }
 }
 
-/// Formats the number of a tick without redundant digits; millions and more get a unit prefix.
+/// Formats the number of a tick without redundant digits; a million and more are written with a unit prefix.
 fn plain(value: f64) -> String {
     const LETTERS: [(f64, &str); 3] = [(1e12, " T"), (1e9, " G"), (1e6, " M")];
     let sign = if value < 0.0 { "−" } else { "" };

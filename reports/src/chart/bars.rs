@@ -13,43 +13,43 @@ use super::{ChartError, Format, palette};
 pub struct BarChart {
     /// Title: one bold line.
     pub title: String,
-    /// Line under the title. May be empty.
+    /// Line below the title; may be empty.
     pub subtitle: String,
-    /// Axis of the bars; linear.
+    /// Axis of the bars, which is linear.
     pub axis: Axis,
-    /// Names of the parts, in stacking order from the axis on.
+    /// Names of the parts, in stacking order starting at the axis.
     pub parts: Vec<String>,
-    /// The bars, first on top.
+    /// Bars of the chart, first on top.
     pub bars: Vec<Bar>,
 }
 
 /// One stacked bar of a [`BarChart`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bar {
-    /// Name of the bar, to its left.
+    /// Name of the bar, shown to its left.
     pub name: String,
-    /// Lengths of its parts in the order of [`BarChart::parts`], in the unit of the axis' quantity; negative and
+    /// Lengths of the bar's parts in the order of [`BarChart::parts`], in the unit of the axis' quantity. Negative and
     /// non-finite values count as zero.
     pub parts: Vec<f64>,
-    /// Remark after the sum: `does not fit`. May be empty.
+    /// Remark after the sum, such as `does not fit`; may be empty.
     pub remark: String,
 }
 
 impl Bar {
-    /// Returns the lengths of its first `parts` parts, padded with zeros.
+    /// Returns the lengths of the bar's first `parts` parts, padded with zeros.
     pub(crate) fn lengths(&self, parts: usize) -> impl Iterator<Item = f64> {
         let own = self.parts.iter().map(|&part| if part.is_finite() { part.max(0.0) } else { 0.0 });
         own.chain(std::iter::repeat(0.0)).take(parts)
     }
 
-    /// Returns the sum of its first `parts` parts.
+    /// Returns the sum of the bar's first `parts` parts.
     pub(crate) fn sum(&self, parts: usize) -> f64 {
         self.lengths(parts).sum()
     }
 }
 
 impl BarChart {
-    /// Returns the range of the axis; `None` if there is nothing to draw.
+    /// Returns the range of the axis; `None` if there are no bars to draw.
     pub(crate) fn span(&self) -> Option<Span> {
         let count = self.parts.len();
         let sums = self.bars.iter().map(|bar| bar.sum(count));
@@ -71,10 +71,10 @@ struct Sheet<'a> {
     rows: Rows<'a>,
 }
 
-/// Draws bars as SVG or PNG.
+/// Draws a bar chart as SVG or PNG.
 ///
 /// # Errors
-/// [`ChartError::NoData`] if there is no bar; the others are defects of the drawing library.
+/// [`ChartError::NoData`] if there is no bar; other variants are failures of the drawing library.
 pub fn render_bars(chart: &BarChart, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let span = chart.span().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;

@@ -1,4 +1,4 @@
-//! Chart of the composition of times: the share of each cost, stacked, and its time, by size.
+//! Chart of the composition of times by message size: the share of each cost, stacked, and its time.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -7,9 +7,9 @@ use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Role, pal
 /// Chart of the composition of a call's time, by message size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BreakdownChart {
-    /// Title of the chart: the call.
+    /// Title of the chart, which names the call.
     pub title: String,
-    /// Line under the title: fabric, ranks, profile.
+    /// Line below the title: fabric, ranks, profile.
     pub subtitle: String,
     /// Names of the costs in stacking order, from the bottom.
     pub costs: Vec<String>,
@@ -26,7 +26,7 @@ pub struct BreakdownRow {
     pub times: Vec<Picos>,
 }
 
-/// Index of the last series, which collects costs without a colour of their own.
+/// Index of the last series, which contains all costs without a separate colour.
 const LAST: usize = palette::COLOURS.len() - 1;
 
 impl BreakdownChart {
@@ -43,8 +43,8 @@ impl BreakdownChart {
         }
     }
 
-    /// Limits the costs to the number of colours: keeps those with the largest shares at any size and adds up the
-    /// others.
+    /// Limits the number of costs to the number of colours. Costs with the largest shares at any size remain, and the
+    /// others are added up.
     fn without_small(&self) -> Self {
         if self.costs.len() <= palette::COLOURS.len() {
             return self.clone();

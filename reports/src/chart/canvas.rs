@@ -1,7 +1,7 @@
 //! Drawing surface in logical pixels, independent of the plotters back end.
 //!
-//! plotters counts in whole pixels and has little anti-aliasing, so everything is drawn [`DETAIL`] times larger: SVG
-//! scales it back by its view box, PNG by averaging.
+//! Since plotters uses whole pixels and little anti-aliasing, all elements are drawn [`DETAIL`] times larger. SVG
+//! scales the picture back by its view box, PNG by averaging.
 
 use plotters::coord::Shift;
 use plotters::element::{Circle, PathElement, Polygon, Text};
@@ -13,10 +13,10 @@ use super::ChartError;
 use super::font::FAMILY;
 use super::palette::Marker;
 
-/// Drawn pixels per logical pixel.
+/// Number of drawn pixels per logical pixel, in each direction.
 pub(crate) const DETAIL: u32 = 4;
 
-/// Width of the rim of a marker, in logical pixels.
+/// Width of the light border of a marker, in logical pixels.
 const RIM: f64 = 0.9;
 const RIM_COLOUR: RGBColor = RGBColor(255, 255, 255);
 
@@ -69,7 +69,7 @@ impl TextStyle {
     }
 
     fn font(&self) -> FontDesc<'static> {
-        // The size in plotters is the height of a line, 1.24 em.
+        // The size that plotters expects is the height of a line, which is 1.24 em.
         let size = self.size * 1.24 * f64::from(DETAIL);
         let style = if self.weight == Weight::Bold { FontStyle::Bold } else { FontStyle::Normal };
         FontDesc::new(FontFamily::Name(FAMILY), size, style)
@@ -98,7 +98,8 @@ impl TextStyle {
 }
 
 impl<DB: DrawingBackend> Canvas<DB> {
-    /// Creates a canvas over a drawing area. `drop` corrects the back end's vertical centre of texts, in ems.
+    /// Creates a canvas over a drawing area. `drop`: correction of the vertical centre of texts for the back end, in
+    /// ems.
     pub(crate) fn new(area: DrawingArea<DB, Shift>, drop: f64) -> Self {
         Self { area, drop }
     }
@@ -113,7 +114,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.area.present().map_err(|error| ChartError::Draw(error.to_string()))
     }
 
-    /// Draws a line through points; a single point draws nothing.
+    /// Draws a line through points. A single point draws no line.
     pub(crate) fn line(&self, points: &[Point], stroke: Stroke) -> Result<(), ChartError> {
         if points.len() < 2 {
             return Ok(());
@@ -150,7 +151,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.draw(&Circle::new(drawn(centre), scaled(radius).max(1), colour.filled()))
     }
 
-    /// Draws a marker with a thin light rim that separates it from the lines behind it.
+    /// Draws a marker with a thin light border, which separates it from the lines behind it.
     pub(crate) fn marker(
         &self,
         centre: Point,
@@ -162,7 +163,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.shape(centre, radius, marker, colour)
     }
 
-    /// Draws many markers; the rims lie under all of them, so that none hides another.
+    /// Draws many markers. All borders are drawn before the markers, so that no border covers a marker.
     pub(crate) fn markers(
         &self,
         centres: &[Point],
@@ -221,7 +222,7 @@ fn style(stroke: Stroke) -> ShapeStyle {
     stroke.colour.stroke_width(scaled(stroke.width).max(1))
 }
 
-/// Returns the dashes of a dashed line; dashes bend around corners.
+/// Divides a line into dashes, which bend around corners.
 fn cut_in_dashes(points: &[Point], dash_length: f64, gap_length: f64) -> Vec<Vec<Point>> {
     let mut dashes = Vec::new();
     let mut dash: Vec<Point> = points.first().copied().into_iter().collect();

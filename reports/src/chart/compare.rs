@@ -1,4 +1,4 @@
-//! Chart of a comparison: measured against predicted, and residuals by size.
+//! Chart of a comparison: measured against predicted times, and errors by size.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -9,20 +9,20 @@ use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Role, pal
 /// Chart of measured against predicted times, and of the errors by message size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CompareChart {
-    /// Title of the chart: the measurements.
+    /// Title of the chart, which names the measurements.
     pub title: String,
-    /// Line under the title: summary of the errors.
+    /// Line below the title: summary of the errors.
     pub subtitle: String,
-    /// Series, those with most rows first: the first have a colour of their own, the rest share one.
+    /// Series, in order of decreasing number of rows. The first ones have separate colours, the others share one.
     pub series: Vec<ComparedSeries>,
 }
 
 /// Compared rows of one algorithm and protocol.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ComparedSeries {
-    /// Name in the legend: `ring ll128`.
+    /// Name in the legend, such as `ring ll128`.
     pub name: String,
-    /// Protocol; the errors of each protocol have a panel of their own.
+    /// Protocol of the series. The errors of each protocol are shown in a separate panel.
     pub protocol: String,
     /// Measured and predicted times, one point per row of the comparison.
     pub points: Vec<ComparedPoint>,
@@ -58,7 +58,7 @@ impl CompareChart {
         }
     }
 
-    /// Returns the protocols, those with most rows first.
+    /// Returns the protocols in order of decreasing number of rows.
     fn protocols(&self) -> impl Iterator<Item = &str> {
         let series = self.series.iter().enumerate();
         let is_first = |number: usize, name: &str| self.series.iter().take(number).all(|other| other.protocol != name);
@@ -69,7 +69,7 @@ impl CompareChart {
         self.series.iter().flat_map(|series| &series.points)
     }
 
-    /// Returns the series of a protocol (of all protocols if `None`) as scattered points.
+    /// Returns the series of a protocol (of all protocols for `None`) as scattered points.
     fn scattered(&self, protocol: Option<&str>, coordinates: impl Fn(&ComparedPoint) -> (f64, f64)) -> Vec<Line> {
         let is_wanted = |series: &ComparedSeries| protocol.is_none_or(|wanted| series.protocol == wanted);
         let series = self.series.iter().enumerate().filter(|(_, series)| is_wanted(series));
@@ -81,8 +81,8 @@ impl CompareChart {
         series.map(line).collect()
     }
 
-    /// Returns the median ends of the prediction intervals, as multiples of the prediction. Medians, because the lower
-    /// bound of a row can cut off the end of its interval.
+    /// Returns the medians of the ends of the prediction intervals, as multiples of the prediction. Medians are used
+    /// because the lower bound of a row can truncate its interval.
     fn band(&self) -> Option<(f64, f64)> {
         let share = |select: fn(&ComparedPoint) -> Picos| {
             let mut shares: Vec<f64> =
@@ -93,7 +93,8 @@ impl CompareChart {
         Some((share(|point| point.low)?, share(|point| point.high)?))
     }
 
-    /// Returns the smallest and largest positive result of `value_of` over all points; `None` if no result is positive.
+    /// Returns the smallest and the largest positive result of `value_of` over all points; `None` if no result is
+    /// positive.
     fn range(&self, value_of: impl Fn(&ComparedPoint) -> f64) -> Option<(f64, f64)> {
         let mut values: Vec<f64> =
             self.points().map(value_of).filter(|value| value.is_finite() && *value > 0.0).collect();
@@ -122,7 +123,7 @@ impl CompareChart {
         }
     }
 
-    /// Chart of errors by size, with the median prediction interval at each size.
+    /// Returns the chart of errors by size, with the median prediction interval at each size.
     fn residuals(&self, protocol: &str) -> LineChart {
         let mut lines = self.scattered(Some(protocol), |point| {
             (point.bytes.0 as f64, point.predicted.0 as f64 / point.measured.0.max(1) as f64 - 1.0)
@@ -131,7 +132,7 @@ impl CompareChart {
         let matching = self.series.iter().filter(|series| series.protocol == protocol);
         for point in matching.flat_map(|series| &series.points) {
             let [below, above] = by_size.entry(point.bytes.0).or_default();
-            // Error of a measurement at an end of the interval.
+            // Error that a measurement at an end of the interval would have.
             let error = |end: Picos| point.predicted.0 as f64 / end.0.max(1) as f64 - 1.0;
             below.push(error(point.high));
             above.push(error(point.low));

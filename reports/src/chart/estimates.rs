@@ -1,4 +1,4 @@
-//! Picture of a calibration: a table of parameters, each with its value and a bar for its interval.
+//! Picture of a calibration: a table of parameters, with a value and a bar for the interval of each.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
@@ -11,11 +11,11 @@ use super::{ChartError, Format, palette};
 /// Picture of a calibration: the estimated parameters and the errors of the predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EstimatesTable {
-    /// Title: one bold line.
+    /// Title of the picture: one bold line.
     pub title: String,
-    /// Line under the title. May be empty.
+    /// Line below the title; may be empty.
     pub subtitle: String,
-    /// Rows above the parameters: the name of a predicted quantity and three figures on its errors.
+    /// Rows above the parameters: the name of a predicted quantity, and three figures on its errors.
     pub errors: Vec<[String; 4]>,
     /// Column headings of [`EstimatesTable::errors`].
     pub error_heads: [String; 4],
@@ -51,7 +51,7 @@ impl EstimatesTable {
     /// Renders the picture.
     ///
     /// # Errors
-    /// [`ChartError::NoData`] without parameters; the others are defects of the drawing library.
+    /// [`ChartError::NoData`] without parameters; other variants are failures of the drawing library.
     pub fn render(&self, format: Format) -> Result<Vec<u8>, ChartError> {
         if self.estimates.is_empty() {
             return Err(ChartError::NoData { title: self.title.clone() });
@@ -63,13 +63,14 @@ impl EstimatesTable {
         MARGIN + if self.subtitle.is_empty() { 34.0 } else { 58.0 }
     }
 
-    /// Top edge of the table of parameters, in logical pixels.
+    /// Returns the top edge of the table of parameters, in logical pixels.
     fn middle(&self) -> f64 {
         self.top() + if self.errors.is_empty() { 0.0 } else { (self.errors.len() as f64 + 1.0) * ROW + 26.0 }
     }
 }
 
-/// Interval of an estimate as fractions (0 to 1) of the largest end among parameters of the same unit and table.
+/// Bar for the interval of an estimate. Its ends are fractions (0 to 1) of the largest end among the parameters with
+/// the same unit in the same table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct IntervalBar {
     low: f64,
@@ -77,7 +78,7 @@ struct IntervalBar {
     high: f64,
 }
 
-/// Returns the bar of an estimate; `None` if all ends are 0.
+/// Returns the bar for an estimate; `None` if all ends are 0.
 fn bar(estimate: &ParameterEstimate, estimates: &[ParameterEstimate]) -> Option<IntervalBar> {
     let table_of = |name: &str| name.rsplit_once('.').map_or(String::new(), |(table, _)| table.replace(".pass", ""));
     let same_table = estimates

@@ -2,48 +2,49 @@
 
 use super::Axis;
 
-/// Stacked panels with one legend at their side.
+/// Figure that consists of stacked panels and one legend at their side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// Title: one bold line.
+    /// Title of the figure: one bold line.
     pub title: String,
-    /// Line under the title: fabric, ranks, profile. May be empty.
+    /// Line below the title, such as fabric, ranks and profile; may be empty.
     pub subtitle: String,
-    /// Ribbon above the first panel that labels ranges of its x axis.
+    /// Ribbon above the first panel, which labels ranges of its x axis.
     pub ribbon: Option<Ribbon>,
-    /// The panels, first on top.
+    /// Panels of the figure, first on top.
     pub panels: Vec<LineChart>,
-    /// Title of all x axes, under the last panel: `message size`. May be empty.
+    /// Title of all x axes below the last panel, such as `message size`; may be empty.
     pub x_title: String,
 }
 
-/// One panel: lines over two axes.
+/// Panel of a figure: lines over two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineChart {
-    /// Short title above the panel, with the unit of the y axis if its labels have none.
+    /// Short title above the panel. It contains the unit of the y axis if the labels have no unit.
     pub title: String,
-    /// The horizontal axis.
+    /// Horizontal axis.
     pub x: Axis,
-    /// The vertical axis.
+    /// Vertical axis.
     pub y: Axis,
-    /// Shaded ranges, drawn first.
+    /// Shaded ranges, which are drawn first.
     pub bands: Vec<Band>,
-    /// Lines. Points that the axes cannot show (not finite, or not positive on a logarithmic axis) are omitted.
+    /// Lines of the panel. Points that the axes cannot show (not finite, or not positive on a logarithmic axis) are
+    /// omitted.
     pub lines: Vec<Line>,
 }
 
 /// Role of a line, which determines its style and drawing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// The selected strategy: a broad soft line under the others.
+    /// The selected strategy: a broad line of light colour below the others.
     Pick,
-    /// Line without a name of its own: thin and grey, with one common legend entry.
+    /// Line without a separate name: thin and grey, with one legend entry for all such lines.
     Other,
-    /// Line to compare, with the colour and marker of this number.
+    /// Line to compare; holds the number of its colour and marker.
     Series(usize),
-    /// Scattered points, with the colour and marker of this number.
+    /// Scattered points; holds the number of their colour and marker.
     Points(usize),
-    /// Range of a point of the series of this number: thin, without markers and legend entry.
+    /// Range of a point of the series with this number: thin, without markers and without a legend entry.
     Range(usize),
     /// Reference line, such as a bound: dark and dashed.
     Bound,
@@ -51,14 +52,14 @@ pub enum Role {
     Measured,
 }
 
-/// Line of a panel; lines of the same name and role in different panels share a legend entry.
+/// Line of a panel. Lines with the same name and role in different panels share a legend entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Name in the legend.
     pub name: String,
-    /// Role, which determines style and drawing order.
+    /// Role of the line, which determines style and drawing order.
     pub role: Role,
-    /// Points in the units of the axes' [`Quantity`](super::Quantity), in drawing order.
+    /// Points in drawing order, in the units of the axes' [`Quantity`](super::Quantity).
     pub points: Vec<(f64, f64)>,
 }
 
@@ -69,24 +70,24 @@ pub struct Band {
     pub name: String,
     /// Colour of the range.
     pub shade: BandColour,
-    /// Points of the range: x, lower y, upper y; by ascending x.
+    /// Points of the range as x, lower y and upper y, by ascending x.
     pub points: Vec<(f64, f64, f64)>,
 }
 
 /// Colour of a shaded range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BandColour {
-    /// Pale, behind lines, with its own legend entry.
+    /// Pale colour behind lines, with a separate legend entry.
     #[default]
     Pale,
-    /// Colour of the series of this number, whose legend entry it shares.
+    /// Colour of the series with this number; the range shares the legend entry of the series.
     Series(usize),
 }
 
 /// Ribbon over the x axis of the first panel, divided into labelled ranges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ribbon {
-    /// Title to the left of the ribbon: `pick`.
+    /// Title to the left of the ribbon, such as `pick`.
     pub title: String,
     /// Labelled ranges, by ascending x.
     pub parts: Vec<RibbonPart>,
@@ -99,8 +100,8 @@ pub struct RibbonPart {
     pub from: f64,
     /// End of the range on the x axis.
     pub to: f64,
-    /// Label of the part, drawn if it fits.
+    /// Label of the range, drawn if it fits.
     pub label: String,
-    /// Role of a line, whose colour the part has.
+    /// Role of the line whose colour the range has.
     pub role: Role,
 }

@@ -1,4 +1,4 @@
-//! Embedded fonts of the charts, registered with plotters once.
+//! Embedded fonts of the charts, which are registered with plotters once.
 
 use std::sync::OnceLock;
 
@@ -6,14 +6,17 @@ use plotters::style::{FontStyle, register_font};
 
 use super::ChartError;
 
-/// Font family in SVG: a viewer without DejaVu uses the next one, each of similar width. plotters finds its own copy by
-/// this name.
+/// Font family in SVG. A viewer without DejaVu uses the next font, each of similar width. plotters finds the embedded
+/// font by this name.
 pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Arial, sans-serif";
 
 static REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
 static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold-subset.ttf");
 
-/// Registers the fonts; plotters finds no font without it.
+/// Registers the fonts. Without this call, plotters finds no font.
+///
+/// # Errors
+/// [`ChartError::Draw`] if plotters rejects a font.
 pub(super) fn register() -> Result<(), ChartError> {
     static DONE: OnceLock<bool> = OnceLock::new();
     let registered = DONE.get_or_init(|| {

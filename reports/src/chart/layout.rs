@@ -1,9 +1,9 @@
-//! Positions of title, ribbon, panels and legend on the sheet, in logical pixels.
+//! Positions of title, ribbon, panels and legend in the picture, in logical pixels.
 
 use super::canvas::Point;
 use super::figure::Figure;
 
-/// Width of the sheet, in logical pixels.
+/// Width of the picture, in logical pixels.
 pub(super) const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 28.0;
 /// Width of the labels of the y axis, in logical pixels.
@@ -16,7 +16,7 @@ const X_LABELS: f64 = 30.0;
 const PANEL_GAP: f64 = 14.0;
 const RIBBON: f64 = 22.0;
 
-/// Rectangle on the sheet, in logical pixels from the top left.
+/// Rectangle in the picture, in logical pixels from the top left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Frame {
     pub left: f64,
@@ -26,13 +26,14 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Returns the position of a point given from 0 to 1, with 0 at the left and the bottom.
+    /// Returns the position of a point in the rectangle. Its coordinates are from 0 to 1, with 0 at the left and at the
+    /// bottom.
     pub(super) fn point(&self, x: f64, y: f64) -> Point {
         (self.left + x * (self.right - self.left), self.bottom - y * (self.bottom - self.top))
     }
 }
 
-/// Positions of all parts of a figure, in logical pixels from the top left of the sheet.
+/// Positions of all parts of a figure, in logical pixels from the top left of the picture.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Layout {
     pub height: f64,

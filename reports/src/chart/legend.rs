@@ -1,4 +1,4 @@
-//! Legend at the side of the panels: one entry per named line, most important first.
+//! Legend at the side of the panels: one entry per named line, in order of importance.
 
 use plotters::prelude::DrawingBackend;
 
@@ -13,7 +13,7 @@ const SAMPLE: f64 = 30.0;
 const ROW: f64 = 21.0;
 const GAP: f64 = 9.0;
 
-/// Sample of a line or band, which stands before its name in the legend.
+/// Sample of a line or band, which is drawn before its name in the legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sample {
     Line(Role),

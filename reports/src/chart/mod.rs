@@ -58,17 +58,17 @@ pub use spans::{Span, Spans, render_spans};
 /// File format of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// SVG: scalable, for pages and papers; text remains text.
+    /// SVG, which is scalable, for pages and papers. Text remains text.
     Svg,
     /// PNG with two pixels per logical pixel and the embedded font.
     Png,
 }
 
 impl Format {
-    /// Returns the format of a file's extension.
+    /// Returns the format that belongs to the extension of a file name.
     ///
     /// # Errors
-    /// [`ChartError::UnknownFormat`] if the extension is neither `svg` nor `png` (in any case).
+    /// [`ChartError::UnknownFormat`] if the extension is neither `svg` nor `png` (in upper or lower case).
     pub fn from_path(path: &Path) -> Result<Self, ChartError> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
@@ -82,13 +82,13 @@ impl Format {
 /// Errors of drawing a chart.
 #[derive(Debug, thiserror::Error)]
 pub enum ChartError {
-    /// No point can be drawn: there are none, or none is finite and, on a logarithmic axis, positive.
+    /// There is no point that can be drawn: finite and, on a logarithmic axis, positive.
     #[error("the chart `{title}` has no point that can be drawn")]
     NoData {
         /// Title of the figure.
         title: String,
     },
-    /// The extension of a file is no known format.
+    /// The extension of a file belongs to no known format.
     #[error("`{path}` names no chart format: expected a file name that ends in `.svg` or `.png`")]
     UnknownFormat {
         /// Path of the file as given.

@@ -13,18 +13,18 @@ use super::legend::Legend;
 use super::panel::Panel;
 use super::{ChartError, Format, font, palette};
 
-/// Drawn pixels that are averaged to one pixel of the PNG, in each direction.
+/// Number of drawn pixels that are averaged to one pixel of the PNG, in each direction.
 const SMOOTHING: u32 = 2;
-/// Vertical correction of texts in plotters' bitmap back end, in ems: it puts the baseline 0.12 em under the centre,
-/// while SVG's `0.5ex` is 0.27 em in DejaVu Sans.
+/// Vertical correction of texts in plotters' bitmap back end, in ems. The back end draws the baseline 0.12 em below the
+/// centre, whereas SVG's `0.5ex` is 0.27 em in DejaVu Sans.
 const BITMAP_DROP: f64 = 0.15;
-/// Pixels per metre at two pixels per logical pixel (192 dpi).
+/// Resolution in pixels per metre at two pixels per logical pixel (192 dpi).
 const DENSITY: u32 = 7559;
 
 /// Draws a figure and returns the bytes of the file.
 ///
 /// # Errors
-/// [`ChartError::NoData`] if a panel has no point to draw; the others are defects of the drawing library.
+/// [`ChartError::NoData`] if a panel has no point to draw; other variants are failures of the drawing library.
 pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     font::register()?;
     let panels: Option<Vec<Panel<'_>>> = figure.panels.iter().map(Panel::new).collect();
@@ -35,16 +35,19 @@ pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     bytes(&Sheet { figure, panels, legend, layout }, format)
 }
 
-/// Picture that any back end can draw, in logical pixels.
+/// Picture that any back end can draw. Coordinates are logical pixels.
 pub(crate) trait Drawing {
-    /// Width and height in logical pixels.
+    /// Returns width and height in logical pixels.
     fn size(&self) -> (u32, u32);
 
-    /// Draws the whole picture on a back end. `drop`: see [`Canvas::new`].
+    /// Draws the whole picture with a back end. `drop`: see [`Canvas::new`].
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError>;
 }
 
 /// Draws a picture and returns the bytes of the SVG or PNG file.
+///
+/// # Errors
+/// [`ChartError`] if the drawing library or the PNG encoder fails.
 pub(crate) fn bytes(drawing: &impl Drawing, format: Format) -> Result<Vec<u8>, ChartError> {
     font::register()?;
     match format {
@@ -58,7 +61,7 @@ fn svg(drawing: &impl Drawing) -> Result<String, ChartError> {
     let drawn = (width * DETAIL, height * DETAIL);
     let mut text = String::new();
     drawing.draw(SVGBackend::with_string(&mut text, drawn), 0.0)?;
-    // The view box has the drawn size, the picture is shown at the logical size.
+    // The view box has the size as drawn; the picture is shown at its logical size.
     let (as_drawn, as_shown) = (size_attributes(drawn.0, drawn.1), size_attributes(width, height));
     Ok(visible_in_xml(&text.replacen(&as_drawn, &as_shown, 1)).into_owned())
 }
@@ -80,7 +83,7 @@ fn png(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {
     Ok(file)
 }
 
-/// Figure that is ready to draw with any back end.
+/// Figure with the positions of all parts, ready to draw with any back end.
 struct Sheet<'a> {
     figure: &'a Figure,
     panels: Vec<Panel<'a>>,

@@ -1,8 +1,8 @@
 //! Colours and markers of lines, distinguishable for colour-blind readers and in greyscale.
 //!
 //! The hues are those of Okabe and Ito (2008, "Color Universal Design") without yellow, which is too light for a thin
-//! line on white, then indigo, olive and wine of Paul Tol's muted scheme (SRON/EPS/TN/09-002). Each colour is paired
-//! with a marker, so that lines also differ by shape.
+//! line on white, followed by indigo, olive and wine of Paul Tol's muted scheme (SRON/EPS/TN/09-002). Each colour is
+//! paired with a marker, so that lines also differ by shape.
 
 use plotters::style::RGBColor;
 
@@ -20,7 +20,7 @@ pub(crate) const COLOURS: [RGBColor; 10] = [
     RGBColor(110, 90, 75),
 ];
 
-/// Colour of titles and of the bound.
+/// Colour of titles and of the line of the lower bound.
 pub(crate) const INK: RGBColor = RGBColor(36, 41, 47);
 /// Colour of text labels.
 pub(crate) const TEXT: RGBColor = RGBColor(87, 96, 106);
@@ -51,7 +51,7 @@ pub(crate) enum Marker {
 const MARKERS: [Marker; 6] =
     [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::TriangleDown, Marker::Pentagon];
 
-/// Returns the colour and marker of a series; numbers past the palette start again.
+/// Returns the colour and the marker of a series. Numbers beyond the palette start again at its first colour.
 pub(crate) fn series(number: usize) -> (RGBColor, Marker) {
     let colour = COLOURS.get(number % COLOURS.len()).copied().unwrap_or(INK);
     let marker = MARKERS.get(number % MARKERS.len()).copied().unwrap_or(Marker::Circle);
@@ -59,8 +59,8 @@ pub(crate) fn series(number: usize) -> (RGBColor, Marker) {
 }
 
 impl Marker {
-    /// Returns the corners of the shape around the origin, with the visual weight of a circle of radius 1; empty for
-    /// the circle.
+    /// Returns the corners of the shape around the origin, scaled to the visual weight of a circle of radius 1; empty
+    /// for the circle.
     pub(crate) fn corners(self) -> &'static [(f64, f64)] {
         match self {
             Self::Circle => &[],

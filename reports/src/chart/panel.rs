@@ -9,7 +9,7 @@ use super::figure::{Band, BandColour, Line, LineChart, Role};
 use super::layout::Frame;
 use super::{ChartError, palette};
 
-/// Maximum number of points with markers; longer lines are drawn without.
+/// Maximum number of points of a line with markers. Longer lines are drawn without markers.
 const MAX_MARKERS: usize = 64;
 
 /// Panel with the ranges of its axes.
@@ -48,7 +48,7 @@ impl<'a> Panel<'a> {
         }
         self.draw_grid(canvas, frame)?;
         let mut lines: Vec<&Line> = self.chart.lines.iter().collect();
-        // The first series is the most important, so it is drawn over the others.
+        // The first series is the most important, so it is drawn on top of the others.
         lines.sort_by_key(|line| match line.role {
             Role::Pick => (0, 0),
             Role::Other => (1, 0),

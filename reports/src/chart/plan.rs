@@ -1,4 +1,4 @@
-//! Chart of a plan: time in the upper panel, bus bandwidth in the lower one, against size.
+//! Chart of a plan: time in the upper panel and bus bandwidth in the lower panel, against message size.
 
 use fabricast_topologies::{Bytes, Picos};
 
@@ -7,19 +7,19 @@ use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Ribbon, R
 /// Data of the chart of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanChart {
-    /// Title of the chart: `all_reduce on hgx-h200`.
+    /// Title of the chart, such as `all_reduce on hgx-h200`.
     pub title: String,
-    /// Line under the title: ranks, profile, launch.
+    /// Line below the title: ranks, profile, launch.
     pub subtitle: String,
     /// Bus bandwidth ÷ algorithm bandwidth of the collective (nccl-tests: 2(n−1)/n for an all_reduce).
     pub bus_factor: f64,
-    /// Strategies to compare, most important first: the first [`PlanChart::NAMED`] get a colour, the rest are grey.
+    /// Strategies to compare, in order of importance. The first [`PlanChart::NAMED`] have colours, the others are grey.
     pub strategies: Vec<Strategy>,
     /// Selected strategy at each size, by ascending size.
     pub picks: Vec<Pick>,
     /// Lower bound on the time of any schedule, by ascending size.
     pub bound: Vec<Point>,
-    /// Prediction interval of the selected strategy; may be empty.
+    /// Prediction interval of the selected strategy at each size; may be empty.
     pub band: Vec<PredictionInterval>,
     /// Measured times; `None` if there are none.
     pub measured: Option<Measured>,
@@ -28,7 +28,7 @@ pub struct PlanChart {
 /// Strategy whose times are a line of the chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strategy {
-    /// Name in the legend: `ring ll128 · 8 channels`.
+    /// Name in the legend, such as `ring ll128 · 8 channels`.
     pub name: String,
     /// Completion times of the strategy, by ascending size.
     pub points: Vec<Point>,
@@ -66,14 +66,14 @@ pub struct PredictionInterval {
 /// Measured times, shown next to the predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Name in the legend: `measured, NCCL 2.28.9`.
+    /// Name in the legend, such as `measured, NCCL 2.28.9`.
     pub name: String,
     /// Measured time at each size.
     pub points: Vec<Point>,
 }
 
 impl PlanChart {
-    /// Number of strategies that get a colour, a marker and a name of their own.
+    /// Maximum number of strategies that have a separate colour, marker and name.
     pub const NAMED: usize = palette::COLOURS.len();
 
     /// Returns the figure of this plan.
@@ -93,9 +93,9 @@ impl PlanChart {
         }
     }
 
-    /// Bus bandwidth in GB/s as nccl-tests defines it: size ÷ time × factor of the collective.
+    /// Returns the bus bandwidth in GB/s as nccl-tests defines it: size ÷ time × factor of the collective.
     fn bus_bandwidth(&self, bytes: Bytes, time: Picos) -> f64 {
-        // Bytes per picosecond are TB/s.
+        // One byte per picosecond is 1 TB/s.
         bytes.0 as f64 / time.0 as f64 * 1e3 * self.bus_factor
     }
 
@@ -146,8 +146,8 @@ impl PlanChart {
         self.picks.iter().filter_map(time_at).collect()
     }
 
-    /// Returns the ribbon, with adjacent picks of the same strategy merged; boundaries lie at the geometric mean of two
-    /// sizes.
+    /// Returns the ribbon. Adjacent sizes with the same selected strategy are one range, and boundaries are at the
+    /// geometric mean of two sizes.
     fn ribbon(&self) -> Option<Ribbon> {
         let mut parts: Vec<RibbonPart> = Vec::new();
         let mut previous: Option<Pick> = None;

@@ -10,7 +10,7 @@ use super::figure::{Ribbon, Role};
 use super::layout::Frame;
 use super::{ChartError, palette};
 
-/// Lightens a colour so that dark text is readable on it.
+/// Lightens a colour so that dark text on it is readable.
 fn tint(RGBColor(r, g, b): RGBColor) -> RGBColor {
     let lighter = |c: u8| (255 - (255 - u16::from(c)) * 3 / 10) as u8;
     RGBColor(lighter(r), lighter(g), lighter(b))
@@ -32,7 +32,8 @@ impl Ribbon {
             if !(x.axis().shows(part.from) && x.axis().shows(part.to)) {
                 continue;
             }
-            // The first and last parts extend to the ends of the axis, and single sizes get a minimum width.
+            // The first and the last range extend to the ends of the axis, and ranges of a single size have a minimum
+            // width.
             let from = if number == 0 { 0.0 } else { x.position(part.from) };
             let to = if number == last { 1.0 } else { x.position(part.to) };
             let (left, right) = (frame.point(from, 0.0).0, frame.point(to, 0.0).0);

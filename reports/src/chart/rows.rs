@@ -1,5 +1,5 @@
-//! Common parts of charts of rows (bars, spans of time): title and subtitle, legend of areas, row names, and an axis of
-//! vertical lines.
+//! Common parts of charts that consist of rows (bars, spans of time): title and subtitle, legend of areas, row names,
+//! and an axis with vertical lines.
 
 use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
@@ -15,15 +15,15 @@ const KEYS: f64 = 22.0;
 
 /// Dimensions of a kind of chart, in logical pixels.
 pub(super) struct Measures {
-    /// Width of the whole sheet.
+    /// Width of the whole picture.
     pub width: f64,
     /// Height of a row.
     pub row: f64,
     /// Width of the row names.
     pub names: f64,
-    /// Width reserved on the right, for the labels after the rows.
+    /// Width reserved at the right, for the labels after the rows.
     pub labels: f64,
-    /// Font size of the line under the title.
+    /// Font size of the line below the title.
     pub remark: f64,
     /// Approximate number of axis lines.
     pub ticks: usize,
@@ -37,11 +37,11 @@ pub(super) struct Rows<'a> {
     count: usize,
     span: Span,
     measures: Measures,
-    /// Left edge, in logical pixels, and row of each legend entry.
+    /// Left edge in logical pixels and row of each legend entry.
     keys: Vec<(f64, usize)>,
 }
 
-/// Title of a chart of rows, and the line under it.
+/// Title of a chart of rows, and the line below it.
 #[derive(Clone, Copy)]
 pub(super) struct RowsText<'a> {
     pub title: &'a str,
@@ -49,7 +49,7 @@ pub(super) struct RowsText<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Creates `count` rows over a span, with a title, a line under it, and the names of the coloured kinds.
+    /// Creates `count` rows over a span, with a title, a line below it, and the names of the coloured areas.
     pub(super) fn new(
         text: RowsText<'a>,
         kinds: &'a [String],
@@ -62,7 +62,7 @@ impl<'a> Rows<'a> {
         Ok(Self { title, remark, kinds, count, span, measures, keys })
     }
 
-    /// Top edge of the rows, under the legend, in logical pixels.
+    /// Returns the top edge of the rows, below the legend, in logical pixels.
     pub(super) fn top(&self) -> f64 {
         TOP + (self.keys.last().map_or(0, |key| key.1) + 1) as f64 * KEYS
     }
@@ -71,12 +71,12 @@ impl<'a> Rows<'a> {
         self.top() + self.count as f64 * self.measures.row
     }
 
-    /// Returns width and height of the sheet, in logical pixels.
+    /// Returns width and height of the picture, in logical pixels.
     pub(super) fn size(&self) -> (u32, u32) {
         (self.measures.width as u32, (self.bottom() + 36.0) as u32)
     }
 
-    /// Left edge of the rows, in logical pixels.
+    /// Returns the left edge of the rows, in logical pixels.
     pub(super) fn left(&self) -> f64 {
         MARGIN + self.measures.names
     }
@@ -95,7 +95,7 @@ impl<'a> Rows<'a> {
         self.top() + (row as f64 + 0.5) * self.measures.row
     }
 
-    /// Draws the sheet, title, legend and axis; everything except the rows.
+    /// Draws the background, title, legend and axis; the rows are drawn separately.
     pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         canvas.fill(RGBColor(255, 255, 255))?;
         let wide = self.measures.width - 2.0 * MARGIN;
@@ -132,7 +132,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Returns the left edges and rows of the entries of a legend on a sheet of this width.
+/// Returns the left edges and rows of the entries of a legend in a picture of this width.
 fn key_positions(names: &[String], width: f64) -> Result<Vec<(f64, usize)>, ChartError> {
     let (mut x, mut row) = (MARGIN, 0);
     let mut keys = Vec::with_capacity(names.len());

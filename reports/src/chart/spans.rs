@@ -1,4 +1,4 @@
-//! Gantt charts: spans of time in rows.
+//! Gantt charts, which show spans of time in rows.
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 
@@ -13,35 +13,35 @@ use super::{ChartError, Format, palette};
 pub struct Spans {
     /// Title of the chart.
     pub title: String,
-    /// Names of the rows, first on top.
+    /// Names of the rows, first row on top.
     pub rows: Vec<String>,
-    /// Names of the kinds of spans; each kind has a colour.
+    /// Names of the kinds of spans. Each kind has a colour.
     pub kinds: Vec<String>,
-    /// The spans, in any order.
+    /// Spans of the chart, in any order.
     pub spans: Vec<Span>,
-    /// End of the last span in µs, up to which the axis extends.
+    /// End of the axis, which is the end of the last span, in µs.
     pub end: f64,
-    /// Line under the title. May be empty.
+    /// Line below the title; may be empty.
     pub remark: String,
 }
 
-/// One span of time in a row of a [`Spans`] chart.
+/// Span of time in a row of a [`Spans`] chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Span {
-    /// Index of its row in [`Spans::rows`].
+    /// Index of the span's row in [`Spans::rows`].
     pub row: usize,
-    /// Index of its kind in [`Spans::kinds`].
+    /// Index of the span's kind in [`Spans::kinds`].
     pub kind: usize,
     /// Start of the span, in µs.
     pub from: f64,
     /// End of the span, in µs.
     pub to: f64,
-    /// Name of the span, for its tooltip.
+    /// Name of the span, shown in its tooltip.
     pub name: String,
 }
 
 impl Spans {
-    /// Returns the range of the axis; `None` if there is nothing to draw.
+    /// Returns the range of the axis; `None` if there are no spans to draw.
     pub(crate) fn extent(&self) -> Option<axis::Span> {
         let end = [self.end].into_iter().filter(|_| !self.spans.is_empty());
         Axis::linear(Quantity::Time).span(end)
@@ -55,10 +55,10 @@ struct Sheet<'a> {
     rows: Rows<'a>,
 }
 
-/// Draws spans as SVG or PNG.
+/// Draws a chart of spans as SVG or PNG.
 ///
 /// # Errors
-/// [`ChartError::NoData`] if there is no span; the others are defects of the drawing library.
+/// [`ChartError::NoData`] if there is no span; other variants are failures of the drawing library.
 pub fn render_spans(chart: &Spans, format: Format) -> Result<Vec<u8>, ChartError> {
     super::font::register()?;
     let extent = chart.extent().ok_or_else(|| ChartError::NoData { title: chart.title.clone() })?;

@@ -1,4 +1,4 @@
-//! Rendered files: well-formed, inside their sheet, deterministic, and equal for all back ends.
+//! Tests of rendered files: well-formed, inside their bounds, deterministic, and equal for all back ends.
 
 use fabricast_topologies::{Bytes, Picos};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn points(times: &[u64]) -> Vec<Point> {
     times.iter().enumerate().map(point).collect()
 }
 
-/// Plan of two strategies whose times cross between 4 KiB and 8 KiB.
+/// Returns a plan of two strategies whose times cross between 4 KiB and 8 KiB.
 fn plan() -> PlanChart {
     let slow_start = [9_000_000, 9_100_000, 9_300_000, 9_800_000, 12_000_000];
     let fast_start = [4_000_000, 5_000_000, 8_000_000, 16_000_000, 32_000_000];
@@ -46,7 +46,7 @@ fn number(node: roxmltree::Node<'_, '_>, name: &str) -> f64 {
     text.parse().unwrap_or_else(|_| panic!("{name} is `{text}`"))
 }
 
-/// Asserts that every coordinate is finite and inside the view box, and that every text starts and ends in it.
+/// Asserts that every coordinate is finite and inside the view box, and that every text starts and ends inside it.
 fn check_inside(svg: &str) {
     let document = roxmltree::Document::parse(svg).unwrap();
     let view: Vec<f64> =
@@ -108,7 +108,7 @@ fn neighbouring_picks_are_one_part_of_the_ribbon() {
 fn bus_bandwidth_matches_the_nccl_tests_definition() {
     let figure = plan().figure();
     let ring = figure.panels[1].lines.iter().find(|line| line.name == "ring simple").unwrap();
-    // 16 KiB in 12 us, times 7/4.
+    // 16 KiB in 12 µs, times 7/4.
     assert!((ring.points[4].1 - 16_384.0 / 12_000.0 * 1.75).abs() < 1e-12);
 }
 
@@ -123,7 +123,7 @@ fn a_png_has_two_pixels_for_each_logical_one() {
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     let frame = reader.next_frame(&mut pixels).unwrap();
     assert_eq!((f64::from(frame.width), f64::from(frame.height)), (2.0 * width, 2.0 * height));
-    // The border is white, and there is ink inside.
+    // The border is white, and some pixels inside are not.
     let row = 3 * frame.width as usize;
     assert!(pixels[..row].iter().chain(&pixels[pixels.len() - row..]).all(|&value| value == 255));
     let dark = pixels.chunks_exact(3).filter(|pixel| pixel.iter().all(|&value| value < 100)).count();

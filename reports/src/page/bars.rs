@@ -1,4 +1,4 @@
-//! Interactive chart of stacked bars. Parts can be hidden, and the others then close the gap (`page.js`).
+//! Interactive chart of stacked bars. If parts are hidden, the other parts close the gap (`page.js`).
 
 use super::frame::{FigureText, HorizontalExtent, PlotLabel, PlotSize, area_legend, columns, figure, plot};
 use crate::chart::BarChart;
@@ -10,14 +10,14 @@ const NAMES: f64 = 190.0;
 const LABELS: f64 = 120.0;
 const ROW: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
-/// Minimum width of a drawn part; thinner ones would be invisible.
+/// Minimum width of a drawn part, in pixels. Thinner parts would be invisible.
 const MIN_PART_WIDTH: f64 = 0.05;
-/// Maximum characters of a bar's name.
+/// Maximum number of characters of a bar's name.
 const LETTERS: usize = 26;
-/// Maximum characters of a label after a bar.
+/// Maximum number of characters of a label after a bar.
 const REMARK: usize = 17;
 
-/// Writes a bar chart, or a message if there is nothing to draw.
+/// Writes a bar chart, or a message if it has no bars.
 pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
     let text = FigureText {
         class: "chart bars",

@@ -1,4 +1,4 @@
-//! Page of a comparison: measured against predicted, by group.
+//! Page of a comparison: measured against predicted times, by group.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::chart::{CompareChart, ComparedPoint, ComparedSeries, LineChart, Role}
 use crate::format;
 use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
-/// Output of `compare --format json`, as far as the page shows it.
+/// Fields of the output of `compare --format json` that the page shows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Comparison {
     summary: Summary,
@@ -85,7 +85,7 @@ struct Rejected {
     reason: String,
 }
 
-/// Maximum rows in the table of all rows; the rows with the largest errors are shown.
+/// Maximum number of rows in the table of all rows. The rows with the largest errors are shown.
 const MAX_ROWS: usize = 2_000;
 
 pub(super) fn page(comparison: &Comparison) -> Page {
@@ -153,7 +153,7 @@ impl Group {
     }
 }
 
-/// The charts of `compare --chart`, with tooltips.
+/// Returns the charts of `compare --chart`, with tooltips.
 fn charts(comparison: &Comparison) -> Vec<Block> {
     let mut by_strategy: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
     for row in &comparison.rows {

@@ -1,4 +1,4 @@
-//! Common parts of interactive charts: figure, keyboard-operated drawing, legend, ticks.
+//! Common parts of interactive charts: figure, drawing with keyboard control, legend, ticks.
 
 use crate::chart::axis::Tick;
 use crate::chart::palette;
@@ -7,16 +7,16 @@ use crate::markup::{Markup, number};
 /// Texts of a figure.
 #[derive(Clone, Copy)]
 pub(super) struct FigureText<'a> {
-    /// Style sheet classes of the figure.
+    /// Classes of the figure in the style sheet.
     pub class: &'a str,
     pub title: &'a str,
     /// Sentence below the drawing; may be empty.
     pub remark: &'a str,
-    /// Sentence in place of a missing drawing.
+    /// Sentence that replaces the drawing if it is missing.
     pub empty: &'a str,
 }
 
-/// Writes a figure with its title, the drawing or a message that there is none, and an optional remark below.
+/// Writes a figure with its title, the drawing or a message that replaces it, and an optional sentence below.
 pub(super) fn figure<T>(
     text: FigureText<'_>,
     sheet: Option<T>,
@@ -36,7 +36,7 @@ pub(super) fn figure<T>(
     markup.close();
 }
 
-/// Writes a sentence below a chart, or in place of one.
+/// Writes a sentence below a chart, or in place of a chart.
 fn remark(text: &str, markup: &mut Markup) {
     markup.text("p", &[("class", "remark")], text);
 }
@@ -52,7 +52,7 @@ pub(super) struct PlotSize {
 #[derive(Clone, Copy)]
 pub(super) struct PlotLabel<'a> {
     pub title: &'a str,
-    /// Noun for the elements between which arrow keys move: `point`, `part`, `span`.
+    /// Noun for the elements that arrow keys move between, such as `point`, `part` or `span`.
     pub things: &'a str,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct HorizontalExtent {
     pub width: f64,
 }
 
-/// Writes the drawing in a scrollable box; arrow keys move between its `things`.
+/// Writes the drawing in a scrollable box. Arrow keys move between its `things`.
 pub(super) fn plot(size: PlotSize, label: PlotLabel<'_>, markup: &mut Markup, inner: impl FnOnce(&mut Markup)) {
     let (PlotSize { width, height }, PlotLabel { title, things }) = (size, label);
     let view = format!("0 0 {} {}", number(width), number(height));
@@ -77,7 +77,7 @@ pub(super) fn plot(size: PlotSize, label: PlotLabel<'_>, markup: &mut Markup, in
     markup.close();
 }
 
-/// Writes vertical grid lines with labels below, in a drawing whose rows end at `bottom`.
+/// Writes vertical grid lines with labels below them, in a drawing whose rows end at `bottom`.
 pub(super) fn columns(ticks: &[Tick], extent: HorizontalExtent, bottom: f64, markup: &mut Markup) {
     for tick in ticks {
         let x = number(extent.left + tick.position * extent.width);
@@ -94,7 +94,7 @@ pub(super) fn series_class(series: usize) -> String {
     format!("c{}", series % palette::COLOURS.len())
 }
 
-/// Writes the legend of areas with these names; returns their classes.
+/// Writes the legend of areas with these names, and returns their style sheet classes.
 pub(super) fn area_legend(names: &[String], markup: &mut Markup) -> Vec<String> {
     let classes: Vec<String> = (0..names.len()).map(series_class).collect();
     let keys = names.iter().zip(&classes);
@@ -107,11 +107,11 @@ pub(super) struct LegendEntry<'a> {
     pub name: &'a str,
     /// Style sheet class of the series.
     pub class: &'a str,
-    /// SVG path of the sample, in 20 × 14 pixels.
+    /// SVG path of the sample, in a box of 20 × 14 pixels.
     pub path: String,
 }
 
-/// Writes a legend of buttons that show and hide the series of their number.
+/// Writes a legend of buttons. Each button shows or hides the series with its number.
 pub(super) fn legend<'a>(entries: impl Iterator<Item = LegendEntry<'a>>, markup: &mut Markup) {
     markup.open("div", &[("class", "legend"), ("role", "group"), ("aria-label", "Series: press to hide or show")]);
     for (number, LegendEntry { name, class, path }) in entries.enumerate() {

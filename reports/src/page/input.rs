@@ -1,4 +1,4 @@
-//! Inputs of a page, identified by their content regardless of the file name.
+//! Inputs of a page, which are identified by their content, regardless of the file name.
 
 use std::collections::BTreeMap;
 
@@ -22,65 +22,65 @@ use crate::topology;
 pub enum Input {
     /// `results.json` of a study.
     Study(Box<Answer>),
-    /// Plan as `plan --format json` writes it.
+    /// Plan, from `plan --format json`.
     Plan(Box<SavedPlan>),
-    /// Comparison of measured and predicted times.
+    /// Comparison of measured and predicted times, from `compare --format json`.
     Comparison(Box<Comparison>),
     /// Result of one simulation, from `simulate --format json`.
     Run(Box<Run>),
     /// Trace of one simulation, from `simulate --trace`.
     Trace(Box<Trace>),
-    /// Schedule in any supported format.
+    /// Schedule in any supported file format.
     Schedule(Box<Schedule>),
-    /// Fabric in any supported format.
+    /// Fabric in any supported file format.
     Fabric(Box<Fabric>),
 }
 
-/// Errors of creating a page.
+/// Errors in creating a page.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// The file is not a known input.
+    /// The content of the file is none of the known inputs.
     #[error("{name}: not an input of a page")]
     Unknown {
         /// Name of the file.
         name: String,
-        /// Detected content, and the accepted inputs.
+        /// Description of the content, and the accepted inputs.
         help: String,
     },
-    /// A study definition without its results.
+    /// The file is a study definition, and not the results of a study.
     #[error("{name}: a study, and none of the inputs is its results.json")]
     Study {
         /// Name of the file.
         name: String,
     },
-    /// The file looks like a known input, but is invalid.
+    /// The file was recognized as a known input, but is invalid.
     #[error("{name}:{line}:{column}: {message}")]
     Syntax {
         /// Name of the file.
         name: String,
-        /// Line of the fault, from 1.
+        /// Line of the error, from 1.
         line: usize,
-        /// Column of the fault, from 1.
+        /// Column of the error, from 1.
         column: usize,
-        /// Description of the fault by the parser.
+        /// Description of the error by the parser.
         message: String,
     },
-    /// The file looks like a study's results, but is invalid.
+    /// The file was recognized as the results of a study, but is invalid.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// The file looks like a plan, but is invalid.
+    /// The file was recognized as a plan, but is invalid.
     #[error(transparent)]
     Plan(#[from] TableError),
-    /// The file looks like a schedule, but is invalid.
+    /// The file was recognized as a schedule, but is invalid.
     #[error(transparent)]
     Schedule(#[from] FormatError),
-    /// The file looks like a fabric, but is invalid.
+    /// The file was recognized as a fabric, but is invalid.
     #[error(transparent)]
     Fabric(#[from] fabricast_topologies::Error),
 }
 
 impl InputError {
-    /// Returns advice on what to do instead; `None` if the message suffices.
+    /// Returns a suggestion for the user; `None` if the message is sufficient.
     #[must_use]
     pub fn help(&self) -> Option<&str> {
         match self {
@@ -96,10 +96,10 @@ const EXPECTED: &str = "a page is made of results.json of `study`, what `plan`, 
                         --format json, the trace of `simulate --trace`, a schedule, or a fabric";
 
 impl Input {
-    /// Reads a file's text; `name` appears in errors.
+    /// Reads the text of a file. `name`: name of the file in errors.
     ///
     /// # Errors
-    /// [`InputError`] if the text is not a known input, or is an invalid one.
+    /// [`InputError`] if the text is not a known input, or is invalid.
     pub fn read(text: &str, name: &str) -> Result<Self, InputError> {
         let text = text.trim_start_matches('\u{feff}');
         let unknown = |help: &str| Err(InputError::Unknown { name: name.to_owned(), help: help.to_owned() });
@@ -119,7 +119,7 @@ impl Input {
             return Ok(Self::Schedule(Box::new(format::read(text, name)?)));
         }
         use fabricast_topologies::read::Format as Topology;
-        // The detection accepts nearly any text as a spec; a spec has one of these tables.
+        // The format detection accepts nearly any text as a spec, but a spec has one of these tables.
         let is_spec = ["[[node]]", "[[device]]", "[[link]]", "[cluster]"].iter().any(|table| text.contains(table));
         match fabricast_topologies::read::detect(text).filter(|kind| *kind != Topology::Spec || is_spec) {
             Some(_) => Ok(Self::Fabric(Box::new(fabricast_topologies::read_text(text, name)?))),
@@ -152,7 +152,7 @@ impl Input {
     }
 }
 
-/// Returns true if the text has tables of this name, as `[[name]]` or as `name = [`.
+/// Returns true if the text has tables with this name, as `[[name]]` or as `name = [`.
 fn has_table(text: &str, name: &str) -> bool {
     let lines = text.lines().map(|line| line.chars().filter(|c| !c.is_whitespace()).collect::<String>());
     let (heading, value) = (format!("[[{name}]]"), format!("{name}=["));
@@ -168,8 +168,8 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputErr
     })
 }
 
-/// Creates a page of all inputs, in their order. `of_study` creates the part of each study. A fabric next to a run
-/// shows the run's link load.
+/// Creates a page of all inputs, in their order. `of_study`: function that creates the page of a study. If there is a
+/// run in addition to a fabric, the fabric is shown with the run's link load.
 ///
 /// # Errors
 /// [`InputError::Unknown`] for a schedule that cannot be drawn.
@@ -203,7 +203,7 @@ fn picture_page(title: String, picture: Picture) -> Page {
     Page { title, answer: Vec::new(), sections: vec![section] }
 }
 
-/// Picture of a fabric with the load of the first run on it.
+/// Returns the picture of a fabric, with the link load of the first run on it.
 fn fabric_picture<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Run>>) -> Picture {
     let names = fabric.link_names();
     let load = runs.find_map(|run| run.link_load(&names).map(|load| (run.call_name(), load)));
@@ -214,8 +214,8 @@ fn fabric_picture<'a>(fabric: &Fabric, mut runs: impl Iterator<Item = &'a Box<Ru
     Picture::from_fabric(caption, fabric, &topology::Options { utilization: load.as_deref(), hosts: None })
 }
 
-/// Joins several pages into one. The title names the first pages, and sections are prefixed with the title of their
-/// page.
+/// Joins several pages into one. The title consists of the titles of the first pages, and each section is prefixed with
+/// the title of its page.
 fn joined(mut pages: Vec<Page>) -> Page {
     if pages.len() == 1 {
         return pages.pop().unwrap_or_default();

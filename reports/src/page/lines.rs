@@ -1,4 +1,4 @@
-//! Interactive chart of lines and points over two axes: each point has a tooltip.
+//! Interactive chart of lines and points over two axes. Each point has a tooltip.
 
 use super::Lines;
 use super::frame::{FigureText, LegendEntry, PlotLabel, PlotSize, figure, legend, plot, series_class};
@@ -13,12 +13,12 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Upper limit of the average width of a label's character, in pixels.
+/// Upper bound on the average width of a label's character, in pixels.
 const LETTER: f64 = 8.0;
-/// Maximum number of points of a line with tooltips; longer lines are subsampled.
+/// Maximum number of points of a line that have tooltips. Longer lines are subsampled.
 const MAX_POINTS: usize = 400;
 
-/// Legend entry: the lines and bands of one name, which are shown and hidden as one.
+/// Entry of the legend: all lines and bands with one name, which are shown and hidden together.
 struct Entry<'a> {
     name: &'a str,
     class: String,
@@ -40,7 +40,7 @@ struct Sheet<'a> {
     entries: Vec<Entry<'a>>,
 }
 
-/// Writes a chart, or a message if nothing can be drawn.
+/// Writes a line chart, or a message if no point can be drawn.
 pub(super) fn write(lines: &Lines, markup: &mut Markup) {
     let text = FigureText {
         class: "chart",
@@ -128,7 +128,7 @@ impl<'a> Sheet<'a> {
         }
         self.grid(&lines.x_title, markup);
         let mut order: Vec<(usize, &Line)> = self.chart.lines.iter().enumerate().collect();
-        // The first series is drawn over the others.
+        // The first series is drawn on top of the others.
         order.sort_by_key(|(number, line)| match line.role {
             Role::Pick => (0, 0),
             Role::Bound => (1, 0),

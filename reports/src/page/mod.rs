@@ -1,10 +1,10 @@
 //! Self-contained HTML page: the question, with answers in sentences, tables and charts.
 //!
 //! A [`Page`] is sections of [`Block`]s; [`Page::html`] writes it with an embedded style sheet (`page.css`) and script
-//! (`page.js`). It opens from a file, loads nothing from the network (its content security policy forbids it), and is
-//! complete without its script, which only sorts tables, hides series, shows tooltips and exports CSV. Texts come from
-//! users' files: they are escaped on output and never appear in the script. The output is deterministic and contains no
-//! date.
+//! (`page.js`). The page can be opened from a file. It loads no resources (its content security policy forbids it), and
+//! its content is complete without the script, which only sorts tables, hides series, shows tooltips and exports CSV.
+//! Texts from users' files are escaped on output and never appear in the script. The output is deterministic and
+//! contains no date.
 //!
 //! | file | content |
 //! |---|---|
@@ -45,15 +45,15 @@ const SCRIPT: &str = include_str!("page.js");
 /// Content of an HTML page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Page {
-    /// Title of the page: the question.
+    /// Title of the page, which is the question that it answers.
     pub title: String,
-    /// Answer to the question, a sentence per element.
+    /// Answer to the question, one sentence per element.
     pub answer: Vec<String>,
     /// Sections below the answer, in order.
     pub sections: Vec<Section>,
 }
 
-/// Part of a page, under its own heading.
+/// Section of a page, with a heading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
     /// Heading of the section.
@@ -70,14 +70,14 @@ impl Section {
     }
 }
 
-/// One element of a section: text, table, chart, picture or selection.
+/// Element of a section: text, table, chart, picture or selection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Block {
-    /// A paragraph.
+    /// Paragraph of text.
     Text(String),
-    /// Sentences as a list.
+    /// List of sentences.
     List(Vec<String>),
-    /// A table with its caption.
+    /// Table, preceded by its caption.
     Table(String, Table),
     /// Chart of lines and points over two axes.
     Lines(Lines),
@@ -87,34 +87,34 @@ pub enum Block {
     Spans(Spans),
     /// Picture of a fabric or a schedule.
     Picture(Picture),
-    /// Selection of one of several options by name: all are in the page, one is shown, all are printed.
+    /// Selection of one of several options by name. The page contains all options, shows one, and prints all.
     Choice(Choice),
 }
 
 /// Chart of lines with tooltips.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// The chart: axes, lines and bands.
+    /// Chart that is shown: axes, lines and bands.
     pub chart: LineChart,
     /// Title of the horizontal axis.
     pub x_title: String,
-    /// Additional tooltip text, by line and by point; may be shorter.
+    /// Additional tooltip texts by line and by point; may be shorter than the lists of lines and points.
     pub tooltips: Vec<Vec<String>>,
-    /// Line under the chart. May be empty.
+    /// Line below the chart; may be empty.
     pub remark: String,
 }
 
 /// Selection control of a page, with the content of each option.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// Subject of the selection: `Job`.
+    /// Subject of the selection, such as `Job`.
     pub subject: String,
     /// Names of the options, with the content of each.
     pub options: Vec<(String, Vec<Block>)>,
 }
 
 impl Choice {
-    /// Creates a selection; a single option is returned without one.
+    /// Creates a selection. The content of a single option is returned without a selection.
     #[must_use]
     pub fn blocks(label: impl Into<String>, mut options: Vec<(String, Vec<Block>)>) -> Vec<Block> {
         if options.len() == 1 {
@@ -134,10 +134,10 @@ impl Page {
     }
 }
 
-/// Content security policy: only inline styles and scripts.
+/// Content security policy: only inline styles and scripts are allowed.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// Writer of blocks, which numbers elements that need a unique name.
+/// Writer of blocks. It numbers elements that need a unique name.
 #[derive(Debug, Default)]
 struct Writer {
     markup: Markup,
@@ -145,7 +145,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Returns a name that is unique on the page.
+    /// Returns a name with this prefix that is unique on the page.
     fn name(&mut self, prefix: &str) -> String {
         self.named += 1;
         format!("{prefix}-{}", self.named)
@@ -158,7 +158,7 @@ impl Writer {
         self.markup.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", POLICY)]);
         self.markup.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
         self.markup.text("title", &[], &page.title);
-        // Fixed text that closes no style or script element, as a test verifies.
+        // The style sheet is a fixed text that closes no style or script element, as a test verifies.
         self.markup.raw(&format!("<style>\n{STYLE}{}</style>\n", picture::style()));
         self.markup.close();
         self.markup.open("body", &[]);

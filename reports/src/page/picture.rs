@@ -1,5 +1,5 @@
-//! Pictures drawn by other modules of this crate, for a page: fabrics in the page's colours, and schedules on white,
-//! which a dark page inverts.
+//! Pictures that other modules of this crate draw, for a page: fabrics in the colours of the page, and schedules on
+//! white, which a dark page inverts.
 
 use fabricast_sim::schedule::Schedule;
 use fabricast_topologies::Fabric;
@@ -9,7 +9,7 @@ use crate::markup::Markup;
 use crate::steps::{self, StepsError};
 use crate::topology;
 
-/// Picture with its caption. Only this crate creates one, so its SVG is escaped.
+/// Picture with its caption. Only this crate creates pictures, so that their SVG is always escaped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Picture {
     caption: String,
@@ -18,19 +18,19 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// Creates the picture of a fabric, with the load of its links if there is one.
+    /// Creates the picture of a fabric, with the load of its links if `options` contains it.
     #[must_use]
     pub fn from_fabric(caption: impl Into<String>, fabric: &Fabric, options: &topology::Options<'_>) -> Self {
         Self { caption: caption.into(), class: "picture", svg: topology::inline(fabric, options) }
     }
 
-    /// Creates the picture of a schedule, steps against ranks.
+    /// Creates the picture of a schedule, with steps against ranks.
     ///
     /// # Errors
     /// See [`steps::render`].
     pub fn from_schedule(caption: impl Into<String>, schedule: &Schedule) -> Result<Self, StepsError> {
         let svg = String::from_utf8_lossy(&steps::render(schedule, Format::Svg)?).into_owned();
-        // Shown at page width: the view box determines the proportions.
+        // The picture is shown at page width; its view box determines the proportions.
         Ok(Self { caption: caption.into(), class: "picture drawn", svg })
     }
 
@@ -45,7 +45,7 @@ impl Picture {
     }
 }
 
-/// Returns the part of the style sheet for fabrics.
+/// Returns the part of the style sheet that pictures of fabrics use.
 pub(super) fn style() -> String {
     let (light, dark) = (topology::LIGHT, topology::DARK);
     format!(

@@ -1,5 +1,5 @@
-//! Page of a plan: bus bandwidth with prediction interval and bound, the selected strategy compared with the library's
-//! default, and size ranges.
+//! Page of a plan: bus bandwidth with prediction interval and lower bound, comparison of the selected strategy with the
+//! library's default, and size ranges.
 
 use fabricast_search::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_sim::schedule::Collective;
@@ -51,8 +51,8 @@ fn dated(date: &str) -> String {
     if date.is_empty() { String::new() } else { format!(" of {date}") }
 }
 
-/// Relative speed-up of the selected strategy over the library's default, as a fraction of one; `None` if the default
-/// is unknown.
+/// Returns the relative speed-up of the selected strategy over the library's default, as a fraction of one; `None` if
+/// the default is unknown.
 fn gain(row: &SavedRow) -> Option<f64> {
     row.library_default.as_ref().map(|default| default.effective_us() / row.pick.effective_us() - 1.0)
 }
@@ -96,7 +96,7 @@ fn time(us: f64) -> String {
     format::time(Picos::from_us(us))
 }
 
-/// Bus bandwidth in GB/s as nccl-tests defines it.
+/// Returns the bus bandwidth in GB/s as nccl-tests defines it.
 fn bus_bandwidth(plan: &SavedPlan, row: &SavedRow, pick: &SavedPick) -> f64 {
     rate(plan, row, pick.effective_us())
 }
@@ -105,8 +105,8 @@ fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
     row.bytes.0 as f64 / us.max(1e-6) / 1e3 * row.collective.busbw_factor(plan.ranks)
 }
 
-/// Chart of bus bandwidth over sizes: the selected strategy with its prediction interval, the library's default, the
-/// runner-up, and the bound.
+/// Returns the chart of bus bandwidth over sizes: the selected strategy with its prediction interval, the library's
+/// default, the second-best strategy, and the lower bound.
 pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
     let mut tooltips: Vec<Vec<String>> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();

@@ -9,7 +9,7 @@ use crate::chart::{Axis, Bar, BarChart, Quantity};
 use crate::format;
 use crate::table::{Column, Table, Unit, Value};
 
-/// Output of `simulate --format json`, as far as the page shows it.
+/// Fields of the output of `simulate --format json` that the page shows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Run {
     #[serde(alias = "schedule")]
@@ -49,11 +49,11 @@ struct Link {
     utilization: f64,
 }
 
-/// Maximum number of links in the table; the busiest are shown.
+/// Maximum number of links in the table. The busiest links are shown.
 const MAX_LINKS: usize = 500;
 
 impl Run {
-    /// Returns the name of the call: `all_reduce of 1 MiB, ring ll128`.
+    /// Returns the name of the call, such as `all_reduce of 1 MiB, ring ll128`.
     pub(super) fn call_name(&self) -> String {
         format!("{} of {}, {} {}", self.collective, format::bytes(self.bytes), self.algorithm, self.protocol)
     }

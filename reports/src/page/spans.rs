@@ -13,7 +13,7 @@ const ROW: f64 = 17.0;
 const BOTTOM: f64 = 30.0;
 const LETTERS: usize = 20;
 
-/// Writes spans, or a message if there are none.
+/// Writes a chart of spans, or a message if there are none.
 pub(super) fn write(chart: &Spans, markup: &mut Markup) {
     let text = FigureText {
         class: "chart spans",

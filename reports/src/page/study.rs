@@ -1,4 +1,4 @@
-//! Page of a study: the best machine, by how much, and the assumptions that this depends on.
+//! Page of a study: the best machine, its advantage, and the assumptions on which the result depends.
 
 mod charts;
 mod library_defaults;
@@ -19,15 +19,15 @@ pub use load::links;
 pub use tables::measured;
 pub use timeline::timelines;
 
-/// Creates the page of a study. `pictures`: the fabric of the first-ranked candidate with the load of its links, by
-/// job, if available.
+/// Creates the page of a study. `pictures`: for each job, the fabric of the first-ranked candidate with the load of its
+/// links, if available.
 #[must_use]
 pub fn page(answer: &Answer, pictures: &[(String, Picture)]) -> Page {
     build_page(answer, pictures, None)
 }
 
-/// Variant of [`page`] with the library's default choices in the steps of the first-ranked candidate, by job, if
-/// available.
+/// Creates the page of a study that also shows the library's default strategies in the steps of the first-ranked
+/// candidate, by job, if available. Without them the page equals that of [`page`].
 #[must_use]
 pub fn page_with_library_defaults(
     answer: &Answer,
@@ -49,7 +49,7 @@ fn build_page(
         Choice::blocks("Job", jobs.map(|job| (job.name.clone(), make(&job.name))).collect())
     };
     let of_jobs = |make: &dyn Fn(&str) -> Vec<Block>| of_some(&|_| true, make);
-    // A trace does not contain its memory use.
+    // A trace does not contain memory use.
     let is_held = |job: &JobRow| job.kind != JobKind::Trace;
     let mut sections =
         vec![Section::new("Ranking", vec![Block::Table("Candidates by rank".into(), tables::ranking(answer))])];
@@ -146,7 +146,7 @@ fn candidate_results<'a, 'b>(
     answer.results.iter().filter(move |one| one.candidate == candidate)
 }
 
-/// Term for a phase or a share of a step, given by its name in `results.json`.
+/// Returns the term for a phase or a share of a step, given its name in `results.json`.
 fn step_term(name: &str) -> String {
     match name {
         "hand_off" => "pipeline transfer".to_owned(),
@@ -162,7 +162,7 @@ fn is_within(answer: &Answer, candidate: &str) -> bool {
     answer.ranking.iter().any(|one| one.candidate == candidate && one.meets_constraints)
 }
 
-/// Sentences on kernel efficiencies, one for all candidates with equal ones.
+/// Returns sentences on kernel efficiencies. Candidates with equal efficiencies share a sentence.
 fn kernels(answer: &Answer) -> Vec<String> {
     let mut curves: Vec<(KernelsRow, Vec<&str>)> = Vec::new();
     for one in &answer.candidates {
@@ -235,13 +235,14 @@ fn assumptions(answer: &Answer) -> Vec<String> {
     facts
 }
 
-/// Statement of how many times a listed price enters a candidate's cost: `a100: 8 × node`; `None` for other prices.
+/// Returns the statement of the number of units of a listed price in a candidate's cost, such as `a100: 8 × node`;
+/// `None` for other prices.
 fn price_multiplicity(candidate: &CandidateRow) -> Option<String> {
     let price = candidate.price.as_ref()?;
     Some(format!("{}: {} × {}", candidate.name, price.count?, price.item.as_ref()?))
 }
 
-/// Data sources of the candidates' fabrics without duplicates, as `fabric: source`.
+/// Returns the data sources of the candidates' fabrics without duplicates, as `fabric: source`.
 fn fabric_sources(answer: &Answer) -> Vec<String> {
     let mut listed: Vec<(&str, &str)> = Vec::new();
     for candidate in &answer.candidates {
@@ -254,7 +255,7 @@ fn fabric_sources(answer: &Answer) -> Vec<String> {
     listed.iter().map(|(fabric, source)| format!("{fabric}: {source}")).collect()
 }
 
-/// Formats a price with its currency and payment: `1.5 to 2 USD per GPU-hour`.
+/// Formats a price with its currency and payment, such as `1.5 to 2 USD per GPU-hour`.
 fn price(price: &PriceRow, currency: &str) -> String {
     let amount = if price.low < price.high {
         format!("{} to {}", format::significant(price.low), format::significant(price.high))

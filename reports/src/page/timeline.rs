@@ -8,14 +8,14 @@ use serde::Deserialize;
 use super::{Block, Page, Section, Spans};
 use crate::format;
 
-/// Output of `simulate --trace`, as far as the page shows it.
+/// Fields of the output of `simulate --trace` that the page shows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Trace {
     #[serde(rename = "traceEvents")]
     events: Vec<Event>,
 }
 
-/// Trace event; kinds other than spans and names are ignored.
+/// Event of a trace. Types other than spans and names are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Event {
     ph: String,
@@ -25,10 +25,10 @@ struct Event {
     tid: u64,
     #[serde(default)]
     name: String,
-    /// Start in µs.
+    /// Start of the event, in µs.
     #[serde(default)]
     ts: f64,
-    /// Duration in µs.
+    /// Duration of the event, in µs.
     #[serde(default)]
     dur: f64,
     #[serde(default)]
@@ -41,9 +41,9 @@ struct Named {
     name: Option<String>,
 }
 
-/// Maximum number of rows; the first are shown.
+/// Maximum number of rows. The first rows are shown.
 const MAX_ROWS: usize = 64;
-/// Maximum number of spans; the longest are shown.
+/// Maximum number of spans. The longest spans are shown.
 const MAX_SPANS: usize = 6_000;
 
 pub(super) fn page(name: &str, trace: &Trace) -> Page {
@@ -70,7 +70,7 @@ pub(super) fn page(name: &str, trace: &Trace) -> Page {
     spans.retain(|span| rows.binary_search(&(span.pid, span.tid)).is_ok());
     spans.sort_by(|a, b| b.dur.total_cmp(&a.dur).then(a.ts.total_cmp(&b.ts)));
     spans.truncate(MAX_SPANS);
-    // Kinds of spans by their first word: `put 3 → 4` is a put.
+    // The first word of a span is its kind: `put 3 → 4` is a put.
     let kind = |span: &Event| span.name.split_whitespace().next().unwrap_or("span").to_owned();
     let mut kinds: Vec<String> = spans.iter().map(|span| kind(span)).collect();
     kinds.sort_unstable();

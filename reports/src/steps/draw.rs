@@ -12,20 +12,20 @@ use crate::chart::palette::{self, Marker};
 
 /// Margin at the left and right, in logical pixels.
 const MARGIN: f64 = 28.0;
-/// Width of the names of ranks, in logical pixels.
+/// Width of the column with the names of ranks, in logical pixels.
 const NAMES: f64 = 58.0;
 /// Vertical position of the step numbers, in logical pixels.
 const HEAD: f64 = 96.0;
-/// Height of the legend below, in logical pixels.
+/// Height of the legend at the bottom, in logical pixels.
 const FOOT: f64 = 66.0;
-/// Minimum width of the picture in logical pixels, for its title and legend.
+/// Minimum width of the picture in logical pixels, which its title and legend need.
 const MIN_WIDTH: f64 = 640.0;
-/// Column widths of a step without transfers, one with few, and one with many transfers, whose arrows need space to
-/// spread; in logical pixels.
+/// Width of the column of a step in logical pixels: without transfers, with few transfers, and with many transfers,
+/// whose arrows need space.
 const COLUMNS: [f64; 3] = [44.0, 66.0, 150.0];
-/// Limit to which the widest columns of a narrow picture grow, in logical pixels.
+/// Maximum width to which the widest columns of a narrow picture are extended, in logical pixels.
 const MAX_COLUMN_WIDTH: f64 = 240.0;
-/// Length and width of arrow heads, in logical pixels.
+/// Length of arrow heads, in logical pixels. The next constant is their width.
 const HEAD_LENGTH: f64 = 7.0;
 const HEAD_WIDTH: f64 = 3.4;
 
@@ -37,7 +37,7 @@ const ORANGE: RGBColor = palette::COLOURS[1];
 const GREEN: RGBColor = palette::COLOURS[2];
 const INDIGO: RGBColor = palette::COLOURS[5];
 
-/// Legend entries: each kind of data movement and its name.
+/// Entries of the legend: each kind of data movement, and its name.
 const LEGEND: [(DataMovement, &str); 6] = [
     (DataMovement::Put, "put"),
     (DataMovement::PutReduce, "put and reduce"),
@@ -67,10 +67,10 @@ impl DataMovement {
     }
 }
 
-/// Picture of a schedule with the positions of its columns and lines.
+/// Picture of a schedule, with the positions of its columns and of the lines of its ranks.
 pub(super) struct Sheet<'a> {
     picture: &'a Picture,
-    /// Left edges of the steps, followed by the right edge of the last.
+    /// Left edges of the columns of steps, followed by the right edge of the last one.
     edges: Vec<f64>,
     row: f64,
     /// Maximum width of an arrow's line, in logical pixels.
@@ -113,7 +113,7 @@ impl<'a> Sheet<'a> {
         HEAD + 14.0 + f64::from(self.picture.ranks) * self.row
     }
 
-    /// Returns the left edge of a step.
+    /// Returns the left edge of the column of a step.
     fn x(&self, step: u32) -> f64 {
         self.edges.get(step as usize).or(self.edges.last()).copied().unwrap_or(0.0)
     }
@@ -142,7 +142,7 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    /// Draws arrows first, so that marks lie over them.
+    /// Draws all marks; arrows first, so that other marks are on top of them.
     fn draw_marks<DB: DrawingBackend>(&self, canvas: &Canvas<DB>) -> Result<(), ChartError> {
         let labels = self.picture.has_labels();
         for drawn in self.picture.marks.iter().filter(|drawn| drawn.mark.from != drawn.mark.to) {
@@ -157,7 +157,7 @@ impl<'a> Sheet<'a> {
             let mark = drawn.mark;
             if let Some(marker) = mark.movement.marker() {
                 let centre = (f64::midpoint(self.x(mark.step), self.x(mark.step + 1)), self.y(mark.from));
-                // Both kinds at one position are drawn side by side.
+                // If both kinds of marks are at one position, they are drawn side by side.
                 let offset = if mark.movement == DataMovement::Copy { -6.0 } else { 6.0 };
                 canvas.marker((centre.0 + offset, centre.1), 4.2, marker, mark.movement.colour())?;
             } else if labels && mark.from != mark.to {

@@ -1,9 +1,9 @@
 //! Pictures of schedules: a line for each rank, a column for each step, an arrow for a transfer between ranks, and a
 //! mark for an operation in a rank's own memory.
 //!
-//! The step of an operation is the length of the longest chain of dependencies before it ([`Schedule::steps`]): time
-//! without sizes. Transfers of one step between the same ranks are one arrow, drawn broader. Of a large schedule the
-//! first ranks and steps are drawn, and a remark states what is omitted.
+//! The step of an operation is the length of the longest chain of dependencies before it ([`Schedule::steps`]), which
+//! does not depend on sizes. Several transfers of one step between the same ranks are drawn as one broader arrow. Of a
+//! large schedule, only the first ranks and steps are drawn, and a remark states the omitted parts.
 
 mod draw;
 
@@ -21,10 +21,10 @@ const MOST_ARROWS: usize = 4000;
 /// Maximum number of operations of a schedule that is drawn.
 const MOST_OPERATIONS: u32 = 1 << 24;
 
-/// Errors of drawing a schedule.
+/// Errors in drawing a schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum StepsError {
-    /// The schedule has too many operations; contains their number.
+    /// The schedule has too many operations to be drawn; contains their number.
     #[error("a picture of {} operations; at most {} are drawn", format::grouped(*.0), format::grouped(MOST_OPERATIONS.into()))]
     TooLarge(u64),
     /// Operations that wait for each other have no step; contains one of them.
@@ -74,7 +74,7 @@ impl DataMovement {
     }
 }
 
-/// Mark with its number of operations and the chunks of the first.
+/// Mark that represents several operations, with their number and the chunks of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MergedMark {
     mark: Mark,
@@ -83,14 +83,14 @@ struct MergedMark {
     chunks: (u32, u32),
 }
 
-/// Content of a schedule's picture, without positions.
+/// Content of the picture of a schedule, without positions.
 struct Picture {
     title: String,
     subtitle: String,
     ranks: u32,
     steps: u32,
     marks: Vec<MergedMark>,
-    /// Remark on omitted parts; may be empty.
+    /// Remark on the parts that are omitted; may be empty.
     remark: String,
 }
 
@@ -163,7 +163,7 @@ impl Picture {
         })
     }
 
-    /// Returns true if there are few enough arrows to label each with its chunks.
+    /// Returns true if there are so few arrows that each can have a label with its chunks.
     fn has_labels(&self) -> bool {
         let crossing = self.marks.iter().filter(|drawn| drawn.mark.from != drawn.mark.to).count();
         crossing as u64 <= u64::from(self.steps) * u64::from(self.ranks) && self.ranks <= 16

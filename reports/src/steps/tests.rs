@@ -1,10 +1,10 @@
-//! Tests of drawn and omitted parts.
+//! Tests of the parts that are drawn and of those that are omitted.
 
 use fabricast_sim::schedule::{Schedule, json};
 
 use super::*;
 
-/// Schedule of ranks in a ring, each of which forwards its input in two steps.
+/// Returns a schedule in which each rank of a ring forwards its input in two steps.
 fn circle(ranks: u32) -> Schedule {
     let before = |rank: u32| (rank + ranks - 1) % ranks;
     let programs: Vec<String> = (0..ranks)

@@ -1,4 +1,4 @@
-//! Tables as CSV.
+//! Tables in CSV format.
 
 use std::io::Write;
 
@@ -7,8 +7,8 @@ use fabricast_topologies::visible::visible;
 use super::Table;
 
 impl Table {
-    /// Writes the keys of the columns and the exact values of all rows as CSV, spare columns included; control
-    /// characters in texts become visible escapes.
+    /// Writes the keys of the columns and the exact values of all rows as CSV, including columns that text may hide.
+    /// Control characters in texts become visible escapes.
     ///
     /// # Errors
     /// Errors of the writer.

@@ -1,11 +1,11 @@
-//! Tables as HTML: sortable by a click on a column's title, and downloadable as CSV with the exact values.
+//! Tables in HTML, which a click on a column's title sorts, and which can be downloaded as CSV with the exact values.
 
 use super::{Cell, Column, Emphasis, Table, Unit};
 use crate::format::Glyphs;
 use crate::markup::Markup;
 
 impl Table {
-    /// Writes the table with its caption; `page.js` sorts it and provides the CSV. Headings and notes appear in text
+    /// Writes the table with its caption. `page.js` sorts it and creates the CSV. Headings and notes are part of text
     /// output only.
     pub(crate) fn html(&self, caption: &str, markup: &mut Markup) {
         markup.open("div", &[("class", "data")]);
@@ -78,7 +78,7 @@ impl Cell {
         if exact != shown {
             attributes.push(("data-v", &exact));
         }
-        // The first column names the row.
+        // The first column contains the name of the row.
         if number == 0 {
             attributes.push(("scope", "row"));
             markup.text("th", &attributes, &shown);

@@ -1,7 +1,7 @@
 //! Tables of typed values, as aligned text for people or CSV for programs.
 //!
-//! One [`Table`] produces both, so that they cannot differ: text shows `118.3` under `time µs`, CSV has `118.337` under
-//! `time_us`.
+//! Both are produced from one [`Table`], so that they cannot differ: text shows `118.3` under `time µs`, CSV has
+//! `118.337` under `time_us`.
 //!
 //! ```
 //! use fabricast_reports::table::{Column, TextOptions, Table, Unit, Value};
@@ -40,13 +40,13 @@ pub struct Column {
 }
 
 impl Column {
-    /// Creates a column with the name `key` in CSV and the heading `title` in text, followed by the unit.
+    /// Creates a column that is named `key` in CSV and `title`, followed by the unit, in text.
     #[must_use]
     pub fn new(key: &str, title: &str, unit: Unit) -> Self {
         Self { key: key.to_owned(), title: title.to_owned(), unit, spare: false }
     }
 
-    /// Marks the column as one to hide if text output is too wide; the last of such columns is hidden first.
+    /// Marks the column as one that is hidden if text output is too wide. The last of such columns is hidden first.
     #[must_use]
     pub fn spare(self) -> Self {
         Self { spare: true, ..self }
@@ -67,7 +67,7 @@ pub enum Emphasis {
     Doubtful,
     /// Unfavourable value.
     Bad,
-    /// Context of less importance than the other cells.
+    /// Context that is less important than the other cells.
     Faint,
 }
 
@@ -124,13 +124,13 @@ impl Table {
         self.notes.push(line.into());
     }
 
-    /// Adds a row. Absent cells become missing values, cells beyond the columns are dropped.
+    /// Adds a row. Missing cells become missing values, and cells beyond the columns are dropped.
     pub fn row(&mut self, mut cells: Vec<Cell>) {
         cells.resize_with(self.columns.len(), || Value::Missing.into());
         self.rows.push(cells);
     }
 
-    /// Returns the number of rows, without the header.
+    /// Returns the number of rows, not counting the header.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()

@@ -16,7 +16,7 @@ pub enum Style {
     /// Text without escape sequences.
     #[default]
     Plain,
-    /// ANSI colours (none if `NO_COLOR` is set).
+    /// Text with ANSI colours, or without if `NO_COLOR` is set.
     Colour,
 }
 
@@ -27,15 +27,15 @@ pub struct TextOptions {
     pub style: Style,
     /// Character set of rules and units.
     pub glyphs: Glyphs,
-    /// Columns of the terminal; `None` for unlimited width.
+    /// Number of columns of the terminal; `None` for unlimited width.
     pub width: Option<u16>,
-    /// Columns to show, by key or title; empty for all. A table without any of them is shown whole.
+    /// Columns to show, by key or title; empty for all columns. A table that has none of them is shown as a whole.
     pub columns: Vec<String>,
 }
 
 impl TextOptions {
-    /// Breaks a line at words so that it fits the terminal; further lines are indented two columns more than the first.
-    /// Words longer than a line stay whole.
+    /// Breaks a line between words so that it fits the terminal. Further lines are indented by two columns more than
+    /// the first. Words that are longer than a line are not broken.
     #[must_use]
     pub fn wrap(&self, line: &str) -> String {
         let Some(width) = self.width.map(usize::from) else { return line.to_owned() };
@@ -61,24 +61,24 @@ impl TextOptions {
         text
     }
 
-    /// Applies [`Self::wrap`] to each line of a text; a final line break stays.
+    /// Applies [`Self::wrap`] to each line of a text. A final line break is preserved.
     #[must_use]
     pub fn wrap_lines(&self, text: &str) -> String {
         text.split('\n').map(|line| self.wrap(line)).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Blanks between two columns: one replaces a vertical rule, the rest is padding.
+/// Number of blanks between two columns: one in place of a vertical rule, the other as padding.
 const GAP: u16 = 2;
 
-/// Longest word, in characters, that is never broken over lines.
+/// Maximum number of characters of a word that is never broken over lines.
 const MAX_UNBROKEN_WORD: u16 = 16;
 
 impl Table {
     /// Returns the table as text that ends with a line break: heading, a header with units, rows, notes.
     ///
-    /// If it is too wide, spare columns are hidden (and named in a note), then text columns wrap between words; numbers
-    /// never wrap.
+    /// If the table is too wide, spare columns are hidden (and named in a note), then text columns are wrapped between
+    /// words. Numbers are never wrapped.
     #[must_use]
     pub fn text(&self, look: &TextOptions) -> String {
         stacked(std::slice::from_ref(self), look)
@@ -94,8 +94,8 @@ impl Table {
         cells.chain([header]).map(|text| text.chars().count()).max().unwrap_or(0)
     }
 
-    /// Returns the minimum width of a text column: that of its longest word, up to [`MAX_UNBROKEN_WORD`], so that ids
-    /// and names stay whole.
+    /// Returns the minimum width of a text column, which is that of its longest word, up to [`MAX_UNBROKEN_WORD`], so
+    /// that ids and names are not broken.
     fn min_width(&self, number: usize, glyphs: Glyphs) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(number)).map(|cell| cell.value.shown(glyphs));
         let longest = |text: &str| text.split(' ').map(|word| word.chars().count()).max().unwrap_or(0);
@@ -103,7 +103,7 @@ impl Table {
         (longest.min(usize::from(MAX_UNBROKEN_WORD)) as u16).max(1)
     }
 
-    /// Returns the table's rows under its header: with the planned column widths, or wrapped if those are too wide.
+    /// Returns the header and the rows of the table, with the planned column widths, or wrapped if those are too wide.
     fn body(&self, layout: &Layout, look: &TextOptions) -> String {
         let columns: Vec<(usize, &Column)> =
             layout.shown.iter().filter_map(|&number| Some((number, self.columns.get(number)?))).collect();
@@ -150,7 +150,7 @@ impl Table {
 }
 
 /// Formats tables with the same columns as one text, each with its heading and notes. Columns are aligned across
-/// tables, and hidden columns are named once, at the end.
+/// tables, and hidden columns are named once at the end.
 #[must_use]
 pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
     let layout = Layout::new(tables, look);
@@ -196,9 +196,9 @@ struct Layout {
     hidden: Vec<usize>,
     /// Requested columns that the tables do not have.
     unknown: Vec<String>,
-    /// Width of every column without wrapping, in characters, by column index.
+    /// Width in characters that every column needs without wrapping, by column index.
     widths: Vec<usize>,
-    /// True if the shown columns get their natural widths.
+    /// True if the shown columns have these widths, without wrapping.
     fits: bool,
 }
 
@@ -215,7 +215,7 @@ impl Layout {
         };
         let selected: Vec<usize> = look.columns.iter().filter_map(position).collect();
         let unknown = look.columns.iter().filter(|name| position(name).is_none()).cloned().collect();
-        // Columns that are named are not hidden.
+        // Columns that the user names are not hidden.
         let is_selected = !selected.is_empty();
         let shown = if is_selected { selected } else { (0..columns.len()).collect() };
         let mut layout = Self { shown, hidden: Vec::new(), unknown, widths, fits: true };
@@ -229,7 +229,7 @@ impl Layout {
         layout
     }
 
-    /// Returns the terminal columns that the shown columns need.
+    /// Returns the number of terminal columns that the shown columns need.
     fn width(&self) -> usize {
         let columns: usize = self.shown.iter().filter_map(|&number| self.widths.get(number)).sum();
         columns + usize::from(GAP) * self.shown.len().saturating_sub(1)
@@ -248,7 +248,7 @@ fn alignment(column: &Column) -> CellAlignment {
     if column.unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right }
 }
 
-/// Table style with one rule under the header and nothing else.
+/// Returns the table style, which has a single rule below the header.
 fn rules(glyphs: Glyphs) -> TableStyle {
     let rule = match glyphs {
         Glyphs::Unicode => '─',
@@ -407,7 +407,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wrapping keeps all words in order, and only a word that is too long exceeds the width.
+        /// Wrapped lines contain all words in order, and only a word that is too long exceeds the width.
         #[test]
         fn wrapped_lines_keep_their_words(words in prop::collection::vec("[a-z]{1,12}", 1..30), width in 16_u16..80) {
             let look = TextOptions { width: Some(width), ..TextOptions::default() };
@@ -436,7 +436,7 @@ mod tests {
         }
     }
 
-    /// Upper bound on the terminal columns of a line.
+    /// Returns an upper bound on the terminal columns of a line.
     fn unicode_width(line: &str) -> usize {
         line.chars().count()
     }

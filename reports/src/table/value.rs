@@ -1,4 +1,4 @@
-//! Cell values: short for people, exact for programs.
+//! Values of cells, formatted short for people and exact for programs.
 
 use fabricast_topologies::visible::visible;
 use fabricast_topologies::{Bytes, Picos};
@@ -10,7 +10,7 @@ use crate::format::{self, Glyphs};
 pub enum Unit {
     /// Text, without a unit; left-aligned, may wrap.
     Text,
-    /// Sizes in bytes, each with its own unit: `64 KiB`.
+    /// Sizes in bytes, each shown with a unit, such as `64 KiB`.
     Bytes,
     /// Times in microseconds.
     Micros,
@@ -23,7 +23,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Returns the unit after the title of a column.
+    /// Returns the unit that follows the title of a column.
     pub(crate) fn sign(self, glyphs: Glyphs) -> &'static str {
         match self {
             Self::Text | Self::Bytes | Self::Number => "",
@@ -43,17 +43,17 @@ pub enum Value {
     Bytes(Bytes),
     /// Time; shown in microseconds.
     Time(Picos),
-    /// Rate in GB/s.
+    /// Rate in GB/s (10⁹ bytes per second).
     Rate(f64),
-    /// Fraction of one; shown in percent, in CSV as a fraction.
+    /// Fraction of one, shown in percent; in CSV written as a fraction.
     Share(f64),
-    /// Signed difference as a fraction of one; shown in percent with its sign.
+    /// Signed difference as a fraction of one, shown in percent with its sign.
     Deviation(f64),
     /// Whole number.
     Count(u64),
     /// Number without a unit.
     Number(f64),
-    /// Missing value; a dash, and empty in CSV.
+    /// Missing value, shown as a dash; empty in CSV.
     Missing,
 }
 
@@ -64,13 +64,14 @@ impl Value {
         Self::Text(text.into())
     }
 
-    /// Returns `make` of the value; [`Value::Missing`] if there is none.
+    /// Returns the result of `make` for the value, or [`Value::Missing`] if there is no value.
     #[must_use]
     pub fn or_missing<T>(value: Option<T>, make: impl FnOnce(T) -> Self) -> Self {
         value.map_or(Self::Missing, make)
     }
 
-    /// Formats the value for people. Control characters (a hostile id could move the cursor) become visible escapes.
+    /// Formats the value for people. Control characters become visible escapes, because a malicious id could otherwise
+    /// move the cursor.
     pub(crate) fn shown(&self, glyphs: Glyphs) -> String {
         match self {
             Self::Text(text) => visible(text).into_owned(),
@@ -88,7 +89,8 @@ impl Value {
         }
     }
 
-    /// Formats the value for programs: bytes as whole numbers, times in microseconds to the picosecond, rates in GB/s.
+    /// Formats the value for programs: bytes as whole numbers, times in microseconds exactly to the picosecond, rates
+    /// in GB/s.
     pub(crate) fn exact(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

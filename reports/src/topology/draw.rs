@@ -9,20 +9,20 @@ use super::wire::Wire;
 use crate::format;
 use crate::markup::{Markup, number, shortened};
 
-/// Maximum characters of a device's label.
+/// Maximum number of characters of a device's label.
 const LETTERS: usize = 10;
-/// Number of wires above which they are drawn semi-transparent, so that dense bundles stay readable.
+/// Number of wires above which they are drawn semi-transparent, so that dense bundles are readable.
 const MAX_DISTINCT_WIRES: usize = 160;
-/// Upper limit of the average character width of the title and of the counts, in pixels.
+/// Upper bound on the average character width of the title and of the counts, in pixels.
 const TITLE_LETTER: f64 = 14.0;
 const COUNTS_LETTER: f64 = 7.5;
 
-/// Destination of a picture, which determines the source of its colours.
+/// Destination of a picture, which determines the style sheet of its colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
     /// A separate file with its own style sheet.
     Alone,
-    /// A page whose style sheet covers the class `fabric`.
+    /// A page whose style sheet contains the class `fabric`.
     Page,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: boo
     svg.finish()
 }
 
-/// Returns the numbers of devices of the whole fabric, by kind.
+/// Returns the numbers of devices of the whole fabric by kind, as text.
 pub fn counts(fabric: &Fabric) -> String {
     const KINDS: [(NodeKind, &str, &str); 8] = [
         (NodeKind::Gpu, "GPU", "GPUs"),
@@ -97,7 +97,7 @@ fn draw_frame(svg: &mut Markup, frame: &Frame) {
     );
 }
 
-/// Draws the title of a box; drawn after the wires, so that they do not cover it.
+/// Draws the title of a box. It is drawn after the wires, so that they do not cover it.
 fn draw_title(svg: &mut Markup, frame: &Frame) {
     if frame.is_ghost {
         let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
@@ -144,7 +144,8 @@ fn draw_device(svg: &mut Markup, fabric: &Fabric, device: &Device) {
     svg.close();
 }
 
-/// Returns the id without its host (`n3/gpu0` is `gpu0` in the box of n3), truncated in the middle if it is too long.
+/// Returns the id of a device without its host (`n3/gpu0` is `gpu0` in the box of n3), truncated in the middle if it is
+/// too long.
 fn short_id(node: &Node) -> String {
     let id = node.id.rsplit('/').next().unwrap_or(&node.id).replace("pcie_switch", "pcie_sw");
     let letters: Vec<char> = id.chars().collect();
@@ -158,7 +159,7 @@ fn short_id(node: &Node) -> String {
     format!("{start}…{end}")
 }
 
-/// Returns the tooltip of a device: its id, and its model if known.
+/// Returns the tooltip of a device: its id, and its model if it is known.
 fn describe(node: &Node) -> String {
     let model = match &node.figures {
         Figures::Gpu(figures) => figures.model.as_deref(),

@@ -12,10 +12,10 @@ use crate::markup::{Markup, number};
 const CLASSES: usize = 9;
 const ROW: f64 = 24.0;
 const SAMPLE: f64 = 34.0;
-/// Upper limit of the average character width in the legend, in pixels.
+/// Upper bound on the average character width in the legend, in pixels.
 const LETTER: f64 = 7.0;
 
-/// Class of equal links: kind, bandwidth (fastest first), lanes, number of failed directions.
+/// Class of equal links: kind, bandwidth (fastest first), lanes, and number of failed directions.
 type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, u8);
 
 /// Legend entry of a class of links.
@@ -37,7 +37,7 @@ pub(super) struct Legend {
 
 impl Legend {
     pub(super) fn new(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
-        // Both directions of a link belong to the class of the faster one.
+        // Both directions of a link belong to the class of the faster direction.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
         for (_, [link, back]) in fabric.link_pairs() {
             let bandwidth = link.bandwidth.zip(back.bandwidth).map(|(forward, back)| forward.max(back));
@@ -101,7 +101,7 @@ impl Legend {
                     format!("link {}", style::link_class(kind))
                 };
                 let path = format!("M{} {}h{}", number(x), number(y), number(SAMPLE));
-                // If the colours of lines show load, only the widths of the samples are meaningful.
+                // If the colours of lines show load, only the widths of the samples have a meaning.
                 let grey = style::heat(0.0);
                 let mut attributes = vec![("class", class.as_str()), ("d", path.as_str())];
                 let width = number(entry.width);

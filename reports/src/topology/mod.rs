@@ -1,9 +1,9 @@
 //! Pictures of fabrics: hosts as boxes with their devices in rows, network switches above, links coloured by kind.
 //!
-//! Positions follow from the kinds of devices, not from a general graph layout. From top to bottom a host has NICs,
-//! CPUs, PCIe switches, GPUs and NVSwitches, each centred over the devices that it is linked to; the tiers of the
-//! network are above the hosts, NVSwitches shared by several hosts below. Of a large cluster the first hosts are drawn
-//! with the switches that they reach, and the number of hidden hosts is shown.
+//! Positions are determined by the kinds of devices; no general graph layout is used. From top to bottom a host has
+//! NICs, CPUs, PCIe switches, GPUs and NVSwitches, each centred over the devices that it is linked to. The tiers of the
+//! network are above the hosts, and NVSwitches that several hosts share are below. Of a large cluster, the first hosts
+//! are drawn with the switches that they reach, and the number of hidden hosts is shown.
 //!
 //! The picture supports light and dark pages (`prefers-color-scheme`), and has tooltips for devices and links.
 
@@ -25,10 +25,10 @@ use fabricast_topologies::Fabric;
 /// Options of a picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Options<'a> {
-    /// Utilization of each link direction (0 to 1), by [`LinkId`](fabricast_topologies::LinkId); links are coloured by
-    /// the busier direction. Links beyond its end count as idle.
+    /// Utilization of each link direction (0 to 1), indexed by [`LinkId`](fabricast_topologies::LinkId). Links are
+    /// coloured by their busier direction. Links beyond the end of the slice count as idle.
     pub utilization: Option<&'a [f64]>,
-    /// Maximum number of hosts to draw; `None` for as many as stay readable.
+    /// Maximum number of hosts to draw; `None` for as many as are readable.
     pub hosts: Option<usize>,
 }
 

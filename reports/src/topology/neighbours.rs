@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{Fabric, NodeId};
 
-/// Devices linked to each device, repeated for parallel links. Failed links count, since they are drawn.
+/// Devices that are linked to each device, once per parallel link. Failed links count, since they are drawn.
 #[derive(Clone, Debug)]
 pub(super) struct Neighbours(Vec<Vec<NodeId>>);
 

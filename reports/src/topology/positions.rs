@@ -1,13 +1,13 @@
-//! Placement of items along a line, each as close to its preferred position as the others allow.
+//! Placement of items along a line, each as close to its preferred position as the other items allow.
 
 /// Returns positions in the order of `preferred` (ascending), at least `spacing` apart and between `low` and `high`,
-/// with the least sum of squared distances from `preferred`. If the line is too short, positions start at `low`,
+/// that minimize the sum of squared distances from `preferred`. If the line is too short, positions start at `low`,
 /// `spacing` apart.
 ///
 /// With y(i) = x(i) − i·spacing this is isotonic regression, solved by pooling neighbours that violate the order (Ayer
 /// et al. 1955); bounds clip its result.
 pub(super) fn spread(preferred: &[f64], spacing: f64, low: f64, high: f64) -> Vec<f64> {
-    // Pools of neighbours: their number and the sum of their preferred positions.
+    // Pools of neighbours: number of items, and sum of their preferred positions.
     let mut pools: Vec<(usize, f64)> = Vec::new();
     for (i, &want) in preferred.iter().enumerate() {
         let mut pool = (1, want - i as f64 * spacing);

@@ -1,25 +1,25 @@
-//! Rows of a host: assignment of devices to lines, top to bottom.
+//! Rows of a host: assignment of devices to lines, from top to bottom.
 
 use fabricast_topologies::{Fabric, NodeId, NodeKind};
 
 use super::neighbours::Neighbours;
 
-/// Maximum number of devices in a line; longer rows are broken.
+/// Maximum number of devices in a line. Longer rows have several lines.
 pub(super) const LINE: usize = 16;
-/// Maximum number of lines of a row; devices beyond it are hidden.
+/// Maximum number of lines of a row. Further devices are hidden.
 const LINES: usize = 4;
 
 /// Devices of one kind in a host, on one or several lines.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub level: Level,
-    /// Devices of each line, top to bottom.
+    /// Devices of each line, from top to bottom.
     pub lines: Vec<Vec<NodeId>>,
     /// Number of devices of this row that are not drawn.
     pub more: usize,
 }
 
-/// Order of the rows. PCIe switches may be cascaded, so their row depends on their depth.
+/// Levels of rows from top to bottom. PCIe switches may be cascaded, so their level depends on their depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Nic,
@@ -30,7 +30,7 @@ pub(super) enum Level {
     Nvswitch,
 }
 
-/// Returns the non-empty rows of a host, top to bottom.
+/// Returns the rows of a host that have devices, from top to bottom.
 pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<Row> {
     let depths = pcie_depths(fabric, neighbours, devices);
     let mut levels: Vec<(Level, NodeId)> =
@@ -68,8 +68,8 @@ fn level(fabric: &Fabric, id: NodeId, depth: usize) -> Level {
     }
 }
 
-/// Returns the number of PCIe switches between each PCIe switch and the nearest CPU; 0 for other devices, and without a
-/// CPU.
+/// Returns the number of PCIe switches between each PCIe switch and the nearest CPU; 0 for other devices, and if there
+/// is no CPU.
 fn pcie_depths(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<usize> {
     let index_of = |id: NodeId| devices.binary_search(&id).ok();
     let is = |index: usize, kind: NodeKind| devices.get(index).is_some_and(|&id| fabric.node(id).kind == kind);

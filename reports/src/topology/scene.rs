@@ -14,34 +14,34 @@ pub(super) const DEVICE_HEIGHT: f64 = 30.0;
 pub(super) const MARGIN: f64 = 28.0;
 /// Distance between the centres of neighbouring devices in a line, in pixels.
 const CELL: f64 = 84.0;
-/// Maximum width of a device's cell, in cells, if there is space.
+/// Maximum width of a device's cell in units of [`CELL`], if there is space.
 const WIDE: f64 = 2.0;
 const LINE_GAP: f64 = 12.0;
 const ROW_GAP: f64 = 48.0;
 const TIER_GAP: f64 = 66.0;
-/// Gap in pixels between the hosts and the switches next to them, where most lines cross.
+/// Gap in pixels between the hosts and the adjacent switches, where most lines cross.
 const NETWORK_GAP: f64 = 96.0;
 const HOST_TITLE: f64 = 40.0;
 const HOST_PADDING: f64 = 22.0;
 const HOST_GAP: f64 = 28.0;
 const MIN_HOST_WIDTH: f64 = 190.0;
 const GHOST: f64 = 120.0;
-/// Width of "+ 48 more" at the end of a row, in pixels.
+/// Width of a text such as "+ 48 more" at the end of a row, in pixels.
 const MORE: f64 = 76.0;
 /// Bottom edge of the title and the counts, in pixels.
 const HEAD: f64 = 84.0;
-/// Maximum characters of a host's title.
+/// Maximum number of characters of a host's title.
 const TITLE: usize = 60;
 
-/// Device and the position of its centre.
+/// Device with the position of its centre.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Device {
     pub id: NodeId,
     pub x: f64,
     pub y: f64,
-    /// Upper edge of its host's box; `None` if it is in no box.
+    /// Upper edge of the box of the device's host; `None` if the device is in no box.
     pub top: Option<f64>,
-    /// Number of its line; devices of a line are ordered by `index`.
+    /// Number of the device's line. Devices of a line are ordered by `index`.
     pub line: usize,
     pub index: usize,
 }
@@ -81,7 +81,7 @@ pub(super) struct Scene {
     pub frames: Vec<Frame>,
     pub devices: Vec<Device>,
     pub remarks: Vec<Remark>,
-    /// Index in `devices` of each device of the fabric, by [`NodeId`]; `None` if it is not drawn.
+    /// Index in `devices` of each device of the fabric, by [`NodeId`]; `None` if the device is not drawn.
     index: Vec<Option<usize>>,
     lines: usize,
 }
@@ -140,13 +140,13 @@ impl Scene {
         scene
     }
 
-    /// Returns the device of a vertex, if it is drawn.
+    /// Returns the drawn device of a node; `None` if the node is not drawn.
     pub(super) fn device(&self, id: NodeId) -> Option<&Device> {
         let index = (*self.index.get(id.0 as usize)?)?;
         self.devices.get(index)
     }
 
-    /// Places the rows of a host between two edges; returns the bottom edge of its box.
+    /// Places the rows of a host between two edges, and returns the bottom edge of its box.
     fn add_host(&mut self, neighbours: &Neighbours, rows: &[Row], edges: Edges, top: f64) -> f64 {
         let mut y = top + HOST_TITLE;
         let mut heights = Vec::with_capacity(rows.len());
@@ -160,7 +160,7 @@ impl Scene {
             let last = number + 1 == rows.len();
             y += arc_room(neighbours, row).unwrap_or(0.0).max(if last { 0.0 } else { ROW_GAP });
         }
-        // The row to which the others are aligned: the GPUs, or the longest.
+        // Row to which the others are aligned: the GPUs or, without GPUs, the longest row.
         let base = rows.iter().position(|row| row.level == Level::Gpu);
         let base = base.or_else(|| (0..rows.len()).max_by_key(|&i| rows.get(i).map_or(0, length))).unwrap_or(0);
         for number in (base..rows.len()).chain((0..base).rev()) {
@@ -197,8 +197,8 @@ impl Scene {
         preferences.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let half = DEVICE_WIDTH / 2.0;
         let cell = match (preferences.first(), preferences.last()) {
-            // All prefer the same position, like switches that are linked to everything: they share the available
-            // space.
+            // All devices prefer the same position, as switches that are linked to all devices do, so the available
+            // space is divided among them.
             (Some(first), Some(last)) if last.0 - first.0 < 1.0 => {
                 ((right - left) / preferences.len() as f64).clamp(CELL, WIDE * CELL)
             }
@@ -227,7 +227,7 @@ fn length(row: &Row) -> usize {
 fn host_width(rows: &[Row], title: &str) -> f64 {
     let longest = rows.iter().map(length).max().unwrap_or(0);
     let devices = longest as f64 * CELL - (CELL - DEVICE_WIDTH);
-    // A bold character of 13 pixels has an average width of 9 pixels at most.
+    // A bold character of 13 pixels has an average width of at most 9 pixels.
     devices.max(title.chars().count() as f64 * 9.0).max(MIN_HOST_WIDTH) + 2.0 * HOST_PADDING
 }
 
@@ -240,7 +240,7 @@ pub(super) fn arc_depth(distance: usize) -> f64 {
     14.0 + 9.0 * distance as f64
 }
 
-/// Returns the height in pixels of the arcs under a row; `None` if none of its devices are linked.
+/// Returns the height in pixels of the arcs below a row; `None` if no devices of the row are linked with each other.
 fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
     if row.level != Level::Gpu {
         return None;
@@ -260,7 +260,7 @@ fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
     row.lines.iter().filter_map(max_distance).max().map(|max_distance| arc_depth(max_distance) + 16.0)
 }
 
-/// Returns the title of a host: its name, and the number and model of its ranks.
+/// Returns the title of a host: its name, and number and model of its ranks.
 fn title(fabric: &Fabric, host: HostId, devices: &[NodeId]) -> String {
     let name = fabric.hosts().get(host.0 as usize).map_or("", |name| &**name);
     let ranks: Vec<NodeId> = devices.iter().copied().filter(|&id| fabric.node(id).kind.is_rank()).collect();

@@ -1,4 +1,4 @@
-//! Selection of the devices to draw, and their parts in the picture.
+//! Selection of the devices to draw, and of the part of the picture in which each is drawn.
 
 use fabricast_topologies::{Fabric, HostId, Node, NodeId, NodeKind};
 
@@ -7,17 +7,17 @@ use super::rows;
 
 /// Maximum number of devices next to each other in a readable picture.
 const COLUMNS: usize = 20;
-/// Maximum number of switches drawn per tier.
+/// Maximum number of switches that are drawn per tier.
 const TIER: usize = 18;
 
-/// Drawn part of a fabric.
+/// Part of a fabric that is drawn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
-    /// Hosts drawn as boxes, with their devices in ascending order of id.
+    /// Hosts that are drawn as boxes, with their devices in ascending order of id.
     pub hosts: Vec<(HostId, Vec<NodeId>)>,
     /// Number of hosts that are not drawn.
     pub more_hosts: usize,
-    /// Network switches by tier, the tier next to the hosts first.
+    /// Network switches by tier, starting with the tier next to the hosts.
     pub tiers: Vec<Tier>,
     /// NVSwitches that several hosts share.
     pub shared: Tier,
@@ -39,14 +39,14 @@ impl Tier {
     }
 }
 
-/// Part of the picture that a device belongs to.
+/// Part of the picture in which a device is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// In the box of its host.
+    /// The device is drawn in the box of its host.
     Local,
-    /// Among the network switches.
+    /// The device is drawn among the network switches.
     Network,
-    /// Among the NVSwitches below the hosts.
+    /// The device is drawn among the NVSwitches below the hosts.
     Shared,
 }
 
@@ -94,7 +94,7 @@ impl Selection {
             if network.is_empty() {
                 break;
             }
-            // Hidden switches are marked too, so that they do not appear as part of a higher tier.
+            // Hidden switches are marked as well, so that they do not appear in a higher tier.
             network.iter().for_each(|&id| mark(&mut drawn, id));
             let tier = Tier::new(network);
             below.clone_from(&tier.switches);
@@ -127,7 +127,7 @@ fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<Part> {
     fabric.nodes().map(part).collect()
 }
 
-/// Returns the number of hosts that fit next to each other, at least one.
+/// Returns the number of hosts that fit next to each other, which is at least one.
 fn readable(fabric: &Fabric, machines: &[(HostId, Vec<NodeId>)]) -> usize {
     let mut columns = 0;
     let mut fitting = 0;

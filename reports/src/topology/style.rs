@@ -26,16 +26,18 @@ pub(super) fn link_class(kind: LinkKind) -> &'static str {
     }
 }
 
-/// Returns the line width of a link, logarithmic in its bandwidth, so that 25 and 900 GB/s are distinguishable and both
-/// visible.
+/// Returns the line width of a link in pixels. It is logarithmic in the bandwidth, so that 25 and 900 GB/s are both
+/// visible and distinguishable.
 pub(super) fn link_width(gb_per_s: Option<f64>) -> f64 {
     gb_per_s.map_or(1.5, |gb_per_s| (0.7 + 0.5 * (1.0 + gb_per_s.max(0.0) / 12.5).log2()).min(5.0))
 }
 
-/// Colour scale of utilization: idle, half, full. Lightness decreases monotonically, so it works in greyscale too.
+/// Colour scale of utilization for idle, half and full. Lightness decreases monotonically, so that the scale is
+/// readable in greyscale.
 const HEAT: [(f64, [u8; 3]); 3] = [(0.0, [208, 215, 222]), (0.5, [240, 160, 60]), (1.0, [150, 15, 60])];
 
-/// Returns the colour of a utilization from 0 to 1; values outside are clamped, non-finite ones count as idle.
+/// Returns the colour for a utilization from 0 to 1. Values outside the range are clamped, and non-finite values count
+/// as idle.
 pub(super) fn heat(utilization: f64) -> String {
     let level = if utilization.is_finite() { utilization.clamp(0.0, 1.0) } else { 0.0 };
     let mut colour = HEAT[0].1;
@@ -54,7 +56,7 @@ fn mix(from: Option<u8>, to: Option<u8>, share: f64) -> u8 {
     (from + (to - from) * share.clamp(0.0, 1.0)).round() as u8
 }
 
-/// Style sheet for light pages. Hues of links are Okabe and Ito's, as in the charts.
+/// Style sheet for light pages. The hues of links are those of Okabe and Ito, as in the charts.
 pub(crate) const LIGHT: &str = "\
 text { font-family: 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #24292f; }
 .sheet { fill: #ffffff; }

@@ -1,4 +1,4 @@
-//! Pictures of known and random fabrics: well-formed, without overlaps, and complete.
+//! Tests of pictures of known and random fabrics: they are well-formed, without overlaps, and complete.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, FabricBuilder, LinkKind, LinkSpec, NodeKind, Picos};
@@ -32,13 +32,13 @@ fn texts(text: &str) -> Vec<String> {
     nodes.filter_map(|node| node.text()).map(str::to_owned).collect()
 }
 
-/// Left, top, right and bottom edge of an SVG rectangle.
+/// Returns the left, top, right and bottom edge of an SVG rectangle.
 fn corners(rectangle: Node<'_, '_>) -> [f64; 4] {
     let [x, y, w, h] = ["x", "y", "width", "height"].map(|name| attribute(rectangle, name));
     [x, y, x + w, y + h]
 }
 
-/// Asserts that devices do not overlap, lie inside the sheet and stay in their boxes, and that all path coordinates are
+/// Asserts that devices do not overlap and lie inside the picture and their boxes, and that all path coordinates are
 /// numbers.
 fn check(text: &str) {
     let document = Document::parse(text).unwrap();

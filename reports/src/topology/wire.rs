@@ -1,4 +1,4 @@
-//! Drawn links: both directions and parallel links of a kind are one line.
+//! Links as drawn: both directions, and parallel links of a kind, are one line.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(super) struct Wire {
     pub path: String,
     pub kind: LinkKind,
     pub is_failed: bool,
-    /// Total bandwidth of the links, in the faster direction; `None` is unlimited.
+    /// Total bandwidth of the links in the faster direction; `None` if it is unlimited.
     pub bandwidth: Option<Bandwidth>,
     /// Utilization of the busiest direction, from 0 to 1.
     pub load: f64,
@@ -34,7 +34,7 @@ struct Bundle {
     load: f64,
 }
 
-/// Returns the wires between drawn devices, in drawing order: idle below busy, broad below thin.
+/// Returns the wires between drawn devices in drawing order: idle wires below busy ones, broad wires below thin ones.
 pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>) -> Vec<Wire> {
     let mut bundles: BTreeMap<(NodeId, NodeId, LinkKind, bool), Bundle> = BTreeMap::new();
     for (id, link) in fabric.links() {
@@ -112,8 +112,8 @@ fn describe(
     parts.join(", ")
 }
 
-/// Returns the path from the lower edge of the upper device to the upper edge of the lower one; arcs and short bars
-/// within a line.
+/// Returns the path from the lower edge of the upper device to the upper edge of the lower device. Within a line, it is
+/// an arc or a short bar.
 fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
     let half = DEVICE_HEIGHT / 2.0;
     if a.line == b.line {
@@ -124,14 +124,14 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
             let edge = DEVICE_WIDTH / 2.0;
             return format!("M{} {}H{}", number(left.x + edge), number(left.y), number(right.x - edge));
         }
-        // Arcs run below ranks, and above all other devices. The control point of a curve lies twice as deep as the
+        // Arcs run below ranks, and above all other devices. The control point of a curve is twice as far away as the
         // curve.
         let (edge, depth) = match fabric.node(a.id).kind {
             _ if is_rank => (left.y + half, 2.0 * arc_depth(distance)),
             NodeKind::Cpu => (left.y - half, -(16.0 + 6.0 * distance as f64).min(60.0)),
             _ => (left.y - half, -(20.0 + 8.0 * distance as f64).min(100.0)),
         };
-        // Arcs to either side start apart from each other.
+        // Arcs to the two sides of a device start at different points.
         let lean = 14.0;
         let (x0, x1) = (left.x + lean, right.x - lean);
         let inset = (x1 - x0) * 0.12;
@@ -153,7 +153,7 @@ fn path(fabric: &Fabric, a: &Device, b: &Device) -> String {
     if (x0 - x1).abs() < 0.5 {
         return format!("M{} {}V{}", number(x0), number(y0), number(y1));
     }
-    // Links into a box bend outside of it and run straight down to their device, past the title.
+    // Links into a box bend outside the box and run straight to their device, past the title.
     let bend_y = match (upper.top, lower.top) {
         (None, Some(top)) if top > y0 && top < y1 => top,
         _ => y1,

@@ -1,4 +1,4 @@
-//! Events of a Chrome trace as lines of JSON.
+//! Events of a Chrome trace, as lines of JSON.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::format::exact_micros;
 /// Formatter of the events of a trace.
 pub(super) struct Events<'a, L> {
     lines: &'a mut L,
-    /// The event that is being formatted.
+    /// Text of the event that is being formatted.
     text: Vec<u8>,
 }
 
@@ -108,8 +108,8 @@ impl<'a, L: Lines> Events<'a, L> {
     }
 }
 
-/// Writes counters as graphs of a separate process, above the ranks: a value at each change, in percent rounded to a
-/// tenth, and 0 at the end.
+/// Writes counters as graphs of a separate process, which is shown above the ranks: a value at each change, in percent
+/// rounded to a tenth, and 0 at the end.
 pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Lines) -> io::Result<()> {
     if counters.is_empty() {
         return Ok(());
@@ -131,7 +131,7 @@ pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Li
 /// Several spans of a thread that are written as one.
 pub(super) struct MergedSpan<'a> {
     pub count: u32,
-    /// Common name of all the spans; `None` if their names differ.
+    /// Name that all the spans have; `None` if their names differ.
     pub name: Option<&'a str>,
     pub start: Picos,
     pub end: Picos,

@@ -1,4 +1,4 @@
-//! Assignment of spans to threads, and merging of neighbours.
+//! Assignment of spans to threads, and merging of adjacent spans.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,16 +10,20 @@ use super::event::{Events, MergedSpan};
 use super::lines::Lines;
 use super::{Summary, TraceSpan};
 
-/// Number of consecutive thread ids of a channel; the first is the channel number times this.
+/// Number of consecutive thread ids reserved for a channel. The first id of a channel is its number multiplied by this
+/// constant.
 const THREADS: u32 = 1 << 12;
 
-/// First id of the threads that are beyond their channel's [`THREADS`]; above the ids of all channels.
+/// First id of the threads that exceed their channel's [`THREADS`]. It is above the ids of all channels.
 const FIRST_EXTRA_ID: u32 = (u16::MAX as u32 + 1) * THREADS;
 
-/// Threads per channel while neighbours are merged; spans that overlap in more threads are merged, too.
+/// Number of threads per channel while adjacent spans are merged. Spans that overlap in more threads are merged, too.
 const MAX_THREADS: usize = 4;
 
-/// Writes all spans, merging up to `joined` neighbours of a thread into one.
+/// Writes all spans; up to `joined` adjacent spans of a thread are merged into one.
+///
+/// # Errors
+/// Errors of the writer.
 pub(super) fn write<'a>(
     spans: impl Iterator<Item = TraceSpan<'a>>,
     joined: u32,
@@ -44,11 +48,11 @@ struct ChannelTracks<'a> {
     lanes: BTreeMap<(Rank, Channel), Vec<Thread<'a>>>,
     joined: u32,
     max_threads: usize,
-    /// Id of the next thread beyond its channel's [`THREADS`].
+    /// Id of the next thread that exceeds its channel's [`THREADS`].
     next_extra_id: u32,
 }
 
-/// Thread of a channel, and its spans that are not written yet.
+/// Thread of a channel, with its spans that are not written yet.
 struct Thread<'a> {
     id: u32,
     /// Latest end of the spans of this thread so far.
@@ -67,7 +71,7 @@ struct PendingSpans<'a> {
 impl<'a> ChannelTracks<'a> {
     fn add<L: Lines>(&mut self, span: TraceSpan<'a>, events: &mut Events<'_, L>) -> io::Result<()> {
         let (rank, channel) = (span.rank, span.channel);
-        // The lowest channel of a rank need not come first, so any channel of the rank is looked up.
+        // The channels of a rank may occur in any order, so any channel of the rank is looked up.
         let ranks_channels = (rank, Channel(0))..=(rank, Channel(u16::MAX));
         if self.lanes.range(ranks_channels).next().is_none() {
             events.process(rank.0, &format!("rank {}", rank.0), rank.0.into())?;

@@ -1,4 +1,4 @@
-//! Lines of a trace: counted, or collected and written in order of time.
+//! Lines of a trace, which are counted, or collected and written in order of time.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ const TAIL: &[u8] = b"\n]}\n";
 
 /// Receiver of the events of a trace, in any order.
 pub(super) trait Lines {
-    /// Adds an event, without a line end. `time`: its time; `None` for metadata.
+    /// Adds an event, whose text has no line break. `time`: time of the event; `None` for metadata.
     fn line(&mut self, time: Option<Picos>, text: &[u8]);
 }
 
@@ -50,7 +50,11 @@ impl Lines for Sorted {
 }
 
 impl Sorted {
-    /// Writes all lines: metadata first, then by time; those of one instant in order of arrival.
+    /// Writes all lines: metadata first, then events by time. Events of one instant are written in the order in which
+    /// they were added.
+    ///
+    /// # Errors
+    /// Errors of the writer.
     pub(super) fn write(self, mut output: impl Write) -> io::Result<()> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
         let mut lines: Vec<_> = starts.zip(&self.ends).map(|(start, &(at, end))| (at, start..end)).collect();

@@ -1,12 +1,12 @@
 //! Spans as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
-//! A rank is a process, a channel a thread of it. Overlapping spans of a channel (a transfer still in transit while the
-//! next is prepared) get additional threads, since viewers show nested spans only. Times are picoseconds written as
-//! exact decimals of a microsecond, the unit of the format.
+//! A rank is a process, and a channel is a thread of that process. Overlapping spans of a channel (for example a
+//! transfer that is in transit while the next is prepared) are assigned to additional threads, since viewers show only
+//! nested spans. Times are picoseconds, written as exact decimals of a microsecond, which is the unit of the format.
 //!
-//! Viewers fail on files of hundreds of megabytes, so a trace has a size budget: above it, neighbouring spans of a
-//! thread are merged, as many at a time as needed, and labelled as such; spans that overlap in more than a few threads
-//! are then merged as well.
+//! Viewers fail on files of hundreds of megabytes, so a trace has a size budget. If it is exceeded, adjacent spans of a
+//! thread are merged, as many at a time as needed, and labelled as merged; spans that overlap in more than a few
+//! threads are then merged as well.
 //!
 //! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`) and metadata
 //! (`M`) events.
@@ -26,11 +26,11 @@ use lines::{SizeCounter, Sorted};
 /// Activity of a channel of a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSpan<'a> {
-    /// Rank of the activity; a process of the trace.
+    /// Rank of the activity, which is a process of the trace.
     pub rank: Rank,
-    /// Channel of the activity; a thread of the process.
+    /// Channel of the activity, which is a thread of the process.
     pub channel: Channel,
-    /// Name of the activity: `put 3 → 4`.
+    /// Name of the activity, such as `put 3 → 4`.
     pub name: Cow<'a, str>,
     /// Start of the activity.
     pub start: Picos,
@@ -43,9 +43,9 @@ pub struct TraceSpan<'a> {
 /// Detail of a span.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument<'a> {
-    /// Number: an operation, a chunk, a peer, bytes.
+    /// Number, such as an operation, a chunk, a peer or bytes.
     Number(u64),
-    /// Time; written in microseconds.
+    /// Time, written in microseconds.
     Time(Picos),
     /// Text, such as a list of chunks.
     Text(Cow<'a, str>),
@@ -58,30 +58,30 @@ pub struct TraceStats {
     pub bytes: Bytes,
     /// Number of spans before merging.
     pub spans: u64,
-    /// Number of neighbouring spans of a thread that are merged into one at a time; 1 if none are merged.
+    /// Number of adjacent spans of a thread that are merged into one at a time; 1 if none are merged.
     pub joined: u32,
 }
 
-/// Default size budget of a trace: opens in Perfetto within seconds.
+/// Default size budget of a trace. Perfetto opens such a file within seconds.
 pub const BUDGET: Bytes = Bytes(50_000_000);
 
-/// Utilization over time: a graph above the ranks.
+/// Utilization over time, shown as a graph above the ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counter<'a> {
-    /// Name of the graph: `gpu0->nvswitch0`.
+    /// Name of the graph, such as `gpu0->nvswitch0`.
     pub name: Cow<'a, str>,
     /// Duration of one time slice.
     pub slice: Picos,
-    /// Used fraction in each slice from time 0 on, 0 to 1.
+    /// Used fraction in each slice from time 0, 0 to 1.
     pub values: &'a [f64],
 }
 
-/// Writes a trace of at most `budget` bytes, merging neighbours if needed. A trace that cannot meet the budget has one
-/// span per thread, and its counters. Events are in order of time, after the names of ranks and channels.
+/// Writes a trace of at most `budget` bytes, and merges adjacent spans if needed. A trace that cannot meet the budget
+/// has one span per thread, and its counters. Events are in order of time, after the names of ranks and channels.
 ///
-/// The spans are read once for each size that is tried (usually two or three times), so `spans` must be cheap to clone:
-/// a slice's iterator, or one that computes them. Spans of a channel must be in ascending order of start. The output is
-/// deterministic.
+/// The spans are read once for each number of merged spans that is examined (usually two or three times), so cloning
+/// `spans` must be cheap: the iterator of a slice, or one that computes the spans. Spans of a channel must be in
+/// ascending order of start. The output is deterministic.
 ///
 /// # Errors
 /// Errors of the writer.
@@ -113,7 +113,7 @@ where
 #[derive(Clone, Copy, Debug, Default)]
 struct Summary {
     spans: u64,
-    /// Highest rank of any span, plus one.
+    /// One plus the highest rank of any span.
     ranks: u32,
 }
 

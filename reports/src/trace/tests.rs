@@ -1,4 +1,4 @@
-//! Traces read back: exact, with non-overlapping threads, within the budget.
+//! Tests of traces that are read back: exact, with non-overlapping threads, and within the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ fn events(text: &str, phase: &str) -> Vec<Value> {
     events.iter().filter(|event| event["ph"] == phase).cloned().collect()
 }
 
-/// Parses a time of the text, in picoseconds.
+/// Parses a time of the text, and returns it in picoseconds.
 fn picos(value: &Value) -> u64 {
     let text = value.to_string();
     let (micros, rest) = text.split_once('.').unwrap_or((&text, ""));
@@ -102,7 +102,7 @@ fn neighbours_are_merged_above_the_budget() {
     let first = &events(&text, "X")[0];
     assert_eq!(first["name"], format!("{} × put", summary.joined));
     assert_eq!(picos(&first["args"]["busy_us"]), 400 * u64::from(summary.joined));
-    // Without any budget: one span per thread.
+    // With a budget of 0, each thread has one span.
     let (_, smallest) = written(&spans, Bytes(0));
     assert_eq!(events(&smallest, "X").len(), 2);
 }

@@ -1,9 +1,9 @@
-//! Runs pages in Chromium: nothing is loaded, no error occurs, and every control works.
+//! Tests of pages in Chromium: no resource is loaded, no error occurs, and every control works.
 //!
-//! A script added to the page (`self_test.js`) operates all controls and collects faults. The page is loaded in a frame
-//! of the tested width and reports to the page around it, whose DOM Chromium prints. Without Chromium the tests are
-//! skipped with a message, except if `REQUIRE_CHROMIUM` or `CI` is set. (The command line's tests include this file,
-//! too.)
+//! A script that is added to the page (`self_test.js`) operates all controls and collects errors. The page is loaded in
+//! a frame of the tested width and reports to the page around it, whose DOM Chromium prints. Without Chromium the tests
+//! are skipped with a message, except if `REQUIRE_CHROMIUM` or `CI` is set. (The command line's tests include this
+//! file, too.)
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Script at the start of the page, which records all errors.
+/// Script at the start of the page that records all errors.
 const EARLY: &str = "<script>const early = []; addEventListener('error', (e) => early.push(`error: ${e.message}`)); \
     addEventListener('unhandledrejection', (e) => early.push(`rejected: ${e.reason}`)); \
     addEventListener('securitypolicyviolation', (e) => early.push(`refused: ${e.blockedURI}`)); \
@@ -25,7 +25,7 @@ struct PageReport {
     counts: Counts,
 }
 
-/// Numbers of elements on a page, and of operated controls.
+/// Numbers of elements on a page, and of controls that were operated.
 #[derive(Debug, Deserialize)]
 pub struct Counts {
     pub tables: u32,
@@ -47,7 +47,7 @@ fn chromium() -> Option<&'static str> {
     browser
 }
 
-/// Opens a page in a frame of `width` pixels, and returns its report.
+/// Opens a page in a frame with a width of `width` pixels, and returns its report.
 fn open(browser: &str, html: &str, width: u32) -> PageReport {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!("<script>{}</script></body>", include_str!("self_test.js"));
@@ -82,7 +82,7 @@ fn dump(browser: &str, folder: &Path, page: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Asserts that a page works at both widths, and returns its counts; `None` without a browser.
+/// Asserts that a page works at both widths, and returns its counts; `None` if there is no browser.
 pub fn works(html: &str) -> Option<Counts> {
     let browser = chromium()?;
     let mut counts = None;

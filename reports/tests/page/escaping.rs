@@ -1,4 +1,4 @@
-//! Escaping of names from users' files.
+//! Tests of the escaping of names from users' files.
 
 use fabricast_reports::page::of_study;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use roxmltree::{Document, ParsingOptions};
 
 use super::synthetic::study_with_names;
 
-/// Elements that pages may contain.
+/// HTML elements that pages may contain.
 const ELEMENTS: [&str; 39] = [
     "html",
     "head",
@@ -85,7 +85,7 @@ fn assert_escaped(name: &str) {
             assert!(attribute.name() != "href" || attribute.value().starts_with("#section-"), "{}", attribute.value());
         }
     }
-    // Hidden characters are shown by their numbers; all others are unchanged.
+    // Hidden characters are shown by their numbers. All other characters are unchanged.
     let clean = |text: &str| text.replace(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'), " ");
     let expected = clean(&format!("machine 0{}", escaped(name)));
     let is_name = |node: roxmltree::Node<'_, '_>| {

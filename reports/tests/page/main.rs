@@ -1,4 +1,4 @@
-//! Pages as users get them: complete, escaped, small, and working in a browser.
+//! Tests of pages as users receive them: complete, escaped, small, and working in a browser.
 #![expect(clippy::expect_used, clippy::panic, clippy::print_stderr, reason = "tests, and what they share")]
 
 mod browser;
@@ -40,10 +40,10 @@ fn the_same_page_is_the_same_bytes() {
 #[test]
 fn twenty_candidates_and_ten_jobs_stay_under_five_megabytes() {
     let html = of_study(&study(20, 10), &[]).html();
-    // For visual inspection after a change.
+    // The file is for visual inspection after a change.
     std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("study-20x10.html"), &html).unwrap();
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
-    // All options are present.
+    // The page contains all options.
     assert_eq!(html.matches("<div class=\"option\">").count(), 60);
 }
 
@@ -109,7 +109,8 @@ fn unknown_inputs_are_rejected_with_advice() {
     }
 }
 
-/// Names of results keep their old words, so that saved results are read; the page has the terms of the field.
+/// Shares and phases are shown with the terms of the field, although results retain their earlier names, so that saved
+/// results can be read.
 #[test]
 fn shares_and_phases_have_terms_of_the_field() {
     let mut answer = study(3, 1);
@@ -122,8 +123,8 @@ fn shares_and_phases_have_terms_of_the_field() {
     assert!(html.contains("embedding gradients") && !html.contains("word gradients") && !html.contains("hand-off"));
 }
 
-/// The timeline of a step ends at the end of the step and states its omitted stages; the link chart names the busiest
-/// link.
+/// The timeline of a step ends at the end of the step and states the number of omitted stages. The link chart names the
+/// busiest link.
 #[test]
 fn timelines_and_link_loads_match_the_results() {
     let answer = study(3, 1);
@@ -135,7 +136,7 @@ fn timelines_and_link_loads_match_the_results() {
     let bars = links(&answer, "job 0").unwrap();
     assert_eq!(bars.bars.iter().map(|bar| bar.parts.iter().sum::<f64>()).collect::<Vec<_>>(), [0.3, 0.3]);
     assert!(bars.subtitle.contains("n0/nic0->leaf0, 30 %") && bars.title.contains("machine 0"));
-    // Results of an older version without timelines and link loads.
+    // Results of an older version have no timelines and no link loads.
     let mut older = answer.clone();
     for row in &mut older.results {
         (row.timelines, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
@@ -159,7 +160,7 @@ fn studies_without_a_winner_state_it() {
     assert!(of_study(&answer, &[]).html().contains("There is no candidate."));
 }
 
-/// The library's choices are compared with the selected ones: losses and unknown choices are stated, and the page stays
+/// The library's strategies are compared with the selected ones: slower and unknown ones are stated, and the page is
 /// small.
 #[test]
 fn library_choices_are_reported() {
@@ -198,8 +199,8 @@ fn single_candidates_are_not_compared() {
     assert_eq!(of_study(&answer, &[]).answer, ["machine 0 violates: budget 5 of 4."]);
 }
 
-/// Inference steps differ in their work, so the chart compares candidates by the time per million tokens, like the
-/// ranking.
+/// Inference steps differ in their work, so the chart compares candidates by the time per million tokens, as the
+/// ranking does.
 #[test]
 fn inference_is_compared_by_time_per_token() {
     let mut answer = study(2, 1);
@@ -215,7 +216,7 @@ fn inference_is_compared_by_time_per_token() {
     assert!(time_of("machine 0") < time_of("machine 1") && (time_of("machine 0") - 1e12 / 6354.0).abs() < 1.0);
 }
 
-/// A candidate that stays first under all assumptions is reported as such; the order behind it may change.
+/// A candidate that is first under all assumptions is reported as such, although the order of the others may change.
 #[test]
 fn stable_winners_are_reported() {
     let html = |answer: &Answer| of_study(answer, &[]).html();

@@ -1,4 +1,4 @@
-//! Synthetic studies of any size.
+//! Synthetic studies of any size, for tests.
 
 use fabricast_search::export::SavedPlan;
 use fabricast_sim::schedule::{Collective, Schedule, json};
@@ -9,13 +9,13 @@ use fabricast_workload::job::Dimension;
 use serde_json::{Value, json};
 
 /// Creates a study with these numbers of candidates and jobs. Candidates with higher numbers are slower and cheaper per
-/// hour, and all but the first cost more per token; the third does not fit.
+/// hour, and all except the first cost more per token. The third candidate does not fit.
 pub fn study(candidates: usize, jobs: usize) -> Answer {
     study_with_names(candidates, jobs, |kind, number| format!("{kind} {number}"))
 }
 
-/// Timeline of a step of `step` seconds with the maximum number of intervals, on eight stages with overlapped
-/// communication.
+/// Returns the timeline of a step of `step` seconds with the maximum number of intervals, on eight stages with
+/// overlapped communication.
 fn timeline(step: f64) -> Value {
     let lanes = (0..16_u64).map(|lane| {
         let count = if lane % 2 == 0 { 32 } else { 8 };
@@ -29,7 +29,7 @@ fn timeline(step: f64) -> Value {
     json!({ "step": "step", "omitted_stages": 8, "tracks": lanes.collect::<Vec<_>>() })
 }
 
-/// Ten calls of a step, of different sizes.
+/// Returns ten calls of a step, of different sizes.
 fn calls() -> Vec<Value> {
     let pick = json!({ "algorithm": "ring", "protocol": "simple", "channels": 16, "threads": null, "chunk": null });
     let call = |k: u32| {
@@ -39,7 +39,7 @@ fn calls() -> Vec<Value> {
     (0..10).map(call).collect()
 }
 
-/// Link loads, which rise with the number of the candidate.
+/// Returns link loads, which increase with the number of the candidate.
 fn load(candidate: usize) -> Vec<Value> {
     let link_class = |links: &str| {
         json!({ "links": links, "count": 32, "gb_per_s": 50.0, "mean": 0.2, "max": 0.3 + candidate as f64 / 100.0,
@@ -48,7 +48,7 @@ fn load(candidate: usize) -> Vec<Value> {
     ["NVLink, GPU to NVSwitch", "InfiniBand, NIC to leaf"].map(link_class).to_vec()
 }
 
-/// Variant of [`study`] with custom names of machines, jobs and sources.
+/// Creates a study as [`study`] does, with names of machines, jobs and sources from the function `name`.
 pub fn study_with_names(candidates: usize, jobs: usize, name: impl Fn(&str, usize) -> String) -> Answer {
     let machine = |number| name("machine", number);
     let result = |c: usize, j: usize| -> Value {
@@ -111,7 +111,7 @@ pub fn study_with_names(candidates: usize, jobs: usize, name: impl Fn(&str, usiz
     Answer::read(&text.to_string(), "synthetic").expect("a study as it is written")
 }
 
-/// Schedule in which two ranks exchange half of their data.
+/// Returns a schedule in which two ranks exchange half of their data.
 fn schedule() -> Schedule {
     let program = |peer: u32| {
         format!(
@@ -128,7 +128,8 @@ fn schedule() -> Schedule {
     json::from_json(&text, "swap").expect("a schedule")
 }
 
-/// A library's choices, by job: every other call is slower, one is unknown; three curves of a saved plan.
+/// Returns a library's strategies by job: every other call is slower, one is unknown, and there are three curves of a
+/// saved plan.
 pub fn library_defaults(answer: &Answer) -> Vec<(String, LibraryComparison)> {
     let mut plan = SavedPlan::read(include_str!("data/plan.json"), "plan.json").expect("a plan");
     plan.rows.retain(|row| row.collective == Collective::AllReduce);

@@ -1,4 +1,5 @@
-//! Hand-written workloads for the benches, equal to those that lowering creates from the generators' schedules.
+//! Workloads for the benchmarks, written by hand. They equal those that lowering creates from the generators'
+//! schedules.
 #![allow(dead_code, reason = "each bench uses some of them")]
 
 use fabricast_sim::engine::{Edge, Pace, PerOp, RouteLatency, WorkRun, Workload};
@@ -22,13 +23,13 @@ pub fn ports(system: &mut System, count: u32) -> Vec<ResourceId> {
     (0..count).map(|_| system.add_resource(Rate::from(Bandwidth::from_gb_per_s(450.0)))).collect()
 }
 
-/// Adds a route that uses each of the capacities fully and once.
+/// Adds a route that uses the full width of each capacity once.
 pub fn route(system: &mut System, resources: &[ResourceId]) -> RouteId {
     let uses: Vec<Use> = resources.iter().map(|&resource| Use { resource, coefficient: WHOLE }).collect();
     system.add_route(&uses, Rate::UNLIMITED, 1)
 }
 
-/// Start times of ranks.
+/// Start times of the ranks of a benchmark workload.
 #[derive(Clone, Copy)]
 pub enum Start {
     Simultaneous,

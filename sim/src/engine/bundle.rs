@@ -16,9 +16,9 @@ use crate::sharing::RouteId;
 
 const NO_SLOT: u32 = u32::MAX;
 
-/// Remaining work of a transfer, in units of [`Work`]. Negative if more passed than needed, since ends are rounded up
-/// to a picosecond; the excess is credited to the next transfer. Stored in two halves, so that a bundle need not be
-/// aligned to 16 bytes.
+/// Remaining work of a transfer, in units of [`Work`]. Negative if more work passed than needed, because ends are
+/// rounded up to a picosecond; the next transfer is credited with the excess. Stored in two halves, so that a bundle
+/// need not be aligned to 16 bytes.
 #[derive(Clone, Copy, Debug)]
 struct RemainingWork {
     high: u64,
@@ -39,17 +39,17 @@ impl RemainingWork {
 
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
-    /// Remaining work at time `since` of the next transfer to end.
+    /// Remaining work, at time `since`, of the transfer that ends next.
     left: RemainingWork,
     since: Picos,
-    /// End of that transfer; finish events at other times are stale.
+    /// End of the transfer that ends next; finish events at other times are stale.
     end: Picos,
     next_slot: u32,
-    /// Index into `crowds`; [`NO_SLOT`] until two transfers share the route.
+    /// Index into `crowds` of the other transfers; [`NO_SLOT`] unless at least two transfers have shared the route.
     crowd: u32,
 }
 
-/// Transfers of a bundle that end after its next one.
+/// Transfers of a bundle other than the one that ends next.
 #[derive(Clone, Debug, Default)]
 struct LaterTransfers {
     /// Running total at which the next transfer of the bundle ends.
@@ -78,7 +78,7 @@ impl Bundles {
         Self { bundles: vec![empty; routes], crowds: Vec::new(), last_division: (Work(0), Rate(1), Picos::ZERO) }
     }
 
-    /// Adds a transfer of `work`; `rate` is the rate of the bundle until now.
+    /// Adds a transfer of `work` at time `now`; `rate` is the rate of the bundle until then.
     pub(super) fn join(&mut self, route: RouteId, rate: Rate, now: Picos, slot: u32, work: Work) {
         let bundle = &mut self.bundles[route.0 as usize];
         if bundle.next_slot == NO_SLOT {
@@ -138,8 +138,7 @@ impl Bundles {
         bundle.left.units()
     }
 
-    /// Returns the transfers of a bundle that has any: the work that remains of each when the next one ends, and its
-    /// slot.
+    /// Returns the transfers of a non-empty bundle: for each, its remaining work when the next one ends, and its slot.
     pub(super) fn transfers(&self, route: RouteId) -> impl Iterator<Item = (i128, u32)> + '_ {
         let bundle = &self.bundles[route.0 as usize];
         let others = self

@@ -6,7 +6,7 @@ use super::Workload;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationIndex {
     pub run: u32,
-    /// Index within the run.
+    /// Index of the operation within its run.
     pub index: u32,
 }
 

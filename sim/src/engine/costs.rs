@@ -1,4 +1,4 @@
-//! Costs along the chain of operations that ends last.
+//! Costs along the chain of operations that ends last (the critical path).
 
 use fabricast_topologies::Picos;
 
@@ -61,7 +61,7 @@ impl std::ops::Add for ChainCosts {
 }
 
 impl ChainCosts {
-    /// Returns the costs without those of a part of the chain; `None` if that part has more of any kind.
+    /// Returns the costs of the chain without those of `part`; `None` if `part` exceeds any kind of cost.
     pub fn checked_sub(self, part: Self) -> Option<Self> {
         let subtract = |costs: Picos, part: Picos| costs.0.checked_sub(part.0).map(Picos);
         Some(Self {
@@ -83,7 +83,7 @@ impl ChainCosts {
         }
     }
 
-    /// Returns the costs of the chain up to its end at `until`; time of no other kind is waiting.
+    /// Returns the costs of the chain that ends at `until`. Time that belongs to no other kind counts as waiting.
     pub fn costs_at(self, until: Picos) -> Costs {
         let Self { software, latency, bandwidth, start_delay: late } = self;
         Costs { software, latency, bandwidth, waiting: until - software - latency - bandwidth, start_delay: late }

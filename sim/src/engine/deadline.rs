@@ -1,8 +1,8 @@
 //! Early detection of a missed deadline, from the work that has not begun to flow.
 //!
-//! For the most loaded capacities the work that has not begun is tracked; each capacity needs at least that work
-//! divided by its full rate. Time in which such a capacity was idle is lost, so a run that will miss its deadline is
-//! mostly detected long before the deadline.
+//! The engine tracks, for the most loaded capacities, the work that has not begun. Each capacity needs at least that
+//! work divided by its full rate. Idle time of such a capacity cannot be recovered, so a run that will miss its
+//! deadline is usually detected long before the deadline.
 
 use std::cmp::Reverse;
 
@@ -15,7 +15,7 @@ use crate::sharing::{ResourceId, RouteId, WHOLE};
 /// Number of capacities whose remaining work is tracked: the most loaded ones.
 const FOLLOWED: usize = 8;
 
-/// Deadline of a run, and the work that must pass until then.
+/// Deadline of a run, and the work that must be completed by then.
 #[derive(Debug)]
 pub(super) struct Deadline {
     until: Picos,
@@ -77,7 +77,7 @@ impl Deadline {
         }
     }
 
-    /// Returns the deadline, if the work that has not begun can no longer be done by then.
+    /// Returns the deadline if the work that has not begun can no longer be completed by then; otherwise `None`.
     pub(super) fn missed(&self, now: Picos) -> Option<Picos> {
         let is_late = |&(rate, left): &(Rate, Work)| {
             let needed = left.0 / u128::from(rate.0.max(1));
@@ -87,7 +87,7 @@ impl Deadline {
     }
 }
 
-/// Returns the work that a transfer of `work` puts on a capacity which it uses with `coefficient`.
+/// Returns the work that a transfer of `work` puts on a capacity that it uses with `coefficient`.
 fn passing(work: Work, coefficient: u64) -> Work {
     Work(work.0 / u128::from(WHOLE) * u128::from(coefficient))
 }

@@ -18,10 +18,10 @@ pub enum EngineError {
         total: u64,
         /// Number of the run of the first operation not done.
         run: u32,
-        /// Index of that operation within the run.
+        /// Index of that operation within its run.
         index: u32,
     },
-    /// An operation would last longer than 2⁶⁴ picoseconds.
+    /// An operation would last longer than 2⁶⁴ picoseconds (213 days).
     #[error("operation {index} of run {run} would take over 213 days")]
     TooLong {
         /// Number of the run.
@@ -38,7 +38,7 @@ pub enum EngineError {
         /// Number of operations of the workload, after folding.
         operations: u64,
     },
-    /// The run cannot be done by its deadline.
+    /// The run cannot be completed by its deadline.
     #[error("not complete after {:.3} µs, the time limit of this run", .until.0 as f64 / 1e6)]
     Abandoned {
         /// Deadline of the run; see [`Watch::until`](super::Watch::until).

@@ -7,11 +7,11 @@ use super::costs::ChainCosts;
 use super::steady_state::Distance;
 use super::{Edge, Workload};
 
-/// Effect of the completion of one awaited operation.
+/// Effect of the completion of an awaited operation on the operation that waits for it.
 pub(super) enum Arrival {
     /// Other operations are still awaited.
     Partial,
-    /// No operation is awaited any more. Holds the costs of the chain that arrived last.
+    /// No further operation is awaited. Holds the costs of the dependency chain that completed last.
     Last(ChainCosts),
 }
 
@@ -26,7 +26,7 @@ struct Gathering {
     chain_costs: ChainCosts,
 }
 
-/// An operation for which some of several awaited operations are done.
+/// Operation for which some, but not all, of several awaited operations are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PartialWait {
     pub run: u32,
@@ -41,16 +41,17 @@ const DONE: u32 = u32::MAX - 1;
 /// State of a run's dependencies, in one struct because an arrival needs all of it.
 #[derive(Clone, Copy, Debug, Default)]
 struct RunState {
-    /// Index in `dependents` of the first edge of operations that wait for this run; the next run's index is the end.
+    /// Index in `dependents` of the first edge of the operations that wait for this run. The next run's index marks the
+    /// end.
     first_dependent: u32,
-    /// Index in `ranges` of the run's first wait range; the next run's index is the end.
+    /// Index in `ranges` of the run's first wait range. The next run's index marks the end.
     first_range: u32,
     /// Number of awaited operations done so far, summed over the run's operations.
     arrived: u32,
 }
 
-/// Consecutive operations of a run that wait for several others. Operations outside all ranges wait for at most one
-/// other, regardless of the number of edges of the run: an edge need not affect every operation.
+/// Consecutive operations of a run that each wait for several others. Operations outside all ranges wait for at most
+/// one other operation, even if the run has several edges: an edge need not affect every operation of the run.
 #[derive(Clone, Copy, Debug)]
 struct WaitRange {
     start: u32,
@@ -125,7 +126,7 @@ impl Waiting {
         &self.ranges[self.runs[run as usize].first_range as usize..self.runs[run as usize + 1].first_range as usize]
     }
 
-    /// Records that one of the operations that (run, index) waits for is done.
+    /// Records that one of the operations that operation `index` of `run` waits for is done.
     pub(super) fn arrive(&mut self, run: u32, index: u32, now: Picos, chain_costs: ChainCosts) -> Arrival {
         self.runs[run as usize].arrived += 1;
         let ranges = self.run_ranges(run);
@@ -210,8 +211,8 @@ impl Waiting {
         (gathering.run != NONE).then(|| self.entry(gathering.run, gathering.index)).flatten()
     }
 
-    /// Returns the first operation that still waits, after a deadlock. For operations that wait for one other it
-    /// assumes that they arrived in order.
+    /// Returns the first operation that still waits after a deadlock, as run and index. Operations that wait for one
+    /// other are assumed to have received it in order.
     pub(super) fn first_not_done(&self, workload: &Workload) -> (u32, u32) {
         for (run, work_run) in (0u32..).zip(&workload.runs) {
             let ranges = self.run_ranges(run);
@@ -233,11 +234,11 @@ impl Waiting {
     }
 }
 
-/// Indexes of the operations of a run that wait, or are awaited, by an edge.
+/// Range of indexes of the operations of a run that wait, or are awaited, by an edge.
 pub(super) type EdgeRange = std::ops::Range<u32>;
 
-/// Returns the smallest range that contains all operations that those of a non-empty range `waiting` wait for by an
-/// edge.
+/// Returns the smallest range that contains all operations that the operations `waiting` (a non-empty range) wait for
+/// by an edge.
 pub(super) fn awaited_range(edge: Edge, waiting: &EdgeRange) -> EdgeRange {
     let target = |index: u32| (i64::from(edge.start) + i64::from(edge.index_step()) * i64::from(index)) as u32;
     target(waiting.start)..target(waiting.end - 1) + 1
@@ -288,7 +289,8 @@ pub(super) fn initially_ready(workload: &Workload, run: u32) -> Vec<std::ops::Ra
 }
 
 impl Edge {
-    /// Returns the operations of a run of `len` that wait because of this edge: those whose target exists.
+    /// Returns the operations, in a run of `len` operations, that wait because of this edge: those whose awaited
+    /// operation exists.
     pub(super) fn waiting(self, len: u32, workload: &Workload) -> EdgeRange {
         let (start, step) = (i64::from(self.start), i64::from(self.index_step()));
         let target_len = i64::from(workload.runs[self.run as usize].len);

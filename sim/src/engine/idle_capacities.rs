@@ -1,13 +1,13 @@
 //! Removal of capacities that can never limit a transfer.
 //!
-//! The demand on a capacity is the sum, over active transfers, of the rates that they would have alone. A capacity
-//! whose demand does not exceed it limits no transfer (`sharing/demand`). An upper bound on the demand over the whole
-//! run follows from the number of operations of each run that can be active at once: runs whose operations wait for
-//! the operation before have one. Capacities that this bound does not fill are removed from all routes; a route keeps
-//! the limit that such a capacity sets for a single transfer. Rates stay the same to the last unit.
+//! The demand on a capacity is the sum of the rates that its active transfers would have alone. A capacity whose demand
+//! does not exceed it limits no transfer (`sharing/demand`). An upper bound on the demand over the whole run follows
+//! from the number of operations of each run that can be active concurrently: for example, one in a run whose
+//! operations each wait for the previous one. Capacities that this bound does not fill are removed from all routes; a
+//! route retains the limit that such a capacity sets for a single transfer. Rates do not change.
 //!
-//! Without these capacities, parts of a workload that only share ample capacities are independent: channels of a tree
-//! on different NICs, for example, fold to one.
+//! Without these capacities, parts of a workload that share only such capacities are independent. Channels of a tree on
+//! different NICs, for example, fold to one.
 
 use super::{Edge, Workload, passage_ranges};
 use crate::sharing::{ResourceId, RouteId, System};
@@ -27,7 +27,7 @@ impl Workload {
         }
     }
 
-    /// Returns for each capacity true if the upper bound on its demand exceeds it.
+    /// Returns, for each capacity, true if the upper bound on its demand exceeds the capacity.
     fn limiting_capacities(&self) -> Vec<bool> {
         let mut demand = Demand::new(&self.system);
         for run in 0..self.runs.len() as u32 {
@@ -55,11 +55,11 @@ impl Workload {
     }
 }
 
-/// Upper bounds on the demand on each capacity, in units of rate × [`WHOLE`](crate::sharing::WHOLE).
+/// Upper bounds on the demand for each capacity, in units of rate × [`WHOLE`](crate::sharing::WHOLE).
 struct Demand {
     total: Vec<u128>,
-    /// Demand of the current run on each capacity: sum over its ranges of operations, and the largest demand of one
-    /// operation.
+    /// Demand of the current run for each capacity: the sum over its ranges of operations, and the largest demand of a
+    /// single operation.
     run_sum: Vec<u128>,
     run_largest: Vec<u128>,
     /// Capacities that the current run uses.
@@ -85,7 +85,7 @@ impl Demand {
         }
     }
 
-    /// Adds the demand of the current run, of whose operations at most `concurrent` are active at once.
+    /// Adds the demand of the current run, of which at most `concurrent` operations are active concurrently.
     fn finish_run(&mut self, concurrent: u32) {
         for resource in self.touched.drain(..) {
             let index = resource.0 as usize;

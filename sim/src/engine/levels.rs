@@ -1,17 +1,17 @@
 //! Levels of operations: the length of the longest chain of dependencies before each one.
 //!
-//! Levels depend on dependencies only: not on times, nor on the division of operations into runs. Classes of a folded
-//! workload have the levels of the runs that they represent, since they wait for the classes of those runs'
+//! Levels depend on dependencies only; neither times nor the division of operations into runs affect them. Classes of a
+//! folded workload have the levels of the runs that they represent, since they wait for the classes of those runs'
 //! dependencies.
 
 use super::Workload;
 use super::by_operation::{ByOperation, OperationIndex};
 
-/// Level of an operation that is not examined yet.
+/// Level of an operation that has not been examined.
 const NEW: u32 = u32::MAX;
-/// Level of an operation that is examined, but whose dependencies' levels are not all known yet.
+/// Level of an operation that is being examined; the levels of some of its dependencies are not known.
 const OPEN: u32 = u32::MAX - 1;
-/// Level of operations in a dependency cycle and of those that wait for them: they never begin.
+/// Level of operations that never begin: those in a dependency cycle, and those that wait for such a cycle.
 const NEVER: u32 = u32::MAX - 2;
 
 /// Returns the levels of a workload's operations.
@@ -30,7 +30,7 @@ pub(super) fn levels(workload: &Workload) -> ByOperation {
     found
 }
 
-/// Empties the stack, and determines the level of each operation on it once those of all its dependencies are known.
+/// Determines the level of every operation on the stack, after those of all its dependencies; empties the stack.
 fn find(workload: &Workload, found: &mut ByOperation, stack: &mut Vec<OperationIndex>) {
     while let Some(&operation) = stack.last() {
         let OperationIndex { run, index } = operation;

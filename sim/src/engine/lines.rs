@@ -1,10 +1,10 @@
 //! Lines: ordered connections on each of which one operation flows at a time.
 //!
-//! The order is that of a program and is fixed before the run: programs determine dependencies, and the rest is taken
-//! from a run in which every rank starts on time ([`Pace::delay`]). There operations flow first come, first served;
-//! among operations that arrive at one instant the one of the lowest level ([`levels`]) goes first, so that the order
-//! does not depend on how a program is divided into runs. Since lateness changes no order, an operation that arrives
-//! later by some time delays those behind it by no more than that.
+//! The order of the operations on a line is fixed before the run. Dependencies between programs determine part of it;
+//! the rest is taken from a run in which every rank starts on time ([`Pace::delay`]). In that run, operations are
+//! served in the order of arrival. Among operations that arrive at the same instant, the one with the lowest level
+//! ([`levels`]) is first, so that the order does not depend on the division of a program into runs. Because delays
+//! change no order, an operation that arrives late delays the following ones by at most its own delay.
 //!
 //! The next operation is chosen after all events of an instant are handled, so that their order does not matter.
 //!
@@ -34,25 +34,26 @@ struct Ticket {
 /// State of one line.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    /// Waiting operations, in order.
+    /// Waiting operations, in the order in which they are to be served.
     waiting: VecDeque<Ticket>,
-    /// Number of operations that have flowed or are flowing.
+    /// Number of operations whose transfer has started.
     passed: u32,
-    /// True while an operation on this ordered connection transfers data.
+    /// True while an operation on the line transfers data.
     flows: bool,
-    /// End of the last operation that flowed, and the costs of its chain; `None` if there was none.
+    /// End of the last transfer on the line, and the costs of its chain; `None` before the first.
     last: Option<(Picos, ChainCosts)>,
     /// True if the line is listed in `Lines::noted`.
     is_noted: bool,
 }
 
-/// Number of operations that flowed on the line of an operation before it, by operation.
+/// By operation, the number of operations that transferred data on its line before it.
 type Positions = ByOperation;
 
 /// Rule for the order of the operations on a line.
 #[derive(Clone, Debug)]
 enum Rule {
-    /// First come, first served. Levels are computed when several operations arrive at one instant for the first time.
+    /// First come, first served. Levels are computed when several operations first arrive at the same instant. `seen`
+    /// records the order if a later run is to repeat it.
     FirstCome { levels: OnceCell<ByOperation>, seen: Option<Positions> },
     /// Order recorded in an earlier run of the workload.
     Known(Positions),
@@ -62,7 +63,7 @@ enum Rule {
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: Vec<Line>,
-    /// Numbers of the lines in which an operation arrived or ended at this instant.
+    /// Numbers of the lines on which an operation arrived or ended at the current instant.
     noted: Vec<u32>,
     rule: Rule,
     /// Number of pairs of operations of different runs that arrived in a line at the same instant.
@@ -75,14 +76,13 @@ impl Lines {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen: None })
     }
 
-    /// Creates lines in first-come order, which is recorded for [`Lines::repeated`].
+    /// Creates lines in first-come order, and records that order for [`Lines::repeated`].
     pub(super) fn recorded(workload: &Workload) -> Self {
         let seen = Some(Positions::new(workload, 0));
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
     }
 
-    /// Creates lines that repeat the order in which operations flowed on these, if it was recorded; otherwise lines with
-    /// an equal rule.
+    /// Creates lines that repeat the recorded order of these lines; without a recorded order, lines with the same rule.
     pub(super) fn repeated(self, workload: &Workload) -> Self {
         match self.rule {
             Rule::FirstCome { seen: Some(seen), .. } => Self::with(workload, Rule::Known(seen)),
@@ -108,15 +108,15 @@ impl Lines {
         note(line, number, noted);
     }
 
-    /// Records that the flowing operation of a line is done.
+    /// Records that the transfer in progress on a line is done.
     pub(super) fn leave(&mut self, number: u32, now: Picos, chain_costs: ChainCosts) {
         let Some(line) = self.lines.get_mut(number as usize) else { return };
         (line.flows, line.last) = (false, Some((now, chain_costs)));
         note(line, number, &mut self.noted);
     }
 
-    /// Returns the slot of an operation that may flow now, and the costs of the chain of the one before it if that
-    /// ended at this instant.
+    /// Returns the slot of an operation that may start its transfer at `now`, and the costs of the chain of the
+    /// previous operation on its line if that chain ended at the same instant.
     pub(super) fn next(&mut self, now: Picos) -> Option<(u32, Option<ChainCosts>)> {
         while let Some(number) = self.noted.pop() {
             let Some(line) = self.lines.get_mut(number as usize) else { continue };
@@ -137,19 +137,19 @@ impl Lines {
     }
 }
 
-/// Support of steady states.
+/// Functions for the steady-state search.
 impl Lines {
-    /// Returns true if the order depends on relative times only, apart from ties that levels decide.
+    /// Returns true if the order depends only on relative times, except for ties that levels resolve.
     pub(super) fn are_relative(&self) -> bool {
         self.lines.is_empty() || matches!(self.rule, Rule::FirstCome { seen: None, .. })
     }
 
-    /// Returns the number of ties that levels decided so far.
+    /// Returns the number of ties that levels have resolved so far.
     pub(super) fn level_ties(&self) -> u64 {
         self.level_ties
     }
 
-    /// Returns for each line true if an operation flows on it, and the operations that wait, in order.
+    /// Returns, for each line, true if a transfer is in progress on it, and the waiting operations in order.
     pub(super) fn states(&self) -> impl Iterator<Item = (bool, impl Iterator<Item = OperationIndex> + '_)> + '_ {
         self.lines.iter().map(|line| (line.flows, line.waiting.iter().map(|ticket| ticket.operation)))
     }
@@ -165,7 +165,7 @@ impl Lines {
 }
 
 impl Rule {
-    /// Compares the order of two operations of a line.
+    /// Compares two waiting operations of a line by the order in which they are to be served.
     fn order(&self, workload: &Workload, a: &Ticket, b: &Ticket) -> Ordering {
         match self {
             Self::FirstCome { levels: known, .. } => {
@@ -177,7 +177,7 @@ impl Rule {
         }
     }
 
-    /// Returns true if the first waiting operation may flow after `passed` others.
+    /// Returns true if the first waiting operation may start after `passed` others.
     fn may_flow(&self, first: &Ticket, passed: u32) -> bool {
         match self {
             Self::FirstCome { .. } => true,
@@ -185,7 +185,7 @@ impl Rule {
         }
     }
 
-    /// Records that an operation flows after `passed` others.
+    /// Records that an operation starts its transfer after `passed` others.
     fn record(&mut self, operation: OperationIndex, passed: u32) {
         if let Self::FirstCome { seen: Some(seen), .. } = self {
             seen.set(operation, passed);

@@ -1,4 +1,5 @@
-//! State of runs whose operations go in turn.
+//! State of runs whose operations are served in order ([`Order::InTurn`](super::Order::InTurn)), as the messages of a
+//! connection.
 
 use std::collections::VecDeque;
 
@@ -8,48 +9,49 @@ use super::Workload;
 use super::costs::ChainCosts;
 use super::steady_state::Distance;
 
-/// State of one run whose operations go in turn.
+/// State of one run in [`Order::InTurn`](super::Order::InTurn).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
-    /// Number of the run's operations that are done, which is the index of the operation that may flow next.
+    /// Number of the run's operations that are done; also the index of the operation that may transfer data next.
     pub done: u32,
-    /// Time at which the last of these operations ended.
+    /// End of the last operation that is done.
     pub at: Picos,
-    /// Costs of the chain of operations that ended with it.
+    /// Costs of the chain of operations that ends at `at`.
     pub chain_costs: ChainCosts,
-    /// Operations whose first byte could arrive but whose turn has not come: index within the run and slot of the
-    /// flight, in order of index. If latencies differ, a later operation may arrive first.
+    /// Operations whose first byte could arrive, but that must wait for an earlier operation of the run: index within
+    /// the run and slot of the flight, in order of index. If latencies differ, a later operation may arrive first.
     pub parked: VecDeque<(u32, u32)>,
-    /// End of the spacing after the last operation that began to flow, and the costs of its chain up to then.
+    /// End of the spacing after the last operation that started its transfer, and the costs of its chain up to then.
     pub free: (Picos, ChainCosts),
     /// Index of the last operation that is ready, and the costs of its chain at the end of its software time.
     pub preparing: (u32, ChainCosts),
 }
 
 impl Turn {
-    /// Returns true if an operation may flow now.
+    /// Returns true if operation `index` may start its transfer at `now`.
     pub fn may_flow(&self, index: u32, now: Picos) -> bool {
         index <= self.done && self.free.0 <= now
     }
 
-    /// Parks an operation that could flow but has to wait.
+    /// Stores an operation that could start its transfer but has to wait for an earlier one.
     pub fn park(&mut self, index: u32, slot: u32) {
         let position = self.parked.partition_point(|&(other, _)| other < index);
         self.parked.insert(position, (index, slot));
     }
 
-    /// Returns the costs of the chain that an operation which flows now had to wait for, if that chain ended at this
-    /// instant. Of chains that end at one instant the largest costs count, regardless of their order.
+    /// Returns the costs of the chain that an operation waited for, if the operation starts its transfer at the instant
+    /// at which that chain ended. Among chains that end at the same instant the one with the largest costs counts,
+    /// regardless of their order.
     pub fn blocker_costs(&self, now: Picos) -> Option<ChainCosts> {
         let ends = [(self.at, self.chain_costs), self.free];
         ends.into_iter().filter(|end| self.done > 0 && end.0 == now).map(|end| end.1).max()
     }
 }
 
-/// States of all runs whose operations go in turn.
+/// States of all runs in [`Order::InTurn`](super::Order::InTurn).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    /// By run, 1 + index in `turns`; 0 for other runs. Empty if no run goes in turn.
+    /// By run, 1 + index in `turns`; 0 for other runs. Empty if no run is in [`Order::InTurn`](super::Order::InTurn).
     turn_numbers: Vec<u32>,
     turns: Vec<Turn>,
 }
@@ -69,7 +71,7 @@ impl Turns {
         turns
     }
 
-    /// Returns the state of a run; `None` if its operations do not go in turn.
+    /// Returns the state of a run; `None` if the run is not in [`Order::InTurn`](super::Order::InTurn).
     pub(super) fn get(&self, run: u32) -> Option<&Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get(turn_number.checked_sub(1)? as usize)
@@ -92,7 +94,8 @@ impl Turns {
         }
     }
 
-    /// Returns the state of a run for modification; `None` if its operations do not go in turn.
+    /// Returns the state of a run for modification; `None` if the run is not in
+    /// [`Order::InTurn`](super::Order::InTurn).
     pub(super) fn get_mut(&mut self, run: u32) -> Option<&mut Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get_mut(turn_number.checked_sub(1)? as usize)

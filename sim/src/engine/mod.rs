@@ -2,10 +2,10 @@
 //!
 //! An operation becomes *ready* when its dependencies are done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing allots. Messages of one
-//! connection go in turn ([`Order::InTurn`]): each prepares while the one before flows, and flows after it. Operations
-//! in a line ([`LinePosition`]) flow one at a time, in an order that does not depend on late ranks. Times are integer
-//! picoseconds; all events of one instant are handled before rates are settled; results do not depend on the order of
-//! events within an instant.
+//! connection are sent in order ([`Order::InTurn`]): the software time of a message overlaps with the transfer of the
+//! previous one, and its own transfer follows. On an ordered connection (a line, [`LinePosition`]) one operation
+//! transfers data at a time, in an order that does not depend on late ranks. Times are integer picoseconds; all events
+//! of one instant are handled before rates are updated; results do not depend on the order of events within an instant.
 
 mod bundle;
 mod by_operation;
@@ -56,13 +56,13 @@ const DEADLINE_POLL_INTERVAL: u64 = 1 << 9;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The first byte of the operation in a slot of `flights` can arrive.
+    /// The first byte of the operation in this slot of `flights` can arrive.
     Flow { slot: u32 },
     /// The next transfer of a route's bundle is done; stale if the bundle's rate changed since the event was scheduled.
     Finish { route: u32 },
-    /// The software time of a run's latest operation is over: the next may begin.
+    /// The software time of a run's latest operation has ended; the next operation may begin.
     Prepared { run: u32 },
-    /// The spacing after a run's last flowing operation is over: the next may flow.
+    /// The spacing after the operation of a run that last started its transfer has ended; the next one may start.
     Free { run: u32 },
 }
 
@@ -73,12 +73,13 @@ struct Flight {
     index: u32,
     /// Time at which the operation was ready: its dependencies were done and its rank had started.
     ready: Picos,
-    /// Time at which the operation's first byte arrives; later if it has to wait for its turn or in a line.
+    /// Time at which the operation's first byte arrives; later if it has to wait for earlier operations of its run or
+    /// line.
     flowing: Picos,
     /// Costs of the chain of operations that ends with this one, up to the end of its software time.
     prepared: ChainCosts,
-    /// Costs of the same chain with the operation's own software time, its latency and, once it is done, its transfer
-    /// time.
+    /// Costs of the same chain including the operation's own software time, its latency and, once it is done, its
+    /// transfer time.
     chain_costs: ChainCosts,
     /// Part of `chain_costs` for the operation's bytes at the rate without contention; 0 until it is done.
     transfer: Picos,
@@ -90,8 +91,8 @@ struct Flight {
 /// [`EngineError`]: too many operations, a deadlock, an operation of over 213 days, an interrupt, a missed deadline.
 ///
 /// # Complexity
-/// Two events per operation. A rate is solved over the connected part of the system that changed, and not at all for a
-/// transfer whose capacities no other transfer uses.
+/// Two events per operation. Rates are solved for the connected part of the system that changed. A transfer that shares
+/// no capacity needs no solution.
 pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
     match workload.operation_count() {
         operations if operations > Workload::MAX_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
@@ -105,7 +106,8 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
             let mut engine = Engine::new(workload, watch, Starts::Given, Lines::first_come_first_served(workload));
             match engine.run() {
                 Ok(()) => Ok(engine.outcome),
-                // Only a run of all operations identifies the one that is stuck.
+                // Steps that were skipped hide the operation that cannot proceed; a run of all operations identifies
+                // it.
                 Err(EngineError::Deadlock { .. } | EngineError::TooLong { .. }) if engine.outcome.skipped > 0 => {
                     run(workload, Watch { steady_states: SteadyStates::Simulate, ..watch })
                 }
@@ -115,12 +117,12 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
     }
 }
 
-/// Start times of ranks in a run of the engine.
+/// Start times that the engine gives to ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starts {
-    /// Each rank starts at its time in the workload ([`Pace::not_before`]).
+    /// Each rank starts at the time that the workload states ([`Pace::not_before`]).
     Given,
-    /// Each rank starts with the first rank of its call, without its [`Pace::delay`].
+    /// Each rank starts with the first rank of its call; its [`Pace::delay`] is omitted.
     OnTime,
 }
 
@@ -135,7 +137,7 @@ struct Engine<'a> {
     waiting: Waiting,
     turns: Turns,
     lines: Lines,
-    /// Work to complete by the deadline; `None` without a deadline.
+    /// Deadline, and the work to complete by then; `None` without a deadline.
     deadline: Option<Deadline>,
     flights: Vec<Flight>,
     free_flights: Vec<u32>,
@@ -143,7 +145,7 @@ struct Engine<'a> {
     steady_state: Option<SteadyState>,
     /// Slots in `flights` of the transfers that end in the current event; a buffer that is reused.
     ended: Vec<u32>,
-    /// Cache of the last division of work by rate, and its result: most transfers repeat the previous one.
+    /// Last division of work by rate, and its result. Cached because most transfers repeat the previous division.
     last_division: (Work, Rate, Picos),
     outcome: Outcome,
 }
@@ -228,7 +230,7 @@ impl<'a> Engine<'a> {
         self.conclude()
     }
 
-    /// Returns an error once the deadline cannot be met.
+    /// Returns an error if the deadline can no longer be met.
     fn check_deadline(&self) -> Result<(), EngineError> {
         match self.deadline.as_ref().and_then(|deadline| deadline.missed(self.now)) {
             Some(until) => Err(EngineError::Abandoned { until }),
@@ -256,7 +258,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Schedules an operation whose dependencies are done: it flows after its software time and latency.
+    /// Schedules an operation whose dependencies are done. Its transfer starts after its software time and latency.
     fn ready(&mut self, run: u32, index: u32, mut chain_costs: ChainCosts) -> Result<(), EngineError> {
         self.record_reached(run, index);
         let pace = self.workload.pace(run, index);
@@ -297,8 +299,9 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Handles the instant at which an operation's first byte can arrive. An operation whose turn has not come is
-    /// parked until the one before it in its run is done, and is charged with the costs of that one's chain.
+    /// Handles the instant at which an operation's first byte can arrive. In a run in [`Order::InTurn`], an operation
+    /// that is not the next one is stored until the previous one is done, and is then charged with the costs of that
+    /// one's chain.
     fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = &mut self.flights[slot as usize];
         if let Some(turn) = self.turns.get_mut(flight.run) {
@@ -313,8 +316,8 @@ impl<'a> Engine<'a> {
         self.begin(slot)
     }
 
-    /// Handles the end of the software time of a run's latest operation: its next operation may begin, if the run goes
-    /// in turn.
+    /// Handles the end of the software time of a run's latest operation. In a run in [`Order::InTurn`], the next
+    /// operation may then begin.
     fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(&mut Turn { preparing: (index, chain_costs), .. }) = self.turns.get_mut(run) else { return Ok(()) };
         match self.waiting.arrive(run, index + 1, self.now, chain_costs) {
@@ -345,7 +348,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the spacing ([`Pace::spacing`]) after an operation that begins to flow, if its run goes in turn.
+    /// Starts the spacing ([`Pace::spacing`]) after an operation that begins its transfer, if its run is in
+    /// [`Order::InTurn`].
     fn space(&mut self, slot: u32) {
         let flight = self.flights[slot as usize];
         if let Some(turn) = self.turns.get_mut(flight.run) {
@@ -355,7 +359,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the flow of an operation's bytes over its route.
+    /// Starts the transfer of an operation's bytes over its route.
     fn transfer(&mut self, slot: u32, route: RouteId, work: Work) {
         self.space(slot);
         if let Some(deadline) = &mut self.deadline {
@@ -366,8 +370,8 @@ impl<'a> Engine<'a> {
         self.sharing.start(&self.workload.system, route);
     }
 
-    /// Starts the next operation of each line in which an operation arrived or ended at this instant, if none flows
-    /// there. An operation that waited is charged with the costs of the chain of the one before.
+    /// Starts the next operation on each line on which an operation arrived or ended at this instant, if no transfer is
+    /// in progress there. An operation that waited is charged with the costs of the chain of the previous one.
     fn serve_lines(&mut self) {
         while let Some((slot, blocking_costs)) = self.lines.next(self.now) {
             let flight = &mut self.flights[slot as usize];
@@ -404,7 +408,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Charges a transfer for the time that it needs without contention; the rest of its time is waiting.
+    /// Charges a transfer for the time that it would need without contention; the rest of its time is waiting.
     fn add_transfer_costs(&mut self, slot: u32, route: RouteId) {
         let flight = self.flights[slot as usize];
         let work = self.workload.work(flight.run, flight.index);
@@ -419,7 +423,7 @@ impl<'a> Engine<'a> {
         flight.chain_costs.bandwidth += transfer;
     }
 
-    /// Records for the steady-state search that an operation is ready, or that one that it waits for is done.
+    /// Records for the steady-state search that an operation is ready, or that an operation that it waits for is done.
     fn record_reached(&mut self, run: u32, index: u32) {
         if let Some(steady_state) = &mut self.steady_state {
             steady_state.record_reached(run, index);
@@ -483,7 +487,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the next operation of a run that goes in turn, if it is parked and its turn has come.
+    /// Starts the next operation of a run in [`Order::InTurn`] if its first byte has arrived and no earlier operation
+    /// is unfinished.
     fn next_turn(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(turn) = self.turns.get_mut(run) else { return Ok(()) };
         let Some(&(index, slot)) = turn.parked.front() else { return Ok(()) };
@@ -499,7 +504,7 @@ impl<'a> Engine<'a> {
         self.begin(slot)
     }
 
-    /// Updates rates after the changes of this instant, and the finish events that depend on them.
+    /// Updates rates after the changes of this instant, and reschedules the finish events that depend on them.
     fn settle(&mut self) -> Result<(), EngineError> {
         let Self { workload, watch, sharing, bundles, queue, now, flights, outcome, .. } = self;
         let mut overlong = None;

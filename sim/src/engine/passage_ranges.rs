@@ -1,8 +1,8 @@
-//! Division of a run into ranges of operations with the same route and latency.
+//! Division of a run into ranges of operations with the same passage (route and latency).
 
 use super::{PerOp, RouteLatency, WorkRun, Workload};
 
-/// Consecutive operations of a run with the same passage.
+/// Consecutive operations of a run with the same passage (route and latency).
 #[derive(Clone, Copy)]
 pub(crate) struct PassageRange {
     /// Index within the run of the first operation of the range.

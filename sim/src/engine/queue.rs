@@ -1,11 +1,11 @@
 //! Event queue: events leave in order of time, and in order of arrival at equal times.
 //!
-//! A simulation never pushes into its past, so a monotone radix heap suffices (Ahuja, Mehlhorn, Orlin & Tarjan, *Faster
-//! algorithms for the shortest path problem*, J. ACM 1990): an event lies in the bucket of the highest bit in which its
-//! time differs from the present. Buckets preserve the order of arrival, as does moving their events to lower ones.
-//! Collectives run in lockstep, with thousands of events at one instant, where the queue costs one append and one read
-//! per event; for skewed ranks it moves an event a few times, where a binary heap compares. Compared with other queues
-//! in `benches/queue.rs`.
+//! A simulation never adds an event before the present, so a monotone radix heap suffices (Ahuja, Mehlhorn, Orlin &
+//! Tarjan, *Faster algorithms for the shortest path problem*, J. ACM 1990): an event lies in the bucket of the highest
+//! bit in which its time differs from the present. Buckets preserve the order of arrival, as does moving their events
+//! to lower ones. Collectives run in lockstep, with thousands of events at one instant, for which the queue needs one
+//! append and one read per event. With skewed ranks it moves an event a few times, where a binary heap would compare it
+//! with others. `benches/queue.rs` compares the queue with two others.
 
 use fabricast_topologies::Picos;
 
@@ -70,7 +70,7 @@ impl<E: Copy> EventQueue<E> {
             }
             moving.clear();
         }
-        // The memory is reused, unless it is that of a simultaneous start of everything.
+        // The memory is reused unless it is large, as after a simultaneous start of all operations.
         if moving.capacity() <= RETAINED_CAPACITY {
             self.buckets[first] = moving;
         }
@@ -109,7 +109,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Events leave in the order of a stable sort, by time, of everything pushed so far and not yet popped.
+        /// Events leave the queue in the order of a stable sort by time.
         #[test]
         fn leaves_in_order_of_time_then_arrival(steps in prop::collection::vec((0u64..20, prop::bool::ANY), 1..200)) {
             let mut queue = EventQueue::default();

@@ -6,15 +6,15 @@ use fabricast_topologies::Picos;
 
 use super::SteadyStates;
 
-/// Times that a run records, from the least to the most detail.
+/// Times that a run records. Each variant includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Recording {
-    /// End of the last operation only.
+    /// The run records the end of the last operation only.
     #[default]
     End,
-    /// End of every run as well.
+    /// The run also records the end of every run of operations.
     RunEnds,
-    /// Times and costs of every operation ([`Span`](super::Span)) as well.
+    /// The run also records times and costs of every operation ([`Span`](super::Span)).
     Spans,
 }
 
@@ -38,6 +38,6 @@ pub struct Watch<'a> {
     pub recording: Recording,
     /// Deadline; a run that cannot be done by then is abandoned.
     pub until: Option<Picos>,
-    /// Treatment of steady states: skipping or simulating their periods.
+    /// Treatment of steady states: skip or simulate their periods.
     pub steady_states: SteadyStates,
 }

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use crate::quantity::Work;
 use crate::sharing::{RouteId, System};
 
-/// Dependency between runs: operation i of the dependent run waits for operation `start + step·i` of the run at the
+/// Dependency between runs. Operation i of the dependent run waits for operation `start + step·i` of the run at the
 /// other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
@@ -24,9 +24,9 @@ pub struct Edge {
 /// Location of the values of a run's operations in one of the workload's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PerOp {
-    /// One entry for all operations of the run.
+    /// One entry for all operations of the run; holds its index.
     Same(u32),
-    /// Entry `first + i` for operation i.
+    /// One entry for each operation: entry `first + i` for operation i.
     Each(u32),
 }
 
@@ -44,14 +44,14 @@ impl PerOp {
 /// Route and latency of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RouteLatency {
-    /// Route that determines the capacities used; `None` if no capacity limits the operation (a signal, a free local
-    /// copy).
+    /// Route, which determines the capacities used; `None` if no capacity limits the operation (a signal, or a local
+    /// copy without cost).
     pub route: Option<RouteId>,
     /// Time from the start of sending to the arrival of the first byte.
     pub latency: Picos,
 }
 
-/// Table of passages (route and latency), of eight bytes each. There may be one per operation, with few distinct
+/// Table of passages (route and latency), in eight bytes each. There may be one entry per operation, but few distinct
 /// latencies.
 #[derive(Clone, Debug, Default)]
 pub struct Passages {
@@ -112,20 +112,20 @@ impl Passages {
     }
 }
 
-/// Delays of operations apart from their dependencies.
+/// Delays of an operation that are not due to its dependencies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pace {
-    /// Software time of each operation, before it sends.
+    /// Software time of an operation, before its data is sent.
     pub software: Picos,
-    /// Earliest time at which an operation is ready (a straggling rank, the start-up of a kernel).
+    /// Earliest time at which an operation is ready, due to a rank that starts late or to the start-up of a kernel.
     pub not_before: Picos,
     /// Part of `not_before` by which the operation's rank starts later than the first rank of its call.
     pub delay: Picos,
-    /// Minimum time from the first byte of one operation to that of the next, if they go in turn.
+    /// Minimum time from the first byte of one operation to that of the next, in a run in [`Order::InTurn`].
     pub spacing: Picos,
 }
 
-/// Consecutive operations of one rank, with values from the workload's tables.
+/// Run: consecutive operations of one rank, whose values are stored in the workload's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRun {
     /// Number of operations in the run.
@@ -141,7 +141,7 @@ pub struct WorkRun {
 /// Order among the operations of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Determined by dependencies only.
+    /// The order is determined by dependencies only.
     #[default]
     Free,
     /// In turn, as the messages of a connection: operation i + 1 begins once the software time of operation i is over,
@@ -150,18 +150,19 @@ pub enum Order {
     InTurn,
 }
 
-/// Position of a run's operations in lines. Operations on one line flow one at a time, in the order in which they
-/// arrive if every rank starts on time. Among those that arrive at one instant the order is by level (length of the
-/// longest chain of dependencies), then by the run's position, then by index within the run.
+/// Position of a run's operations on lines (ordered connections). On a line, one operation transfers data at a time, in
+/// the order of arrival that applies if every rank starts on time. Operations that arrive at the same instant are
+/// ordered by level (length of the longest chain of dependencies), then by the run's position, then by index within the
+/// run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinePosition {
     /// Location of the line numbers of the run's operations in [`Workload::lines`].
     pub line: PerOp,
-    /// Number of runs ahead of this one in the order of its lines. Runs on one line have distinct positions.
+    /// Number of runs that precede this one on its lines. Runs on one line have distinct positions.
     pub position: u32,
 }
 
-/// Runs, their dependencies, and the system that they share.
+/// Workload of the engine: runs, their dependencies, and the system of capacities that they share.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// Capacities, and the routes over them that operations use.
@@ -178,13 +179,14 @@ pub struct Workload {
     pub works: Vec<Work>,
     /// Delays of operations, indexed by [`WorkRun::pace`].
     pub paces: Vec<Pace>,
-    /// Positions of runs in lines, by run; ends with the last run that has one.
+    /// Positions of runs on lines, by run. Truncated after the last run that has a position.
     pub line_positions: Vec<Option<LinePosition>>,
-    /// Numbers of operations' lines, from 0, indexed by [`LinePosition::line`].
+    /// Line numbers of operations, from 0, indexed by [`LinePosition::line`].
     pub lines: Vec<u32>,
-    /// Software time before anything starts; part of every `not_before`.
+    /// Software time before any operation starts; included in every `not_before`.
     pub startup: Picos,
-    /// Number of the first background run: runs from this one on share the capacities but do not count for the end.
+    /// Number of the first background run. Background runs share the capacities, but do not count towards the end of
+    /// the workload.
     pub background_from: u32,
 }
 
@@ -206,7 +208,7 @@ impl Workload {
         self.runs.len() as u32 - 1
     }
 
-    /// Adds a run of `len` equal operations with its own table entries; returns its number.
+    /// Adds a run of `len` equal operations, with table entries of its own; returns its number.
     pub fn add_uniform_run(&mut self, len: u32, passage: RouteLatency, work: Work, pace: Pace, waits: &[Edge]) -> u32 {
         let passage = self.passages.push(passage);
         self.works.push(work);
@@ -244,13 +246,14 @@ impl Workload {
         self.paces[self.runs[run as usize].pace.entry(index)]
     }
 
-    /// Returns the position of a run in its lines, if it has any.
+    /// Returns the position of a run on its lines; `None` if the run uses no line.
     #[must_use]
     pub fn line_position(&self, run: u32) -> Option<LinePosition> {
         self.line_positions.get(run as usize).copied().flatten()
     }
 
-    /// Returns the lines of a run's operations: one for all of them, or one each; empty if they are in no line.
+    /// Returns the lines of a run's operations: one line for all of them, or one for each; empty if the run uses no
+    /// line.
     #[must_use]
     pub fn run_lines(&self, run: u32) -> &[u32] {
         let Some(LinePosition { line, .. }) = self.line_position(run) else { return &[] };
@@ -262,7 +265,7 @@ impl Workload {
         self.lines.get(first..first + len).unwrap_or_default()
     }
 
-    /// Returns the line of an operation, if it is in one.
+    /// Returns the line of an operation; `None` if it uses no line.
     #[must_use]
     pub fn line(&self, run: u32, index: u32) -> Option<u32> {
         self.line_position(run).and_then(|line_position| self.lines.get(line_position.line.entry(index)).copied())
@@ -274,7 +277,7 @@ impl Workload {
         self.lines.iter().max().map_or(0, |&last| last as usize + 1)
     }
 
-    /// Sets the position of a run in its lines.
+    /// Sets the position of a run on its lines.
     pub fn set_line_position(&mut self, run: u32, line_position: LinePosition) {
         let count = self.line_positions.len().max(run as usize + 1);
         self.line_positions.resize(count, None);
@@ -290,18 +293,19 @@ impl Workload {
     }
 }
 
-/// Step of edges by which operations go in turn. No other edge has it, since runs have fewer operations.
+/// Step of the edge that marks a run in [`Order::InTurn`]. Other edges have smaller steps, since runs have fewer
+/// operations.
 const TURN: u32 = u32::MAX;
 
 impl Edge {
-    /// Creates the edge of a run to itself by which its operations go in turn ([`Order::InTurn`]).
+    /// Creates the edge of a run to itself that marks it as [`Order::InTurn`].
     #[must_use]
     pub fn turn(run: u32) -> Self {
         Self { run, start: -1, step: TURN }
     }
 
-    /// Returns true for an edge by which operations go in turn. Its step identifies it in a folded workload too, where
-    /// an edge to another run of the same class also leads from a run to itself.
+    /// Returns true for an edge that marks a run as [`Order::InTurn`]. The edge is identified by its step, since in a
+    /// folded workload an edge between two runs of one class also leads from a run to itself.
     #[must_use]
     pub fn is_turn(self) -> bool {
         self.step == TURN

@@ -2,21 +2,21 @@
 //! the picosecond.
 //!
 //! Runs and capacities are coloured, first by their own properties (length, work, pace; capacity), then repeatedly by
-//! the colours of their neighbours, until no colour splits any more. The neighbours of a run are its dependencies, the
-//! capacities on its routes, in order, and the other runs in its lines; those of a capacity are the runs that pass
+//! the colours of their neighbours, until the colours no longer change. The neighbours of a run are its dependencies,
+//! the capacities on its routes, in order, and the other runs in its lines; those of a capacity are the runs that pass
 //! through it, with their coefficients. Runs of one colour then wait for equal runs, pass through equal capacities and
 //! compete with equal traffic there: by induction over the events, operation i of each of them starts, flows and ends
 //! at the same instant, at the same rate. So one run of each colour is simulated, and a capacity of the folded system
-//! is charged with the load of the whole class on one capacity of its colour. Every integer of the sharing (remainders,
-//! demands) equals that of the whole system, so the rates do too, to the last unit.
+//! is charged with the load of the whole class on one capacity of its colour. All integers in the computation of rates
+//! (remainders, demands) equal those of the whole system, so the rates are identical.
 //!
-//! The dependencies of a run are coloured before it, so that the effect of a chain's first run reaches its end within
-//! one round; only runs that wait for each other in a cycle advance by one neighbour per round.
+//! The dependencies of a run are coloured before the run itself, so one round propagates a difference along a whole
+//! chain. Only among runs that wait for each other in a cycle does a difference advance by one neighbour per round.
 //!
-//! This proves symmetry on the actual workload, including failures, slow links and late ranks; no generator's claim is
-//! needed. (Colour refinement: Berkholz, Bonsma & Grohe, *Tight lower and upper bounds for the complexity of canonical
-//! colour refinement*, 2017; equitable partitions of fluid models follow the same argument.) Colours are 128-bit
-//! hashes: the probability that two of 10⁷ different items share one is below 10⁻²⁰.
+//! This proves symmetry on the actual workload, including failures, slow links and late ranks; no declaration by a
+//! generator is needed. (Colour refinement: Berkholz, Bonsma & Grohe, *Tight lower and upper bounds for the complexity
+//! of canonical colour refinement*, 2017; equitable partitions of fluid models follow the same argument.) Colours are
+//! 128-bit hashes: the probability that two of 10⁷ different items share one is below 10⁻²⁰.
 
 mod order;
 mod rounds;
@@ -35,22 +35,22 @@ use crate::spans::Spans;
 use rounds::Rounds;
 pub(crate) use signature::Signature;
 
-/// Maximum number of refinement rounds for a workload with a large number of runs. A symmetric schedule is stable after a handful; in
-/// one whose runs wait for each other the effect of a local defect advances by one neighbour per round.
+/// Maximum number of refinement rounds for a workload with a large number of runs. A symmetric schedule is stable after
+/// a few rounds. If runs wait for each other in a cycle, a local difference advances by one neighbour per round.
 const MAX_ROUNDS: usize = 48;
 
-/// Number of run colourings (runs × rounds) that are always computed before folding is given up. A few runs may need
-/// many rounds around a long ring, which is still faster than simulating all operations.
+/// Minimum number of run colourings (runs × rounds) before folding is abandoned. A small workload may need many rounds
+/// around a long ring, which is still faster than simulating all its operations.
 const MIN_RUN_COLOURINGS: usize = 1 << 21;
 
-/// Folded workload and the mapping of its results.
+/// Folded workload, and the mapping of its results to the whole workload.
 #[derive(Debug)]
 pub struct Folded {
     /// Folded workload, with one run and one capacity per class.
     pub workload: Workload,
-    /// Class of each run of the whole workload: its run in the folded one.
+    /// By run of the whole workload, its class: a run of the folded workload.
     run_classes: Vec<u32>,
-    /// Class of each capacity: its capacity in the folded workload.
+    /// By capacity of the whole workload, its class: a capacity of the folded workload.
     resource_classes: Vec<u32>,
     /// Number of operations of the whole workload.
     operations: u64,
@@ -71,8 +71,8 @@ pub fn fold(workload: &Workload) -> Option<Folded> {
     colours(workload).map(|colours| quotient(workload, &colours))
 }
 
-/// Folds a workload with the classes of another one if they are valid for this one too, which one round verifies.
-/// Otherwise like [`fold`]. Returns the classes as well.
+/// Folds a workload as [`fold`] does, and also returns the classes. Uses the classes of another workload (`known`) if
+/// one round verifies that they are valid for this workload.
 pub(crate) fn fold_with_classes(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
     let colours = match known.and_then(|known| verify_classes(workload, known)) {
         Some(colours) => colours,
@@ -81,7 +81,8 @@ pub(crate) fn fold_with_classes(workload: &Workload, known: Option<&Colours>) ->
     Some((quotient(workload, &colours), colours))
 }
 
-/// Returns the classes of another workload, if the runs and capacities of each class are equivalent in this one.
+/// Returns the known classes of another workload if the runs and capacities of each class are equivalent in this one;
+/// otherwise `None`.
 fn verify_classes(workload: &Workload, known: &Colours) -> Option<Colours> {
     let same_size =
         known.runs.len() == workload.runs.len() && known.resources.len() == workload.system.resource_count();
@@ -160,8 +161,8 @@ impl Folded {
         folded.expand(&resources)
     }
 
-    /// Expands the spans of the folded workload to the whole one, without background; `runs`: number of its runs
-    /// without background runs.
+    /// Expands the spans of the folded workload to those of the whole one, without background runs. `runs`: number of
+    /// runs of the whole workload, background runs excluded.
     #[must_use]
     pub fn unfold_spans(&self, folded: Vec<Span>, runs: usize) -> Spans {
         Spans::new(&self.workload, folded, self.run_classes.iter().copied().take(runs).collect())
@@ -202,8 +203,8 @@ fn first_colours(workload: &Workload) -> Colours {
     Colours { runs, resources, run_count, resource_count: dense.count() }
 }
 
-/// Calls `visit` for every range of a run's operations with the same route and latency, if it has a route: the run, the
-/// first operation of the range, the route.
+/// Calls `visit` for every range of a run's operations that have the same route and latency. Arguments: run, first
+/// operation of the range, route. Ranges without a route are skipped.
 fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId)) {
     for run in 0..workload.runs.len() as u32 {
         for PassageRange { start, passage, .. } in passage_ranges(workload, run) {
@@ -218,7 +219,7 @@ fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId
 fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     let representatives = firsts(&colours.runs, colours.run_count);
     let first_resources = firsts(&colours.resources, colours.resource_count);
-    // Load of each class on the first capacity of each colour.
+    // Load that one operation of each class puts on the first capacity of each colour.
     let mut charges: FxHashMap<(u32, u64, u32), u64> = FxHashMap::default();
     for_each_passage(workload, |run, op, route| {
         for one in workload.system.uses(route) {
@@ -269,8 +270,8 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
     }
 }
 
-/// Sets the lines of each class to those of its representative. Lines that contain an operation of one class are
-/// equivalent, so the smallest (class, index) of a line identifies it.
+/// Sets the lines of each class to those of its representative. All lines that contain an operation of a class are
+/// equivalent, so the smallest (class, index) on a line identifies it.
 fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded: &mut Workload) {
     let mut names: FxHashMap<u32, (u32, u32)> = FxHashMap::default();
     for (run, &class) in (0u32..).zip(runs).take(workload.line_positions.len()) {
@@ -294,7 +295,8 @@ fn fold_lines(workload: &Workload, representatives: &[u32], runs: &[u32], folded
     }
 }
 
-/// Adds the route of a class: one use for each colour on the representative's route, charged with the whole class.
+/// Adds the route of a class, with one use for each colour on the representative's route, charged with the load of the
+/// whole class.
 fn fold_route(
     workload: &Workload,
     folded: &mut Workload,
@@ -342,7 +344,7 @@ impl<T: Eq + Hash> Dense<T> {
     }
 }
 
-/// Cache of the last number found: consecutive values are often equal.
+/// Last value and number found, cached because consecutive values are often equal.
 struct LastFound<T>(Option<(T, u32)>);
 
 impl<T> Default for LastFound<T> {

@@ -2,14 +2,14 @@
 
 use crate::engine::{Edge, Workload};
 
-/// Returns true if the first operation of a run waits for another run by an edge. (Loops wait for the loop before,
-/// which makes runs wait for each other, but not their first operations.)
+/// Returns true if the first operation of a run waits for another run by this edge. (A loop waits for the previous
+/// loop, which makes runs depend on each other, but not their first operations.)
 pub(super) fn follows(run: u32, edge: Edge) -> bool {
     edge.start >= 0 && edge.run != run
 }
 
-/// Returns runs, each after all that it follows. Runs that follow each other in a cycle are left out, and those that
-/// follow such runs; this does not depend on the numbering of runs.
+/// Returns runs so that each comes after all runs that it waits for. Runs in a dependency cycle, and runs that wait for
+/// those, are omitted. The result does not depend on the numbering of runs.
 pub(super) fn topological_order(workload: &Workload) -> Vec<u32> {
     let count = workload.runs.len();
     let others =
@@ -34,7 +34,7 @@ pub(super) fn topological_order(workload: &Workload) -> Vec<u32> {
             missing[run as usize] += 1;
         }
     }
-    // Each entry is now the start of the next run.
+    // After the loop, each entry is the start of the next run.
     let ends = starts;
     let mut order: Vec<u32> = (0..count as u32).filter(|&run| missing[run as usize] == 0).collect();
     let mut next = 0;

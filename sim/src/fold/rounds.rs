@@ -11,26 +11,26 @@ use super::{Colours, Dense, LastFound};
 use crate::engine::{PassageRange, Workload, passage_ranges};
 use crate::sharing::{ResourceId, RouteId};
 
-/// Workload in the layout for refinement. Runs have places here: first those that can be coloured after their
+/// Workload in the layout for refinement. Runs are stored by position: first those that can be coloured after their
 /// dependencies, in that order, then the others.
 pub(super) struct Rounds<'a> {
     workload: &'a Workload,
-    /// Number of the run at each place.
+    /// Number of the run at each position.
     order: Vec<u32>,
-    /// Index in `awaited` after the last entry of each place.
+    /// Index in `awaited` after the last entry of each position.
     awaited_ends: Vec<u32>,
     awaited: Vec<DependencyEntry>,
-    /// Index in `passing` after the last entry of each place.
+    /// Index in `passing` after the last entry of each position.
     passing_ends: Vec<u32>,
     passing: Vec<PassageEntry>,
-    /// Index in `run_lines` after the last entry of each place; empty if there are no lines.
+    /// Index in `run_lines` after the last entry of each position; empty if there are no lines.
     line_ends: Vec<u32>,
-    /// Lines of the operations at each place, one for all or one each.
+    /// Lines of the operations at each position: one for all of them, or one for each.
     run_lines: Vec<u32>,
     lines: usize,
 }
 
-/// Dependency of a run, by the place of the awaited run and the kind of edge.
+/// Dependency of a run: position of the awaited run, and type of the edge.
 #[derive(Clone, Copy)]
 struct DependencyEntry {
     position: u32,
@@ -43,13 +43,13 @@ struct DependencyEntry {
 struct PassageEntry {
     /// Number of the route; [`NO_ROUTE`] for none.
     route: u32,
-    /// Number of the triple (start, length, latency).
+    /// Number that identifies the triple (start, length, latency).
     kind: u32,
 }
 
 const NO_ROUTE: u32 = u32::MAX;
 
-/// Place or number that is not assigned yet.
+/// Position or number that is not assigned yet.
 const NONE: u32 = u32::MAX;
 
 impl<'a> Rounds<'a> {
@@ -104,13 +104,13 @@ impl<'a> Rounds<'a> {
         rounds
     }
 
-    /// Converts colours by run to colours by place.
+    /// Converts colours by run to colours by position.
     pub(super) fn colours_by_position(&self, colours: &Colours) -> Colours {
         let runs = self.order.iter().map(|&run| colours.runs[run as usize]).collect();
         Colours { runs, resources: colours.resources.clone(), ..*colours }
     }
 
-    /// Converts colours by place to colours by run, numbered from 0 in order of first occurrence.
+    /// Converts colours by position to colours by run, numbered from 0 in order of first occurrence.
     pub(super) fn colours_by_run(&self, colours: Colours) -> Colours {
         let mut runs = vec![0; self.order.len()];
         for (&run, &colour) in self.order.iter().zip(&colours.runs) {
@@ -128,8 +128,8 @@ impl<'a> Rounds<'a> {
         Colours { runs, ..colours }
     }
 
-    /// Returns the colours by place after one round: every run and capacity is coloured by its neighbours. Runs are
-    /// coloured in order, by the new colours of their dependencies.
+    /// Returns the colours by position after one round, in which every run and capacity is coloured by its neighbours.
+    /// Runs are coloured in order, from the new colours of their dependencies.
     pub(super) fn next(&self, colours: &Colours) -> Colours {
         let traffic = self.traffic(colours);
         let route_signatures = self.route_signatures(colours);
@@ -167,7 +167,7 @@ impl<'a> Rounds<'a> {
         Colours { runs: fresh, resources: resources.collect(), run_count, resource_count: dense.count() }
     }
 
-    /// Returns a signature of each route: its coefficients on capacities of each colour, cap and weight.
+    /// Returns a signature of each route: its coefficients on capacities of each colour, its rate limit and its weight.
     fn route_signatures(&self, colours: &Colours) -> Vec<Signature> {
         let system = &self.workload.system;
         let route_signature = |route: RouteId| {
@@ -182,15 +182,15 @@ impl<'a> Rounds<'a> {
         (0..system.route_count() as u32).map(|route| route_signature(RouteId(route))).collect()
     }
 
-    /// Returns the lines of the operations at a place.
+    /// Returns the lines of the operations at a position.
     fn lines_at(&self, position: usize) -> &[u32] {
         let Some(&end) = self.line_ends.get(position) else { return &[] };
         let start = position.checked_sub(1).and_then(|before| self.line_ends.get(before)).copied().unwrap_or_default();
         self.run_lines.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// Returns the members of each line: colours, with operation indexes for runs whose operations are in different
-    /// lines.
+    /// Returns the members of each line: colours of runs, combined with the operation index for runs whose operations
+    /// use different lines.
     fn lines(&self, colours: &Colours) -> Vec<Members> {
         let mut lines = vec![Members::default(); self.lines];
         for (position, &colour) in colours.runs.iter().enumerate() {
@@ -203,8 +203,8 @@ impl<'a> Rounds<'a> {
         lines
     }
 
-    /// Returns for each capacity the colours of the runs that pass through it, by range of operations, and their
-    /// coefficients.
+    /// Returns, for each capacity, the colours of the runs that pass through it, by range of operations, combined with
+    /// their coefficients.
     fn traffic(&self, colours: &Colours) -> Vec<Members> {
         let system = &self.workload.system;
         let mut on_route = vec![Members::default(); system.route_count()];

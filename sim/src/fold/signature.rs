@@ -35,7 +35,7 @@ impl Signature {
         self.with(members.0).with(members.1)
     }
 
-    /// Returns the multiset of this signature alone.
+    /// Returns the multiset that contains only this signature.
     fn as_member(self) -> Members {
         Members(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
     }
@@ -57,8 +57,8 @@ impl Members {
         self.1 = self.1.wrapping_add(other.1);
     }
 
-    /// Combines each of the members with the same word by multiplying with a random odd factor. Since members are
-    /// random, sums of different ones differ but for one in 2⁵⁷ in each half.
+    /// Combines each member with the same word, by multiplication with a random odd factor. Since members are random,
+    /// the sums of two different multisets are equal with a probability of about 2⁻⁵⁷ in each half.
     pub(super) fn times(self, word: u64) -> Self {
         let factor = Signature::new().with(word);
         Self(self.0.wrapping_mul(factor.0 | 1), self.1.wrapping_mul(factor.1 | 1))

@@ -1,13 +1,14 @@
-//! Time of thread blocks as a capacity: rates of lanes.
+//! Time of thread blocks modelled as a capacity: rates of lanes. A lane is the copy throughput of one channel of a
+//! rank.
 
 use fabricast_topologies::Bytes;
 
 use crate::profile::ChannelLimit;
 use crate::quantity::{Rate, WORK_PER_BYTE, Work};
 
-/// Capacity of a lane whose block works in passes, scaled so that one byte equals ten picoseconds of the block's time.
-/// An operation's use per byte on the wire is rounded to units of [`WHOLE`](crate::sharing::WHOLE): at 1 TB/s, or one
-/// picosecond per byte, the resolution is one part in 32,256.
+/// Capacity of a lane whose block works in passes, scaled so that one byte of capacity equals ten picoseconds of the
+/// block's time. The use of an operation per byte on the wire is rounded to units of [`WHOLE`](crate::sharing::WHOLE):
+/// at 1 TB/s, or one picosecond per byte, the resolution is one part in 32,256.
 pub(super) const BLOCK_TIME: Rate = Rate(100_000_000_000_000);
 
 /// Rate of a lane; `None` if lanes are unlimited.

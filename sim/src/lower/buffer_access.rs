@@ -17,9 +17,9 @@ use crate::verify::contents::Contents;
 /// Method by which ranks obtain the results of an all_reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Results {
-    /// Completed by another rank and put into the output; local sums in the output are partial.
+    /// Another rank completes the result and puts it into the output. Local sums in the output are partial.
     Put,
-    /// Summed in the output, contribution by contribution.
+    /// The rank sums all contributions in its output.
     Summed,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct BufferAccess {
     pub writes_target: bool,
 }
 
-/// First chunk that an operation reads or writes.
+/// End of an operation: the first chunk that it reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OperationEnd {
     rank: Rank,
@@ -62,8 +62,8 @@ impl BufferAccess {
         }
     }
 
-    /// Returns the remaining accesses if chunks that were read before are on the device already, as are those that the
-    /// run writes. `ends`: source and destination.
+    /// Returns the accesses that remain in managed memory, where chunks that were read or written before are already on
+    /// the device. `ends`: source and destination of the run.
     fn at_first_touch(self, header: &Header, ends: [OperationEnd; 2], run: &Run, touched: &mut MigratedChunks) -> Self {
         let is_callers = |buffer: Buffer| {
             buffer == Buffer::Input || (buffer == Buffer::Output && header.call.buffers == BufferUse::InPlace)
@@ -89,13 +89,13 @@ impl BufferAccess {
         }
     }
 
-    /// Returns true if the operation accesses the caller's buffers at all.
+    /// Returns true if the operation accesses the caller's buffers.
     pub fn any(self) -> bool {
         self != Self::default()
     }
 }
 
-/// Chunks of the caller's buffers that were read before, by rank.
+/// Chunks of the caller's buffers that have been read and thus migrated, by rank.
 #[derive(Debug, Default)]
 pub(super) struct MigratedChunks(FxHashSet<(Rank, u32)>);
 
@@ -109,7 +109,8 @@ pub(super) enum RunBufferAccess {
 }
 
 impl RunBufferAccess {
-    /// Determines the accesses of a run in managed memory. `access`: the accesses of each operation in other memory.
+    /// Determines the accesses of a run in managed memory. `access`: accesses of each operation if pages did not
+    /// migrate.
     pub fn at_first_touch(
         access: BufferAccess,
         header: &Header,

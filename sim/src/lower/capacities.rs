@@ -22,24 +22,25 @@ pub enum Resource {
     /// Copy throughput of one channel of a rank, that is of its thread block.
     Lane(Rank, Channel),
     /// SMs of a GPU or a MIG instance, if its ranks have more channels in total than it has SMs. A channel is a thread
-    /// block; an SM runs one at the channel's rate, or several at a fraction of it each. The unit is the rate of the
-    /// run's fastest channels.
+    /// block. An SM runs one block at the full rate of its channel, or several blocks at a fraction of it each. The
+    /// unit is the rate of the run's fastest channels.
     Processors(NodeId),
     /// All copy engines of a GPU or a MIG instance.
     CopyEngines(NodeId),
-    /// Time of the host's proxy thread that posts a GPU's network messages, scaled so that one byte equals ten
-    /// picoseconds.
+    /// Time of the host's proxy thread that posts a GPU's network messages, scaled so that one byte of capacity equals
+    /// ten picoseconds.
     Proxy(NodeId),
 }
 
-/// Capacities of a system, created on demand, so that ids depend on use only.
+/// Capacities of a system, created on first use, so that their ids depend only on the order of use.
 pub(super) struct Capacities<'a> {
     setting: Environment<'a>,
     /// Rate of a lane; `None` if lanes are unlimited.
     lane: Option<Rate>,
     /// Demand of all schedules on each device; `None` for plain transfers.
     crowd: Option<&'a DeviceDemand>,
-    /// Rate of a copy-engine stream, if the protocol uses copy engines and the profile states it.
+    /// Rate of a copy-engine stream; `None` if the protocol does not use copy engines or the profile does not state a
+    /// rate.
     stream: Option<Rate>,
     first_rank: u32,
     known: ResourceIds,
@@ -53,8 +54,8 @@ pub(super) const COPY_MEMORY_USES: u64 = 2;
 
 impl<'a> Capacities<'a> {
     /// Creates the capacities of one schedule in a system that already has the capacities `resources`, in order of id.
-    /// `shared` indexes those that do not belong to one schedule. The schedule's ranks are numbered from `first_rank`
-    /// on among the ranks of all schedules.
+    /// `shared` is the index of the capacities that all schedules share. `first_rank` is the number of the schedule's
+    /// first rank among the ranks of all schedules.
     pub(super) fn new(
         setting: Environment<'a>,
         header: &Header,
@@ -81,8 +82,8 @@ impl<'a> Capacities<'a> {
         Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, resources }
     }
 
-    /// Coefficient of this schedule's channels towards [`Resource::Processors`]. Slower channels occupy an SM longer
-    /// per byte, in proportion to the rate of the fastest channels.
+    /// Coefficient of this schedule's channels on [`Resource::Processors`]. Slower channels occupy an SM longer per
+    /// byte, in proportion to the rate of the fastest channels.
     pub(super) fn processor_share(&self, coefficient: u64) -> u64 {
         match (self.crowd.and_then(|crowd| crowd.lane), self.lane) {
             (Some(fastest), Some(share_rate)) if share_rate.0 > 0 && fastest != share_rate => {
@@ -98,7 +99,7 @@ impl<'a> Capacities<'a> {
         self.lane.is_some()
     }
 
-    /// Returns the id of a capacity, which is created on first use; `None` if it cannot limit anything.
+    /// Returns the id of a capacity, which is created on first use; `None` if the capacity can never limit a transfer.
     pub(super) fn id(&mut self, resource: Resource, system: &mut System) -> Option<ResourceId> {
         if let Some(id) = self.known.get(resource) {
             return id;
@@ -137,7 +138,8 @@ impl<'a> Capacities<'a> {
         }
     }
 
-    /// SMs × rate of the fastest channel on one SM; `None` if each channel has an SM to itself.
+    /// Total rate of a device's SMs: number of SMs × rate of the fastest channel; `None` if each channel has an SM to
+    /// itself.
     fn processors(&self, node: NodeId) -> Option<Rate> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
         let (sms, lane) = (figures.sm_count.filter(|&sms| sms > 0)?, self.crowd?.lane?);
@@ -145,10 +147,11 @@ impl<'a> Capacities<'a> {
         is_crowded.then(|| Rate(lane.0.saturating_mul(u64::from(sms))))
     }
 
-    /// Copy engines × rate of one engine; `None` if the engines cannot limit anything. An engine moves data in one
-    /// direction at a time and alone fills the fastest link of its GPU (source: NVLink and PCIe on H200,
-    /// validate/data/h200-node/p2p.csv). Engines therefore limit if links could carry more than that in both directions
-    /// combined: an instance with one engine cannot send and receive at the same time, a GPU with three is not limited.
+    /// Total rate of a device's copy engines: number of engines × rate of one engine; `None` if the engines cannot
+    /// limit a transfer. An engine moves data in one direction at a time and alone fills the fastest link of its GPU
+    /// (source: NVLink and PCIe on H200, validate/data/h200-node/p2p.csv). The engines are therefore a limit if the
+    /// links carry more than the engines in both directions combined: a MIG instance with one engine cannot send and
+    /// receive at the same time, whereas a GPU with three engines is not limited.
     fn copy_engines(&self, node: NodeId) -> Option<Rate> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
         let engines = u64::from(figures.copy_engines.filter(|&engines| engines > 0)?);
@@ -184,8 +187,8 @@ impl<'a> Capacities<'a> {
         links.filter(is_outside).collect()
     }
 
-    /// Memory bandwidth of a device; `None` if the links of the device cannot fill it and nothing else uses it.
-    /// Omitting such a memory never changes a rate, and keeps transfers between one device and different peers
+    /// Memory bandwidth of a device; `None` if the links of the device cannot saturate it and no local operation uses
+    /// it. Omitting such a memory never changes a rate, and keeps transfers between one device and different peers
     /// independent.
     fn memory(&self, node: NodeId) -> Option<Rate> {
         let bandwidth = match &self.setting.fabric.node(node).figures {
@@ -207,15 +210,15 @@ impl<'a> Capacities<'a> {
     }
 }
 
-/// Entries of [`ResourceIds`] for the capacities that all schedules of a run share, passed from one schedule to the next.
-/// Rebuilding them for each of a thousand groups would cost more than lowering the groups.
+/// Entries of [`ResourceIds`] for the capacities that all schedules of a run share. They are passed from one schedule
+/// to the next, because rebuilding them for each of a thousand groups would take longer than lowering the groups.
 #[derive(Debug, Default)]
 pub(super) struct Shared(Vec<u32>);
 
 /// Capacity ids by resource: an entry for every link, for every node (as memory, crossbar, SMs, copy engines and
 /// proxy), and for every lane of a schedule.
 struct ResourceIds {
-    /// 0: not requested yet, 1: cannot limit anything, otherwise the id plus 2.
+    /// By resource: 0 if not requested yet, 1 if the capacity can never limit a transfer, otherwise its id plus 2.
     ids: Vec<u32>,
     lanes: Vec<u32>,
     links: usize,
@@ -224,7 +227,7 @@ struct ResourceIds {
 }
 
 impl ResourceIds {
-    /// Number of resource kinds that a node can have.
+    /// Number of kinds of resource that a node can have.
     const PER_NODE: usize = 5;
 
     fn new(fabric: &Fabric, Shared(mut ids): Shared, channels: u16, lanes: usize) -> Self {
@@ -267,7 +270,8 @@ impl ResourceIds {
     }
 
     fn set(&mut self, resource: Resource, id: Option<ResourceId>) {
-        // Copy engines that limit nothing in one schedule may limit another, since their rate depends on the protocol.
+        // Copy engines that are no limit in one schedule may be one in another, since their rate depends on the
+        // protocol.
         let is_open = id.is_none() && matches!(resource, Resource::CopyEngines(_));
         if let Some(word) = self.id_entry(resource).filter(|_| !is_open) {
             *word = id.map_or(1, |id| id.0 + 2);

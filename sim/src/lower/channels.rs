@@ -1,29 +1,29 @@
 //! Folds equal groups of thread blocks before lowering: lowers the first group and multiplies its shared traffic by the
 //! number of groups.
 //!
-//! Most algorithms do the same on every thread block, with other chunks of the same sizes; rings and trees over several
-//! NICs do the same on every p-th block, where p is the number of rank orders. A group consists of p consecutive blocks,
-//! with the smallest p for which groups are equal. If they are equal run for run, corresponding runs of all groups wait
-//! for corresponding runs, use the same routes, cost their block the same and compete with the same traffic: that of
-//! their own channel on the channel's capacity, that of all channels on every other capacity. They therefore start, flow
-//! and end at the same times, by the argument of [`crate::fold`]. Only one group's channels are lowered, and their use of
-//! shared capacities is multiplied by the number of groups. This saves the lowering, which dominates the simulation time
-//! of an all-to-all on 32 channels.
+//! In most algorithms every thread block executes the same operations on different chunks of the same sizes. In rings
+//! and trees over several NICs this holds for every p-th block, where p is the number of rank orders. A group consists
+//! of p consecutive blocks, with the smallest p for which groups are equal. If they are equal run for run,
+//! corresponding runs of all groups wait for corresponding runs, use the same routes, occupy their block for the same
+//! time and compete with the same traffic: that of their own channel on the channel's capacity, that of all channels on
+//! every other capacity. They therefore start, flow and end at the same times, by the argument of [`crate::fold`]. Only
+//! one group's channels are lowered, and their use of shared capacities is multiplied by the number of groups. This
+//! saves the lowering, which dominates the simulation time of an all-to-all on 32 channels.
 //!
 //! If ranks are rotations of each other ([`Symmetry`]), one representative is examined and its program is rotated for
-//! the others. Their chunk numbers then differ from the actual ones, but not their sizes.
+//! the others. The chunk numbers of the rotated programs differ from the actual ones, but the chunk sizes do not.
 
 use super::{Lowered, RankClasses, Resource, payload, size_walk};
 use crate::schedule::{Dependency, Header, Program, Rank, Run, ScheduleGenerator, StoredPrograms, Symmetry, Walk};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
-/// Limit on the total runs of the examined ranks; above it groups are not compared.
+/// Limit on the total number of runs of the examined ranks. Above the limit, groups are not compared.
 const MAX_RUNS: usize = 1 << 24;
 
-/// Largest run, in operations, whose sizes are compared one by one.
+/// Maximum number of operations of a run whose sizes are compared one by one.
 const MAX_OPERATIONS: u32 = 1 << 10;
 
-/// First group of blocks of a schedule whose groups are all equal.
+/// First group of blocks of a schedule, which represents all its groups.
 #[derive(Debug)]
 pub(crate) struct RepresentativeGroup<'a> {
     header: &'a Header,
@@ -53,18 +53,18 @@ impl Grouping {
     }
 }
 
-/// Position of a run in its rank's program: its group and its number there.
+/// Position of a run in its rank's program: its group, and its number within the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RunPosition {
     group: u16,
-    /// Index among the rank's runs in that group.
+    /// Index of the run among the rank's runs in that group.
     number: u32,
 }
 
 impl<'a> RepresentativeGroup<'a> {
     /// Finds the first group of the division with the smallest equal groups; `None` if there is no such division. The
-    /// program of one rank determines the division, and those of all ranks must agree with it. With `classes`, the
-    /// programs are those of the representatives.
+    /// program of one rank determines the division; the programs of all other ranks must agree with it. With `classes`,
+    /// only the programs of the representatives are examined.
     pub(crate) fn find(generator: &'a dyn ScheduleGenerator, classes: Option<&'a RankClasses>) -> Option<Self> {
         let header = generator.header();
         let symmetry = Symmetry::for_equal_chunks(generator);
@@ -131,7 +131,7 @@ pub(crate) fn multiply_shared_traffic(groups: u64, lowered: &mut Lowered) {
 }
 
 /// Returns the division into groups that the first program determines, and the first group's program of each
-/// representative rank, in order; `None` if groups differ or there are more than [`MAX_RUNS`] runs.
+/// representative rank, in order; `None` if groups differ or there are more than [`MAX_RUNS`] runs in total.
 fn first_groups(generator: &dyn ScheduleGenerator, symmetry: &Symmetry) -> Option<(Grouping, Vec<Program>)> {
     let header = generator.header();
     let ranks = header.call.ranks;
@@ -165,8 +165,8 @@ fn first_groups(generator: &dyn ScheduleGenerator, symmetry: &Symmetry) -> Optio
     Some((grouping, programs))
 }
 
-/// Rotates the representatives' programs to those of all ranks, or of the first rank of each class; `None` if one cannot
-/// be rotated.
+/// Rotates the representatives' programs to those of all ranks, or of the first rank of each class; `None` if a program
+/// cannot be rotated.
 fn rotate_programs(
     representatives: &[Program],
     ranks: u32,
@@ -189,7 +189,7 @@ fn rotate_programs(
     Some(programs)
 }
 
-/// Returns the programs of the first rank of each class, or of all ranks without classes.
+/// Returns the programs of the first rank of each class, or of all ranks if there are no classes.
 fn only_representatives(mut by_rank: Vec<Program>, classes: Option<&RankClasses>) -> Option<Vec<Program>> {
     let Some(classes) = classes else { return Some(by_rank) };
     classes.representatives().iter().map(|rank| by_rank.get_mut(rank.0 as usize).map(std::mem::take)).collect()
@@ -224,7 +224,7 @@ fn locate_runs(grouping: Grouping, program: &Program) -> Option<Vec<RunPosition>
 }
 
 /// Returns the runs of a rank's first group, with dependencies numbered within the group; `None` if the runs of another
-/// group differ.
+/// group differ from them.
 fn first_group(
     header: &Header,
     grouping: Grouping,
@@ -274,7 +274,7 @@ fn first_group(
     Some(group_program)
 }
 
-/// Returns true if runs of different groups do the same with chunks of the same sizes.
+/// Returns true if runs of different groups execute the same operations on chunks of the same sizes.
 fn are_equivalent(header: &Header, grouping: Grouping, a: &Run, b: &Run) -> bool {
     let done = |run: &Run| {
         (run.len, run.kind, run.peer, run.span, run.src_buffer, run.dst_buffer, run.channel.0 % grouping.channels)
@@ -282,7 +282,7 @@ fn are_equivalent(header: &Header, grouping: Grouping, a: &Run, b: &Run) -> bool
     done(a) == done(b) && (!a.kind.moves_data() || a.len == 0 || are_as_large(header, a, b))
 }
 
-/// Returns true if the operations of two runs of equal length and span move the same amounts.
+/// Returns true if corresponding operations of two runs of equal length and span move the same amounts of data.
 fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     let layout = &header.layout;
     let (walk_a, walk_b) = (size_walk(a), size_walk(b));
@@ -297,9 +297,9 @@ fn are_as_large(header: &Header, a: &Run, b: &Run) -> bool {
     }
 }
 
-/// Returns the ranges of equal chunks that a run passes, each with its first operation. `None` if the run does not go
-/// up through the buffer one chunk at a time, or passes more than `limit` ranges. There is at most one entry per
-/// operation, regardless of the number of segments.
+/// Returns the ranges of equal chunks that a run passes through, each with the first operation in it. `None` if the run
+/// does not move up through the buffer one chunk at a time, or passes through more than `limit` ranges. There is at
+/// most one entry per operation, regardless of the number of segments.
 pub(super) fn uniform_ranges(header: &Header, walk: Walk, run: &Run, limit: usize) -> Option<Vec<(usize, u64)>> {
     let (layout, len) = (&header.layout, u64::from(run.len));
     let is_increasing = run.span == 1 && (walk.modulus == 0 || walk.is_fixed()) && len > 0;
@@ -393,7 +393,7 @@ mod tests {
         Round { header, runs, read: AtomicUsize::new(0) }
     }
 
-    /// The schedule exceeds the run limit, but only the representative rank's runs must be compared.
+    /// Only the runs of the representative rank count towards the run limit; the schedule as a whole exceeds it.
     #[test]
     fn only_representative_ranks_count_toward_the_run_limit() {
         let (ranks, channels, runs) = (2048, 64, 129);
@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// The first group has the first two channels; with an odd number of channels no groups are equal.
+    /// The first group consists of the first two channels. With an odd number of channels no groups are equal.
     #[test]
     fn channels_that_alternate_form_groups_of_two() {
         let alternating = |channels: u16| Alternating(round(Layout::equal(Bytes(1 << 30), 4), (4, channels, 3)));
@@ -438,7 +438,7 @@ mod tests {
         assert!(RepresentativeGroup::find(&alternating(2), None).is_none());
     }
 
-    /// A layout of equal segments, as of an all_to_allv with equal blocks, is even, so few programs are read.
+    /// A layout of equal segments, as of an all_to_allv with equal blocks, counts as even, so few programs are read.
     #[test]
     fn equal_segments_make_an_even_layout() {
         let ranks = 2048;

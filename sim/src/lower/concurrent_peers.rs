@@ -1,13 +1,14 @@
-//! Number of peers that a block exchanges data with concurrently in pairwise collectives. A block needs the data of all
-//! of them before it is done with a chunk.
+//! Number of peers with which a block exchanges data concurrently in pairwise collectives. A block needs the data of
+//! all of them before it has finished a chunk.
 
 use rustc_hash::FxHashSet;
 
 use super::operation_cost::max_partners;
 use crate::schedule::{Dependency, Header, Program, Rank};
 
-/// Minimum limit on the counted peers of a channel: the number of peers that 128 channels have concurrent messages for.
-/// A template of few channels represents schedules with more channels, which have more concurrent peers.
+/// Lower limit on the number of peers that are counted per channel: the number of peers that 128 channels exchange
+/// messages with concurrently. A template of few channels also represents schedules with more channels, which have more
+/// concurrent peers.
 const COUNTED: u32 = 1024;
 
 /// Number of concurrent peers of each channel of one rank.
@@ -19,8 +20,8 @@ pub(super) struct Partners {
 }
 
 impl Partners {
-    /// Counts the peers that a rank sends to without waiting for any other rank. A peer counts once, regardless of the
-    /// number of messages and of their division into runs.
+    /// Counts the peers that a rank sends to without waiting for any other rank. Each peer counts once, regardless of
+    /// the number of its messages and of their division into runs.
     pub fn read(&mut self, header: &Header, rank: Rank, program: &Program) {
         self.channel_peers.clear();
         if !header.call.collective.is_pairwise() {
@@ -57,7 +58,7 @@ impl Partners {
     }
 }
 
-/// Returns true if a run's messages wait for nothing but the message before.
+/// Returns true if a run's messages wait for no other message than the previous one of the run.
 fn waits_for_nobody(rank: Rank, number: u32, waits: &[Dependency]) -> bool {
     waits.iter().all(|wait| *wait == Dependency::shifted(rank, number, -1))
 }

@@ -12,7 +12,7 @@ pub(super) struct ConnectionLines {
     connections: FxHashMap<Connection, Messages>,
     /// Number of runs that move data between ranks, by channel.
     transfers: Vec<u32>,
-    /// Number of runs placed in lines so far, by channel.
+    /// Number of runs that have a position on a line so far, by channel.
     next_positions: Vec<u32>,
 }
 
@@ -31,7 +31,7 @@ enum Direction {
     FromPeer,
 }
 
-/// Messages of a connection: number of runs and of messages, and the connection's line once it has one.
+/// Messages of a connection: number of runs, number of messages, and the connection's line once it has one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Messages {
     runs: u32,
@@ -40,7 +40,7 @@ struct Messages {
 }
 
 impl ConnectionLines {
-    /// Records the connections of a rank that uses `channels` channels, with their messages.
+    /// Records the connections of a rank that uses `channels` channels, and the number of their messages.
     pub fn read(&mut self, channels: u16, program: &Program) {
         self.connections.clear();
         for counts in [&mut self.transfers, &mut self.next_positions] {
@@ -70,8 +70,8 @@ impl ConnectionLines {
         }
     }
 
-    /// Returns the position of a run in its lines, of which new ones are numbered from `next` on; `None` if its
-    /// messages need no line. Must be called for all runs of a rank in order.
+    /// Returns the position of a run on its lines. New lines are numbered from `next`. `None` if the run's messages
+    /// need no line. Must be called for all runs of a rank, in order.
     pub fn add_run(
         &mut self,
         run: &Run,
@@ -86,7 +86,7 @@ impl ConnectionLines {
         let connection = |peer: u32| Connection { channel: run.channel.0, peer, direction };
         let messages = |peer: u32| self.connections.get(&connection(peer)).copied().unwrap_or_default();
         let is_in_line = match run.peer.is_fixed() {
-            // Messages of one run that go in turn are ordered already.
+            // The messages of a run in `Order::InTurn` are ordered already.
             true => {
                 let Messages { runs, count, .. } = messages(run.peer.at(0));
                 count > 1 && (runs > 1 || order == Order::Free)
@@ -113,7 +113,8 @@ impl ConnectionLines {
         Some(line_position)
     }
 
-    /// Returns true if a run is the only transfer of its channel, and has at most one message for each peer.
+    /// Returns true if a run is the only one that transfers data on its channel, and has at most one message for each
+    /// peer.
     fn is_one_message_each(&self, run: &Run) -> bool {
         let is_alone = self.transfers.get(usize::from(run.channel.0)) == Some(&1);
         is_alone && (run.len == 1 || has_no_value_twice(run.peer, run.len))
@@ -130,7 +131,7 @@ fn transfer_direction(run: &Run) -> Option<Direction> {
     }
 }
 
-/// Returns true if the first `len` values of a walk are certain to be distinct.
+/// Returns true if the first `len` values of a walk are known to be distinct.
 fn has_no_value_twice(walk: Walk, len: u32) -> bool {
     let period = u128::from(walk.modulus) / gcd(walk.modulus.into(), walk.step.into()).max(1);
     !walk.is_fixed() && walk.modulus > 0 && u128::from(len) <= period

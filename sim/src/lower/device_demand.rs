@@ -7,20 +7,20 @@ use super::block_time::lane_rate;
 use crate::quantity::Rate;
 use crate::schedule::Protocol;
 
-/// Demand of the ranks of all parties on each device.
+/// Demand of the ranks of all concurrent schedules on each device.
 #[derive(Debug)]
 pub(super) struct DeviceDemand {
     /// Number of channels that run on SMs, by device.
     channels: Vec<u32>,
-    /// Rate of the fastest of these channels; `None` if no protocol limits its channels.
+    /// Rate of the fastest of these channels; `None` if no protocol limits the rate of its channels.
     pub lane: Option<Rate>,
-    /// True if memories serve more than the links of their device: local copies and reductions, or transfers between
+    /// True if memories serve more than the links of their device: local copies, local reductions, or transfers between
     /// ranks on one device.
     pub has_local_work: bool,
 }
 
 impl DeviceDemand {
-    /// Counts the channels of all parties, some of which may copy or reduce locally.
+    /// Counts the channels of all schedule instances. `has_local_work`: true if any of them copies or reduces locally.
     pub fn new(parties: &[ScheduleInstance<'_>], has_local_work: bool) -> Self {
         let nodes = parties.first().map_or(0, |party| party.setting.fabric.node_count());
         let mut crowd = Self { channels: vec![0; nodes], lane: None, has_local_work };

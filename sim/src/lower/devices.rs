@@ -1,4 +1,5 @@
-//! Passages between devices: the links of the route, the memories at its ends, and a lane if lanes are limited.
+//! Passages between devices: the links of the route, the memories at its ends, and a lane if the rate of lanes is
+//! limited.
 
 use fabricast_topologies::route::{BufferLocation, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
@@ -14,7 +15,7 @@ use crate::quantity::Rate;
 use crate::schedule::{Channel, Header, Protocol, Rank, TeamId};
 use crate::sharing::{System, Use, WHOLE};
 
-/// Kind of access to the memories at the ends of an operation.
+/// Type of access to the memories at the ends of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum MemoryAccess {
     Move,
@@ -55,12 +56,12 @@ pub(super) struct TransferSpec {
     pub label: u64,
 }
 
-/// Use of a channel's capacity (its lane) by an operation.
+/// Use of a lane, the capacity of a channel, by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LaneUse {
     pub rank: Rank,
     pub channel: Channel,
-    /// Use per wire byte in units of [`WHOLE`]; `None`: derived from the payload.
+    /// Use per byte on the wire, in units of [`WHOLE`]; `None`: derived from the payload.
     pub coefficient: Option<u64>,
 }
 
@@ -73,9 +74,9 @@ enum CopiedBy {
     Engines,
 }
 
-/// Recoverability of the placeholder costs of network crossings ([`Crossing::placeholder`]) from latencies and
-/// coefficients. They cannot be recovered if the longest of several routes counts or bytes are rescaled, as on routes
-/// to buffers and to multicast teams that leave the host.
+/// Possibility to recover the placeholder costs of network crossings ([`Crossing::placeholder`]) from latencies and
+/// coefficients. Recovery is impossible if an operation's cost is the longest of several routes or its bytes are
+/// rescaled, as on routes to buffers and to multicast teams that leave the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PlaceholderRecovery {
     #[default]
@@ -83,7 +84,7 @@ pub(crate) enum PlaceholderRecovery {
     Unrecoverable,
 }
 
-/// Creates passages between devices, and the capacities on them.
+/// Creator of passages between devices, and of the capacities on them.
 pub(crate) struct Devices<'a> {
     setting: Environment<'a>,
     framing: Framing,
@@ -97,10 +98,10 @@ pub(crate) struct Devices<'a> {
     codes: PlaceholderRecovery,
 }
 
-/// GPUs that may relay traffic in place of missing NVLinks.
+/// GPUs that may relay traffic if two GPUs have no NVLink between them.
 #[derive(Debug)]
 enum Relaying {
-    /// Any rank of the fabric, or none if no GPU could relay.
+    /// Any GPU of the fabric; no list is needed if no GPU can relay.
     AnyRank,
     /// The devices of a schedule's ranks.
     Among(Participants),
@@ -146,7 +147,7 @@ impl<'a> Devices<'a> {
         self.capacities.has_lanes()
     }
 
-    /// Label that distinguishes flows between the same two devices.
+    /// Returns the label that distinguishes flows between the same two devices.
     pub(super) fn label(&self, channel: Channel) -> u64 {
         label(self.setting.router, channel)
     }
@@ -232,7 +233,8 @@ impl<'a> Devices<'a> {
         self.setting.router.options().buffers
     }
 
-    /// Adds the routes to the caller's buffers and returns their latency. Reads at both ends start at the same time.
+    /// Adds the routes to the caller's buffers and returns their latency. Reads at both ends start at the same time, so
+    /// the longer one counts.
     fn add_buffer_routes(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
         let TransferSpec { from, to, buffer_routes: legs, .. } = spec;
         let BufferAccess { reads_source, reads_target, writes_target } = legs.access;
@@ -261,7 +263,7 @@ impl<'a> Devices<'a> {
             return Ok(Picos::ZERO);
         }
         let before = self.uses.len();
-        // A leg is not a message of its own.
+        // The access to a buffer is not a message of its own.
         let crossing = Crossing { two_sided_bytes: None, ..spec.crossing };
         let latency = self.add_concurrent_route(TransferSpec { crossing, ..spec }, system)?;
         for one in self.uses.iter_mut().skip(before) {
@@ -276,7 +278,7 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// Returns the passage over the collected uses, through a lane of a device.
+    /// Returns the passage over the capacities collected so far, and through a lane of the executing device.
     fn finish(&mut self, latency: Picos, executor: NodeId, lane: Option<LaneUse>, system: &mut System) -> RouteLatency {
         if let Some(LaneUse { rank, channel, coefficient }) = lane {
             let lane_use = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
@@ -289,8 +291,8 @@ impl<'a> Devices<'a> {
     }
 
     /// Returns the passage of a multicast operation of the device `spec.from`. The bytes pass each link between the
-    /// device and the members once, the links between the device itself and the switch in both directions, and every
-    /// member's memory. The latency is that of the longest route.
+    /// device and the members once, the links between the device and the switch in both directions, and every member's
+    /// memory. The latency is that of the longest route.
     pub(super) fn make_team(
         &mut self,
         spec: TransferSpec,
@@ -312,7 +314,7 @@ impl<'a> Devices<'a> {
             }
         }
         if let Some(other) = nearest {
-            // The device's own part returns from the switch.
+            // The device's own share of the data returns from the switch.
             let (from, to) = if spreads { (other, owner) } else { (owner, other) };
             let (before, _) = (self.uses.len(), self.add_route(TransferSpec { from, to, ..spec }, system)?);
             self.uses.truncate(before);
@@ -390,7 +392,7 @@ impl<'a> Devices<'a> {
                 self.add(Resource::Memory(cpu), COPY_MEMORY_USES * WHOLE, system);
             }
             if self.copies == CopiedBy::Engines {
-                // One engine puts or gets; through host memory, one engine at each end moves the data.
+                // A put or get occupies one engine; through host memory, one engine at each end moves the data.
                 let both = staging != Staging::default();
                 for device in [spec.from, spec.to].into_iter().filter(|&device| both || device == spec.executor) {
                     self.add(Resource::CopyEngines(device), self.framing.coefficient(1), system);
@@ -400,7 +402,7 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// Variant of [`Self::add_route`] for one of several concurrent routes of an operation.
+    /// Adds one of several concurrent routes of an operation, as [`Self::add_route`] adds a single one.
     fn add_concurrent_route(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
         let latency = self.add_route(spec, system)?;
         if spec.crossing != Crossing::default() && crosses(self.setting.fabric, &self.hops) {
@@ -418,7 +420,7 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Merges uses of one capacity with `combine`.
+    /// Merges several uses of one capacity into one, whose coefficient is computed by `combine`.
     fn merge_uses(&mut self, combine: fn(u64, u64) -> u64) {
         self.uses.sort_unstable();
         self.uses.dedup_by(|next, previous| {
@@ -431,7 +433,8 @@ impl<'a> Devices<'a> {
     }
 }
 
-/// Label that distinguishes flows between the same two devices: the channel, if routes are hashed.
+/// Returns the label that distinguishes flows between the same two devices: the channel if routes are hashed, otherwise
+/// 0.
 pub(super) fn label(router: &Router<'_>, channel: Channel) -> u64 {
     match router.options().ecmp {
         Ecmp::Hashed { .. } => channel.0.into(),

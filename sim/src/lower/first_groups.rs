@@ -1,4 +1,4 @@
-//! Lowering of concurrent schedules by their first groups, if all groups are equal.
+//! Lowering of concurrent schedules by their first groups of thread blocks, if all groups are equal.
 
 use fabricast_topologies::route::{BufferLocation, Ecmp};
 
@@ -6,10 +6,10 @@ use super::channels::{RepresentativeGroup, multiply_shared_traffic};
 use super::{LowerError, Lowered, RankClasses, ScheduleInstance, lower, lower_representatives};
 use crate::schedule::StoredPrograms;
 
-/// Lowers schedules that share a fabric. If the groups of every schedule are equal, only first groups are lowered, and
-/// the number of groups that each represents is returned too; otherwise everything is lowered, with `None`. The
-/// channels' own capacities ([`Resource::Lane`](super::Resource)) are then listed for first groups only; the traffic of
-/// every other capacity includes all groups.
+/// Lowers schedules that share a fabric. If the groups of thread blocks of every schedule are equal, lowers only first
+/// groups and also returns the number of groups that each represents; otherwise lowers all blocks and returns `None`
+/// with them. The channels' own capacities ([`Resource::Lane`](super::Resource)) are then listed for first groups only;
+/// the traffic of every other capacity includes all groups.
 ///
 /// # Errors
 /// [`LowerError`], as [`lower`].
@@ -20,8 +20,9 @@ pub fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<(Lowered, 
     }
 }
 
-/// Lowers one rank of each class of a schedule, and of equal groups of blocks only the first. Returns the number of
-/// groups that it represents; `None` if the traffic cannot be divided.
+/// Lowers one rank of each class of a schedule and, if groups of thread blocks are equal, only its first group. Also
+/// returns the number of groups that this group represents. `None` if the traffic of a class cannot be divided among
+/// capacities.
 ///
 /// # Errors
 /// [`LowerError`], as [`lower`].
@@ -49,8 +50,8 @@ struct FirstGroups<'a> {
 }
 
 impl<'a> FirstGroups<'a> {
-    /// Finds the first groups of all parties; `None` if a schedule's groups differ, or schedules have different numbers
-    /// of groups: the capacities that first groups share would then not be shared in equal proportion.
+    /// Finds the first groups of all schedules. `None` if the groups of a schedule differ, or schedules have different
+    /// numbers of groups, because first groups would then not load shared capacities in proportion to all groups.
     fn find(parties: &[ScheduleInstance<'a>]) -> Option<Self> {
         let mut groups = Self { groups: Vec::new(), party_groups: Vec::with_capacity(parties.len()) };
         let mut firsts: Vec<&ScheduleInstance<'a>> = Vec::new();
@@ -71,7 +72,7 @@ impl<'a> FirstGroups<'a> {
         self.groups.first().map_or(1, RepresentativeGroup::groups)
     }
 
-    /// Lowers the parties with one block each and multiplies their shared traffic.
+    /// Lowers the first group of each schedule, and multiplies its shared traffic by the number of groups.
     fn lower(&self, parties: &[ScheduleInstance<'a>]) -> Result<Lowered, LowerError> {
         let generators: Vec<StoredPrograms<'_>> = self.groups.iter().map(RepresentativeGroup::schedule).collect();
         let replace_generator = |(&number, party): (&usize, &ScheduleInstance<'a>)| {

@@ -1,4 +1,5 @@
-//! Costs of a two-sided message on its route, by its size, the memory at its ends and the kind of route.
+//! Costs of a two-sided message on its route, which depend on its size, on the memory at its ends and on the hardware
+//! that carries it.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{Hop, Staging};
@@ -13,7 +14,8 @@ use crate::quantity::Work;
 use crate::sharing::{System, WHOLE};
 
 impl Devices<'_> {
-    /// Adds the sending process's time for a message; returns the latency in addition to that of its path.
+    /// Adds the time of the sending process for a message of `bytes` to the capacities used; returns the latency in
+    /// addition to that of the path.
     pub(super) fn deliver(
         &mut self,
         trip: TransferSpec,
@@ -31,7 +33,7 @@ impl Devices<'_> {
         if trip.flavour == MemoryAccess::Notify || bytes.0 == 0 {
             return latency;
         }
-        // Messages of host memory are copied by their process, whose lane is charged instead.
+        // Messages in host memory are copied by their process; its lane is charged instead.
         if ends == MemoryKind::Devices {
             let busy = Work::passed(BLOCK_TIME, costs.busy(bytes, carried)).0.saturating_mul(u128::from(WHOLE));
             let payload = Work::of_bytes(bytes.0).0.max(1);

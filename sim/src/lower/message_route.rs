@@ -1,4 +1,4 @@
-//! Route of a two-sided message and its staging.
+//! Route of a two-sided message, and its staging in host memory.
 
 use fabricast_topologies::route::Staging;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -23,7 +23,7 @@ impl MessageRoute {
     pub const SAME_DEVICE: Self =
         Self { latency: Picos::ZERO, staging: Staging { out: None, into: None }, leaves: false, sections: Vec::new() };
 
-    /// Returns the hardware that carries the data of large messages.
+    /// Returns the hardware that carries the data of large messages on this route.
     pub(super) fn carried(&self) -> DataPath {
         match (self.staging == Staging::default(), self.leaves) {
             (false, _) => DataPath::HostStaged,
@@ -33,7 +33,8 @@ impl MessageRoute {
     }
 
     /// Time until the first fragment has reached every staging buffer and the pipeline is full. Each section of the
-    /// route adds its time for a fragment, except the slowest, whose time is included in that of all fragments.
+    /// route adds its transfer time for a fragment, except for the slowest section, whose time is part of the transfer
+    /// of all fragments.
     pub(super) fn filling(&self, fragment: Bytes) -> Picos {
         let times = || self.sections.iter().map(|&rate| time_at_rate(fragment, rate));
         let slowest = times().max().unwrap_or(Picos::ZERO);

@@ -1,7 +1,7 @@
 //! Lowers a schedule's programs to a [`Workload`] on a fabric, with the costs of a profile.
 //!
-//! Ranks become devices, peers become routes over links, chunks become work and protocols become costs. After lowering,
-//! the engine sees only runs, routes and capacities.
+//! Ranks are mapped to devices, peers to routes over links, chunks to amounts of work, and protocols to costs. After
+//! lowering, the engine handles only runs, routes and capacities.
 
 mod block_time;
 mod buffer_access;
@@ -106,17 +106,17 @@ pub enum LowerError {
     /// The schedule has too many runs to lower.
     #[error(transparent)]
     TooLarge(ScheduleError),
-    /// A dependency names a run that does not exist.
+    /// A dependency refers to a run that does not exist.
     #[error("run {run} of rank {} waits for a run that does not exist", .rank.0)]
     NoSuchRun {
         /// Rank whose run has the dependency.
         rank: Rank,
-        /// Index of that run within the rank's program.
+        /// Index of the missing run within its rank's program.
         run: u32,
     },
 }
 
-/// A workload and the meaning of its parts.
+/// Workload, and the meaning of its capacities and runs.
 #[derive(Debug, Default)]
 pub struct Lowered {
     /// Workload to run on the engine.
@@ -131,7 +131,7 @@ pub struct Lowered {
     pub instance_starts: Vec<u32>,
 }
 
-/// A schedule and its setting. Several instances, the parties of one simulation, run concurrently.
+/// Schedule with its placement and costs. The instances of one simulation (its parties) run concurrently.
 #[derive(Clone, Copy)]
 pub struct ScheduleInstance<'a> {
     /// Generator of the schedule.
@@ -140,8 +140,8 @@ pub struct ScheduleInstance<'a> {
     pub setting: Environment<'a>,
 }
 
-/// Lowers all ranks of all parties into one workload. The parties start at the same time and share every capacity of
-/// the fabric. Ranks and runs are numbered consecutively, party after party.
+/// Lowers all ranks of all schedule instances into one workload. The instances start at the same time and share every
+/// capacity of the fabric. Ranks and runs are numbered consecutively, instance after instance.
 ///
 /// # Errors
 /// [`LowerError`]: ranks without devices or paths, missing teams, runs that do not exist, or too many runs.
@@ -149,10 +149,11 @@ pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
     lower_with(parties, None, &mut Tables::default())
 }
 
-/// Lowers the representatives of a schedule's ranks, with the traffic of all; `None` if the classes do not divide it.
+/// Lowers the representatives of a schedule's ranks, with the traffic of all ranks; `None` if the traffic of a class
+/// cannot be divided among capacities.
 ///
 /// # Errors
-/// [`LowerError`].
+/// [`LowerError`], as [`lower`].
 pub(crate) fn lower_representatives(
     party: ScheduleInstance<'_>,
     classes: &RankClasses,
@@ -160,13 +161,13 @@ pub(crate) fn lower_representatives(
     lower_with(&[party], Some(classes), &mut Tables::default()).map(|lowered| classes.merge_capacities(lowered))
 }
 
-/// Result of [`lower_for_any_size`].
+/// Result of [`lower_for_any_size`]: a lowered schedule whose costs are placeholders.
 pub(crate) struct SizelessLowering {
-    /// Workload with placeholders for the costs that depend on the size.
+    /// Workload with placeholders in place of the costs that depend on the size.
     pub lowered: Lowered,
     /// Tasks that the placeholders identify.
     pub tasks: Tasks,
-    /// Recovery of placeholders from the costs of the workload.
+    /// Possibility to recover placeholders from the costs of the workload.
     pub codes: PlaceholderRecovery,
 }
 
@@ -190,7 +191,8 @@ pub(crate) fn lower_for_any_size(
     Ok(lowered.map(|lowered| SizelessLowering { lowered, tasks, codes }))
 }
 
-/// Lowers all ranks of all parties, or only the representatives of the single party's classes.
+/// Lowers all ranks of all schedule instances. With `classes`, there is one instance, and only its representative ranks
+/// are lowered.
 fn lower_with(
     parties: &[ScheduleInstance<'_>],
     classes: Option<&RankClasses>,
@@ -215,8 +217,8 @@ fn lower_with(
     Ok(lowered)
 }
 
-/// Returns the extent of the connection that determines a run's costs: of messages in turn the one to their peer, of
-/// others the one from the rank that they wait for.
+/// Returns the extent of the connection that determines a run's costs. For messages in `Order::InTurn`, it is the
+/// connection to their peer; for others, the connection on which the awaited data arrives.
 fn connection_extent(
     setting: &Environment<'_>,
     rank: Rank,
@@ -236,7 +238,7 @@ fn connection_extent(
     }
 }
 
-/// Appends the ranks of one party to those already lowered.
+/// Adds the ranks of one schedule instance to those already lowered.
 fn add_party(
     party: ScheduleInstance<'_>,
     survey: &Survey<'_>,
@@ -296,7 +298,7 @@ fn add_party(
                 let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
                 let is_turn = order == Order::InTurn && dependency == previous;
                 let edge = if is_turn { Edge::turn(edge.run) } else { edge };
-                // A turn comes once, even if several dependencies name it.
+                // The edge that marks a run as in order is added once, even if several dependencies name it.
                 if !(is_turn && waits.contains(&edge)) {
                     waits.push(edge);
                 }
@@ -316,8 +318,8 @@ fn add_party(
     Ok(())
 }
 
-/// Facts about all ranks that lowering the first rank needs. Programs are generated twice instead of cached: at 65,536
-/// ranks storing them is slower than generating them.
+/// Facts about all ranks that must be known before the first rank is lowered. Programs are generated twice instead of
+/// stored: at 65,536 ranks, storing them is slower than generating them again.
 struct Survey<'a> {
     /// Classes of ranks of which only representatives are lowered; `None` if all ranks are.
     classes: Option<&'a RankClasses>,
@@ -325,11 +327,11 @@ struct Survey<'a> {
     rank_starts: Vec<u32>,
     /// True if any rank copies or reduces within its memory, in addition to transfers.
     has_local_work: bool,
-    /// Channel of each run; empty unless costs depend on the channel that data arrives on.
+    /// Channel of each run. Empty unless costs depend on the channel on which data arrives.
     channels: Vec<Channel>,
     /// Method by which ranks obtain the results of an all_reduce.
     results: Results,
-    /// Destination of local sums, if costs depend on it.
+    /// Destination of local sums. Determined only if costs depend on it.
     sums: Destination,
 }
 
@@ -374,7 +376,7 @@ impl<'a> Survey<'a> {
         Ok(survey)
     }
 
-    /// Returns the dependency on the lowered rank that represents the awaited one, by its index.
+    /// Returns a dependency with the awaited rank replaced by the index of the lowered rank that represents it.
     fn on_lowered(&self, dependency: Dependency) -> Option<Dependency> {
         self.classes.map_or(Some(dependency), |classes| classes.on_representative(dependency))
     }
@@ -386,8 +388,8 @@ impl<'a> Survey<'a> {
         self.channels.get(first.checked_add(dependency.run)? as usize).copied()
     }
 
-    /// Converts a dependency to an edge between runs of the whole workload, where the party's runs start at
-    /// `first_run`. `None` if the dependency names a run that does not exist.
+    /// Converts a dependency to an edge between runs of the whole workload, in which the runs of this schedule instance
+    /// start at `first_run`. `None` if the dependency refers to a run that does not exist.
     fn edge(&self, dependency: Dependency, first_run: u32) -> Option<Edge> {
         let dependency = self.on_lowered(dependency)?;
         let rank = dependency.rank.0 as usize;
@@ -415,7 +417,7 @@ struct Tables {
 }
 
 impl Tables {
-    /// Returns the table entries with the pacing of a run's operations; adds missing ones.
+    /// Returns the location of the delays of a run's operations in the table `paces`; adds missing entries.
     fn add_paces(&mut self, run_costs: &RunCosts, start: Start, paces: &mut Vec<Pace>) -> PerOp {
         match run_costs {
             RunCosts::Same(cost) => PerOp::Same(self.pace(cost.pace(start), paces)),
@@ -448,7 +450,8 @@ impl Tables {
         })
     }
 
-    /// Returns the table entries with the wire bytes of a run's operations; adds missing ones.
+    /// Returns the location of the amounts on the wire of a run's operations in the table `works`; adds missing
+    /// entries.
     fn add_works(&mut self, header: &Header, run: &Run, framing: Framing, works: &mut Vec<Work>) -> RunWork {
         if !run.kind.moves_data() || run.len == 0 {
             return RunWork::same(self.work(Work(0), works));
@@ -475,18 +478,19 @@ impl Tables {
     }
 }
 
-/// Returns the walk over the chunks that determine the sizes of a run's operations.
+/// Returns the walk over the chunks that determine the sizes of a run's operations: the destination chunks, or the
+/// source chunks if the destination is scratch.
 pub(crate) fn size_walk(run: &Run) -> Walk {
     if run.dst_buffer == Buffer::Scratch { run.src } else { run.dst }
 }
 
-/// Returns true if all operations of a run are certain to have the size of the first, judged without examining each.
+/// Returns true if all operations of a run are known to have the size of the first, without examining each.
 fn is_surely_even(header: &Header, run: &Run) -> bool {
     let walk = size_walk(run);
     header.layout.is_even() || walk.is_fixed() || has_uniform_size(header, walk, run)
 }
 
-/// Returns true if a run goes up through the buffer and all its chunks lie in one range of equal chunks.
+/// Returns true if a run moves up through the buffer and all its chunks lie in one range of chunks of equal size.
 fn has_uniform_size(header: &Header, walk: Walk, run: &Run) -> bool {
     let layout = &header.layout;
     let chunks = layout.chunks().max(1);
@@ -538,12 +542,13 @@ impl Framing {
         (coefficient * Self::ONE).div_ceil(self.efficiency)
     }
 
-    /// Scales a coefficient down, for bytes that pass without framing while the rate counts wire bytes.
+    /// Scales a coefficient down, for bytes that pass a capacity without framing although the transfer rate counts
+    /// bytes with framing.
     fn unframed(self, coefficient: u64) -> u64 {
         (coefficient * self.efficiency).div_ceil(Self::ONE)
     }
 
-    /// Coefficient, per wire byte, of a capacity that the payload passes `times` times.
+    /// Returns the coefficient, per byte on the wire, of a capacity that the payload passes `times` times.
     fn coefficient(self, times: u64) -> u64 {
         (crate::sharing::WHOLE * times * self.efficiency).div_ceil(Self::ONE)
     }

@@ -17,14 +17,14 @@ pub(crate) struct Crossing {
     pub latency: Picos,
     /// Additional latency if the receiving GPU needs a flush.
     pub flush: Picos,
-    /// Proxy time per byte on the wire, in units of [`WHOLE`].
+    /// Proxy time per byte on the wire, in units of [`WHOLE`] per byte of [`Resource::Proxy`](super::Resource::Proxy).
     pub proxy: u64,
     /// Bytes of a two-sided message, whose costs depend on its route even within a host; `None` for other operations.
     pub two_sided_bytes: Option<Bytes>,
 }
 
-/// Latency of a route with placeholders for the costs of its crossings. The placeholders exceed any sum of link
-/// latencies, so the parts can be separated.
+/// Latency of a route, with placeholders for the costs of leaving the host. The placeholders exceed any sum of link
+/// latencies, so that the parts can be separated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Latency {
     /// Sum of the latencies of the route's links.
@@ -41,7 +41,7 @@ impl Latency {
     /// Upper limit of a link's latency. Routes have far fewer than 256 links, so these never add up to a crossing.
     const MAX_LINK_LATENCY: u64 = 1 << 40;
 
-    /// Returns true if the link latencies of a fabric can be separated from placeholder costs.
+    /// Returns true if all link latencies of a fabric are small enough to be separated from placeholder costs.
     pub(crate) fn is_separable(fabric: &Fabric) -> bool {
         fabric.links().all(|(_, link)| link.latency.0 < Self::MAX_LINK_LATENCY)
     }
@@ -63,20 +63,20 @@ impl Latency {
     }
 }
 
-/// Unit of data that is sent as one message.
+/// Unit of data that is sent over the network as one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// An operation is divided into this number of slices.
+    /// Part of an operation, which is divided into this number of slices.
     Slices(u16),
-    /// A message of this size, of which an operation may be a part.
+    /// Message of this size in bytes, of which an operation may be a part.
     Whole(Bytes),
 }
 
 impl Crossing {
-    /// Costs of an operation that moves `work.bytes`, and `on_wire` with framing.
+    /// Costs of an operation that moves `work.bytes` of payload, and `on_wire` with framing.
     ///
-    /// A message is sent when it is complete, so its block's passes over it come first. A block that forwards data byte
-    /// by byte over NVLink cannot do so over the network.
+    /// A message is sent when it is complete, so all passes of its thread block over the message come first. A block
+    /// that forwards data byte by byte over NVLink cannot do so over the network.
     pub(super) fn new(
         network: &NetworkCosts,
         protocol: Protocol,
@@ -105,7 +105,8 @@ impl Crossing {
         Self { latency, flush: network.flush(protocol), proxy, two_sided_bytes: None }
     }
 
-    /// Placeholder of the costs of a task with this code of its proxy coefficient.
+    /// Placeholder costs that identify a task by its proxy coefficient (see
+    /// [`Tasks::proxy_code`](super::operation_cost::Tasks::proxy_code)).
     pub(super) fn placeholder(proxy: u64) -> Self {
         Self { latency: Picos(Latency::CROSSING), flush: Picos(Latency::FLUSH), proxy, two_sided_bytes: None }
     }
@@ -122,8 +123,8 @@ pub(super) fn crosses(fabric: &Fabric, hops: &[Hop]) -> bool {
     hops.iter().any(is_network)
 }
 
-/// Returns true for GPUs before Hopper (compute capability 9.0), which may see a counter before the data that came with
-/// it (NCCL 2.30.7 src/transport/net.cc, `needFlush`).
+/// Returns true for GPUs before Hopper (compute capability 9.0), on which a counter may be visible before the data that
+/// precedes it (NCCL 2.30.7 src/transport/net.cc, `needFlush`).
 fn needs_flush(fabric: &Fabric, device: NodeId) -> bool {
     match &fabric.node(device).figures {
         Figures::Gpu(figures) => figures.compute_capability.is_some_and(|capability| capability < 90),

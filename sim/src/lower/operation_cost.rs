@@ -1,4 +1,5 @@
-//! Costs of operations to their thread block, from the profile: software time and busy time of the block.
+//! Costs of an operation for its thread block, from the profile: software time, and time during which the block is
+//! busy.
 
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
@@ -19,8 +20,8 @@ use crate::schedule::{
 };
 use crate::sharing::WHOLE;
 
-/// Fraction of an NVLS block's threads that copies into the buffer that the switch reads: 7 of 20 warps for more than
-/// six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
+/// Fraction of an NVLS block's threads that copy data into the buffer that the switch reads: 7 of 20 warps with more
+/// than six ranks (NCCL 2.28 src/device/all_reduce.h, `RunWorkColl` of NCCL_ALGO_NVLS: `scatterWarps`).
 const STAGING_SHARE: (u16, u16) = (7, 20);
 
 /// Costs of a schedule's operations, computed from a profile.
@@ -30,19 +31,20 @@ pub(crate) struct OperationCosts<'a> {
     network: &'a NetworkCosts,
     messages: Option<&'a MessageCosts>,
     workplace: Processor,
-    /// Payload of a message, if operations are parts of one; `None` if each operation is a message.
+    /// Payload of a message in bytes if operations are parts of a message; `None` if each operation is at least one
+    /// message.
     message: Option<Bytes>,
     /// Division of a chunk into messages.
     chunk_messages: ChunkMessages,
     /// Number of threads of a thread block.
     threads: u16,
-    /// Number of threads for even and for odd channels: the halves of a split block.
+    /// Number of threads for even and for odd channels. They differ if a block is split between two channels.
     lane_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
     buffers: BufferUse,
     concurrent_peers: u16,
-    /// Limit on the peers that a block has concurrent messages for.
+    /// Limit on the number of peers with which a block exchanges messages concurrently.
     max_partners: u32,
     /// Number of ranks whose data a switch reduces.
     team: u64,
@@ -58,24 +60,24 @@ pub(crate) struct Task {
     half: u8,
     /// Number of consecutive messages to one peer.
     turns: u32,
-    /// Number of peers of the block's messages without dependencies, for collectives that exchange data in pairs.
+    /// Number of peers with which the block exchanges messages concurrently, for pairwise collectives; otherwise 1.
     partners: u32,
-    /// Work of other operations in the same passes.
+    /// Work of other operations in the same passes of the block.
     shared: SharedPasses,
     /// Destination of the data that the operation produces.
     destination: Destination,
-    /// Extent of the connection: for messages in turn the one that they leave on, for others the one that the awaited
-    /// data arrives on.
+    /// Extent of the relevant connection: for messages in `Order::InTurn`, the one on which they are sent; for others,
+    /// the one on which the awaited data arrives.
     extent: ConnectionExtent,
 }
 
-/// Extent of a connection.
+/// Extent of a connection: within a host, or over a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ConnectionExtent {
-    /// Within a host, or irrelevant to the costs.
+    /// Connection within a host; also used where the costs do not depend on the connection.
     #[default]
     Host,
-    /// Over a network.
+    /// Connection over a network.
     Network,
 }
 
@@ -96,14 +98,14 @@ impl Task {
     }
 }
 
-/// Costs of one operation to its thread block.
+/// Costs of one operation for its thread block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OperationCost {
     /// Software time before the operation's first byte.
     pub software: Picos,
-    /// Time from the operation's first byte to that of the next one, if they go in turn.
+    /// Minimum time from the operation's first byte to that of the next one, for runs in `Order::InTurn`.
     pub spacing: Picos,
-    /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if lanes have a rate.
+    /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if the profile states a rate for lanes.
     pub lane: Option<u64>,
     /// Additional costs if the operation leaves its host.
     pub crossing: Crossing,
@@ -126,8 +128,8 @@ impl OperationCost {
     }
 }
 
-/// Distinct tasks of a schedule, independent of the size of the call: the task and its number of chunks. The number of
-/// an entry is the placeholder of its costs in a workload that is lowered once for many sizes.
+/// Distinct tasks of a schedule, independent of the size of the call. An entry is a task and its number of chunks. Its
+/// index is the placeholder of its costs in a workload that is lowered once for many sizes.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     known: FxHashMap<(Task, u32), u32>,
@@ -142,13 +144,13 @@ impl Tasks {
         })
     }
 
-    /// Placeholder of a lane coefficient. Codes far exceed all other coefficients, and no code is a multiple of the
-    /// code of another task, or of a lane's and a proxy's.
+    /// Returns the placeholder of a task's lane coefficient. Codes far exceed all actual coefficients, and no code is a
+    /// multiple of another task's code or of a proxy code.
     pub fn lane_code(number: u32) -> u64 {
         (1 << 40) + u64::from(number)
     }
 
-    /// Placeholder of a proxy coefficient.
+    /// Returns the placeholder of a task's proxy coefficient.
     pub fn proxy_code(number: u32) -> u64 {
         (1 << 40) + (1 << 30) + u64::from(number)
     }
@@ -170,7 +172,7 @@ pub(super) enum RunCosts {
 }
 
 impl RunCosts {
-    /// Returns the costs of the operation at `index`; `None` if there is none.
+    /// Returns the costs of the operation at `index`; `None` if the run has no such operation.
     fn at(&self, index: u32) -> Option<&OperationCost> {
         match self {
             Self::Same(one) => Some(one),
@@ -179,7 +181,7 @@ impl RunCosts {
         }
     }
 
-    /// Returns the costs of each piece or operation, in order; one entry if all are equal.
+    /// Returns the costs of each piece or operation, in order; a single entry if all are equal.
     fn distinct(&self) -> &[OperationCost] {
         match self {
             Self::Same(one) => std::slice::from_ref(one),
@@ -187,17 +189,18 @@ impl RunCosts {
         }
     }
 
-    /// Returns the lane capacity of the operation at `index` per byte on the wire; `None` if lanes have a rate.
+    /// Returns the lane capacity of the operation at `index`, per byte on the wire; `None` if the profile states a rate
+    /// for lanes.
     pub fn lane(&self, index: u32) -> Option<u64> {
         self.at(index).and_then(|one| one.lane)
     }
 
-    /// Returns the additional costs of the operation at `index` if it leaves its host.
+    /// Returns the additional costs that the operation at `index` has if it leaves its host.
     pub fn crossing(&self, index: u32) -> Crossing {
         self.at(index).map(|one| one.crossing).unwrap_or_default()
     }
 
-    /// Returns true if all operations cost the same if they leave their host.
+    /// Returns true if the additional costs of leaving the host are the same for all operations.
     pub fn has_equal_crossings(&self) -> bool {
         self.distinct().windows(2).all(|pair| pair[0].crossing == pair[1].crossing)
     }
@@ -241,7 +244,7 @@ impl<'a> OperationCosts<'a> {
         self.costs.startup(self.collective, self.threads, self.concurrent_peers)
     }
 
-    /// Returns true if costs depend on the channels that data arrives on.
+    /// Returns true if costs depend on the channels on which data arrives.
     pub fn depends_on_arrival_channels(&self) -> bool {
         self.split == BlockSplit::ReduceAndCopy && matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
     }
@@ -251,15 +254,16 @@ impl<'a> OperationCosts<'a> {
         self.costs.add.is_some() && !self.collective.is_one_way()
     }
 
-    /// Returns [`Role::Forward`] if a run sends what other ranks sent on its channel, and [`Role::Send`] otherwise.
+    /// Returns [`Role::Forward`] if a run sends data that other ranks sent on its channel, otherwise [`Role::Send`].
     pub(super) fn role(&self, rank: Rank, run: &Run, waits: &[Dependency], survey: &Survey<'_>) -> Role {
         let arrives = |wait: &Dependency| wait.rank != rank && survey.channel(*wait).is_none_or(|c| c == run.channel);
         let passes_on = run.src_buffer != Buffer::Input && waits.iter().any(arrives);
         if passes_on { Role::Forward } else { Role::Send }
     }
 
-    /// Returns the order of a run's operations. Operations of one connection, or reductions of a block, go in turn if
-    /// each waits for the one before. A rank sends to another peer as soon as the awaited operation is done.
+    /// Returns the order of a run's operations. Operations of one connection, and reductions of a block, are executed
+    /// one after another ([`Order::InTurn`]) if each waits for the previous one. A rank sends to another peer as soon
+    /// as the awaited operation is done.
     pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
         let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
@@ -289,8 +293,8 @@ impl<'a> OperationCosts<'a> {
         }
     }
 
-    /// Placeholder costs of operations of `span` chunks: the task number in place of the software time, and codes in
-    /// place of the lane coefficient and of the costs of leaving the host.
+    /// Returns placeholder costs of operations of `span` chunks: the task number as software time, and codes as lane
+    /// coefficient and as costs of leaving the host.
     pub fn placeholder_cost(&self, tasks: &mut Tasks, task: Task, span: u32) -> OperationCost {
         let number = tasks.number(task, if task.kind.moves_data() { span } else { 0 });
         let lane = self.works_in_passes().then(|| Tasks::lane_code(number));
@@ -301,10 +305,11 @@ impl<'a> OperationCosts<'a> {
         OperationCost { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
     }
 
-    /// Determines if a block also stores what it sends in its rank's output. Partial sums are not stored; results are,
-    /// and so is a rank's own contribution if it is part of the result (NCCL 2.28 src/device/all_gather.h,
-    /// all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` against `send`, `recvReduceSend`).
-    /// The root of a tree also stores the sum, but with its whole block, and is charged for the sends of one half only.
+    /// Returns the local store with which a block also writes sent data to its rank's output. Partial sums are not stored;
+    /// results are, and so is a rank's own contribution if it is part of the result (NCCL 2.28 src/device/all_gather.h,
+    /// all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` compared with `send`,
+    /// `recvReduceSend`). The root of a tree also stores the sum, but with its whole block, and is charged only for the
+    /// sends of one half.
     fn output_storage(&self, role: Role, operation: OperationKind) -> LocalStore {
         let input_is_result = matches!(self.collective, Collective::AllGather | Collective::Broadcast);
         let is_stored = match (operation, role) {
@@ -315,7 +320,7 @@ impl<'a> OperationCosts<'a> {
         if is_stored { LocalStore::Store } else { LocalStore::None }
     }
 
-    /// Returns true if the costs of operations may depend on their route.
+    /// Returns true if operations of this kind may have additional costs when they leave their host.
     fn may_cross_hosts_at_cost(&self, kind: OpKind) -> bool {
         (*self.network != NetworkCosts::FREE || self.messages.is_some())
             && (kind.is_transfer() || kind == OpKind::Signal)
@@ -338,12 +343,12 @@ impl<'a> OperationCosts<'a> {
         }
     }
 
-    /// Returns true if blocks work in passes, so that an operation's lane use depends on its bytes.
+    /// Returns true if blocks work in passes, so that the lane use of an operation depends on its size.
     fn works_in_passes(&self) -> bool {
         matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
     }
 
-    /// Computes the costs of an operation with payload `bytes` and `on_wire` on the wire.
+    /// Computes the costs of an operation that moves `bytes` of payload and `on_wire` with framing.
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
         let Task { kind, role, order, half, turns, partners, shared, destination, extent } = task;
         let partners = partners.min(self.max_partners);
@@ -352,11 +357,11 @@ impl<'a> OperationCosts<'a> {
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
         let work =
             BlockWork { role, operation, local_store: self.output_storage(role, operation), shared, bytes, threads };
-        // In a split block other threads receive, and messages in turn overlap with receiving.
+        // In a split block other threads receive; messages in `Order::InTurn` overlap with receiving.
         let alone = self.split == BlockSplit::OneChannel && order == Order::Free;
         // In pairwise exchanges some warps of a block send and others receive (NCCL 2.28 src/device/sendrecv.h).
         let pairs = self.split == BlockSplit::OneChannel && self.collective.is_pairwise();
-        // If data flow one way along a chain or tree, the source receives nothing.
+        // If data flow in one direction along a chain or tree, the source receives nothing.
         let is_source = alone && role == Role::Send && self.collective.is_one_way();
         let role_before = if alone { role } else { Role::Forward };
         let software = match kind {
@@ -382,7 +387,7 @@ impl<'a> OperationCosts<'a> {
         let reload = if forwards_in_passes { self.costs.reload(work) } else { Picos::ZERO };
         let is_split = self.split == BlockSplit::ReduceAndCopy && kind.is_transfer() && self.works_in_passes();
         let fan = if is_split { self.costs.split_block } else { Picos::ZERO };
-        // The result for all ranks leaves the buffer as it arrives, so only the reduction is staged.
+        // Only the reduction is staged: the result for all ranks is sent from the buffer as it arrives.
         let staging = if kind == OpKind::MulticastReduce {
             let (some, all) = STAGING_SHARE;
             self.costs.staging_time(Bytes(bytes.0.saturating_mul(self.team)), (threads * some / all).max(1))
@@ -395,9 +400,9 @@ impl<'a> OperationCosts<'a> {
         };
         let software = software + reload + fan + staging + adding;
         let busy = match kind {
-            // The part that stays is copied by the send that reads the same bytes (NCCL's copy-send). In pairwise
-            // exchanges it has blocks of its own (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a rank is
-            // its own peer).
+            // The rank's own part of the data is copied by the send that reads the same bytes (NCCL's copy-send). In
+            // pairwise exchanges separate blocks copy it (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a
+            // rank is its own peer).
             OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
             _ if pairs => self.costs.busy_exchanging(work, turns),
             _ => self.costs.busy(work),
@@ -408,8 +413,8 @@ impl<'a> OperationCosts<'a> {
                 let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
                 match extent {
                     ConnectionExtent::Host => all(alone),
-                    // A block is done with a message once the proxy can see it. Peers of one block have warps of their
-                    // own, so that the waits of one overlap with the copies of the others.
+                    // A block has finished a message once the proxy can see it. Each peer of a block has its own warps,
+                    // so that waiting for one peer overlaps with copying for the others.
                     ConnectionExtent::Network => {
                         let visible = alone + self.network.visible_after(self.protocol);
                         visible.max(all(busy.unwrap_or_default()))
@@ -424,9 +429,9 @@ impl<'a> OperationCosts<'a> {
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
         let crossing = if self.may_cross_hosts_at_cost(kind) {
-            // Consecutive chunks (trees, chains) and those of sends have a slot each; chunks of rings are sent slice by
-            // slice (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and slice steps
-            // of rings; src/device/sendrecv.h).
+            // Consecutive chunks (trees, chains) and chunks of sends occupy one slot each; chunks of rings are sent
+            // slice by slice (NCCL 2.30.7 src/device/all_reduce.h: `ProtoSimple<1, 1>` of trees and NVLS, chunk and
+            // slice steps of rings; src/device/sendrecv.h).
             let message = match (self.message, order) {
                 (Some(bytes), _) => Message::Whole(bytes),
                 (None, Order::InTurn) => Message::Slices(1),
@@ -445,11 +450,11 @@ impl<'a> OperationCosts<'a> {
     }
 }
 
-/// Number of concurrent peers of a send/receive block (NCCL 2.28 src/include/device.h:
+/// Maximum number of concurrent peers of a send/receive block (NCCL 2.28 src/include/device.h:
 /// NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
 const WORKS_PER_BLOCK: u32 = 8;
 
-/// Maximum number of peers that a block of a schedule has concurrent messages for.
+/// Returns the maximum number of peers with which a block of a schedule exchanges messages concurrently.
 pub(super) fn max_partners(header: &Header) -> u32 {
     u32::from(header.channels).saturating_mul(WORKS_PER_BLOCK).max(1)
 }

@@ -1,10 +1,10 @@
-//! Work that a split block does in the same passes. In trees one primitive receives from several children, or sends to
-//! several, while a schedule has one operation for each.
+//! Work of a split block that several operations share in the same passes. In NCCL's trees one primitive receives from
+//! several children, or sends to several, while a schedule has one operation for each child.
 
 use crate::profile::SharedPasses;
 use crate::schedule::{BlockSplit, Dependency, Header, OpKind, Program, Rank, Run};
 
-/// Work that the runs of one rank share in the same passes, by run.
+/// By run of one rank, the work that it shares with other runs in the same passes.
 #[derive(Debug, Default)]
 pub(super) struct PassSharing {
     shared_passes: Vec<SharedPasses>,
@@ -43,7 +43,7 @@ impl PassSharing {
     }
 }
 
-/// Returns true if a run sends, chunk by chunk, the sums of a local reduction on its channel.
+/// Returns true if a run sends, chunk by chunk, the sums that a local reduction on its channel computes.
 fn sends_local_sum(program: &Program, rank: Rank, run: &Run, wait: Dependency) -> bool {
     let sum = program.runs().get(wait.run as usize);
     wait == Dependency::shifted(rank, wait.run, 0)

@@ -1,4 +1,5 @@
-//! Routes of operations over capacities, one per pair of ranks (and lane, if lanes are limited).
+//! Routes of operations over capacities (passages): one per pair of ranks and, if the rate of lanes is limited, per
+//! lane.
 
 use std::borrow::Cow;
 
@@ -23,7 +24,7 @@ use crate::sharing::System;
 struct Key {
     from: Rank,
     to: Rank,
-    /// Rank that executes the operation: one of the two.
+    /// Rank that executes the operation: sender or receiver.
     executor: Rank,
     lane: Option<LaneUse>,
     flavour: MemoryAccess,
@@ -46,7 +47,8 @@ pub(super) struct Passages<'a> {
     /// Ranks of each multicast team.
     teams: &'a [Vec<Rank>],
     devices: Devices<'a>,
-    /// Entries of the workload's passages for the current rank; ranks share hardly any.
+    /// Table entries of the passages created for the current rank. They are cleared for each rank, since ranks
+    /// share few passages.
     known: FxHashMap<Key, u32>,
     last: Option<(Key, u32)>,
     /// Ranges of the workload's passages for the current rank.
@@ -95,14 +97,14 @@ impl<'a> Passages<'a> {
         self.devices.framing()
     }
 
-    /// Begins the next rank, whose passages are not shared with earlier ranks.
+    /// Starts the next rank. Its passages are not shared with those of earlier ranks.
     pub(super) fn next_rank(&mut self) {
         self.known.clear();
         self.ranges.clear();
     }
 
-    /// Returns the accesses of a run's operations to buffers outside the devices. `access`: accesses if the buffers
-    /// were in host memory.
+    /// Returns the accesses of a run's operations to buffers outside the devices. `access`: the accesses that apply if
+    /// the buffers are in host memory.
     pub(super) fn run_access(
         &mut self,
         header: &Header,
@@ -228,7 +230,7 @@ impl<'a> Passages<'a> {
         let limited = self.devices.has_lanes() && flavour != MemoryAccess::Notify;
         let label = self.devices.label(run.channel);
         let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: run_costs.lane(index) });
-        // Charged if the route uses the network, which also happens within a host if links have failed.
+        // Charged if the route uses the network, which also happens between GPUs of one host if links have failed.
         let crossing = run_costs.crossing(index);
         Key { from, to, executor: rank, lane, flavour, crossing, access: access.at(index), label }
     }

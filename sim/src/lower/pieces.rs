@@ -1,8 +1,8 @@
 //! Pieces of runs: consecutive operations of equal size.
 //!
-//! A call of many loops ends with smaller chunks, so that each of its runs has two pieces of many operations. Costs are
-//! then computed once per piece, and runs with equal values share one range of a table instead of an entry per
-//! operation.
+//! A call of many loops ends with smaller chunks, so each of its runs has two pieces: many large operations, then some
+//! smaller ones. Costs are then computed once per piece, and runs with equal values share one range of a table instead
+//! of an entry per operation.
 
 use std::hash::Hash;
 
@@ -14,7 +14,7 @@ use crate::engine::PerOp;
 use crate::quantity::Work;
 use crate::schedule::{Header, Run};
 
-/// Maximum number of pieces of a run; with more, each operation has a value of its own.
+/// Maximum number of pieces of a run. A run with more pieces stores one value per operation.
 const MAX_PIECES: usize = 16;
 
 /// First operation of each piece of a run; the first is 0.
@@ -34,8 +34,8 @@ pub(super) struct RunWork {
 }
 
 impl Pieces {
-    /// Returns the pieces of a run that moves single chunks up through the buffer; `None` for other runs, or if there
-    /// are too many pieces.
+    /// Returns the pieces of a run that moves single chunks in ascending order; `None` for other runs, or if there are
+    /// too many pieces.
     pub fn find(header: &Header, run: &Run) -> Option<Self> {
         let starts: Vec<u32> = uniform_ranges(header, size_walk(run), run, MAX_PIECES)?
             .into_iter()
@@ -60,7 +60,7 @@ impl Pieces {
         self.starts.partition_point(|&start| start <= operation).saturating_sub(1)
     }
 
-    /// Pairs the value of each piece with its number of operations, and merges neighbours with equal values.
+    /// Returns the value of each piece with its number of operations; merges adjacent pieces with equal values.
     pub fn with_values<T: PartialEq>(&self, values: impl Iterator<Item = T>) -> Vec<(T, u32)> {
         let mut joined: Vec<(T, u32)> = Vec::with_capacity(self.starts.len());
         for (value, len) in values.zip(self.lengths()) {
@@ -92,7 +92,7 @@ impl RunWork {
     }
 }
 
-/// First entries of a table's ranges, by their contents: each value with its number of consecutive entries.
+/// Index of a table's ranges by their contents: runs of equal values, with the first entry of the range.
 #[derive(Debug)]
 pub(super) struct Ranges<T>(FxHashMap<Vec<(T, u32)>, u32>);
 
@@ -115,7 +115,7 @@ impl<T: Eq + Hash> Ranges<T> {
 }
 
 impl<T: Copy + Eq + Hash> Ranges<T> {
-    /// Variant of [`Self::find_or_add`] for a table that is a list.
+    /// Finds or adds a range in a table that is a list, as [`Self::find_or_add`] does for other tables.
     pub fn intern_list(&mut self, values: Vec<(T, u32)>, table: &mut Vec<T>) -> u32 {
         self.find_or_add(values, |values| {
             let first = table.len() as u32;

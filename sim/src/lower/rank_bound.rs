@@ -1,5 +1,6 @@
-//! Lower bound on a schedule's completion time from the program of one rank. It needs neither the other ranks nor
-//! folding, which pays off if every rank sends to thousands of peers, or on so many channels that the channels differ.
+//! Lower bound on a schedule's completion time from the program of one rank. It needs neither the programs of other
+//! ranks nor folding, which saves time if every rank sends to thousands of peers, or uses so many channels that the
+//! channels differ.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,10 +18,11 @@ use crate::quantity::Work;
 use crate::schedule::{Processor, Program, Rank, ScheduleGenerator};
 use crate::sharing::WHOLE;
 
-/// Lower bounds from one rank's program, on a fabric where data for other hosts passes the sending rank's proxy.
+/// Lower bounds on completion times from the program of one rank, on a fabric where data for other hosts passes the
+/// sending rank's proxy.
 pub struct RankBound<'a> {
     setting: Environment<'a>,
-    /// Ranks that may relay in place of a missing NVLink; none if no GPU could.
+    /// Ranks that may relay data between two GPUs without NVLink; none if no GPU can relay.
     participants: Participants,
     routes: Mutex<FxHashMap<RankFlow, RankRoute>>,
 }
@@ -46,19 +48,20 @@ struct RankRoute {
 #[derive(Clone, Copy, Debug, Default)]
 struct PairTraffic {
     on_wire: Work,
-    /// Proxy time of the rank if the data leave the host; zero for reads, which the peers' proxies post.
+    /// Proxy time of the sending rank if the data leave the host; 0 for reads, which the peers' proxies post.
     posting: Work,
 }
 
 /// Limit on chunks per rank. Generating larger programs, on all channels and in all loops, is as slow as folding their
 /// first loop.
 const MAX_CHUNKS: u32 = 1024;
-/// Limit on the operations of a run that differ in size. Longer runs are left out; the rest is still a lower bound.
+/// Limit on the number of operations of a run that differ in size. Longer runs are omitted; the remaining runs still
+/// give a lower bound.
 const MAX_DIFFERENT: u32 = 4096;
 
 impl<'a> RankBound<'a> {
-    /// Creates the bounds for a setting; `None` if nothing passes a proxy, or proxy time depends on more than sender
-    /// and receiver.
+    /// Creates the lower bounds for an environment; `None` if no data passes a proxy, or if proxy time depends on more
+    /// than sender and receiver.
     #[must_use]
     pub fn new(setting: Environment<'a>) -> Option<Self> {
         let Environment { router, placement, profile, .. } = setting;
@@ -75,9 +78,10 @@ impl<'a> RankBound<'a> {
         })
     }
 
-    /// Lower bound on the completion time of a call: start-up, plus the longer of the rank's proxy time and the time of
-    /// the busiest link that its data pass. Lowering charges the same costs to each operation that puts data on a peer,
-    /// rounded up where this rounds down, and nothing is sent before start-up. Zero if no bound is available.
+    /// Lower bound on the completion time of a call: the start-up, plus the longer of the rank's proxy time and the
+    /// time of the busiest link that its data pass. It is a lower bound because lowering charges the same costs to each
+    /// operation that puts data on a peer, rounded up where this function rounds down, and because nothing is sent
+    /// before the start-up has ended. Returns 0 if no bound is available.
     #[must_use]
     pub fn lower_bound(&self, generator: &dyn ScheduleGenerator, rank: Rank) -> Picos {
         let header = generator.header();
@@ -93,7 +97,7 @@ impl<'a> RankBound<'a> {
             rate.map_or(0, |rate| work.0 / u128::from(rate.0.max(1)))
         });
         let needed = passes.max().unwrap_or(0).max(posted.0 / u128::from(BLOCK_TIME.0));
-        // Times that overflow are left to the engine, which reports an error.
+        // Overflow is left to the engine, which reports an error.
         u64::try_from(needed).map_or(Picos::ZERO, |needed| operation_costs.startup() + Picos(needed))
     }
 
@@ -108,7 +112,8 @@ impl<'a> RankBound<'a> {
         let mut scratch = Program::default();
         let program = generator.read(rank, &mut scratch);
         let mut sent: FxHashMap<RankFlow, PairTraffic> = FxHashMap::default();
-        // A program that is cut contains only its first runs, which send no more than all of them: still a lower bound.
+        // A truncated program contains only its first runs. They send no more data than all runs, so the result is
+        // still a lower bound.
         for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
             let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
             if !writes && !reads {

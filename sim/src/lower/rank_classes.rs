@@ -1,12 +1,12 @@
-//! Folds ranks before lowering: lowers one rank of each class of ranks that a symmetry of schedule and fabric maps to
-//! each other.
+//! Folds ranks before lowering: of the ranks that a symmetry of schedule and fabric maps to each other (a class), only
+//! one is lowered.
 //!
 //! A generator declares rotations of ranks that leave its schedule unchanged ([`Symmetry`]). A rotation, or a multiple
 //! of it, that is also a symmetry of the fabric ([`Orbits`]) maps routes to routes, so all ranks of a class behave
 //! alike: corresponding operations start, flow and end at the same times. Only representatives are lowered. Each
-//! capacity of an orbit carries an equal part of the traffic of the class, so one capacity represents the orbit, and the
-//! coefficient of a representative's operation is multiplied by the ranks per class and divided by the capacities per
-//! orbit. Rates are the same to the last unit, as in [`crate::fold`].
+//! capacity of an orbit carries an equal part of the traffic of the class, so one capacity represents the orbit, and
+//! the coefficient of a representative's operation is multiplied by the ranks per class and divided by the capacities
+//! per orbit. Rates are identical, as in [`crate::fold`].
 //!
 //! The time and memory of lowering and folding then depend on the size of the class of hosts that differ, such as the
 //! hosts of one leaf switch, and not on the number of hosts.
@@ -22,7 +22,7 @@ use crate::schedule::{Dependency, Processor, Rank, RotationDigit, Symmetry};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 use crate::utilization::Utilization;
 
-/// Classes of ranks that behave alike.
+/// Classes of ranks that behave alike: a symmetry of schedule and fabric maps the ranks of a class to each other.
 #[derive(Clone, Debug)]
 pub(crate) struct RankClasses {
     /// First rank of each class, in ascending order.
@@ -34,11 +34,11 @@ pub(crate) struct RankClasses {
     orbits: Arc<Orbits>,
 }
 
-/// Rotations by a multiple of a digit's step.
+/// Rotations by all multiples of a step within one digit of the rank number.
 #[derive(Clone, Copy)]
 struct SubRotation {
     digit: RotationDigit,
-    /// Divisor of the digit's length.
+    /// Step of the rotations; a divisor of the digit's length.
     step: u32,
 }
 
@@ -55,7 +55,7 @@ impl RankClasses {
         if !is_simple {
             return None;
         }
-        // Of each digit the smallest rotation that is a symmetry of the fabric, with the images of the ranks.
+        // The smallest rotation of each digit that is a symmetry of the fabric, with the image of each rank.
         let smallest = |&digit: &RotationDigit| {
             let mut steps = (1..=digit.length / 2).filter(|&step| digit.length.is_multiple_of(step));
             steps.find_map(|step| {
@@ -79,7 +79,7 @@ impl RankClasses {
         let mut representatives = Vec::new();
         let mut classes: Vec<u32> = Vec::with_capacity(ranks as usize);
         for rank in 0..ranks {
-            // A representative has the smallest number of its class.
+            // The representative of a class is its lowest rank.
             let first = representative(rank);
             classes.push(if first == rank {
                 representatives.push(Rank(rank));
@@ -113,7 +113,7 @@ impl RankClasses {
         self.class(rank).filter(|&class| self.representatives.get(class as usize) == Some(&rank))
     }
 
-    /// Returns the dependency with the representative of the awaited rank, by its index.
+    /// Returns a dependency with the awaited rank replaced by the index of its class's representative.
     pub(super) fn on_representative(&self, dependency: Dependency) -> Option<Dependency> {
         Some(Dependency { rank: Rank(self.class(dependency.rank)?), ..dependency })
     }
@@ -123,7 +123,7 @@ impl RankClasses {
         self.size
     }
 
-    /// Returns the capacity that represents a capacity, and the number that it represents.
+    /// Returns the capacity that represents the orbit of a capacity, and the number of capacities in the orbit.
     fn orbit(&self, resource: Resource) -> (Resource, u32) {
         let node = |make: fn(NodeId) -> Resource, node: NodeId| {
             let orbit = self.orbits.of_node(node);
@@ -146,8 +146,8 @@ impl RankClasses {
         }
     }
 
-    /// Replaces the capacities that the representatives use by those that represent their orbits, with the traffic of
-    /// all ranks. `None` if a coefficient is not a whole number, which no symmetry permits.
+    /// Replaces the capacities that the representatives use by the representatives of their orbits, with the traffic of
+    /// all ranks. `None` if a coefficient is not an integer, which does not occur for a true symmetry.
     pub(super) fn merge_capacities(&self, mut lowered: Lowered) -> Option<Lowered> {
         let one = std::mem::take(&mut lowered.workload.system);
         let mut all = System::new();
@@ -184,13 +184,14 @@ impl RankClasses {
         Some(lowered)
     }
 
-    /// Returns the part of each of `capacities` capacities in a load that every rank of a class has.
+    /// Returns the share of each of `capacities` capacities if every rank of a class has this load; `None` if it is not
+    /// an integer.
     fn share(&self, load: u128, capacities: u32) -> Option<u128> {
         let total = load * u128::from(self.size);
         total.is_multiple_of(capacities.into()).then(|| total / u128::from(capacities))
     }
 
-    /// Adds the utilization of the capacities that others represent; channels' own capacities are not added.
+    /// Adds the utilization of the capacities that others represent. Channels' own capacities (lanes) are not added.
     pub(crate) fn expand_utilization(&self, representatives: Vec<Utilization>) -> Vec<Utilization> {
         let mut all = Vec::with_capacity(representatives.len());
         for one in representatives {
@@ -211,7 +212,7 @@ impl RankClasses {
     }
 }
 
-/// Capacity that represents a capacity of the lowered ranks, and the number that it represents.
+/// Capacity that represents an orbit of capacities, and the number of capacities in the orbit.
 #[derive(Clone, Copy)]
 struct Merged {
     id: ResourceId,

@@ -1,4 +1,5 @@
-//! Traffic between the ranks of a schedule, without simulating it, for the load of links over many calls.
+//! Traffic between the ranks of a schedule, determined without a simulation. Used to compute the load of links over
+//! many calls.
 
 use std::collections::BTreeMap;
 

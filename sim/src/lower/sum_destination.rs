@@ -1,13 +1,14 @@
-//! Destination of local sums. If no rank forwards data that it received, every final sum stays with its rank, and the
-//! links idle while the last sum is computed.
+//! Destination of local sums. If no rank forwards received data, every final sum stays with its rank, and the links are
+//! idle while the last sum is computed.
 //!
-//! This is determined for the schedule as a whole. In recursive doubling over four ranks only the last sums stay, and
-//! those are not charged: which operations of a run they are depends on how a generator divides its runs.
+//! This is determined for the schedule as a whole. In recursive doubling over four ranks only the last sums stay with
+//! their ranks. They are not charged, because the operations that compute them depend on how a generator divides its
+//! runs.
 
 use crate::profile::Destination;
 use crate::schedule::{Buffer, OpKind, Program, Rank, Run};
 
-/// Returns true if a run sends data other than its rank's own input.
+/// Returns true if a run sends data other than the input of its own rank.
 pub(super) fn sends_on(run: &Run) -> bool {
     run.kind.is_transfer() && run.len > 0 && run.src_buffer != Buffer::Input
 }

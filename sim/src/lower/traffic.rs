@@ -15,7 +15,7 @@ impl Traffic {
         if self.passed.len() < system.resource_count() {
             self.passed.resize(system.resource_count(), Work(0));
         }
-        // The unit of work is far below a byte, so dividing first loses no visible precision.
+        // The unit of work is much smaller than a byte, so the rounding of this division is negligible.
         let part = work.0 / u128::from(WHOLE);
         for one in system.uses(route) {
             self.passed[one.resource.0 as usize].0 += part * u128::from(one.coefficient);
@@ -29,8 +29,8 @@ impl Traffic {
         }
     }
 
-    /// Returns the traffic of capacities that represent others. `target`: representative of a capacity, with the
-    /// numerator and the denominator of the part of its traffic that counts.
+    /// Returns the traffic of `count` capacities that represent others. `target`: for each capacity, its
+    /// representative, and the numerator and denominator of the part of its traffic that counts.
     pub(super) fn merged(&self, count: usize, target: impl Fn(ResourceId) -> Option<(ResourceId, u64, u64)>) -> Self {
         let mut passed = vec![Work(0); count];
         for (id, work) in (0..).map(ResourceId).zip(&self.passed) {

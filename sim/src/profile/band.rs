@@ -1,11 +1,11 @@
-//! Prediction intervals: 80 % intervals by regime, wider the more a call differs from the data that the profile was
+//! Prediction intervals: 80 % intervals by regime, widened for calls that differ from the data that the profile was
 //! fitted to.
 //!
 //! An interval is a pair of factors of the predicted time. Predictions of one regime have similar errors; a regime is a
 //! protocol together with the bottleneck: latency, bytes or the floor of a launch mode. For each regime `calibrate`
 //! determines the 10th and 90th percentiles of measured ÷ predicted over held-out rows (cross-validation). For calls
 //! unlike all of those rows (another collective, number of GPUs or hosts, or other hardware) the logarithmic width is
-//! multiplied by a factor determined from rows held out by that trait.
+//! multiplied by a factor that is determined by holding out all rows with that trait.
 
 use fabricast_topologies::Picos;
 use schemars::JsonSchema;
@@ -37,9 +37,9 @@ pub enum Bottleneck {
 /// Prediction intervals of a profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictionIntervals {
-    /// Interval of regimes without one of their own.
+    /// Interval for regimes without a specific interval.
     pub default: PredictionInterval,
-    /// Intervals of the regimes that have one of their own.
+    /// Intervals of the regimes that were fitted separately.
     pub regimes: Vec<RegimeBand>,
     /// Traits of the rows that the intervals were determined from.
     pub known: FittedTraits,
@@ -52,7 +52,7 @@ pub struct PredictionIntervals {
 pub struct RegimeBand {
     /// Protocol of the regime.
     pub protocol: Protocol,
-    /// Bottleneck of the regime.
+    /// Bottleneck that defines the regime.
     pub decides: Bottleneck,
     /// Prediction interval of calls of the regime.
     pub band: PredictionInterval,
@@ -95,16 +95,16 @@ pub struct CallTraits {
     pub gpus: u32,
     /// Number of hosts that take part in the call.
     pub nodes: u32,
-    /// Bottleneck of the call.
+    /// Bottleneck of the call's completion time.
     pub decides: Bottleneck,
 }
 
 /// Ends of a prediction interval, as times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeInterval {
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: Picos,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: Picos,
 }
 
@@ -140,8 +140,8 @@ impl Bottleneck {
         }
     }
 
-    /// Bottleneck of a call of duration `time`, of which `device_and_launch` is device time and launch and `bytes` is
-    /// data transfer.
+    /// Returns the bottleneck of a call. `time`: completion time; `device_and_launch`: sum of device time and launch
+    /// cost; `bytes`: data transfer time.
     #[must_use]
     pub fn classify(time: Picos, device_and_launch: Picos, bytes: Picos) -> Self {
         if time > device_and_launch {
@@ -155,8 +155,9 @@ impl Bottleneck {
 }
 
 impl WideningFactors {
-    /// Factors assumed without data. `hardware` is the factor that the H200 profile needs for 80 % of 588 rows on A100,
-    /// B200, GB200 and L40S (ai-dynamo/aiconfigurator) to be inside; the others are estimates.
+    /// Factors assumed without data. `hardware` is the factor with which 80 % of 588 measurements on A100, B200, GB200
+    /// and L40S (ai-dynamo/aiconfigurator) lie inside the intervals of the H200 profile; the other factors are
+    /// estimates.
     pub const DEFAULT: Self = Self { collective: 1.5, gpus: 1.5, nodes: 2.0, hardware: 3.2 };
     /// Factors of 1: no widening.
     pub const NONE: Self = Self { collective: 1.0, gpus: 1.0, nodes: 1.0, hardware: 1.0 };
@@ -169,22 +170,22 @@ impl PredictionIntervals {
         Self { default, regimes: Vec::new(), known: FittedTraits::default(), widening: WideningFactors::NONE }
     }
 
-    /// Interval of a call on the profile's hardware.
+    /// Returns the interval of a call on the profile's hardware, widened for traits that the fitted rows lack.
     #[must_use]
     pub fn interval(&self, call: CallTraits) -> PredictionInterval {
         self.regime_interval(call.protocol, call.decides).widened(self.widening(call))
     }
 
-    /// Interval of a regime for calls with known traits: the regime's own, or the default if the regime had too few
-    /// rows.
+    /// Returns the interval of a regime for calls with known traits, or the default interval if the regime has none of
+    /// its own.
     #[must_use]
     pub fn regime_interval(&self, protocol: Protocol, decides: Bottleneck) -> PredictionInterval {
         let known = self.regimes.iter().find(|one| (one.protocol, one.decides) == (protocol, decides));
         known.map_or(self.default, |one| one.band)
     }
 
-    /// Factor on the logarithmic width for a call with unknown traits. Several factors combine like independent errors:
-    /// the sum of f² − 1, plus 1, under a square root.
+    /// Factor on the logarithmic width for a call with unknown traits. The factors f of several traits are combined as
+    /// independent errors: √(1 + Σ(f² − 1)).
     #[must_use]
     pub fn widening(&self, call: CallTraits) -> f64 {
         let FittedTraits { collectives, gpus, nodes } = &self.known;
@@ -197,7 +198,7 @@ impl PredictionIntervals {
         (1.0 + squares.map(|more| more.max(0.0)).sum::<f64>()).sqrt()
     }
 
-    /// Returns the intervals extended to include `other`, which was measured on several hosts.
+    /// Returns the intervals extended to include `other`, an interval measured on several hosts.
     #[must_use]
     pub fn extended_by(mut self, other: PredictionInterval) -> Self {
         let regimes = self.regimes.iter_mut().map(|one| &mut one.band);
@@ -220,8 +221,8 @@ impl PredictionIntervals {
     }
 }
 
-/// Returns true if a number lies between known ones: four GPUs count as known if two and eight are. (Source: unfitted
-/// rows on four H200, `validate/runs/2026-11-21-4xh200`.)
+/// Returns true if a number lies within the range of the known numbers. Four GPUs count as known if two and eight are:
+/// rows measured on four H200 and not used in the fit are inside the interval (`validate/runs/2026-11-21-4xh200`).
 fn is_between(known: &[u32], number: u32) -> bool {
     known.iter().any(|&one| one <= number) && known.iter().any(|&one| one >= number)
 }
@@ -258,7 +259,7 @@ mod tests {
             bands.clone().for_other_hardware().interval(call(Collective::AllReduce, 8, 1)).high.ln() / 1.1f64.ln(),
             2.0,
         );
-        // A regime without rows of its own.
+        // Regime for which the profile has no rows.
         let other = CallTraits { decides: Bottleneck::Bytes, ..call(Collective::AllReduce, 8, 1) };
         assert_eq!(bands.interval(other), bands.default);
     }

@@ -65,7 +65,10 @@ fn is_band(low: f64, high: f64) -> bool {
 }
 
 impl BandsFile {
-    /// Converts to intervals; the error is the invalid key in `[band]` and the expected value.
+    /// Converts the table to intervals.
+    ///
+    /// # Errors
+    /// The invalid key in `[band]`, and the expected value.
     pub fn bands(self) -> Result<PredictionIntervals, (&'static str, &'static str)> {
         let is_right = is_band(self.low, self.high);
         if !is_right || !self.regime.iter().all(|one| is_band(one.low, one.high)) {

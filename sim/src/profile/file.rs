@@ -57,7 +57,7 @@ struct LinksFile {
     nvlink: f64,
     c2c: f64,
     pcie: f64,
-    /// Defaults to 1: `pcie` then applies to peers as well.
+    /// Fraction of `pcie` for transfers between GPUs of a host; 1 if the file does not have the key.
     #[serde(default = "whole")]
     pcie_peers: f64,
     upi: f64,
@@ -168,8 +168,8 @@ impl Profile {
         }
     }
 
-    /// Shipped profile of a communication library that best fits the fabric's GPUs. If none was measured on that
-    /// generation, the nearest one with wider intervals and "(derived)" in its name.
+    /// Returns the shipped NCCL or RCCL profile that fits the fabric's GPUs best. If the GPU generation was not
+    /// measured, it is the profile of the nearest generation, with wider intervals and "(derived)" in its name.
     ///
     /// # Errors
     /// [`ProfileError::UnknownGpu`] if the machine file permits GPU models of several compute capabilities.
@@ -177,7 +177,8 @@ impl Profile {
         Self::nearest(fabric, Software::Nccl)
     }
 
-    /// Variant of [`Self::for_fabric`] for the software of the caller's choice.
+    /// Returns the shipped profile of the given software that fits the fabric's GPUs best; otherwise as
+    /// [`Self::for_fabric`].
     ///
     /// # Errors
     /// The errors of [`Profile::for_fabric`].
@@ -212,7 +213,7 @@ impl Profile {
             }
         }
         if candidates.len() > 1 && model.is_none() {
-            // One interval that covers all candidate GPUs.
+            // The interval covers all candidate GPUs.
             profile.name = format!("{} (for any of {})", profile.name, candidates.join(", "));
             profile.bands = profile.bands.for_other_hardware();
         }
@@ -239,7 +240,7 @@ impl Profile {
     }
 }
 
-/// Models grouped by compute capability, such as `A100 SXM 80GB, A30 (8.0); A10, A40 (8.6)`.
+/// Lists GPU models by compute capability, such as `A100 SXM 80GB, A30 (8.0); A10, A40 (8.6)`.
 fn group_by_capability(names: &[String]) -> String {
     let capability = |name: &String| gpus::model(name).map_or_else(String::new, gpus::GpuModel::capability);
     let groups = names.chunk_by(|a, b| capability(a) == capability(b));
@@ -251,7 +252,7 @@ fn group_by_capability(names: &[String]) -> String {
 /// Software whose cost a profile describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Software {
-    /// NCCL: thread blocks that move data step by step.
+    /// NCCL, or a library built alike (RCCL): thread blocks move the data.
     Nccl,
     /// Kernels that fabricast generates from schedules (`gpu run`).
     Kernels,
@@ -426,7 +427,7 @@ mod tests {
         ] {
             assert_eq!(profile_name(preset), name, "{preset}");
         }
-        // Another model of the generation, then other generations.
+        // Preference: another GPU model of the same generation, then other generations.
         for (preset, near) in [
             ("hgx-b300", "nccl-2.29-b200"),
             ("gh200", "nccl-2.28-h200"),

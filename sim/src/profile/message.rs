@@ -61,8 +61,8 @@ pub struct MessageCosts {
     pub copy_in_rate: Bandwidth,
     /// Software time at both ends of a rendezvous control message.
     pub control: Picos,
-    /// Time from the decision to use a copy engine until it copies, plus the time from its end until its completion is
-    /// detected.
+    /// Time from the decision to use a copy engine until the copy starts, plus the time from its end until the
+    /// completion is detected.
     pub launch: Picos,
     /// Fragment size of a message staged in host memory.
     pub fragment: Bytes,
@@ -99,7 +99,8 @@ impl MessageCosts {
         bytes <= self.eager_limit
     }
 
-    /// Latency of a message beyond that of its path, which is `path`; excludes the pipeline fill.
+    /// Latency of a message in addition to the latency `path` of its path; excludes the time to fill the staging
+    /// pipeline.
     #[must_use]
     pub fn latency(&self, bytes: Bytes, path: Picos, ends: MemoryKind, carried: DataPath) -> Picos {
         let control_round_trip = Picos(2 * (self.control.0 + path.0));

@@ -64,26 +64,27 @@ pub enum Processes {
 pub struct LaunchCosts {
     /// Time added to the device time of every call.
     pub added: Picos,
-    /// Time added per GPU of a host beyond the first: one process launches on the GPUs in sequence, and all kernels
-    /// wait for the last.
+    /// Time added per GPU of a host beyond the first if one process launches on the GPUs in sequence and all kernels
+    /// wait for the last launch.
     pub added_per_gpu: Picos,
     /// Lower limit on the time of a call, to which the per-GPU and per-peer limits are added.
     pub floor: Picos,
-    /// Addition to the floor per GPU of a host: host work for the GPU, or waits among its threads.
+    /// Addition to the floor per GPU of a host: host work for the GPU, or synchronization among its threads.
     pub floor_per_gpu: Picos,
-    /// Addition to the floor per peer that a rank sends its own data to (all_to_all, send_recv, gather, scatter): each
-    /// is a task on NCCL's host side (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
+    /// Addition to the floor per peer to which a rank sends its own data (all_to_all, send_recv, gather, scatter). Each
+    /// peer is a task on NCCL's host side (NCCL 2.28 src/enqueue.cc, `scheduleP2pTasksToPlan`).
     pub floor_per_peer: Picos,
-    /// Lower limit on the time of consecutive one-way calls (broadcast, reduce, gather, scatter): a rank that only
-    /// sends learns from flags, not from data, that the others are in the same call. (Source: 2 × H100,
+    /// Lower limit on the time of consecutive one-way calls (broadcast, reduce, gather, scatter). A rank that only
+    /// sends receives no data; it learns from flags that the other ranks have entered the same call. (Source: 2 × H100,
     /// validate/runs/2026-11-24-2xh100; see validate/src/kernel/exchange.rs.)
     pub floor_one_way: Picos,
-    /// Width of the transition between device time and floor, which are not synchronized. If they differ by less,
-    /// either can be the later one, and the call is slower than both, by at most a quarter of `jitter`.
+    /// Width of the transition between device time and floor. Device and host are not synchronized: if their times
+    /// differ by less than `jitter`, either may end later, and the call takes longer than both, by at most a quarter of
+    /// `jitter`.
     pub jitter: Picos,
 }
 
-/// Fraction of a link's nominal bandwidth that transfers reach; includes the framing of the link itself.
+/// Fraction of a link's nominal bandwidth that transfers reach. Includes the overhead of the link's own framing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkEfficiency {
     /// Fraction of NVLink bandwidth.
@@ -93,13 +94,13 @@ pub struct LinkEfficiency {
     /// Fraction of PCIe bandwidth.
     pub pcie: f64,
     /// Fraction of the PCIe bandwidth of DMA (NICs and copy engines) that loads and stores between GPUs of a host
-    /// reach; their packets are smaller.
+    /// reach. Their packets are smaller.
     pub pcie_peers: f64,
-    /// Fraction of the bandwidth of links between sockets.
+    /// Fraction of the bandwidth of links between CPU sockets.
     pub upi: f64,
     /// Fraction of InfiniBand and Ethernet line rate.
     pub network: f64,
-    /// Fraction of the NVLink bandwidth of point-to-point transfers that switch multicast and reduction reach.
+    /// Fraction of the NVLink bandwidth of point-to-point transfers that multicast and reduction in the switch reach.
     pub multicast: f64,
 }
 
@@ -124,7 +125,7 @@ pub struct Profile {
     pub launches: [[LaunchCosts; 2]; 2],
     /// Fractions of the links' nominal bandwidth that transfers reach.
     pub links: LinkEfficiency,
-    /// Cost of inter-host transport beyond its links.
+    /// Costs of the inter-host transport in addition to its links.
     pub network: NetworkCosts,
     /// Cost of an MPI's two-sided messages; `None` for libraries whose thread blocks move the data.
     pub messages: Option<MessageCosts>,
@@ -133,7 +134,8 @@ pub struct Profile {
 }
 
 impl LinkEfficiency {
-    /// Efficiencies of 1: transfers reach the nominal bandwidth of all links.
+    /// Efficiencies of 1: transfers reach the nominal bandwidth of all links. The wire efficiency of protocols is
+    /// separate.
     pub const NOMINAL: Self =
         Self { nvlink: 1.0, c2c: 1.0, pcie: 1.0, pcie_peers: 1.0, upi: 1.0, network: 1.0, multicast: 1.0 };
 
@@ -257,7 +259,8 @@ impl LaunchCosts {
         let difference = longer - device.min(floor);
         match self.jitter.0.checked_sub(difference.0) {
             Some(overlap) if overlap > 0 => {
-                // A quadratic that joins the longer of the two, with equal slope, at a distance of `jitter`.
+                // Quadratic transition that joins the longer of the two times with equal slope at a difference of
+                // `jitter`.
                 let more = u128::from(overlap) * u128::from(overlap) / (4 * u128::from(self.jitter.0));
                 longer + Picos(u64::try_from(more).unwrap_or(u64::MAX))
             }

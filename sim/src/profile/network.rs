@@ -29,22 +29,24 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use crate::schedule::Protocol;
 
-/// Cost of a network transport beyond its links.
+/// Costs of a network transport in addition to its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkCosts {
-    /// Time from a complete message in the buffer to its first byte leaving the NIC: detection and posting by the
-    /// proxy, and the transport's own work (with libfabric's providers, also rendezvous and reordering).
+    /// Time from a complete message in the buffer until its first byte leaves the NIC: detection and posting by the
+    /// proxy, and the work of the transport itself (with libfabric's providers, reordering as well).
     pub post: Picos,
-    /// Time until a block's stores are visible to proxy and NIC.
+    /// Time until a thread block's stores are visible to the proxy and the NIC.
     pub fence: Picos,
     /// Time from the arrival of a message's last byte until the block that polls its counter continues.
     pub arrive: Picos,
     /// Time until the NIC's writes are visible in GPU memory: a read through the NIC, on GPUs before Hopper.
     pub flush: Picos,
     /// Time of the sending proxy for each message: posting it, testing its completion and returning its slot. A ring
-    /// sends a message, or one for each slice, per step, so that small all_gathers take at least this time per step.
+    /// sends one message, or one for each slice, per step; a small all_gather therefore needs at least this time per
+    /// step.
     pub message: Picos,
-    /// Rate at which the proxy reads flags interleaved with data in host memory, counting both; `None` means no cost.
+    /// Rate at which the proxy reads data with interleaved flags in host memory, counting both; `None` if this costs no
+    /// time.
     pub scan: Option<Bandwidth>,
     /// Additional latency of messages larger than `eager`: the exchange of the transport's rendezvous.
     pub rendezvous: Picos,
@@ -55,7 +57,7 @@ pub struct NetworkCosts {
 /// Method by which the sending proxy and the receiver of a message detect its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notification {
-    /// Flags in every line, on both sides.
+    /// Flags in every line of data, read by both proxy and receiver.
     Flags,
     /// A counter for the sending proxy, flags for the receiver.
     CounterThenFlags,
@@ -73,7 +75,7 @@ fn notification(protocol: Protocol) -> Notification {
 }
 
 impl NetworkCosts {
-    /// Transport without any cost beyond its links.
+    /// Transport without costs in addition to its links.
     pub const FREE: Self = Self {
         post: Picos::ZERO,
         fence: Picos::ZERO,
@@ -85,7 +87,8 @@ impl NetworkCosts {
         eager: None,
     };
 
-    /// Latency of a message beyond its path, once its buffer is full, on GPUs that need no flush.
+    /// Latency of a message in addition to its path, from the time at which its buffer is full, on GPUs that need no
+    /// flush.
     #[must_use]
     pub fn latency(&self, protocol: Protocol) -> Picos {
         match notification(protocol) {
@@ -95,13 +98,13 @@ impl NetworkCosts {
         }
     }
 
-    /// Additional latency of a message that has `on_wire` bytes with its framing.
+    /// Additional latency of the rendezvous for a message of `on_wire` bytes, framing included; 0 if none is needed.
     #[must_use]
     pub fn rendezvous(&self, on_wire: Bytes) -> Picos {
         if self.eager.is_some_and(|eager| on_wire > eager) { self.rendezvous } else { Picos::ZERO }
     }
 
-    /// Time until the proxy can see a message of a protocol; none if it reads flags.
+    /// Time until the proxy can see a message of a protocol; 0 if the proxy reads flags in the data.
     #[must_use]
     pub fn visible_after(&self, protocol: Protocol) -> Picos {
         if notification(protocol) == Notification::Flags { Picos::ZERO } else { self.fence }

@@ -1,11 +1,11 @@
 //! Network files: the `[network]` table of a profile, and networks measured independently of GPUs, one file each.
 //!
-//! The cost of a network does not depend on the GPUs, nor that of GPUs on the network. A GPU profile is therefore
-//! combined with the network of the machine in question. The shipped networks are in `sim/profiles/networks`. A network
-//! measured on machines with the same GPUs, NICs and NICs per GPU applies, unless the machine is declared to have
-//! another one ([`Transport`]). RCCL's verbs apply to AMD's GPUs, InfiniBand to all other machines with such GPUs, at
-//! any NIC rate. Any other machine uses the profile's own network; a profile without one has InfiniBand's. Both use RoCE
-//! packets if the links are Ethernet.
+//! The cost of a network does not depend on the GPUs, and the cost of the GPUs does not depend on the network. A GPU
+//! profile is therefore combined with the network of the machine. The shipped networks are in `sim/profiles/networks`.
+//! A measured network applies to machines with the same compute capability, NIC rate and NICs per GPU, unless the
+//! machine declares another transport ([`Transport`]). Two networks apply independently of these: InfiniBand verbs of
+//! RCCL to hosts with AMD GPUs, and InfiniBand, the default, to all remaining machines. Both use RoCE packets if the
+//! links are Ethernet.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ use super::{PredictionInterval, Profile};
 /// Name and file text of the network assumed for machines without a measurement.
 const DEFAULT_NETWORK: (&str, &str) = ("infiniband-ndr", include_str!("../../profiles/networks/infiniband-ndr.toml"));
 
-/// Shipped networks; the default is last, so that it is the last choice.
+/// Shipped networks, by name and file text. The first one that applies to a machine is used; the default is last.
 const SHIPPED: [(&str, &str); 8] = [
     ("efa-p4de", include_str!("../../profiles/networks/efa-p4de.toml")),
     ("efa-p5", include_str!("../../profiles/networks/efa-p5.toml")),
@@ -34,7 +34,7 @@ const SHIPPED: [(&str, &str); 8] = [
     DEFAULT_NETWORK,
 ];
 
-/// Network measured on one kind of machine.
+/// Network measured on one type of machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredNetwork {
     /// Name, such as `efa-p5`.
@@ -53,7 +53,7 @@ pub struct MeasuredNetwork {
     pub transport: Transport,
     /// Fraction of the line rate that transfers reach.
     pub efficiency: f64,
-    /// NCCL environment settings made by its plugin, such as `NCCL_PROTO=simple`.
+    /// NCCL environment settings made by the network's plugin, such as `NCCL_PROTO=simple`; `None` if it makes none.
     pub settings: Option<String>,
     /// Costs of the transport beyond its links.
     pub costs: NetworkCosts,
@@ -134,7 +134,8 @@ impl NetworkCosts {
 }
 
 impl MeasuredNetwork {
-    /// Returns true if the network applies to a machine: it was measured on machines like it, or it is the default.
+    /// Returns true if the network applies to a machine: it was measured on machines with the same GPUs and NICs, or
+    /// its costs do not depend on them.
     fn applies_to(&self, machine: &MachineNetwork) -> bool {
         let may_have_transport = match self.transport {
             // The cost of verbs depends on neither GPUs nor the rate or number of NICs.
@@ -151,34 +152,35 @@ impl MeasuredNetwork {
             && (machine.nics_per_gpu - self.nics_per_gpu).abs() < 1e-6
     }
 
-    /// Returns all shipped networks, the default last.
+    /// Returns all shipped networks, with the default last.
     ///
     /// # Errors
-    /// Only for an invalid shipped file.
+    /// [`ProfileError`] if a shipped file is invalid.
     pub fn shipped() -> Result<Vec<Self>, ProfileError> {
         SHIPPED.iter().map(|&(name, text)| Self::parse(text, name)).collect()
     }
 
-    /// The InfiniBand network, the default for machines without a measurement.
+    /// Returns the InfiniBand network, which is the default for machines without a measurement.
     ///
     /// # Errors
-    /// Only for an invalid shipped file.
+    /// [`ProfileError`] if a shipped file is invalid.
     pub fn default_network() -> Result<Self, ProfileError> {
         Self::parse(DEFAULT_NETWORK.1, DEFAULT_NETWORK.0)
     }
 
-    /// Network assumed for a machine: the one measured on machines like it, or the default. `None` if the fabric has no
-    /// network.
+    /// Returns the network assumed for a machine: the first shipped network that applies to it, the default last.
+    /// `None` if the fabric has no network.
     ///
     /// # Errors
-    /// Only for an invalid shipped file.
+    /// [`ProfileError`] if a shipped file is invalid.
     pub fn for_machine(fabric: &Fabric) -> Result<Option<Self>, ProfileError> {
         let Some(machine) = MachineNetwork::from_fabric(fabric) else { return Ok(None) };
         let shipped = Self::shipped()?;
         Ok(shipped.into_iter().find(|network| network.applies_to(&machine)))
     }
 
-    /// The network of a profile, labelled as measured on this fabric's machines; `None` if the fabric has no network.
+    /// Returns the network of a profile, labelled as measured on this fabric's machines; `None` if the fabric has no
+    /// network.
     #[must_use]
     pub fn from_profile(profile: &Profile, fabric: &Fabric) -> Option<Self> {
         let machine = MachineNetwork::from_fabric(fabric)?;
@@ -222,7 +224,7 @@ impl MeasuredNetwork {
         })
     }
 
-    /// Writes the network as TOML. Reading it gives the same network; fractions have seven digits.
+    /// Returns the network as TOML. Reading the text gives the same network; fractions have seven digits.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -246,21 +248,21 @@ impl MeasuredNetwork {
 }
 
 impl Profile {
-    /// Returns the profile on a machine's network: the one measured on machines like it, or its own with that machine's
-    /// packets.
+    /// Returns the profile on the network of a fabric's machines: the measured network that applies, or the profile's
+    /// own network with the packets of the fabric.
     ///
     /// # Errors
-    /// Only for an invalid shipped file.
+    /// [`ProfileError`] if a shipped file is invalid.
     pub(super) fn with_network_of_fabric(self, fabric: &Fabric) -> Result<Self, ProfileError> {
         let Some(network) = MeasuredNetwork::for_machine(fabric)? else { return Ok(self) };
-        // An MPI's profile includes the cost of its messages.
+        // An MPI profile includes the costs of its messages.
         let profile = if self.messages.is_some() { self } else { self.with_network(&network) };
-        // The efficiency of other networks was measured with their own packets.
+        // Networks without verbs were measured with their own packets, so their efficiency is used as it is.
         Ok(if network.transport.uses_verbs() { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
     }
 
-    /// Returns the profile, whose network is InfiniBand's, with other packets; NIC and driver costs are the same for
-    /// RoCE.
+    /// Returns the profile with the payload fraction of other packets. The profile must have InfiniBand packets; NIC
+    /// and driver costs are the same for RoCE.
     fn with_packets(mut self, packets: Packets) -> Self {
         if let Packets::Roce { mtu } = packets {
             self.name = format!("{} on roce (mtu {mtu})", self.name);
@@ -294,8 +296,8 @@ mod tests {
         }
     }
 
-    /// Hosts with Ethernet links get RoCE packets for their MTU, unless a network was measured on such hosts; hosts
-    /// with InfiniBand links never do.
+    /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with
+    /// InfiniBand links never do.
     #[test]
     fn ethernet_uses_roce_packets() {
         use fabricast_topologies::{FabricRequest, load};

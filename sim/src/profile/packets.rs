@@ -21,8 +21,8 @@ const INFINIBAND_HEADERS: u32 = 26;
 /// ICRC 4 (InfiniBand specification, annex A17).
 const ROCE_HEADERS: u32 = 82;
 
-/// Part of a frame in bytes that Linux reserves for headers when it selects RoCE's payload, more than most packets need
-/// (include/rdma/ib_addr.h, `iboe_get_mtu`: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4).
+/// Part of a frame, in bytes, that Linux reserves for headers when it selects the RoCE payload; more than most packets
+/// need (include/rdma/ib_addr.h, `iboe_get_mtu`: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4).
 const RESERVED_HEADERS: u32 = 96;
 
 /// Standard MTU of Ethernet in bytes, without the frame's own headers.
@@ -41,7 +41,8 @@ pub(super) enum Packets {
 }
 
 impl Packets {
-    /// Packet format between the hosts of a fabric: RoCE if any link is Ethernet, with the smallest MTU of all NICs.
+    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs if any link is
+    /// Ethernet, otherwise InfiniBand.
     pub(super) fn for_fabric(fabric: &Fabric) -> Self {
         if !fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
             return Self::Infiniband;
@@ -63,7 +64,7 @@ impl Packets {
         1 << room.ilog2()
     }
 
-    /// Payload's fraction of the line rate, above 0 and at most 1.
+    /// Fraction of the line rate that is left for payload, above 0 and at most 1.
     pub(super) fn payload_fraction(self) -> f64 {
         let headers = match self {
             Self::Infiniband => INFINIBAND_HEADERS,
@@ -77,7 +78,8 @@ impl Packets {
 mod tests {
     use super::*;
 
-    /// Payloads as `ibv_devinfo` reports them (active_mtu) for Ethernet MTUs, and the remaining rate of 100 Gb/s.
+    /// RoCE payloads equal those that `ibv_devinfo` reports (active_mtu) for Ethernet MTUs; the payload rates follow
+    /// for a line rate of 100 Gb/s.
     #[test]
     fn payloads_match_ibv_devinfo() {
         let roce_payload =

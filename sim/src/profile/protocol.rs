@@ -5,21 +5,23 @@
 //! ```text
 //! software:  step + step_per_warp·w + (reduce | copy) + settle·c/(c + settle_half)   [+ take, at the start of a chain]
 //!            − overlap with later slices: at most (slices − 1)/slices of (passes − 1)·pass, for forwarded data
-//!            + reload/w · min(1, c / 16 B), for a block that forwards data and was at work just before
+//!            + reload/w · min(1, c / 16 B), for a block that forwards data and was busy just before
 //!            + fan, on split blocks (trees)
 //!            + c ÷ add, if a sum stays with its rank and calls wait for all ranks
 //! path:      the latency of its path
 //! bytes:     the longer of c ÷ (wire efficiency × its share of the links) and, for its block, (passes − 1)·pass
 //! ```
 //!
-//! with w warps in the block. FIFO protocols handle c bytes in passes of `bytes_per_thread` × threads; each pass loads,
-//! polls for flags and stores before the next begins. The first pass is part of the step, but the next of several
-//! pipelined messages (in trees) flows only after all passes of this one. The time of a pass depends on its actions:
-//! `send` loads and sends; `forward` receives and sends (the load of its addend overlaps with the wait); `receive`
-//! receives and stores; `store` is added if the sent data is also stored locally. In inter-host trees a block receives
-//! from two children, or sends to two, in the same passes ([`SharedPasses`]): data of the second sender is another
-//! wait, `receive` without its `store`, and data for the second receiver another store. (Source: reduce_scatter and
-//! all_gather with one channel on 4 × H200, which differ by such stores, validate/runs/2026-11-21-4xh200-forced.)
+//! with w warps in the block; names of figures are those of profile files. [`Passes`] lists the times of a pass: `take`
+//! is its `receive`, and `fan` is [`ProtocolCosts::split_block`]. FIFO protocols handle c bytes in passes of
+//! `bytes_per_thread` × threads; each pass loads, polls for flags and stores before the next begins. The first pass is
+//! part of the step, but the next of several pipelined messages (in trees) flows only after all passes of this one. The
+//! time of a pass depends on its actions: `send` loads and sends; `forward` receives and sends (the load of its addend
+//! overlaps with the wait); `receive` receives and stores; `store` is added if the sent data is also stored locally. In
+//! inter-host trees a block receives from two children, or sends to two, in the same passes ([`SharedPasses`]): data of
+//! the second sender is another wait, `receive` without its `store`, and data for the second receiver another store.
+//! (Source: reduce_scatter and all_gather with one channel on 4 × H200, which differ by such stores,
+//! validate/runs/2026-11-21-4xh200-forced.)
 //!
 //! A block executes its operations in sequence. A schedule has no operation for receiving data that is not forwarded
 //! (the last receive of a loop in NCCL); it is charged as `receive` to the first send of the block. In pairwise
@@ -47,38 +49,43 @@ pub struct ProtocolCosts {
     pub startup_p2p: Option<Picos>,
     /// Cost per call for each warp of a block.
     pub startup_per_warp: Picos,
-    /// Cost per call for each concurrent peer beyond the first that a rank exchanges its own data with on separate
-    /// blocks: the call ends with the last of them. (Source: all_to_all on 2 and 4 × H200,
+    /// Cost per call for each concurrent peer, beyond the first, with which a rank exchanges its own data on separate
+    /// blocks. The call ends with the last of these blocks. (Source: all_to_all on 2 and 4 × H200,
     /// validate/runs/2026-11-21-2xh200, 2026-11-21-4xh200.)
     pub startup_per_peer: Picos,
-    /// Cost before every operation beyond the latency of its path: flags, fences, polling.
+    /// Cost of every operation before its data moves, in addition to the latency of its path: flags, fences, polling.
     pub step: Picos,
-    /// Cost before every operation for each warp of a block, all of which must synchronize.
+    /// Additional cost of every operation for each warp of a block, since all warps must synchronize.
     pub step_per_warp: Picos,
     /// Additional cost of operations that reduce arriving data.
     pub reduce: Picos,
     /// Additional cost of operations that only move data.
     pub copy: Picos,
-    /// Remaining work of a block that comes directly from the preceding chunk when the next has already arrived
-    /// (barriers, its own data's loads to registers), in time of one warp, shared by w warps. A block that waits has
-    /// done this work before. Rings therefore incur it at every step, and trees, whose blocks wait, do not. Ring
-    /// all_reduce splits chunks at 16 bytes: of smaller chunks only some carry data, and a block finishes the others
-    /// immediately. The sharing by warps is measured (LL128 rings of 320 and 640 threads), not visible in NCCL's
-    /// source. NCCL 2.28 src/device/prims_ll128.h (`GenericOp`: barrier, loads, poll, barrier), all_reduce.h
-    /// (`runRing`).
+    /// Time until the next chunk's data is processed by a block that comes directly from the previous chunk (barriers,
+    /// loads of its own data to registers). In time of one warp, shared by the block's w warps. A block that had to
+    /// wait for the data has done this work before; rings therefore incur the cost at every step, and trees, whose
+    /// blocks wait, do not.
+    ///
+    /// Ring all_reduce splits chunks at 16 bytes; of smaller chunks only some carry data, and a block finishes the
+    /// others immediately.
+    ///
+    /// Sources: NCCL 2.28 src/device/prims_ll128.h (`GenericOp`: barrier, loads, poll, barrier), all_reduce.h
+    /// (`runRing`). The division among warps is measured (LL128 rings of 320 and 640 threads); NCCL's source does not
+    /// show it.
     pub reload: Picos,
-    /// Additional cost before an operation of a split block: the primitives of trees support three children, and two
-    /// groups of warps with separate barriers share an SM. NCCL 2.28 src/device/all_reduce.h (`runTreeSplit`,
-    /// `FanAsymmetric<NCCL_MAX_TREE_ARITY, 1>`).
+    /// Additional cost before an operation of a split block. The primitives of trees support three children, and two
+    /// groups of warps with separate barriers share an SM. (NCCL 2.28 src/device/all_reduce.h: `runTreeSplit`,
+    /// `FanAsymmetric<NCCL_MAX_TREE_ARITY, 1>`.)
     pub split_block: Picos,
-    /// Rate at which a block reduces arrived data into a sum that stays with its rank, while it sends nothing; `None`
-    /// means no cost. A forwarded sum is sent as it is computed, and in one-way calls the next call's data arrives
-    /// meanwhile. (Source: reduce_scatter, all_gather and all_reduce of 256 MiB on 2 × H200 and 2 × H100,
-    /// validate/runs/2026-11-21-2xh200, 2026-11-24-2xh100.)
+    /// Rate at which a block reduces arrived data into a sum that stays with its rank, while the block sends nothing;
+    /// `None` if this costs no time. A forwarded sum is sent while it is computed, and in one-way calls the data of the
+    /// next call arrives meanwhile. (Source: reduce_scatter, all_gather and all_reduce of 256 MiB on 2 × H200 and 2 ×
+    /// H100, validate/runs/2026-11-21-2xh200, 2026-11-24-2xh100.)
     pub add: Option<Bandwidth>,
-    /// Time until all data of a large operation is visible before its flags; grows with the bytes from 0 to this limit.
+    /// Time until all data of a large operation is visible before its flags. Grows with the number of bytes from 0 to
+    /// this limit.
     pub settle: Picos,
-    /// Bytes at which the settling time is half of `settle`.
+    /// Number of bytes at which the settling time is half of `settle`.
     pub settle_half: Bytes,
     /// Payload ÷ bytes on the wire, from the protocol's framing (ll 0.5, ll128 0.9375).
     pub wire_efficiency: f64,
@@ -86,15 +93,15 @@ pub struct ProtocolCosts {
     pub channel_limit: ChannelLimit,
     /// Threads per block unless the schedule sets them.
     pub threads: u16,
-    /// Fraction of a block's threads that reduce if it is split to reduce and copy concurrently (trees); the others
-    /// copy.
+    /// Fraction of a block's threads that reduce, if the block is split to reduce and copy concurrently (trees). The
+    /// other threads copy.
     pub split: f64,
     /// Largest chunk of a step; `None` means unlimited.
     pub chunk: Option<Bytes>,
     /// Slices in which a chunk is forwarded: the next step overlaps with all slices but the first.
     pub slices: u16,
-    /// Size of the pieces in which chunks stream through a chain of ranks if every line has flags, so that data is
-    /// forwarded before the chunk is complete; `None` means chunk by chunk.
+    /// Size of the pieces in which chunks stream through a chain of ranks, for protocols with flags in every line,
+    /// whose data is forwarded before the chunk is complete; `None` if chunks are forwarded as a whole.
     pub stream: Option<Bytes>,
 }
 
@@ -105,14 +112,14 @@ pub enum ChannelLimit {
     Unlimited,
     /// Largest payload rate of the channel.
     Rate(Bandwidth),
-    /// Limited by the passes of its thread block.
+    /// The channel's rate is limited by the passes of its thread block.
     Passes(Passes),
 }
 
-/// Costs of a thread block that works in passes.
+/// Costs of a thread block that moves data in passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passes {
-    /// Payload of a thread per pass.
+    /// Payload that a thread moves per pass.
     pub bytes_per_thread: Bytes,
     /// Time of a pass that sends local data.
     pub send: Picos,
@@ -122,7 +129,7 @@ pub struct Passes {
     pub receive: Picos,
     /// Additional time of a pass that also stores the sent data in the rank's own memory.
     pub store: Picos,
-    /// Additional time for each warp of the block.
+    /// Time added to each pass for each warp of the block.
     pub per_warp: Picos,
     /// Time before the first receiving pass.
     pub first_receive: Picos,
@@ -131,10 +138,10 @@ pub struct Passes {
     pub exchange: Option<Picos>,
 }
 
-/// Role of a block in an operation.
+/// Role of a thread block in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Sends local data after receiving the last arrival.
+    /// Sends data from local memory, after receiving the last arriving data.
     Send,
     /// Forwards data as it arrives.
     Forward,
@@ -149,7 +156,7 @@ pub enum OperationKind {
     Reduce,
 }
 
-/// Local storage of the data that a block sends.
+/// Use of local memory for the data that a block sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LocalStore {
     /// The data is only sent.
@@ -161,29 +168,30 @@ pub enum LocalStore {
 /// Destination of an operation's data at the receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// Forwarded, or not awaited before the next call.
+    /// The data is forwarded, or the call does not wait for it.
     #[default]
     Forwarded,
-    /// Stored; the call ends only when the data has arrived.
+    /// The data is stored, and the call ends only when it has arrived.
     Stored,
 }
 
-/// Work that a block shares with another operation in the same passes, if primitives have several peers to receive from
-/// or to send to (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or `SEND`).
+/// Work that an operation shares with another one in the same passes of a block, for primitives that receive from or
+/// send to several peers (NCCL 2.28 src/device/prims_ll128.h, `recvReduceSendCopy` with more than one of `RECV` or
+/// `SEND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SharedPasses {
     /// Shares no passes with another operation.
     #[default]
     None,
-    /// Adds the data of a further peer: another wait for arriving data.
+    /// Adds the data of a further peer to the passes: another wait for arriving data.
     AdditionalReceive,
-    /// Sends the same data to another peer: another store.
+    /// Sends the data of the passes to a further peer: another store.
     AdditionalSend,
-    /// No passes of its own: entirely part of the operation that sends the sum.
+    /// The operation has no separate passes: it is part of the operation that sends the sum.
     Merged,
 }
 
-/// Work of a thread block for one operation.
+/// Work of a thread block in one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockWork {
     /// Role of the block.
@@ -200,7 +208,7 @@ pub struct BlockWork {
     pub threads: u16,
 }
 
-/// Charge for the last bytes of an operation if they do not fill a pass.
+/// Charge for the last pass of an operation if its bytes do not fill the pass.
 #[derive(Clone, Copy)]
 enum PartialPass {
     /// Charged as a full pass.
@@ -215,7 +223,7 @@ const WARP: u16 = 32;
 const ALIGNMENT: u64 = 16;
 
 impl ProtocolCosts {
-    /// Costs of a protocol that is free and has no limits.
+    /// Costs of a protocol without software costs and without rate limits.
     pub const FREE: Self = Self {
         startup: Picos::ZERO,
         startup_p2p: None,
@@ -239,8 +247,8 @@ impl ProtocolCosts {
         stream: None,
     };
 
-    /// Cost of a call before its first operation, on blocks of `threads` threads, with `peers` concurrent peers per
-    /// rank ([`Header::concurrent_peers`](crate::schedule::Header::concurrent_peers)).
+    /// Cost of a call before its first operation. `threads`: threads per block; `peers`: concurrent peers per rank
+    /// ([`Header::concurrent_peers`](crate::schedule::Header::concurrent_peers)).
     #[must_use]
     pub fn startup(&self, collective: Collective, threads: u16, peers: u16) -> Picos {
         self.min_startup(collective)
@@ -249,7 +257,7 @@ impl ProtocolCosts {
     }
 
     /// Size of a slot of a connection's buffer; `None` if chunks are unlimited. A chunk with slices spans two slots per
-    /// slice (NCCL 2.28 src/include/collectives.h: of four slots of a chunk two a slice).
+    /// slice (NCCL 2.28 src/include/collectives.h: a chunk has four slots, a slice two).
     #[must_use]
     pub fn slot(&self) -> Option<Bytes> {
         let slots = if self.slices > 1 { 2 * u64::from(self.slices) } else { 1 };
@@ -271,8 +279,9 @@ impl ProtocolCosts {
         Picos(self.step_time(work).0.saturating_sub(self.hidden(work).0)) + self.preceding_receive(work)
     }
 
-    /// Variant of [`Self::software`] on a rank whose data arrives over a network. A block receives the slices as they
-    /// arrive, and only the last one remains when all data is there.
+    /// Software time of an operation whose data arrives over a network; in all other respects it is that of
+    /// [`Self::software`]. A block receives slices as they arrive, so only the last slice remains to be received when
+    /// all data has arrived.
     #[must_use]
     pub fn software_after_network(&self, work: BlockWork) -> Picos {
         let slice = Bytes(work.bytes.0.div_ceil(u64::from(self.slices.max(1))));
@@ -280,7 +289,7 @@ impl ProtocolCosts {
         Picos(self.step_time(work).0.saturating_sub(self.hidden(work).0)) + received
     }
 
-    /// Software time on a rank that receives nothing in the whole call.
+    /// Software time of an operation on a rank that receives no data during the call.
     #[must_use]
     pub fn source_software(&self, work: BlockWork) -> Picos {
         self.step_time(work)
@@ -299,14 +308,14 @@ impl ProtocolCosts {
         self.step + times(self.step_per_warp, warps(work.threads)) + kind + settled
     }
 
-    /// Time in which a block adds `bytes` to a sum that stays with its rank.
+    /// Time that a block needs to add `bytes` to a sum that stays with its rank.
     #[must_use]
     pub fn reduction_time(&self, bytes: Bytes) -> Picos {
         self.add.map_or(Picos::ZERO, |rate| super::time_at_rate(bytes, rate))
     }
 
-    /// Part of a step that overlaps with the arrival of its data: data arrives in slices, and the preceding block is
-    /// busy with the later ones.
+    /// Part of a step that overlaps with the arrival of its data: data arrives in slices, and the sending block is
+    /// still busy with later slices.
     fn hidden(&self, work: BlockWork) -> Picos {
         match (work.role, self.busy(work)) {
             (Role::Forward, Some(busy)) => {
@@ -317,15 +326,15 @@ impl ProtocolCosts {
         }
     }
 
-    /// Remaining work of a continuously busy block when the data of an operation arrives.
+    /// Additional time of a block that was busy just before the data of an operation arrives, from the figure `reload`.
     #[must_use]
     pub fn reload(&self, work: BlockWork) -> Picos {
         let full = self.reload.0 / u64::from(warps(work.threads).max(1));
         Picos((u128::from(full) * u128::from(work.bytes.0.min(ALIGNMENT)) / u128::from(ALIGNMENT)) as u64)
     }
 
-    /// Software time before a message of one pair of ranks: that of a step and, for data received only when complete,
-    /// the receiver's time for the last message of `received` bytes, which does not overlap.
+    /// Software time before a message of a pairwise exchange: the software time of a step and, for protocols without
+    /// flags in every line, the receiver's time for the last message of `received` bytes, which does not overlap.
     #[must_use]
     pub fn exchange_software(&self, work: BlockWork, received: Bytes) -> Picos {
         let alone = match self.channel_limit {
@@ -335,7 +344,7 @@ impl ProtocolCosts {
         self.step_time(work) + Picos(alone)
     }
 
-    /// Time that one of `turns` consecutive messages to a peer occupies a block that concurrently receives from the
+    /// Time for which each of `turns` consecutive messages to a peer occupies a block that also receives from that
     /// peer; `None` if blocks do not work in passes. The first message does not overlap.
     #[must_use]
     pub fn busy_exchanging(&self, work: BlockWork, turns: u32) -> Option<Picos> {
@@ -345,14 +354,14 @@ impl ProtocolCosts {
         Some(both - Picos(alone))
     }
 
-    /// Spacing of consecutive messages of a block to the same peer, from first byte to first byte, including the signal
-    /// of each.
+    /// Minimum time from the first byte of a message to that of the next one to the same peer, including the signal of
+    /// each.
     #[must_use]
     pub fn exchange_spacing(&self, work: BlockWork, turns: u32) -> Picos {
         self.busy_exchanging(work, turns).map_or(Picos::ZERO, |busy| busy + self.step)
     }
 
-    /// Time in which `threads` threads of a block copy its data into a buffer of the library.
+    /// Time that `threads` threads of a block need to copy `bytes` into a buffer of the library.
     #[must_use]
     pub fn staging_time(&self, bytes: Bytes, threads: u16) -> Picos {
         let ChannelLimit::Passes(passes) = self.channel_limit else { return Picos::ZERO };
@@ -365,7 +374,7 @@ impl ProtocolCosts {
         self.step + self.copy.min(self.reduce)
     }
 
-    /// Time of the receive that precedes a send: the block's last arrival.
+    /// Time of the receive that precedes a send: the block receives the last arriving data before it sends.
     fn preceding_receive(&self, work: BlockWork) -> Picos {
         match (self.channel_limit, work.role) {
             (ChannelLimit::Passes(passes), Role::Send) => {
@@ -376,22 +385,23 @@ impl ProtocolCosts {
         }
     }
 
-    /// Time that an operation occupies a block beyond its software time; `None` if blocks do not work in passes.
+    /// Time for which an operation occupies a block in addition to its software time; `None` if blocks do not work in
+    /// passes.
     #[must_use]
     pub fn busy(&self, work: BlockWork) -> Option<Picos> {
         let ChannelLimit::Passes(passes) = self.channel_limit else { return None };
         Some(passes.after_the_first(passes.pass_time(work), work, self.rest()))
     }
 
-    /// Charge for the last, partly filled pass. With flags, all threads wait for the flags of a line (NCCL
-    /// src/device/prims_ll.h, prims_ll128.h); a copy without flags ends with smaller steps for the remainder
-    /// (src/device/common_kernel.h, `reduceCopy`).
+    /// Charge for the last pass, if it is only partly filled. With flags in every line, all threads wait for the flags
+    /// of a line (NCCL src/device/prims_ll.h, prims_ll128.h); a copy without flags ends with smaller steps for the
+    /// remainder (src/device/common_kernel.h, `reduceCopy`).
     fn rest(&self) -> PartialPass {
         if self.stream.is_some() { PartialPass::Full } else { PartialPass::Proportional }
     }
 
-    /// Spacing of consecutive operations of a block, from first byte to first byte. If operations are pieces of
-    /// messages, a message needs whole passes.
+    /// Minimum time from the first byte of an operation to that of the next one of a block. `message`: size of the
+    /// message if operations are parts of one; a message needs whole passes.
     #[must_use]
     pub fn spacing(&self, work: BlockWork, message: Option<Bytes>) -> Picos {
         let ChannelLimit::Passes(passes) = self.channel_limit else { return Picos::ZERO };
@@ -407,7 +417,7 @@ impl ProtocolCosts {
         }
     }
 
-    /// Threads of a split block that reduce and that copy, in whole warps.
+    /// Numbers of threads of a split block that reduce and that copy, in whole warps.
     #[must_use]
     pub fn split_threads(&self, threads: u16) -> [u16; 2] {
         let all = warps(threads).max(2);
@@ -417,7 +427,7 @@ impl ProtocolCosts {
 }
 
 impl Passes {
-    /// Time of a pass of an operation.
+    /// Time of one pass of an operation.
     fn pass_time(&self, work: BlockWork) -> Picos {
         let pass = match work.role {
             Role::Send => self.send,
@@ -435,12 +445,12 @@ impl Passes {
         }
     }
 
-    /// Wait for arriving data in a pass: a receiving pass without its store.
+    /// Time of waiting for arriving data in a pass: a receiving pass without its store.
     fn arrival(&self) -> Picos {
         Picos(self.receive.0.saturating_sub(self.store.0))
     }
 
-    /// Time of an exchange of `bytes` in each direction.
+    /// Time of a pairwise exchange of `bytes` in each direction.
     fn exchanging(&self, bytes: Bytes, threads: u16) -> Picos {
         let half = (threads / 2).max(1);
         match self.exchange {
@@ -461,7 +471,8 @@ impl Passes {
         self.passes(self.divide_by_warps(pass, threads), bytes, threads)
     }
 
-    /// Time of the passes over `bytes` with `threads` threads at `each` per pass, the last one proportionally.
+    /// Time of the passes over `bytes` by `threads` threads, with time `each` per pass. The last pass counts in
+    /// proportion to its bytes.
     fn passes(&self, each: Picos, bytes: Bytes, threads: u16) -> Picos {
         let all = u128::from(each.0) * u128::from(bytes.0) / u128::from(self.quantum(threads));
         Picos(u64::try_from(all).unwrap_or(u64::MAX))

@@ -7,7 +7,7 @@ use toml::de::DeTable;
 
 use super::PredictionInterval;
 
-/// Error of reading or selecting a profile.
+/// Error in reading or selecting a profile.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Invalid TOML or an unexpected structure.
@@ -28,7 +28,7 @@ pub enum ProfileError {
         /// Description of the problem and of the expected value.
         message: String,
     },
-    /// The GPU model of a machine is unknown, and the candidates differ too much for one profile.
+    /// The machine file does not identify the GPU model, and the possible models have different compute capabilities.
     #[error(
         "{fabric} does not state its GPU model: name one by --gpu-model (gpu = \"…\" in manifests and studies), one of {candidates}"
     )]
@@ -72,7 +72,10 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Parses TOML of the expected structure.
+    /// Parses TOML into a structure.
+    ///
+    /// # Errors
+    /// [`ProfileError::Syntax`] with the location.
     pub(super) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, ProfileError> {
         toml::from_str(self.text).map_err(|error| {
             let location = SourceLocation::locate(self.source, self.text, error.span().unwrap_or_default());
@@ -80,7 +83,10 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the prediction interval with these bounds, or an error at `band` if they are invalid.
+    /// Returns the prediction interval with these bounds.
+    ///
+    /// # Errors
+    /// [`ProfileError::Value`] at the key `band` if the bounds are invalid.
     pub(super) fn band(&self, low: f64, high: f64) -> Result<PredictionInterval, ProfileError> {
         if low > 0.0 && low <= 1.0 && high >= 1.0 && high.is_finite() {
             Ok(PredictionInterval { low, high })
@@ -108,7 +114,10 @@ impl Reader<'_> {
         span
     }
 
-    /// Parses a quantity with a unit, such as `1.5 us`; errors are located at `key`.
+    /// Parses a quantity with a unit, such as `1.5 us`.
+    ///
+    /// # Errors
+    /// [`ProfileError::Value`] located at `key`.
     pub(super) fn quantity<T: std::str::FromStr<Err = UnitError>>(
         &self,
         key: &str,
@@ -117,7 +126,10 @@ impl Reader<'_> {
         text.parse().map_err(|error| self.error(key, error))
     }
 
-    /// Checks that the value of `key` is a fraction, more than 0 and at most 1, and returns it.
+    /// Returns `value` if it is a fraction: more than 0 and at most 1.
+    ///
+    /// # Errors
+    /// [`ProfileError::Value`] located at `key`.
     pub(super) fn fraction(&self, key: &str, value: f64) -> Result<f64, ProfileError> {
         if value > 0.0 && value <= 1.0 {
             Ok(value)

@@ -1,4 +1,4 @@
-//! Network transports, and their detection: a machine's GPUs and NICs alone do not determine its transport.
+//! Network transports, and the rules to detect them. GPUs and NICs alone do not determine the transport of a machine.
 
 use fabricast_topologies::cluster::LOOPBACK_NIC;
 use fabricast_topologies::fabric::{Figures, NicFigures};
@@ -12,24 +12,25 @@ pub enum Transport {
     /// InfiniBand verbs, also used by RoCE.
     #[default]
     Infiniband,
-    /// InfiniBand verbs used by RCCL: hosts of AMD's GPUs.
+    /// InfiniBand verbs as used by RCCL. Detected by AMD GPUs.
     RcclVerbs,
-    /// AWS EFA. Detected by its unusual number of NICs per host; InfiniBand machines with that number must state their
-    /// link type.
+    /// AWS EFA. Detected by its number of NICs per host, which is unusual for InfiniBand. InfiniBand machines with that
+    /// number of NICs must state their link type.
     Efa,
-    /// HPE Slingshot: hosts whose GPUs are attached to CPUs by C2C; its NIC rate is not unique.
+    /// HPE Slingshot. Detected by GPUs that are attached to CPUs by C2C, since its NIC rate is also that of other
+    /// networks.
     Slingshot,
-    /// Google's GPUDirect-TCPX: TCP whose payload goes straight to the GPU. Detected by two H100 per Ethernet NIC of
-    /// 200 Gb/s; RoCE machines with such NICs must state their MTU.
+    /// Google's GPUDirect-TCPX: TCP with payload that is placed directly in GPU memory. Detected by two H100 per
+    /// Ethernet NIC of 200 Gb/s. RoCE machines with such NICs must state their MTU.
     Tcpx,
-    /// Google's GPUDirect-TCPXO (FasTrak), its successor. Detected as TCPX is, with one H100 per NIC.
+    /// Google's GPUDirect-TCPXO (FasTrak), the successor of TCPX. Detected as TCPX, but by one H100 per NIC.
     Tcpxo,
     /// TCP sockets between parts of one host.
     Sockets,
 }
 
 impl Transport {
-    /// Returns true if messages are InfiniBand's or RoCE's packets.
+    /// Returns true if messages are sent in InfiniBand or RoCE packets.
     pub(super) fn uses_verbs(self) -> bool {
         matches!(self, Self::Infiniband | Self::RcclVerbs)
     }
@@ -55,18 +56,18 @@ pub(super) struct MachineNetwork {
     pub(super) nics_per_gpu: f64,
     /// True if the NICs are declared as InfiniBand.
     pub(super) is_infiniband: bool,
-    /// True if the NICs are declared as Ethernet, without the MTU of RoCE.
+    /// True if the NICs are declared as Ethernet without an MTU. A declared MTU identifies RoCE.
     pub(super) is_ethernet: bool,
     /// True if the GPUs are AMD's.
     pub(super) is_amd: bool,
     /// True if GPUs are attached to CPUs by C2C.
     pub(super) has_c2c: bool,
-    /// True if the hosts are parts of one machine (loopback).
+    /// True if the hosts are parts of one physical machine, connected by loopback.
     pub(super) is_loopback: bool,
 }
 
 impl MachineNetwork {
-    /// Characteristics of a fabric; `None` unless several hosts are connected by NICs.
+    /// Returns the characteristics of a fabric; `None` unless it has several hosts connected by NICs.
     pub(super) fn from_fabric(fabric: &Fabric) -> Option<Self> {
         let gpus = fabric.gpus();
         let capability = gpus.iter().find_map(|&gpu| match &fabric.node(gpu).figures {

@@ -8,7 +8,7 @@ use super::{ChannelLimit, LaunchCosts, Profile, ProtocolCosts};
 use crate::schedule::Protocol;
 
 impl Profile {
-    /// Writes the profile as TOML. Reading it gives the same profile; fractions have seven digits.
+    /// Returns the profile as TOML. Reading the text gives the same profile; fractions have seven digits.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();
@@ -122,12 +122,12 @@ impl LaunchCosts {
     }
 }
 
-/// TOML string; JSON's escapes are valid in TOML.
+/// Returns a text as a TOML string; the escapes of JSON are valid in TOML.
 pub(super) fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_default()
 }
 
-/// Time in nanoseconds, exact to a picosecond.
+/// Returns a time in nanoseconds with its unit, exact to a picosecond.
 pub(super) fn nanoseconds(time: Picos) -> String {
     let (whole, rest) = (time.0 / 1000, time.0 % 1000);
     if rest == 0 { format!("\"{whole} ns\"") } else { format!("\"{whole}.{rest:03} ns\"") }

@@ -3,7 +3,7 @@
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Thread blocks that run a schedule and the assignment of channels to them.
+/// Thread blocks that execute a schedule, and the assignment of channels to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Blocks {
     /// Threads per block; the profile's value for the protocol if omitted.
@@ -12,11 +12,11 @@ pub struct Blocks {
     /// Channels that one block runs.
     #[serde(default)]
     pub split: BlockSplit,
-    /// Payload of an inter-host message of which each operation is a part; if omitted, an operation is at least one
-    /// message of its own.
+    /// Payload of an inter-host message if operations are parts of messages; `None` if each operation is at least one
+    /// message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Bytes>,
-    /// Division of a chunk for another host into messages.
+    /// Division of a chunk that is sent to another host into messages.
     #[serde(default, skip_serializing_if = "ChunkMessages::is_slices")]
     pub chunk_messages: ChunkMessages,
     /// Processor that executes the ranks' operations.
@@ -32,7 +32,7 @@ pub enum Processor {
     /// The rank's GPU and its memory.
     #[default]
     Device,
-    /// The CPU nearest to the GPU and its memory, as for MPI processes. Input and output stay where they are.
+    /// The CPU nearest to the GPU, and its memory, as for MPI processes. Input and output stay in the caller's memory.
     Host,
 }
 
@@ -42,14 +42,15 @@ impl Processor {
     }
 }
 
-/// Division of a chunk for another host into messages.
+/// Division of a chunk that is sent to another host into messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChunkMessages {
-    /// A message per slice of the protocol, as in NCCL's rings, whose chunks have several slots of a connection's buffer.
+    /// One message per slice of the protocol, as in NCCL's rings, whose chunks occupy several slots of a connection's
+    /// buffer.
     #[default]
     Slices,
-    /// One message: a chunk has one slot, as in NCCL's trees, chains, PAT and sends.
+    /// One message per chunk, which occupies one slot, as in NCCL's trees, chains, PAT and sends.
     One,
 }
 

@@ -22,7 +22,7 @@ pub struct Header {
     pub protocol: Protocol,
     /// Number of channels that the schedule uses.
     pub channels: u16,
-    /// Thread blocks that run the channels.
+    /// Thread blocks that execute the channels.
     #[serde(default, skip_serializing_if = "Blocks::is_default")]
     pub blocks: Blocks,
     /// Division of the call's bytes into chunks.
@@ -34,20 +34,21 @@ pub struct Header {
 }
 
 impl Header {
-    /// Traffic matrix of an all_to_allv whose layout has one segment per block; `None` for other schedules.
+    /// Returns the traffic matrix of an all_to_allv whose layout has one segment per block; `None` for other schedules.
     #[must_use]
     pub fn matrix(&self) -> Option<TrafficMatrix> {
         let has_blocks = self.call.collective == Collective::AllToAllV;
         has_blocks.then(|| TrafficMatrix::from_layout(self.call.ranks, &self.layout)).flatten()
     }
 
-    /// Number of peers that a rank exchanges its own data with concurrently: the smaller of its peers and the channels.
+    /// Returns the number of peers with which a rank exchanges its own data concurrently: the number of its peers, at
+    /// most the number of channels.
     #[must_use]
     pub fn concurrent_peers(&self) -> u16 {
         self.call.collective.peers(self.call.ranks).min(self.channels.into()) as u16
     }
 
-    /// Size that bandwidths refer to: nccl-tests' size, the larger buffer of a rank.
+    /// Returns the size that bandwidths refer to: the larger buffer of a rank, as in nccl-tests.
     #[must_use]
     pub fn size(&self) -> Bytes {
         self.matrix().map_or(self.call.bytes, |matrix| matrix.size())
@@ -61,17 +62,17 @@ pub struct Program {
     /// `dependencies[dependency_starts[i]..dependency_starts[i + 1]]` belong to run i.
     pub(crate) dependency_starts: Vec<u32>,
     pub(crate) dependencies: Vec<Dependency>,
-    /// Number of runs dropped because the program already had [`Self::MAX_RUNS`].
+    /// Number of runs dropped because the program had reached [`Self::MAX_RUNS`].
     dropped: u32,
 }
 
 impl Program {
-    /// Largest number of runs retained per rank (half a gigabyte).
+    /// Maximum number of runs stored per rank (about half a gigabyte).
     pub const MAX_RUNS: usize = 1 << 22;
 
-    /// Appends a run and its dependencies; returns its index within the rank. Runs of length 0 are retained, so that
-    /// indices do not depend on sizes. Runs beyond [`Self::MAX_RUNS`] are counted and dropped: the program is then
-    /// [cut](Self::is_truncated) and cannot be executed.
+    /// Appends a run and its dependencies; returns its index within the rank. Runs of length 0 are stored, so that
+    /// indices do not depend on sizes. Runs beyond [`Self::MAX_RUNS`] are counted and dropped; the program is then
+    /// [truncated](Self::is_truncated) and cannot be executed.
     pub fn push(&mut self, run: Run, dependencies: &[Dependency]) -> u32 {
         if self.runs.len() >= Self::MAX_RUNS {
             self.dropped = self.dropped.saturating_add(1);
@@ -92,13 +93,13 @@ impl Program {
         &self.runs
     }
 
-    /// Returns true if the rank has more runs than are retained.
+    /// Returns true if runs were dropped because the rank has more than [`Self::MAX_RUNS`].
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         self.dropped > 0
     }
 
-    /// Dependencies of the operations of run `run`.
+    /// Returns the dependencies of the operations of run number `run`.
     #[must_use]
     pub fn dependencies(&self, run: usize) -> &[Dependency] {
         &self.dependencies[self.dependency_starts[run] as usize..self.dependency_starts[run + 1] as usize]
@@ -115,31 +116,31 @@ impl Program {
 
 /// Generator of a schedule, one rank at a time.
 pub trait ScheduleGenerator {
-    /// The header common to all ranks.
+    /// Returns the header, which is common to all ranks.
     fn header(&self) -> &Header;
 
     /// Writes the program of one rank into an empty `program`. The result depends only on the generator and the rank.
     fn program(&self, rank: Rank, program: &mut Program);
 
-    /// Returns the program of one rank: a reference to the stored one, or one written into `scratch`.
+    /// Returns the program of one rank: a reference to the stored program, or one generated into `scratch`.
     fn read<'a>(&'a self, rank: Rank, scratch: &'a mut Program) -> &'a Program {
         scratch.clear();
         self.program(rank, scratch);
         scratch
     }
 
-    /// Declared symmetry of the ranks; not verified.
+    /// Returns the declared symmetry of the ranks, which is not verified.
     fn symmetry(&self) -> Symmetry {
         Symmetry::None
     }
 }
 
-/// Generator over stored programs, indexed by rank.
+/// Generator that returns stored programs, indexed by rank.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredPrograms<'a> {
     pub header: &'a Header,
     pub programs: &'a [Program],
-    /// Classes of ranks whose representatives' programs are stored; `None` if those of all ranks are.
+    /// Classes of ranks if only their representatives' programs are stored; `None` if those of all ranks are.
     pub classes: Option<&'a RankClasses>,
 }
 
@@ -170,10 +171,10 @@ impl ScheduleGenerator for StoredPrograms<'_> {
 /// Reasons why programs do not form a valid schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
-    /// More operations than an [`OpId`] can number.
+    /// The schedule has more operations than an [`OpId`] can number.
     #[error("the schedule has more than {} operations", u32::MAX)]
     TooManyOperations,
-    /// More runs, in one rank or in total, than are retained.
+    /// The schedule has more runs, in one rank or in total, than can be stored.
     #[error(
         "the schedule has too many runs (at most {} of a rank, {} in all); larger chunks or fewer channels reduce the number",
         Program::MAX_RUNS,
@@ -221,7 +222,7 @@ pub enum ScheduleError {
         rank: Rank,
         /// Index of the run within the rank.
         run: u32,
-        /// Dependency on the run that does not exist.
+        /// Dependency that refers to the run that does not exist.
         on: Dependency,
     },
     /// A team is empty, unsorted, or has ranks that do not exist.
@@ -261,7 +262,7 @@ pub enum ScheduleError {
 }
 
 impl ScheduleError {
-    /// The invalid run as rank and index within the rank; `None` if the error concerns no single run.
+    /// Returns the invalid run as rank and index within the rank; `None` if the error does not concern a single run.
     #[must_use]
     pub fn run(&self) -> Option<(Rank, u32)> {
         match *self {
@@ -275,7 +276,7 @@ impl ScheduleError {
     }
 }
 
-/// A complete schedule: the programs of all ranks in flat arrays.
+/// Complete schedule: the programs of all ranks in flat arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     pub(crate) header: Header,
@@ -289,7 +290,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Largest number of runs of all ranks that a schedule or a simulation holds (several gigabytes).
+    /// Maximum number of runs of all ranks that a schedule or a simulation stores (several gigabytes).
     pub const MAX_RUNS: usize = 1 << 25;
 
     /// Collects the programs of all ranks and checks that every rank, run, channel, team and chunk they refer to
@@ -328,13 +329,13 @@ impl Schedule {
         Ok(schedule)
     }
 
-    /// The header common to all ranks.
+    /// Returns the header, which is common to all ranks.
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Returns the schedule for a call of `bytes` (unchanged if `None`). Segments of the layout scale in proportion,
+    /// Returns the schedule for a call of `bytes`, or unchanged for `None`. Segments of the layout scale in proportion,
     /// rounded down.
     #[must_use]
     pub fn with_bytes(mut self, bytes: Option<Bytes>) -> Self {
@@ -345,19 +346,19 @@ impl Schedule {
         self
     }
 
-    /// Number of operations of all ranks.
+    /// Returns the number of operations of all ranks.
     #[must_use]
     pub fn operation_count(&self) -> u32 {
         self.first_ops.last().copied().unwrap_or(0)
     }
 
-    /// Number of runs of all ranks.
+    /// Returns the number of runs of all ranks.
     #[must_use]
     pub fn run_count(&self) -> u32 {
         self.runs.len() as u32
     }
 
-    /// Ids of the runs of a rank.
+    /// Returns the ids of the runs of a rank.
     pub fn rank_runs(&self, rank: Rank) -> impl ExactSizeIterator<Item = RunId> + use<> {
         (self.rank_starts[rank.0 as usize]..self.rank_starts[rank.0 as usize + 1]).map(RunId)
     }
@@ -374,33 +375,33 @@ impl Schedule {
         Rank(self.rank_starts.partition_point(|&start| start <= run.0) as u32 - 1)
     }
 
-    /// Id of run number `run` of a rank, as in a [`Dependency`].
+    /// Returns the id of run number `run` of a rank, as numbered in a [`Dependency`].
     #[must_use]
     pub fn run_id(&self, rank: Rank, run: u32) -> RunId {
         RunId(self.rank_starts[rank.0 as usize] + run)
     }
 
-    /// Dependencies of the operations of a run.
+    /// Returns the dependencies of the operations of a run.
     #[must_use]
     pub fn dependencies(&self, run: RunId) -> &[Dependency] {
         let i = run.0 as usize;
         &self.dependencies[self.dependency_starts[i] as usize..self.dependency_starts[i + 1] as usize]
     }
 
-    /// Id of operation `index` of a run.
+    /// Returns the id of operation `index` of a run.
     #[must_use]
     pub fn op_id(&self, run: RunId, index: u32) -> OpId {
         OpId(self.first_ops[run.0 as usize] + index)
     }
 
-    /// The run of an operation and its index in the run. The operation must exist.
+    /// Returns the run of an operation and its index in the run. The operation must exist.
     #[must_use]
     pub fn locate(&self, op: OpId) -> (RunId, u32) {
         let run = self.first_ops.partition_point(|&first| first <= op.0) - 1;
         (RunId(run as u32), op.0 - self.first_ops[run])
     }
 
-    /// The operation with this id, which must exist.
+    /// Returns the operation with this id, which must exist.
     #[must_use]
     pub fn operation(&self, op: OpId) -> Operation {
         let (run, index) = self.locate(op);
@@ -415,7 +416,7 @@ impl Schedule {
         })
     }
 
-    /// Ids of the operations that operation `index` of a run waits for.
+    /// Returns the ids of the operations that operation `index` of a run waits for.
     pub fn awaited_operations(&self, run: RunId, index: u32) -> impl Iterator<Item = OpId> + '_ {
         self.dependencies(run).iter().filter_map(move |dependency| {
             let on = self.run_id(dependency.rank, dependency.run);
@@ -429,7 +430,7 @@ impl Schedule {
         &self.header.teams[team.0 as usize]
     }
 
-    /// Number of chunks in a buffer.
+    /// Returns the number of chunks in a buffer.
     #[must_use]
     pub fn buffer_chunks(&self, buffer: super::Buffer) -> u32 {
         match buffer {
@@ -480,7 +481,7 @@ mod tests {
     use super::super::{Buffer, Channel, OpKind, Walk};
     use super::*;
 
-    /// Programs stop growing at [`Program::MAX_RUNS`] and report that they are cut.
+    /// Programs stop growing at [`Program::MAX_RUNS`] and report that they are truncated.
     #[test]
     fn endless_programs_are_cut() {
         let run = Run {

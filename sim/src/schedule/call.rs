@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rank;
 
-/// A collective, as nccl-tests defines it.
+/// Collective operation, with the semantics of nccl-tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
@@ -30,11 +30,12 @@ pub enum Collective {
     Gather,
     /// Rank r ends with block r of the root's input.
     Scatter,
-    /// nccl-tests' shift: rank r ends with the input of rank r − 1 (of the last rank, for rank 0).
+    /// Shift by one rank, as nccl-tests' sendrecv: rank r ends with the input of rank r − 1, and rank 0 with that of
+    /// the last rank.
     SendRecv,
     /// Rank r ends with the data that every rank has for it, in the amounts of a [`TrafficMatrix`](super::TrafficMatrix).
     AllToAllV,
-    /// Moves no data: no rank continues before all ranks have arrived.
+    /// Synchronization without data: no rank continues before all ranks have arrived.
     Barrier,
 }
 
@@ -48,9 +49,9 @@ pub enum Protocol {
     Ll128,
     /// NCCL's Simple: full-rate stores through FIFO slots, then a fence and a flag.
     Simple,
-    /// One-sided stores and loads directly in symmetric, registered buffers, with signals (as NVSHMEM).
+    /// One-sided stores and loads directly in symmetric, registered buffers, with signals, as in NVSHMEM.
     Symmetric,
-    /// The GPUs' copy engines, with stream signals.
+    /// Copies by the GPUs' copy engines, with stream signals.
     CopyEngine,
 }
 
@@ -123,33 +124,35 @@ impl ReduceOp {
     pub const ALL: [Self; 4] = [Self::Sum, Self::Prod, Self::Max, Self::Min];
 }
 
-/// Memory relation of a call's input and output.
+/// Relation between the memory of a call's input and output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BufferUse {
     /// Input and output are different buffers; the input is unchanged.
     #[default]
     OutOfPlace,
-    /// Chunk i of the input is chunk i of the output (in the numbering of [`Schedule`](super::Schedule)).
+    /// Chunk i of the input is the same memory as chunk i of the output, in the numbering of
+    /// [`Schedule`](super::Schedule).
     InPlace,
 }
 
-/// One collective call.
+/// Parameters of one collective call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Call {
     /// Collective that the ranks call.
     pub collective: Collective,
-    /// nccl-tests' size: the larger buffer of a rank. The bytes of the whole matrix for all_to_allv; 0 for a barrier.
+    /// Size in bytes as in nccl-tests: the larger buffer of a rank. For all_to_allv, the bytes of the whole matrix; 0
+    /// for a barrier.
     pub bytes: Bytes,
     /// Number of ranks that take part in the call.
     pub ranks: u32,
-    /// The root of broadcast, reduce, gather and scatter; 0 elsewhere.
+    /// Root of broadcast, reduce, gather and scatter; 0 for other collectives.
     pub root: Rank,
     /// Memory relation of input and output: in place or out of place.
     pub buffers: BufferUse,
 }
 
-/// Collectives with their names and aliases (nccl-tests' spellings).
+/// Collectives with their names and aliases, which are the spellings of nccl-tests.
 const COLLECTIVES: [(Collective, &str, &[&str]); 11] = [
     (Collective::AllReduce, "all_reduce", &["allreduce", "all_reduce_perf"]),
     (Collective::AllGather, "all_gather", &["allgather", "all_gather_perf"]),
@@ -180,20 +183,20 @@ impl Collective {
         Self::Barrier,
     ];
 
-    /// Name, such as `all_reduce`.
+    /// Returns the name, such as `all_reduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         COLLECTIVES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
 
-    /// Returns true if each pair of participating ranks exchanges its own data, sent directly from one to the other.
+    /// Returns true if ranks send their data directly to the ranks that it is for, in pairs.
     #[must_use]
     pub fn is_pairwise(self) -> bool {
         matches!(self, Self::AllToAll | Self::AllToAllV | Self::SendRecv | Self::Gather | Self::Scatter)
     }
 
-    /// Number of peers a rank exchanges its own data with, for a call of `ranks` ranks; 0 if data passes through other
-    /// ranks.
+    /// Returns the number of peers with which a rank exchanges its own data directly in a call of `ranks` ranks; 0 if
+    /// data passes through other ranks.
     #[must_use]
     pub fn peers(self, ranks: u32) -> u32 {
         match self {
@@ -209,8 +212,8 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// Returns true if the call has a free size. The matrix determines the size of all_to_allv; a barrier moves no
-    /// data.
+    /// Returns true if the caller chooses the size of the call. The size of an all_to_allv is that of its matrix; a
+    /// barrier moves no data.
     #[must_use]
     pub fn has_variable_size(self) -> bool {
         !matches!(self, Self::AllToAllV | Self::Barrier)
@@ -235,13 +238,13 @@ impl Collective {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind} `{word}`; expected one of {}{}", .expected.join(", "), did_you_mean(.suggestions))]
 pub struct UnknownName {
-    /// Kind of name that was expected, such as `protocol`.
+    /// Type of name that was expected, such as `protocol`.
     pub kind: &'static str,
     /// Word that is not a known name.
     pub word: String,
     /// Known names similar to the word, best first.
     pub suggestions: Vec<String>,
-    /// All known names of this kind.
+    /// All known names of this type.
     pub expected: Vec<&'static str>,
 }
 
@@ -301,7 +304,7 @@ impl Protocol {
     /// All protocols, in the order of their variants.
     pub const ALL: [Self; 5] = [Self::Ll, Self::Ll128, Self::Simple, Self::Symmetric, Self::CopyEngine];
 
-    /// Name, such as `ll128`.
+    /// Returns the name, such as `ll128`.
     #[must_use]
     pub fn name(self) -> &'static str {
         PROTOCOLS.iter().find(|row| row.0 == self).map_or("", |row| row.1)
@@ -332,13 +335,13 @@ const DATA_TYPES: [(DataType, &str, u64); 12] = [
 ];
 
 impl DataType {
-    /// Size of one element in bytes.
+    /// Returns the size of one element.
     #[must_use]
     pub fn size(self) -> Bytes {
         Bytes(DATA_TYPES.iter().find(|row| row.0 == self).map_or(1, |row| row.2))
     }
 
-    /// Name, such as `bf16`.
+    /// Returns the name, such as `bf16`.
     #[must_use]
     pub fn name(self) -> &'static str {
         DATA_TYPES.iter().find(|row| row.0 == self).map_or("", |row| row.1)

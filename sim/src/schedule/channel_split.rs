@@ -1,4 +1,5 @@
-//! Splitting of channels: each channel's work is shared by several thread blocks, each with a part of every chunk.
+//! Splitting of channels: the work of each channel is distributed over several thread blocks, each of which handles a
+//! part of every chunk.
 
 use super::{
     Channel, Dependency, Header, Layout, Program, Rank, Schedule, ScheduleError, ScheduleGenerator, Segment, Walk,
@@ -13,12 +14,12 @@ struct SplitChannels<'a> {
 
 impl Schedule {
     /// Returns the schedule with each channel split into `parts` channels. Part k handles the k-th part of every chunk
-    /// and depends on the k-th parts of other operations. Models the time of a channel executed by several thread
-    /// blocks. The total bytes moved are unchanged; the result computes the collective only if operations on the same
-    /// chunks have equal spans.
+    /// and depends on the k-th parts of other operations. The result models the time of a channel that several thread
+    /// blocks execute. The total number of bytes is unchanged. The result computes the collective only if operations on
+    /// the same chunks have equal spans.
     ///
     /// # Errors
-    /// [`ScheduleError::TooManyOperations`]; others are those of the schedule.
+    /// [`ScheduleError::TooManyOperations`], and errors of the resulting schedule.
     pub fn split_channels(&self, parts: u16) -> Result<Self, ScheduleError> {
         let parts = parts.clamp(1, u16::MAX / self.header.channels.max(1));
         let multiply = |count: u32| count.checked_mul(parts.into()).ok_or(ScheduleError::TooManyOperations);

@@ -6,7 +6,8 @@
 use super::{ChunkRef, Rank, RunId, Schedule, ScheduleError, TeamId, Walk};
 
 impl Schedule {
-    /// Checks that everything a schedule refers to exists. Every constructed schedule passes this check.
+    /// Checks that all ranks, runs, channels and chunks that a schedule refers to exist. Every constructed schedule
+    /// passes this check.
     pub(crate) fn check(&self) -> Result<(), ScheduleError> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root);
         if root.0 >= ranks && ranks > 0 {
@@ -75,8 +76,9 @@ impl Schedule {
 
 const WRAP: u64 = 1 << 32;
 
-/// The first of `len` steps at which a walk is not below `limit`. A walk with a modulus must also not cross 0 or 2³²
-/// between two of its positions (a stride of 2³¹ or more counts as negative): such a step counts as out of bounds.
+/// Returns the first of `len` steps at which a walk is not below `limit`; `None` if there is none. A walk with a
+/// modulus must also not cross 0 or 2³² between two of its positions (a stride of 2³¹ or more counts as negative); such
+/// a step counts as out of bounds.
 fn first_outside(walk: Walk, len: u32, limit: u64) -> Option<u32> {
     if len == 0 {
         return None;
@@ -113,7 +115,8 @@ fn first_outside(walk: Walk, len: u32, limit: u64) -> Option<u32> {
     }
 }
 
-/// The first `i < len` with `low ≤ (start + step·i) mod modulus ≤ high`; `start`, `step`, `high` below the modulus.
+/// Returns the first `i < len` with `low ≤ (start + step·i) mod modulus ≤ high`. `start`, `step` and `high` must be
+/// below the modulus.
 fn first_within(start: u64, step: u64, modulus: u64, len: u32, low: u64, high: u64) -> Option<u32> {
     if low > high {
         return None;
@@ -124,8 +127,8 @@ fn first_within(start: u64, step: u64, modulus: u64, len: u32, low: u64, high: u
     first.and_then(|i| u32::try_from(i).ok()).filter(|&i| i < len)
 }
 
-/// The smallest `x ≥ 0` with `low ≤ (a·x) mod m ≤ high`, where `0 ≤ low ≤ high < m` and `a < m`: Euclid's algorithm on
-/// the pair (a, m), O(log m).
+/// Returns the smallest `x ≥ 0` with `low ≤ (a·x) mod m ≤ high`, where `0 ≤ low ≤ high < m` and `a < m`. Euclid's
+/// algorithm on the pair (a, m), in O(log m).
 fn first_multiple_within(a: u64, m: u64, low: u64, high: u64) -> Option<u64> {
     if low == 0 {
         return Some(0);
@@ -140,7 +143,8 @@ fn first_multiple_within(a: u64, m: u64, low: u64, high: u64) -> Option<u64> {
     if within_first_lap * a <= high {
         return Some(within_first_lap);
     }
-    // No multiple of a is inside, so the range keeps its order modulo a; y laps reach it.
+    // No multiple of a lies in the range, so the range keeps its order modulo a; it is reached after this number of
+    // wraps.
     let laps = first_multiple_within((a - m % a) % a, a, low % a, high % a)?;
     Some((u128::from(low) + u128::from(m) * u128::from(laps)).div_ceil(u128::from(a)) as u64)
 }

@@ -1,5 +1,5 @@
-//! Conversion between other tools' chunk numbers and those of schedules. In a schedule, input and output of a rank
-//! share one numbering, that of the whole call; other tools' files number the chunks that each GPU holds.
+//! Conversion between the chunk numbers of other tools and those of schedules. In a schedule, the input and output of a
+//! rank share one numbering, that of the whole call; files of other tools number the chunks that each GPU holds.
 
 use fabricast_topologies::Bytes;
 
@@ -12,7 +12,7 @@ const SIZE_WITHOUT_LIMIT: u64 = 1 << 20;
 /// Upper limits above this size (in bytes) count as no limit.
 const NO_LIMIT: u64 = 1 << 40;
 
-/// Number of input and output chunks of a GPU.
+/// Numbers of input and output chunks of a GPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunksPerGpu {
     pub(super) input: u32,
@@ -35,7 +35,7 @@ pub(super) struct ChunkNumbering {
     /// Number of chunks of the call.
     pub(super) chunks: u32,
     pub(super) per_gpu: ChunksPerGpu,
-    /// Number of scratch chunks before the file's own.
+    /// Number of scratch chunks that precede those that the file declares.
     pub(super) scratch_offset: u32,
 }
 
@@ -63,7 +63,7 @@ impl ChunkNumbering {
         }
     }
 
-    /// Number of chunks of the call before the part of the buffer that the GPU holds.
+    /// Returns the number of chunks of the call that precede the part of the buffer that the GPU holds.
     fn block_offset(&self, gpu: u32, buffer: Buffer) -> u64 {
         match (buffer, self.collective) {
             (Buffer::Input, Collective::AllGather | Collective::Gather) => {
@@ -77,8 +77,8 @@ impl ChunkNumbering {
         }
     }
 
-    /// Chunk of the call that is a GPU's chunk in the file's numbering; `None` if `count` chunks from there exceed the
-    /// buffer.
+    /// Returns the chunk of the call for a GPU's chunk in the file's numbering; `None` if `count` chunks from there
+    /// exceed the buffer.
     pub(super) fn locate(&self, gpu: u32, chunk: FileChunk, count: u32) -> Option<ChunkRef> {
         let FileChunk { buffer, offset } = chunk;
         let index = self.block_offset(gpu, buffer) + u64::from(offset);
@@ -86,25 +86,25 @@ impl ChunkNumbering {
         u32::try_from(index).ok().filter(|_| fits).map(|index| ChunkRef { buffer, index })
     }
 
-    /// Offset of a chunk in the file's numbering; `None` if the GPU does not hold it.
+    /// Returns the offset of a chunk in the file's numbering; `None` if the GPU does not hold the chunk.
     pub(super) fn offset(&self, gpu: u32, chunk: ChunkRef) -> Option<u32> {
         let offset = u64::from(chunk.index).checked_sub(self.block_offset(gpu, chunk.buffer))?;
         u32::try_from(offset).ok()
     }
 
-    /// Returns true if a chunk is the rank's own contribution, as put_reduce_input reads it.
+    /// Returns true if a chunk is the rank's own contribution, which put_reduce_input reads.
     pub(super) fn is_input(&self, chunk: ChunkRef) -> bool {
         chunk.buffer == Buffer::Input || (chunk.buffer == Buffer::Output && self.buffers == BufferUse::InPlace)
     }
 
-    /// Size range from `min_bytes` to `max_bytes` as given in files; a `max_bytes` of 0 means no limit.
+    /// Returns the range of sizes that a file states by `min_bytes` and `max_bytes`. A `max_bytes` of 0 means no limit.
     pub(super) fn sizes(min_bytes: u64, max_bytes: u64) -> CallSizes {
         let max = if max_bytes == 0 || max_bytes > NO_LIMIT { Bytes(u64::MAX) } else { Bytes(max_bytes) };
         CallSizes { min: Bytes(min_bytes), max }
     }
 
-    /// Call size assumed for a file for sizes from `min_bytes` to `max_bytes` (0: no limit): the only size, or the
-    /// largest with whole chunks.
+    /// Returns the call size assumed for a file that is valid from `min_bytes` to `max_bytes` (0: no limit): the only
+    /// size, or the largest one with whole chunks.
     pub(super) fn assumed_bytes(&self, min_bytes: u64, max_bytes: u64) -> Bytes {
         if min_bytes == max_bytes && min_bytes > 0 && Bytes(min_bytes) <= Bytes::MAX {
             return Bytes(min_bytes);
@@ -124,7 +124,7 @@ pub(super) fn same_memory(a: ChunkRef, b: ChunkRef, buffers: BufferUse) -> bool 
     cell(a, buffers) == cell(b, buffers)
 }
 
-/// Canonical chunk reference: in place, input chunks become output chunks.
+/// Returns the canonical reference to a chunk: in place, input chunks become output chunks.
 pub(super) fn cell(chunk: ChunkRef, buffers: BufferUse) -> ChunkRef {
     match (chunk.buffer, buffers) {
         (Buffer::Input, BufferUse::InPlace) => ChunkRef { buffer: Buffer::Output, ..chunk },

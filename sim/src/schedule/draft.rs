@@ -26,7 +26,7 @@ impl DraftOp {
     }
 }
 
-/// The operations of all ranks, in any order.
+/// Operations of all ranks, in any order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
     pub(super) ops: Vec<DraftOp>,
@@ -64,7 +64,7 @@ impl Draft {
     }
 }
 
-/// A draft with its operations numbered within their ranks.
+/// Draft whose operations are numbered within their ranks.
 struct NumberedDraft<'a> {
     draft: &'a Draft,
     header: Header,

@@ -1,6 +1,6 @@
 //! Finite FIFOs: NCCL's protocols send through a few slots per connection, and a slot is free again only after the
-//! receiver has consumed its contents. [`add_fifo_credits`] expresses this flow control as dependencies, so that code that
-//! handles schedules needs no knowledge of FIFOs.
+//! receiver has consumed its contents. [`add_fifo_credits`] expresses this flow control as dependencies, so that other
+//! code on schedules need not know about FIFOs.
 //!
 //! The puts of a rank to one peer on one channel are numbered in the order in which they can be sent: by the longest
 //! chain of operations before them, then by id. Put k waits until put k − depth is *consumed*: until every operation of
@@ -9,7 +9,7 @@
 use super::order::Graph;
 use super::{Channel, Dependency, OpId, Protocol, Rank, Run, RunId, Schedule, ScheduleError};
 
-/// Slots of a FIFO in NCCL (`NCCL_STEPS` in src/include/device.h).
+/// Number of slots of a FIFO in NCCL (`NCCL_STEPS` in src/include/device.h).
 pub const NCCL_DEPTH: u32 = 8;
 
 /// Returns true if a protocol sends through FIFOs. One-sided protocols store directly to the destination.
@@ -22,8 +22,8 @@ pub fn uses_fifo(protocol: Protocol) -> bool {
 }
 
 /// Returns the schedule with the waits for free FIFO slots added as dependencies. Operations and their ids do not
-/// change. A depth of 0 makes every put wait for itself. Runs are split where the arithmetic of the credits changes;
-/// regular schedules keep few runs. A schedule that deadlocks without FIFOs is returned unchanged.
+/// change. With a depth of 0 every put waits for itself. Runs are split where the arithmetic of the credits changes;
+/// regular schedules still have few runs. A schedule that deadlocks without FIFOs is returned unchanged.
 ///
 /// # Errors
 /// [`ScheduleError::TooManyOperations`] if the start of a dependency exceeds ±2³¹.
@@ -54,7 +54,8 @@ pub fn add_fifo_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, Sch
 
 const NONE: u32 = u32::MAX;
 
-/// For every put, the put that used its slot before, or [`NONE`]. `None` if operations wait for each other.
+/// Returns, for every put, the put that used its slot before, or [`NONE`]. Returns `None` if operations wait for each
+/// other.
 fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
     let graph = Graph::new(schedule);
     let levels = graph.levels(&graph.order().ok()?);
@@ -78,7 +79,7 @@ fn slots(schedule: &Schedule, depth: u32) -> Option<Vec<u32>> {
     Some(previous_puts)
 }
 
-/// For every put, the operations of its receiver that depend on it.
+/// Operations of the receiver that depend on each put.
 struct Consumers {
     starts: Vec<u32>,
     operations: Vec<u32>,
@@ -128,8 +129,8 @@ fn for_each_consumption(schedule: &Schedule, mut visit: impl FnMut(u32, u32)) {
     }
 }
 
-/// A credit in terms of the original schedule: operation `from + i` of the piece's run waits for operation `first +
-/// step·i` of `run`.
+/// Dependency that represents a credit, in terms of the original schedule: operation `from + i` of the piece's run
+/// waits for operation `first + step·i` of `run`.
 #[derive(Clone, Copy, Debug)]
 struct Credit {
     run: RunId,
@@ -143,7 +144,7 @@ struct Piece {
     run: RunId,
     start: u32,
     end: u32,
-    /// Bounds of the piece's range in [`Pieces::credits`], the end exclusive.
+    /// Bounds of the piece's credits in [`Pieces::credits`]; the end is exclusive.
     credits: (u32, u32),
 }
 
@@ -151,7 +152,7 @@ struct Piece {
 struct Pieces {
     pieces: Vec<Piece>,
     credits: Vec<Credit>,
-    /// The first piece of each original run, then the number of pieces.
+    /// First piece of each original run, followed by the number of pieces.
     run_starts: Vec<u32>,
     run: RunId,
 }
@@ -162,8 +163,8 @@ impl Pieces {
         self.run_starts.push(self.pieces.len() as u32);
     }
 
-    /// Adds the next operation of the run: to the current piece if its credits continue the progression, else to a new
-    /// piece.
+    /// Adds the next operation of the run to the current piece if its credits continue the arithmetic progression,
+    /// otherwise to a new piece.
     fn add(&mut self, index: u32, credits: &[(RunId, u32)]) {
         let first_piece = self.run_starts.last().copied().unwrap_or(0) as usize;
         if let Some(piece) = self.pieces[first_piece..].last_mut() {
@@ -193,7 +194,7 @@ impl Pieces {
         let first_piece = self.run_starts.last().copied().unwrap_or(0) as usize;
         match self.pieces[first_piece..].last_mut() {
             Some(piece) => piece.end = len,
-            // A run of length 0 retains its index.
+            // A run of length 0 is stored, so that indices do not change.
             None => self.pieces.push(Piece { run: self.run, start: 0, end: 0, credits: (0, 0) }),
         }
     }
@@ -246,8 +247,8 @@ impl Pieces {
         Ok(result)
     }
 
-    /// Records that operation i of a piece waits for operation `first + step·i` of an original run, expressed by the
-    /// pieces of that run.
+    /// Adds the dependencies by which operation i of a piece waits for operation `first + step·i` of an original run,
+    /// in terms of the pieces of that run.
     #[allow(clippy::too_many_arguments, reason = "one dependency, taken apart")]
     fn translate(
         &self,

@@ -1,4 +1,4 @@
-//! File formats of schedules, the call sizes of a file, and errors of reading and writing.
+//! File formats of schedules, the call sizes for which a file is valid, and errors of reading and writing.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use super::{Collective, OpId, Protocol, json};
 pub enum Format {
     /// fabricast's own lossless JSON.
     Json,
-    /// MSCCL's algorithm files.
+    /// Algorithm files of MSCCL (XML).
     MscclXml,
-    /// MSCCL++'s execution plans.
+    /// Execution plans of MSCCL++ (JSON).
     Mscclpp,
 }
 
@@ -27,7 +27,7 @@ pub struct CallSizes {
 }
 
 impl CallSizes {
-    /// Range of one size.
+    /// Creates the range that contains one size.
     #[must_use]
     pub const fn only(bytes: Bytes) -> Self {
         Self { min: bytes, max: bytes }
@@ -41,11 +41,11 @@ impl Format {
         if text.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).starts_with('<') {
             return Self::MscclXml;
         }
-        // fabricast's files begin with their version; execution plans have neither it nor a call.
+        // Files of fabricast begin with their version; execution plans have neither a version nor a call.
         if !text.contains("\"fabricast_schedule\"") && text.contains("\"gpus\"") { Self::Mscclpp } else { Self::Json }
     }
 
-    /// Name, such as `msccl-xml`.
+    /// Returns the name, such as `msccl-xml`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -55,8 +55,8 @@ impl Format {
         }
     }
 
-    /// Protocol that represents `protocol` in this format: MSCCL sends everything through FIFOs; MSCCL++ stores and
-    /// loads directly or sends packets.
+    /// Returns the protocol by which `protocol` is represented in this format. MSCCL sends all data through FIFOs;
+    /// MSCCL++ stores and loads directly, or sends packets.
     #[must_use]
     pub fn protocol(self, protocol: Protocol) -> Protocol {
         match (self, protocol) {
@@ -87,7 +87,7 @@ impl From<json::JsonError> for FormatError {
 /// Reasons why a schedule cannot be written in a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
-    /// More operations than a file of this format may have.
+    /// The schedule has more operations than a file of this format may have.
     #[error("{operations} operations; {format} files are written up to {most}")]
     TooLarge {
         /// Name of the format.
@@ -97,7 +97,7 @@ pub enum WriteError {
         /// Largest number of operations allowed.
         most: u64,
     },
-    /// A collective that the format cannot express.
+    /// The format cannot express the collective.
     #[error("{format} files have no {collective}")]
     Collective {
         /// Name of the format.
@@ -111,7 +111,7 @@ pub enum WriteError {
         /// Description of the chunks that have no common unit.
         reason: String,
     },
-    /// The common unit of the chunks is so small that a file would move too many.
+    /// The common unit of the chunks is so small that the file would move too many units.
     #[error("chunks whose common size is so small that {moved} are moved; expected at most {most}")]
     TooFine {
         /// Number of units moved by all operations, counted at both ends.
@@ -119,17 +119,17 @@ pub enum WriteError {
         /// Largest number of units that a file may move.
         most: u64,
     },
-    /// An operation that the format cannot express.
+    /// The format cannot express an operation.
     #[error("operation {} ({description}): {reason}", .operation.0)]
     Unsupported {
         /// Id of the operation.
         operation: OpId,
         /// Description, such as `rank 0, put to rank 4`.
         description: String,
-        /// Feature that the format lacks.
+        /// Description of the unsupported feature.
         reason: String,
     },
-    /// Operations that wait for each other and so have no order in a file.
+    /// Operations wait for each other in a cycle and cannot be ordered in a file.
     #[error("operation {} waits for itself", .operation.0)]
     Deadlock {
         /// Id of one operation of the cycle.
@@ -137,7 +137,7 @@ pub enum WriteError {
     },
 }
 
-/// Text being read, with its name for errors.
+/// Text being read, and its name for error messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source<'a> {
     pub(super) text: &'a str,
@@ -156,7 +156,7 @@ impl Source<'_> {
     }
 }
 
-/// At most the first 40 characters, for error messages.
+/// Returns the first 40 characters of a text at most, for error messages.
 #[must_use]
 pub fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(40).collect();

@@ -7,10 +7,10 @@ use super::order::Graph;
 use super::units::{UnitRange, Units};
 use super::{Buffer, BufferUse, ChunkRef, Collective, OpId, OpKind, Operation, RunId, Schedule};
 
-/// Largest number of units moved in total that is written or read.
+/// Maximum total number of units moved by a schedule that is read or written.
 pub(super) const MAX_UNITS_MOVED: u64 = 1 << 22;
 
-/// Largest number of operations written; each is one line of a file.
+/// Maximum number of operations that are written; each is one line of a file.
 pub(super) const MAX_OPERATIONS: u32 = 1 << 18;
 
 /// Operation of a schedule with its memory in units.
@@ -18,7 +18,7 @@ pub(super) const MAX_OPERATIONS: u32 = 1 << 18;
 pub(super) struct FlatOp {
     pub(super) kind: OpKind,
     pub(super) rank: u32,
-    /// Rank, or team for multicast operations.
+    /// Peer rank, or team for multicast operations.
     pub(super) peer: u32,
     pub(super) channel: u16,
     /// Units read, in the call's numbering.
@@ -30,30 +30,30 @@ pub(super) struct FlatOp {
 }
 
 impl FlatOp {
-    /// The rank whose memory is read.
+    /// Returns the rank whose memory is read.
     pub(super) fn source(&self) -> u32 {
         if self.kind.reads_peer() { self.peer } else { self.rank }
     }
 
-    /// The rank whose memory is written.
+    /// Returns the rank whose memory is written.
     pub(super) fn target(&self) -> u32 {
         if self.kind.writes_peer() { self.peer } else { self.rank }
     }
 
-    /// Returns true if bytes move between two different ranks, without multicast.
+    /// Returns true if the operation transfers data between two different ranks without multicast.
     pub(super) fn crosses(&self) -> bool {
         self.kind.is_transfer() && !self.kind.is_multicast() && self.peer != self.rank
     }
 }
 
-/// The first multicast operation, if there is one.
+/// Returns the first multicast operation, if there is one.
 fn first_multicast(schedule: &Schedule) -> Option<Operation> {
     let is_multicast = |run: RunId| schedule.run(run).kind.is_multicast() && schedule.run(run).len > 0;
     let run = (0..schedule.run_count()).map(RunId).find(|&run| is_multicast(run))?;
     Some(schedule.operation(schedule.op_id(run, 0)))
 }
 
-/// Support of a format for switch multicast and reduction.
+/// Support of a file format for multicast and reduction in the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwitchSupport {
     Unsupported,
@@ -136,7 +136,7 @@ impl FlatSchedule {
                 level,
             });
         }
-        // A transfer is a step at each end; readers reject files that move more.
+        // A transfer is one step at each end. Readers reject files that move more.
         let moved: u64 = ops.iter().map(|op| 2 * u64::from(op.dst.count)).sum();
         if moved > MAX_UNITS_MOVED {
             return Err(WriteError::TooFine { moved, most: MAX_UNITS_MOVED });
@@ -149,7 +149,7 @@ impl FlatSchedule {
         self.waits.get(op)
     }
 
-    /// The operations by level, then by id: a topological order.
+    /// Returns the operations ordered by level, then by id: a topological order.
     pub(super) fn level_order(&self) -> Vec<u32> {
         order_by_key(self.ops.iter().map(|op| op.level))
     }
@@ -160,7 +160,7 @@ impl FlatSchedule {
         if self.ops.iter().all(|op| op.kind.moves_data()) {
             return Ok(());
         }
-        // Data-moving operations that each other operation represents, in level order.
+        // Data-moving operations by which each other operation is replaced, in level order.
         let mut represented: Vec<Vec<u32>> = vec![Vec::new(); self.ops.len()];
         let mut total = 0;
         for id in self.level_order().into_iter().filter(|&id| !self.ops[id as usize].kind.moves_data()) {
@@ -185,7 +185,8 @@ impl FlatSchedule {
         Ok(())
     }
 
-    /// Dependencies of an operation, with operations that move no data replaced by those they represent.
+    /// Returns the dependencies of an operation; operations that move no data are replaced by the operations that
+    /// `represented` lists for them.
     fn resolve_waits<'a>(&'a self, id: u32, represented: &'a [Vec<u32>]) -> impl Iterator<Item = u32> + 'a {
         let represented_ops = |on: &'a u32| match self.ops[*on as usize].kind.moves_data() {
             true => std::slice::from_ref(on),
@@ -194,7 +195,7 @@ impl FlatSchedule {
         self.dependencies(id).iter().flat_map(represented_ops).copied()
     }
 
-    /// Buffer letter and offset of a range of a rank's buffer, as used in files.
+    /// Returns the buffer letter and the offset of a range of a rank's buffer, as used in files.
     pub(super) fn name(&self, op: u32, rank: u32, range: UnitRange) -> Result<(char, u32), WriteError> {
         let letter = match range.buffer {
             Buffer::Input => 'i',
@@ -231,8 +232,8 @@ fn unsupported(operation: OpId, rank: u32, kind: OpKind, peer: u32, reason: &str
     WriteError::Unsupported { operation, description, reason: reason.to_owned() }
 }
 
-/// Unique reference to a chunk. In place, input and output are one buffer, named after the one that every rank holds
-/// whole.
+/// Returns the canonical reference to a chunk. In place, input and output are one buffer, which has the name of the one
+/// that every rank holds as a whole.
 pub(super) fn canonical_chunk(chunk: ChunkRef, collective: Collective, buffers: BufferUse) -> ChunkRef {
     let chunk = cell(chunk, buffers);
     match (chunk.buffer, buffers, collective) {
@@ -243,7 +244,7 @@ pub(super) fn canonical_chunk(chunk: ChunkRef, collective: Collective, buffers: 
     }
 }
 
-/// Name of a collective in other tools' files.
+/// Returns the name of a collective in the files of other tools.
 pub(super) fn collective_name(collective: Collective) -> &'static str {
     match collective {
         Collective::AllReduce => "allreduce",

@@ -17,8 +17,9 @@ pub fn read(text: &str, source: &str) -> Result<Schedule, FormatError> {
     read_with_sizes(text, source).map(|(schedule, _)| schedule)
 }
 
-/// Variant of [`read()`] that also returns the smallest and the largest call size that the file is for; the largest is
-/// `u64::MAX` if the file sets no limit. A schedule in fabricast's own format is for one size.
+/// Reads a schedule in any of the formats, and returns it with the smallest and the largest call size for which the
+/// file is valid. The largest is `u64::MAX` if the file sets no limit. A schedule in fabricast's own format is valid
+/// for one size.
 ///
 /// # Errors
 /// [`FormatError`], as [`read()`].
@@ -46,8 +47,8 @@ pub fn write(schedule: &Schedule, format: Format) -> Result<String, WriteError> 
     }
 }
 
-/// Appends a schedule in a format to `text`, for the call sizes `sizes`. Callers that write many files can reuse
-/// one buffer.
+/// Appends a schedule in a format to `text`, declared valid for the call sizes `sizes`. Callers that write many files
+/// can reuse one buffer.
 ///
 /// # Errors
 /// [`WriteError`], as [`write()`]; the text is then unchanged.

@@ -26,10 +26,10 @@ use super::{
     Segment, Walk,
 };
 
-/// Version of the format: the one written, and the only one read.
+/// Version of the format that is written. Other versions are not read.
 pub const VERSION: u32 = 1;
 
-/// Largest number of ranks that a schedule in a file may have.
+/// Maximum number of ranks of a schedule in a file.
 pub const MAX_RANKS: u32 = 1 << 20;
 
 /// Error of reading a schedule, with its location in the text.
@@ -58,13 +58,13 @@ struct HeaderText<'a> {
     teams: &'a [Vec<Rank>],
 }
 
-/// The key that schedules of all versions have.
+/// Version key, which files of all versions have.
 #[derive(Deserialize)]
 struct VersionText {
     fabricast_schedule: u32,
 }
 
-/// Schedule in file form, for reading. Programs stay unparsed, so that each run retains its location in the text.
+/// Schedule in file form, for reading. Programs are not parsed yet, so that each run retains its location in the text.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScheduleText<'a> {
@@ -99,7 +99,7 @@ struct RunText {
     after: Vec<(Rank, u32, i32, u32)>,
 }
 
-/// A walk in file form: one number if it equals [`Walk::fixed`], otherwise its five numbers.
+/// Walk in file form: one number if the walk is fixed ([`Walk::fixed`]), otherwise its five parameters.
 struct WalkText(Walk);
 
 impl Serialize for WalkText {
@@ -164,7 +164,7 @@ impl From<(&Run, &[Dependency])> for RunText {
     }
 }
 
-/// Writes a schedule, one line per run.
+/// Returns a schedule as JSON, with one line per run.
 #[must_use]
 pub fn to_json(schedule: &Schedule) -> String {
     let header = schedule.header();
@@ -180,7 +180,7 @@ pub fn to_json(schedule: &Schedule) -> String {
         teams: &header.teams,
     };
     let mut text = line(&written);
-    // The programs become the last member of the object.
+    // The programs are appended as the last member of the object.
     text.pop();
     text.push_str(",\"programs\":[");
     for rank in 0..header.call.ranks {
@@ -195,7 +195,8 @@ pub fn to_json(schedule: &Schedule) -> String {
     text
 }
 
-/// Serializes one value without line breaks. Serialization cannot fail: the types have no maps and are all local.
+/// Serializes one value without line breaks. Serialization cannot fail, because the types contain no maps and are local
+/// to this module.
 fn line(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -207,7 +208,7 @@ fn line(value: &impl Serialize) -> String {
 /// that do not add up, or ranks, runs, channels and chunks that do not exist.
 pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
     let reader = Reader { text, source };
-    // Other versions may have other keys.
+    // Other versions may have different keys.
     if let Ok(VersionText { fabricast_schedule: version }) = serde_json::from_str(text)
         && version != VERSION
     {
@@ -316,12 +317,12 @@ impl Reader<'_> {
         JsonError { location: SourceLocation::locate(self.source, self.text, offset..offset), message }
     }
 
-    /// Error located at the first occurrence of a key.
+    /// Creates an error located at the first occurrence of a key.
     fn error_at_key(&self, key: &str, message: String) -> JsonError {
         self.error_at(self.text.find(&format!("\"{key}\"")).unwrap_or(0), message)
     }
 
-    /// Byte offset of a substring of the text.
+    /// Returns the byte offset of a substring in the text.
     fn offset(&self, raw: &RawValue) -> usize {
         (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize)
     }
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The example of the module's documentation.
+    /// Returns the example of the module's documentation.
     fn example() -> String {
         let doc = include_str!("json.rs");
         let lines = doc.lines().skip_while(|line| *line != "//! ```json").skip(1).take_while(|line| *line != "//! ```");

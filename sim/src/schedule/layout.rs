@@ -3,8 +3,9 @@
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Contiguous part of the buffer divided into equal chunks. Chunks need not be whole bytes: the simulator uses the
-/// exact fraction, so that equal chunks have equal times; an executor rounds chunk boundaries down to whole elements.
+/// Contiguous part of the buffer, divided into equal chunks. A chunk need not be a whole number of bytes: the simulator
+/// uses the exact fraction, so that equal chunks have equal times; on GPUs, chunk boundaries are rounded down to whole
+/// elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Segment {
     /// Number of bytes in the segment.
@@ -13,7 +14,7 @@ pub struct Segment {
     pub parts: u32,
 }
 
-/// The exact size of a chunk: `numerator / denominator` bytes.
+/// Exact size of a chunk: `numerator / denominator` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkSize {
     /// Number of bytes in the chunk's segment.
@@ -22,20 +23,20 @@ pub struct ChunkSize {
     pub denominator: u32,
 }
 
-/// The chunks of a call: segments in buffer order, with chunks numbered consecutively across segments. Scratch slot `s`
-/// is as large as chunk `s mod chunks`.
+/// Chunks of a call: segments in buffer order, with chunks numbered consecutively across segments. Scratch slot `s` has
+/// the size of chunk `s mod chunks`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     segments: Vec<Segment>,
-    /// First chunk of each segment, then the number of chunks.
+    /// First chunk of each segment, followed by the number of chunks.
     starts: Vec<u32>,
-    /// First chunk of each uniform range: adjacent segments whose chunks are equally large.
+    /// First chunk of each uniform range: adjacent segments with chunks of equal size.
     #[serde(rename = "stretches")]
     uniform_range_starts: Vec<u32>,
 }
 
 impl Segment {
-    /// Returns true if the chunks of both segments are equally large.
+    /// Returns true if the chunks of both segments have the same size.
     fn has_equal_chunk_size(self, other: Self) -> bool {
         u128::from(self.bytes.0) * u128::from(other.parts) == u128::from(other.bytes.0) * u128::from(self.parts)
     }
@@ -67,7 +68,7 @@ impl Layout {
         Self { segments, starts, uniform_range_starts }
     }
 
-    /// Returns this layout scaled from `from` to `to` bytes; segment boundaries are rounded down.
+    /// Returns the layout scaled from `from` to `to` bytes; segment boundaries are rounded down.
     #[must_use]
     pub fn scaled(&self, from: Bytes, to: Bytes) -> Self {
         let scale = |bytes: u64| (u128::from(bytes) * u128::from(to.0) / u128::from(from.0.max(1))) as u64;
@@ -86,19 +87,20 @@ impl Layout {
         &self.segments
     }
 
-    /// Number of chunks of all segments.
+    /// Returns the number of chunks of all segments.
     #[must_use]
     pub fn chunks(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Total bytes of all chunks.
+    /// Returns the total number of bytes of all chunks.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.segments.iter().map(|s| s.bytes.0).sum())
     }
 
-    /// Exact size of a chunk; for a scratch slot, the size of the chunk it repeats. Zero for an empty layout.
+    /// Returns the exact size of a chunk, or of the chunk that determines the size of a scratch slot; zero for an empty
+    /// layout.
     #[must_use]
     pub fn size(&self, chunk: u32) -> ChunkSize {
         let chunks = self.chunks();
@@ -109,39 +111,39 @@ impl Layout {
         ChunkSize { numerator: segment.bytes.0, denominator: segment.parts }
     }
 
-    /// Index of the segment that contains a chunk, which must exist.
+    /// Returns the index of the segment that contains a chunk, which must exist.
     #[must_use]
     pub fn segment_index(&self, chunk: u32) -> usize {
         if self.segments.len() == 1 { 0 } else { self.starts.partition_point(|&start| start <= chunk) - 1 }
     }
 
-    /// Returns true if all chunks are equally large, regardless of the number of segments.
+    /// Returns true if all chunks have the same size, regardless of the number of segments.
     #[must_use]
     pub fn is_even(&self) -> bool {
         self.uniform_range_starts.len() <= 1
     }
 
-    /// Index of the uniform range (chunks of equal size) that contains a chunk, which must exist. Adjacent ranges
-    /// differ in chunk size.
+    /// Returns the index of the uniform range (chunks of equal size) that contains a chunk, which must exist. Adjacent
+    /// ranges differ in chunk size.
     #[must_use]
     pub fn uniform_range_index(&self, chunk: u32) -> usize {
         if self.is_even() { 0 } else { self.uniform_range_starts.partition_point(|&start| start <= chunk) - 1 }
     }
 
-    /// First chunk of the next uniform range; `None` for the last.
+    /// Returns the first chunk of the next uniform range; `None` for the last range.
     #[must_use]
     pub fn next_uniform_range(&self, range: usize) -> Option<u32> {
         self.uniform_range_starts.get(range + 1).copied()
     }
 
-    /// First chunk of a segment; the number of chunks for a segment that does not exist.
+    /// Returns the first chunk of a segment, or the number of chunks if the segment does not exist.
     #[must_use]
     pub fn segment_start(&self, segment: usize) -> u32 {
         self.starts.get(segment).or(self.starts.last()).copied().unwrap_or(0)
     }
 
-    /// Byte offset of the start of a chunk, or of the end for `chunk == chunks()`. Boundaries inside a segment are
-    /// rounded down to whole elements of `element` bytes.
+    /// Returns the byte offset of the start of a chunk, or of the end of the layout for `chunk == chunks()`. Boundaries
+    /// inside a segment are rounded down to whole elements of `element` bytes.
     #[must_use]
     pub fn offset(&self, chunk: u32, element: Bytes) -> Bytes {
         let element = element.0.max(1);

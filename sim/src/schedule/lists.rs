@@ -1,4 +1,4 @@
-//! Many short lists in two vectors, without an allocation per list; used for dependencies.
+//! Collection of many short lists in two vectors, without an allocation per list; used for dependencies.
 
 /// Collection of short lists, addressed by their index.
 pub(super) struct Lists<T = u32> {
@@ -60,8 +60,8 @@ impl<T: Copy + Ord> Lists<T> {
     }
 }
 
-/// Indices of `keys` in a stable order by ascending key (counting sort, linear in the number of keys and the largest
-/// key). Intended for keys smaller than their number.
+/// Returns the indices of `keys` in a stable order by ascending key (counting sort, linear in the number of keys and
+/// the largest key). Intended for keys that are smaller than their number.
 pub(super) fn order_by_key(keys: impl Iterator<Item = u32> + Clone) -> Vec<u32> {
     let mut starts: Vec<u32> = Vec::new();
     for key in keys.clone() {

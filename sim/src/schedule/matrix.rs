@@ -1,7 +1,7 @@
 //! Traffic matrix of an all_to_allv: bytes from each rank to each rank.
 //!
-//! A schedule stores it in its layout: one segment per block, by sender, then receiver, including empty blocks. The
-//! block that rank s sends to rank d therefore has the same chunks in the input of s and in the output of d.
+//! A schedule stores the matrix in its layout: one segment per block, by sender, then receiver, including empty blocks.
+//! The block that rank s sends to rank d therefore has the same chunks in the input of s and in the output of d.
 
 use std::sync::Arc;
 
@@ -31,10 +31,10 @@ pub struct TrafficMatrix {
 /// Boundary condition of a grid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Boundary {
-    /// The first and last ranks along a side are not neighbours.
+    /// The first and the last rank along a side are not neighbours.
     #[default]
     Open,
-    /// The first and last ranks along a side are neighbours.
+    /// The first and the last rank along a side are neighbours.
     Periodic,
 }
 
@@ -55,7 +55,7 @@ pub enum MatrixError {
         /// Number of ranks requested.
         ranks: u64,
     },
-    /// More bytes in total than a call may have.
+    /// The total number of bytes exceeds that of a call.
     #[error("{bytes} bytes in all; expected at most {}", Bytes::MAX)]
     Bytes {
         /// Sum of all entries, in bytes.
@@ -72,7 +72,7 @@ pub enum MatrixError {
 }
 
 impl MatrixError {
-    /// Location of the error if the matrix was read from a text.
+    /// Returns the location of the error if the matrix was read from a text.
     #[must_use]
     pub fn location(&self) -> Option<&SourceLocation> {
         match self {
@@ -83,7 +83,7 @@ impl MatrixError {
 }
 
 impl TrafficMatrix {
-    /// Largest number of ranks accepted; a matrix has the square of it as entries.
+    /// Maximum number of ranks of a matrix, which has the square of this number as entries.
     pub const MAX_RANKS: u32 = 4096;
 
     /// Creates a matrix from its entries in row-major order, one row per sender.
@@ -122,8 +122,8 @@ impl TrafficMatrix {
     }
 
     /// Creates the halo exchange of stencil codes on a Cartesian grid: `face` bytes to the next and to the previous
-    /// rank along each side, with ranks numbered along the first side first. A side of one rank has no neighbours;
-    /// along a periodic side of two, both faces go to the same rank.
+    /// rank along each side, with ranks numbered along the first side first. Along a side of one rank there are no
+    /// neighbours; along a periodic side of two ranks, both faces are sent to the same rank.
     ///
     /// # Errors
     /// The errors of [`Self::new`] for the product of the sides as number of ranks.
@@ -231,7 +231,7 @@ impl TrafficMatrix {
         self.ranks
     }
 
-    /// Bytes that one rank sends to another; 0 for ranks that do not exist.
+    /// Returns the number of bytes that one rank sends to another; 0 for ranks that do not exist.
     #[must_use]
     pub fn get(&self, from: u32, to: u32) -> Bytes {
         if from >= self.ranks || to >= self.ranks {
@@ -251,20 +251,20 @@ impl TrafficMatrix {
         })
     }
 
-    /// Bytes of all blocks: the size of the call.
+    /// Returns the number of bytes of all blocks, which is the size of the call.
     #[must_use]
     pub fn total(&self) -> Bytes {
         Bytes(self.bytes.iter().sum())
     }
 
-    /// Bytes sent between different ranks.
+    /// Returns the number of bytes sent between different ranks.
     #[must_use]
     pub fn bytes_between_ranks(&self) -> Bytes {
         Bytes(self.blocks().filter(|block| block.from != block.to).map(|block| block.bytes.0).sum())
     }
 
-    /// nccl-tests' size: the largest send or receive buffer of any rank. With equal blocks it equals the size of the
-    /// all_to_all.
+    /// Returns the size as in nccl-tests: the largest send or receive buffer of any rank. With equal blocks it equals
+    /// the size of the all_to_all.
     #[must_use]
     pub fn size(&self) -> Bytes {
         let mut sent = vec![0u64; self.ranks as usize];

@@ -1,4 +1,5 @@
-//! Schedule representation: written by generators, run by the simulator, proven by the verifier and executed by GPUs.
+//! Representation of schedules. Generators write schedules, the simulator runs them, the verifier proves them correct,
+//! and GPUs execute them.
 //!
 //! A schedule is a DAG of operations. An operation moves or reduces a span of chunks; a transfer and the signal to its
 //! receiver are one operation. Operations are grouped into **runs**: consecutive operations of one rank that differ

@@ -1,10 +1,10 @@
-//! Dependency graph of single operations and its topological order: each operation after its dependencies, otherwise by
-//! id.
+//! Dependency graph of single operations, and its topological order: each operation after its dependencies, otherwise
+//! by id.
 
 use super::{OpId, Rank, RunId, Schedule};
 
-/// A resolved dependency of a run: operation i waits for operation `first + start + step·i`, if `start + step·i` is
-/// within `len` operations.
+/// Resolved dependency of a run. Operation i waits for operation `first + start + step·i`, provided that
+/// `start + step·i` lies within the run of `len` operations.
 #[derive(Clone, Copy, Debug)]
 struct Edge {
     first: u32,
@@ -15,7 +15,7 @@ struct Edge {
     remote: bool,
 }
 
-/// A dependency cycle: each operation waits for the next, the last for the first.
+/// Dependency cycle: each operation waits for the next one, and the last for the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cycle(pub(crate) Vec<OpId>);
 
@@ -26,7 +26,7 @@ pub(crate) struct Graph<'a> {
     run_by_operation: Vec<u32>,
 }
 
-/// Total order of the operations, given by their ids: each after its dependencies.
+/// Total order of operations, given by their ids, in which each operation follows its dependencies.
 pub(crate) struct Order {
     /// Id of the operation at each position.
     pub(crate) operations: Vec<u32>,
@@ -56,7 +56,7 @@ impl<'a> Graph<'a> {
         Self { schedule, edges, run_by_operation }
     }
 
-    /// The run of an operation and its index in the run.
+    /// Returns the run of an operation and its index in the run.
     pub(crate) fn locate(&self, op: u32) -> (RunId, u32) {
         let run = self.run_by_operation[op as usize];
         (RunId(run), op - self.schedule.first_ops[run as usize])
@@ -68,14 +68,14 @@ impl<'a> Graph<'a> {
         (&self.edges[starts[run.0 as usize] as usize..starts[run.0 as usize + 1] as usize], index)
     }
 
-    /// The operations that an operation waits for.
+    /// Returns the operations that an operation waits for.
     pub(crate) fn dependencies(&self, op: u32) -> impl Iterator<Item = u32> + '_ {
         let (edges, index) = self.edges(op);
         edges.iter().filter_map(move |edge| edge.target(index))
     }
 
-    /// The first dependency on another rank, from which data most likely came, and the first on the own rank, which
-    /// gives local order.
+    /// Returns the first dependency on another rank, which most likely delivers the data, and the first dependency on
+    /// the operation's own rank.
     pub(crate) fn main_dependencies(&self, op: u32) -> [Option<u32>; 2] {
         let (edges, index) = self.edges(op);
         let (mut remote, mut local) = (None, None);
@@ -88,7 +88,7 @@ impl<'a> Graph<'a> {
         [remote, local]
     }
 
-    /// For every operation, the length of the longest dependency chain before it, in operations.
+    /// Returns, for every operation, the length of the longest dependency chain before it, in operations.
     pub(crate) fn levels(&self, order: &Order) -> Vec<u32> {
         let mut levels = vec![0; order.operations.len()];
         for &op in &order.operations {
@@ -97,14 +97,17 @@ impl<'a> Graph<'a> {
         levels
     }
 
-    /// Orders the operations topologically, or returns a dependency cycle.
+    /// Orders the operations topologically.
+    ///
+    /// # Errors
+    /// A dependency cycle.
     pub(crate) fn order(&self) -> Result<Order, Cycle> {
         const NEW: u32 = u32::MAX;
         const OPEN: u32 = u32::MAX - 1;
         let count = self.run_by_operation.len();
         let mut positions = vec![NEW; count];
         let mut operations = Vec::with_capacity(count);
-        // Depth-first search stack: operations with their next edge to visit.
+        // Stack of the depth-first search: operations, each with its next edge to visit.
         let mut stack: Vec<(u32, u32)> = Vec::new();
         for root in 0..count as u32 {
             if positions[root as usize] != NEW {
@@ -149,10 +152,11 @@ impl Edge {
 }
 
 impl Schedule {
-    /// Step of every operation, by id: the number of data-moving operations before it on its longest dependency chain.
+    /// Returns the step of every operation, by id: the number of data-moving operations before it on its longest
+    /// dependency chain.
     ///
     /// # Errors
-    /// An operation that waits for itself.
+    /// The id of an operation that waits for itself.
     ///
     /// # Complexity
     /// Linear in operations and dependencies; about 16 bytes per operation.
@@ -168,7 +172,7 @@ impl Schedule {
     }
 }
 
-/// The cycle on the stack from operation `repeated` on, rotated to begin with the smallest id.
+/// Returns the cycle on the stack, from operation `repeated` on, rotated so that it begins with the smallest id.
 fn cycle(stack: &[(u32, u32)], repeated: u32) -> Cycle {
     let mut operations: Vec<OpId> =
         stack.iter().skip_while(|frame| frame.0 != repeated).map(|frame| OpId(frame.0)).collect();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::verify::precedence::{Precedence, Reachability};
 
-/// Creates a one-rank schedule of operations that move no data; `after` lists the dependencies of each.
+/// Creates a schedule of one rank with operations that move no data. `after` lists the dependencies of each operation.
 pub(super) fn wait_only_schedule(after: impl Iterator<Item: IntoIterator<Item = u32>>) -> Schedule {
     let call = Call {
         collective: Collective::SendRecv,
@@ -55,7 +55,7 @@ pub(super) fn wait_only_schedule(after: impl Iterator<Item: IntoIterator<Item = 
     }
 }
 
-/// For each pair, true if the first operation precedes the second.
+/// Returns, for each pair, true if the first operation precedes the second.
 pub(super) fn precedes_each(graph: &Graph<'_>, order: &Order, pairs: &[(u32, u32)]) -> Vec<bool> {
     let position = |op: u32| order.positions[op as usize];
     let mut pairs_by_later: Vec<usize> = (0..pairs.len()).collect();

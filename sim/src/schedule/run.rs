@@ -25,21 +25,21 @@ pub struct OpId(pub u32);
 #[serde(transparent)]
 pub struct RunId(pub u32);
 
-/// Index of a team in its schedule, from 0: ranks that share a multicast address.
+/// Index of a team (ranks that share a multicast address) in its schedule, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TeamId(pub u32);
 
-/// A buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r of
+/// Buffer of a rank. Input and output share one numbering of chunks, that of the [`Layout`](super::Layout): rank r of
 /// an all_gather has input chunks only in block r, and in place `Input` chunk i is `Output` chunk i.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffer {
     /// The caller's input; never written, except as the output of an in-place call.
     Input,
-    /// The caller's output.
+    /// The caller's output buffer.
     Output,
-    /// Memory that belongs to the library.
+    /// Memory that belongs to the communication library.
     Scratch,
 }
 
@@ -53,46 +53,48 @@ impl fmt::Display for Buffer {
     }
 }
 
-/// A chunk of a buffer of a rank known from the context.
+/// Chunk of a buffer. The rank is known from the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ChunkRef {
-    /// The buffer.
+    /// Buffer that contains the chunk.
     pub buffer: Buffer,
-    /// The chunk.
+    /// Number of the chunk in the buffer.
     pub index: u32,
 }
 
-/// Action of an operation on `span` chunks. "Own" refers to the executing rank.
+/// Action of an operation on `span` chunks. "own" denotes the executing rank, ⊕ the reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OpKind {
-    /// peer.dst = own.src
+    /// Write to the peer: peer.dst = own.src
     Put,
-    /// peer.dst = peer.dst ⊕ own.src
+    /// Reduction into the peer's data: peer.dst = peer.dst ⊕ own.src
     PutReduce,
     /// peer.dst = peer.input ⊕ own.src, with the input chunks of the same indices as dst: the receiver adds its own
     /// contribution as the data arrives (NCCL's receive-reduce-send), without a prior copy of the input.
     PutReduceInput,
-    /// own.dst = peer.src
+    /// Read from the peer: own.dst = peer.src
     Get,
-    /// own.dst = own.dst ⊕ peer.src
+    /// Reduction of the peer's data into own data: own.dst = own.dst ⊕ peer.src
     GetReduce,
-    /// own.dst = own.src
+    /// Local copy: own.dst = own.src
     Copy,
-    /// own.dst = own.dst ⊕ own.src
+    /// Local reduction: own.dst = own.dst ⊕ own.src
     Reduce,
-    /// At every rank of a team, including the own: dst = own.src. The switch replicates the data (NVLS: `multimem.st`).
+    /// dst = own.src at every rank of a team, including the executing one. The switch replicates the data (NVLS:
+    /// `multimem.st`).
     MulticastPut,
-    /// own.dst = src of all ranks of a team, including the own, reduced in the switch (NVLS: `multimem.ld_reduce`).
+    /// own.dst = src of all ranks of a team, including the executing one, reduced in the switch (NVLS:
+    /// `multimem.ld_reduce`).
     MulticastReduce,
-    /// Moves no data: signals to the peer that this operation's dependencies are done (a flag; `span` is 0).
+    /// Signal to the peer that this operation's dependencies are done. Moves no data (a flag; `span` is 0).
     Signal,
-    /// Moves no data: joins its dependencies (`span` is 0).
+    /// Join of the operation's dependencies. Moves no data (`span` is 0).
     Wait,
 }
 
 impl OpKind {
-    /// Name, such as `put_reduce`.
+    /// Returns the name, such as `put_reduce`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -118,7 +120,7 @@ impl OpKind {
         is_point_to_point || self.is_multicast()
     }
 
-    /// Returns true if the operation involves a team: `peer` is then the index of a team, not a rank.
+    /// Returns true if the operation involves a team; its `peer` is then the index of a team instead of a rank.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         matches!(self, Self::MulticastPut | Self::MulticastReduce)
@@ -136,7 +138,7 @@ impl OpKind {
         matches!(self, Self::Put | Self::PutReduce | Self::PutReduceInput)
     }
 
-    /// Returns true if the data is reduced into existing data.
+    /// Returns true if the operation reduces data into existing data.
     #[must_use]
     pub fn reduces(self) -> bool {
         matches!(self, Self::PutReduce | Self::PutReduceInput | Self::GetReduce | Self::Reduce)
@@ -151,7 +153,8 @@ impl OpKind {
 
 /// Arithmetic sequence: the value at step i is `base + ((start + step·i) mod modulus)·stride`.
 ///
-/// The chunks of a ring descend (`step = modulus − 1`); the peers of a direct exchange cycle through the ranks.
+/// For example, the chunks of a ring descend (`step = modulus − 1`), and the peers of a direct exchange cycle through
+/// the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Walk {
     /// Offset added to every value.
@@ -191,7 +194,7 @@ impl Walk {
         Self { stride, ..self }
     }
 
-    /// The value at step `i`; wraps at 2³².
+    /// Returns the value at step `i`, modulo 2³².
     #[must_use]
     pub fn at(self, i: u32) -> u32 {
         let mut position = u64::from(self.start) + u64::from(self.step) * u64::from(i);
@@ -211,7 +214,7 @@ impl Walk {
         Self { start: start as u32, ..self }
     }
 
-    /// Number of the first `len` steps to examine: at most one if all have the same value.
+    /// Returns the number of the first `len` steps to examine: at most one if all steps have the same value.
     #[must_use]
     pub fn distinct_steps(self, len: u32) -> u32 {
         if self.is_fixed() { len.min(1) } else { len }
@@ -220,22 +223,22 @@ impl Walk {
     /// Returns true if every step has the same value.
     #[must_use]
     pub fn is_fixed(self) -> bool {
-        // Without a modulus only a step of 0 is fixed, and 0 is the only multiple of 0.
+        // Without a modulus only a step of 0 is fixed; `is_multiple_of(0)` is true only for 0.
         self.stride == 0 || self.step.is_multiple_of(self.modulus)
     }
 }
 
-/// Dependency of a run: operation i waits for operation `start + step·i` of run number `run` of rank `rank`. If that
-/// index is outside the run, there is no dependency. `step` is not negative.
+/// Dependency of a run. Operation i waits for operation `start + step·i` of run number `run` of rank `rank`. There is
+/// no dependency if that index is outside the run. `step` is not negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Dependency {
-    /// The rank that is waited for.
+    /// Rank that executes the awaited run.
     pub rank: Rank,
-    /// Index of the run within that rank.
+    /// Index of the awaited run within that rank.
     pub run: u32,
     /// Index of the operation that operation 0 waits for; may be negative.
     pub start: i32,
-    /// Increment per operation: 1 for one-to-one chains, 0 if all wait for the same operation.
+    /// Increment of that index per operation: 1 if operations wait one for one, 0 if all wait for the same operation.
     pub step: u32,
 }
 
@@ -246,8 +249,8 @@ impl Dependency {
         Self { rank, run, start: shift, step: 1 }
     }
 
-    /// Returns true if any of `waiting` operations depends on an operation at index 0 or above; the run's end is not
-    /// checked.
+    /// Returns true if any of `waiting` operations depends on an operation with an index of at least 0. The end of the
+    /// awaited run is not checked.
     #[must_use]
     pub fn has_target(self, waiting: u32) -> bool {
         let last = i64::from(waiting) - 1;
@@ -260,7 +263,8 @@ impl Dependency {
         Self { rank, run, start: index as i32, step: 0 }
     }
 
-    /// Index of the operation that operation `i` waits for in a run of `len` operations; `None` if outside.
+    /// Returns the index of the operation that operation `i` waits for in a run of `len` operations; `None` if it is
+    /// outside the run.
     #[must_use]
     pub fn target(self, i: u32, len: u32) -> Option<u32> {
         let index = i64::from(self.start) + i64::from(self.step) * i64::from(i);
@@ -268,12 +272,12 @@ impl Dependency {
     }
 }
 
-/// Consecutive operations of one rank that differ only by arithmetic.
+/// Consecutive operations of one rank whose chunks, peers and dependencies form arithmetic sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Number of operations in the run.
     pub len: u32,
-    /// Kind of the run's operations.
+    /// Type of the run's operations.
     pub kind: OpKind,
     /// Channel that executes the operations.
     pub channel: Channel,
@@ -291,7 +295,7 @@ pub struct Run {
     pub span: u32,
 }
 
-/// A single operation, computed from its run.
+/// Single operation, computed from its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Id of the operation in the schedule.
@@ -302,13 +306,13 @@ pub struct Operation {
     pub index: u32,
     /// Rank that executes the operation.
     pub rank: Rank,
-    /// The other rank; the own rank for local operations and multicast.
+    /// The other rank; the executing rank for local and multicast operations.
     pub peer: Rank,
-    /// Team of a multicast operation; `None` for other kinds.
+    /// Team of a multicast operation; `None` for other operations.
     pub team: Option<TeamId>,
     /// Channel that executes the operation.
     pub channel: Channel,
-    /// Kind of the operation.
+    /// Type of the operation.
     pub kind: OpKind,
     /// First of the chunks read (in the peer's memory for gets).
     pub src: ChunkRef,

@@ -1,8 +1,8 @@
 //! Rank symmetry of schedules, as declared by their generators.
 //!
-//! Symmetry is declared, not proven: tests check it against the programs of every generator, and folding does not rely
-//! on it. Traffic analysis and the simulation of first blocks alone use it to read only the programs of representative
-//! ranks.
+//! Symmetry is declared and not proven. Tests check it against the programs of every generator, and folding does not
+//! rely on it. Traffic analysis, and simulations of first blocks only, use it to read only the programs of
+//! representative ranks.
 
 use super::{Dependency, Program, Rank, Run, ScheduleGenerator, Walk};
 
@@ -17,12 +17,12 @@ pub struct RotationDigit {
 }
 
 impl RotationDigit {
-    /// Returns the digit of a rank.
+    /// Returns the value of the digit for a rank.
     pub(crate) fn digit(self, rank: u32) -> u32 {
         rank / self.stride.max(1) % self.length.max(1)
     }
 
-    /// The rank whose digit is larger by `amount` (modulo the length).
+    /// Returns the rank whose digit is larger by `amount`, modulo the length.
     pub(crate) fn rotate(self, rank: u32, amount: u32) -> u32 {
         let (digit, length) = (u64::from(self.digit(rank)), u64::from(self.length.max(1)));
         let rotated = (digit + u64::from(amount)) % length;
@@ -33,7 +33,7 @@ impl RotationDigit {
 /// Symmetry of a schedule, as declared by its generator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symmetry {
-    /// No symmetry is declared: every rank represents only itself.
+    /// No declared symmetry: every rank represents only itself.
     #[default]
     None,
     /// Independent rotations (one digit for a ring; two for nodes and the GPUs within them).
@@ -41,8 +41,8 @@ pub enum Symmetry {
 }
 
 impl Symmetry {
-    /// The declared symmetry if all chunks are equally large, so that symmetric ranks move equal amounts; otherwise
-    /// none.
+    /// Returns the declared symmetry if all chunks have the same size, so that symmetric ranks move equal amounts;
+    /// otherwise no symmetry.
     pub(crate) fn for_equal_chunks(generator: &dyn ScheduleGenerator) -> Self {
         if generator.header().layout.is_even() { generator.symmetry() } else { Self::None }
     }
@@ -54,13 +54,13 @@ impl Symmetry {
         }
     }
 
-    /// Representative ranks among `ranks` ranks: rotations map them to all others.
+    /// Returns the representative ranks among `ranks` ranks. Rotations map them to all other ranks.
     pub fn representatives(&self, ranks: u32) -> impl Iterator<Item = Rank> {
         (0..ranks).filter(|&rank| self.digits().iter().all(|digit| digit.digit(rank) == 0)).map(Rank)
     }
 
-    /// Program of the rank that rotation number `rotation` maps the owner of `program` to. Its chunk indices are not
-    /// translated; only their number is right. `None` if peers are teams or vary within a run.
+    /// Returns the program of the rank to which rotation number `rotation` maps the owner of `program`. The numbers of
+    /// chunks are correct, but chunk indices are not translated. `None` if peers are teams or vary within a run.
     pub(crate) fn rotate_program(&self, program: &Program, rotation: u32) -> Option<Program> {
         let mut rotated = program.clone();
         for run in &mut rotated.runs {
@@ -75,13 +75,13 @@ impl Symmetry {
         Some(rotated)
     }
 
-    /// Number of rotations; rotation 0 is the identity.
+    /// Returns the number of rotations; rotation 0 is the identity.
     #[must_use]
     pub fn rotation_count(&self) -> u32 {
         self.digits().iter().map(|digit| digit.length.max(1)).product()
     }
 
-    /// The rank that rotation number `rotation` maps `rank` to.
+    /// Returns the rank to which rotation number `rotation` maps `rank`.
     #[must_use]
     pub fn rotate(&self, rank: Rank, rotation: u32) -> Rank {
         let (rotated, _) = self.digits().iter().fold((rank.0, rotation), |(rank, remaining), digit| {

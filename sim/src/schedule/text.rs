@@ -1,6 +1,6 @@
-//! Appending words and numbers to one buffer without the overhead of `format!`, for writers of large files.
+//! Appending of words and numbers to a text without the overhead of `format!`, for writers of large files.
 
-/// A value that can be appended to a text.
+/// Value that can be appended to a text.
 pub(super) trait Part {
     /// Appends the value to `text`.
     fn put(self, text: &mut String);

@@ -1,15 +1,15 @@
-//! Chunks in units of one size. Other tools divide buffers into equal chunks; if a layout's segments have chunks of
-//! different sizes, each chunk is a whole number of units, the largest common measure of all sizes.
+//! Chunks in units of equal size. Other tools divide buffers into equal chunks. If the segments of a layout have chunks
+//! of different sizes, each chunk is a whole number of units; the unit is the greatest common divisor of all sizes.
 
 use super::file_format::WriteError;
 use super::{Buffer, ChunkRef, Collective, Schedule};
 
-/// Largest number of units of a call that is written to a file.
+/// Maximum number of units of a call that is written to a file.
 const MAX_UNITS: u64 = 1 << 20;
 
 /// Positions of a schedule's chunks, in units.
 pub(super) struct Units {
-    /// Starts of the call's chunks, then the end.
+    /// Start of each chunk of the call, followed by the end of the last one.
     starts: Vec<u32>,
     /// Size of a rank's scratch, in units.
     pub(super) scratch: u32,
@@ -27,7 +27,7 @@ impl Units {
     /// Computes the units of a schedule's chunks.
     ///
     /// # Errors
-    /// [`WriteError::UnequalChunks`] if the chunks have no common measure or the blocks of ranks are unequal.
+    /// [`WriteError::UnequalChunks`] if the chunk sizes have no common unit or the blocks of ranks are unequal.
     pub(super) fn new(schedule: &Schedule) -> Result<Self, WriteError> {
         let header = schedule.header();
         let unequal = |reason: String| WriteError::UnequalChunks { reason };
@@ -73,12 +73,12 @@ impl Units {
         Ok(units)
     }
 
-    /// Number of units of the call.
+    /// Returns the number of units of the call.
     pub(super) fn total(&self) -> u32 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Converts a span of chunks into units; `None` if the chunks do not exist.
+    /// Converts a span of chunks to units; `None` if the chunks do not exist.
     pub(super) fn unit_range(&self, chunk: ChunkRef, span: u32) -> Option<UnitRange> {
         let (from, to) = (self.start(chunk)?, self.start(ChunkRef { index: chunk.index.checked_add(span)?, ..chunk })?);
         Some(UnitRange { buffer: chunk.buffer, start: from, count: to.checked_sub(from)? })
@@ -91,7 +91,7 @@ impl Units {
         }
     }
 
-    /// Start of a scratch slot; scratch slots repeat the chunks of the call.
+    /// Returns the start of a scratch slot in units. The sizes of scratch slots repeat those of the call's chunks.
     fn scratch_start(&self, slot: u32) -> Option<u32> {
         let chunks = self.starts.len() as u32 - 1;
         let start = self.starts.get((slot % chunks) as usize)?;
@@ -99,6 +99,9 @@ impl Units {
     }
 
     /// Checks that all blocks have the same chunks, because files number the chunks of a block from its start.
+    ///
+    /// # Errors
+    /// [`WriteError::UnequalChunks`] otherwise.
     fn check_blocks(&self, schedule: &Schedule) -> Result<(), WriteError> {
         let call = schedule.header().call;
         match call.collective {
@@ -121,7 +124,7 @@ impl Units {
     }
 }
 
-/// Greatest common divisor; gcd(a, 0) = a.
+/// Returns the greatest common divisor; gcd(a, 0) = a.
 pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,8 +1,9 @@
-//! Maximum demand on each capacity: the sum, over active transfers, of the rates that they would have alone.
+//! Maximum demand for each capacity: the sum of the rates that its active transfers would have alone.
 //!
-//! A capacity C whose demand does not exceed it is never reached at a level below the lowest that one of its transfers
-//! would have alone: once others are frozen at no more than their rates alone, the remainder is at least the sum of
-//! what the rest would have alone. So it limits no transfer, and omitting it changes no rate.
+//! A capacity whose demand does not exceed it limits no transfer, and omitting it changes no rate. Proof: transfers
+//! that are frozen have at most the rates that they would have alone. The remainder of the capacity is therefore at
+//! least the sum of the rates that the other transfers would have alone, so progressive filling does not reach the
+//! capacity before each of them has that rate.
 
 use super::system::{ResourceId, RouteId, System, scaled};
 
@@ -35,7 +36,7 @@ impl Demand {
         }
     }
 
-    /// Returns true if a capacity can limit a transfer.
+    /// Returns true if a capacity can limit a transfer: its demand exceeds it.
     pub fn may_fill(&self, system: &System, resource: ResourceId) -> bool {
         self.demand[resource.0 as usize] > scaled(system.capacity(resource))
     }
@@ -49,7 +50,8 @@ mod tests {
     use super::*;
     use crate::quantity::Rate;
 
-    /// Plain description of a route: coefficients per capacity in halves, weight, and number of active transfers.
+    /// Description of a random route: its coefficient on each capacity in halves, its weight, and its number of active
+    /// transfers.
     #[derive(Clone, Debug)]
     struct Plain {
         uses: Vec<(usize, u64)>,
@@ -57,8 +59,8 @@ mod tests {
         count: u32,
     }
 
-    /// Rates by the definition of max–min sharing: the lowest level at which a capacity is full, then the rest again.
-    /// Returns the rate of a transfer of each route; `None` marks capacities that are left out.
+    /// Computes rates by the definition of max–min sharing: the lowest level at which a capacity is full, then the same
+    /// for the remaining routes. Returns the rate of a transfer of each route. `None` marks omitted capacities.
     fn by_definition(capacities: &[Option<u64>], routes: &[Plain]) -> Vec<f64> {
         let mut rates: Vec<Option<f64>> = routes.iter().map(|route| (route.count == 0).then_some(0.0)).collect();
         loop {
@@ -110,7 +112,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Capacities that cannot be filled can be left out without changing any rate, regardless of earlier transfers.
+        /// Omitting capacities that cannot be filled changes no rate, regardless of earlier transfers.
         #[test]
         fn capacities_that_cannot_fill_change_no_rate((capacities, routes) in systems(), removed in 0u32..5) {
             let mut system = System::new();
@@ -130,7 +132,7 @@ mod tests {
             let all: Vec<Option<u64>> = capacities.iter().copied().map(Some).collect();
             let some: Vec<Option<u64>> = ids.iter().zip(&capacities)
                 .map(|(&id, &capacity)| demand.may_fill(&system, id).then_some(capacity)).collect();
-            // No transfer is faster than alone: each route gets a capacity of its own.
+            // No transfer is faster than it would be alone; an additional capacity for each route expresses this limit.
             let alone = |route: &Plain| {
                 let level = |&(index, halves): &(usize, u64)| 2 * capacities[index] / halves;
                 route.uses.iter().map(level).min().unwrap_or(0)
@@ -148,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Two transfers that alone would use all of a link may fill it, one may not; a wider link that both use is never
-    /// filled.
+    /// Two transfers that would each use all of a link alone may fill it, and one of them may not. A wider link that
+    /// both use is never filled.
     #[test]
     fn one_transfer_alone_cannot_fill_its_bottleneck() {
         let mut system = System::new();

@@ -1,13 +1,13 @@
-//! Solves outward from a change, as far as its effect extends.
+//! Incremental solution of max–min sharing, which starts at a change and extends to the routes that the change affects.
 //!
-//! In a large system one transfer more or less changes the levels of few routes, although all are connected. Routes are
-//! therefore first held at their levels: only changed ones are *free*, and filling runs over the capacities that these
-//! use, with each held route capped at its level. A held route is freed if filling stops it below its level, or if
-//! nothing limits it any longer: neither its own cap nor a capacity that is full at its level, among those filled now
-//! or others. Then filling is repeated, until no more routes are freed.
+//! In a large system, one transfer more or less changes the levels of few routes, although all routes are connected.
+//! Routes are therefore first held at their levels: only changed routes are *free*. Filling is limited to the
+//! capacities that free routes use, with each held route capped at its level. A held route is freed if filling stops it
+//! below its level, or if it has no limit any more: neither its own cap nor a capacity that is full at its level.
+//! Filling is then repeated until no more routes are freed.
 //!
-//! The result equals that of filling the whole connected part, to the last unit. Both solutions satisfy two conditions:
-//! no capacity is reached below the highest level of its routes (as in [`Solver::fill`]: the remainder that all routes
+//! The result is identical to that of filling the whole connected part. Both solutions satisfy two conditions: no
+//! capacity is reached below the highest level of its routes (as in [`Solver::fill`]: the remainder that all routes
 //! below a level leave, divided among the rest, exceeds that level), and each route is at its cap or uses a capacity
 //! that is full at its level. If there were two such solutions, take the lowest level at which a route differs, and the
 //! solution in which it is lower there: the route uses a capacity that is full at that level, all levels below are
@@ -18,21 +18,22 @@ use super::members::Members;
 use super::solver::Solver;
 use super::system::{ResourceId, System};
 
-/// Maximum number of attempts skipped after one that expanded too far.
+/// Maximum number of incremental attempts that are skipped after an attempt that reached too many routes.
 const MAX_SKIPPED: u32 = 63;
 
-/// Heuristic for when to solve outward instead of solving the whole connected part; the results are the same.
+/// Heuristic that decides between the incremental solution and the solution of the whole connected part. Both give the
+/// same results.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SpreadHeuristic {
     /// Number of connected routes when they were last solved as a whole.
     component_size: usize,
-    /// Attempts still to skip, and the number skipped after the last failure.
+    /// Number of attempts still to skip, and the number skipped after the last failure.
     left_out: u32,
     last: u32,
 }
 
 impl SpreadHeuristic {
-    /// Returns the limit on route visits of an attempt, or `None` to skip it.
+    /// Returns the limit on the route visits of an incremental attempt; `None` to skip the attempt.
     pub(super) fn max_visits(&mut self) -> Option<usize> {
         if self.left_out > 0 {
             self.left_out -= 1;
@@ -58,15 +59,15 @@ impl SpreadHeuristic {
 
 /// Changes of one instant, to be solved.
 pub(super) struct Changes<'a, R> {
-    /// Active routes whose level may change, since their capacities can be filled.
+    /// Active routes whose level may change, because their capacities can be filled.
     pub(super) routes: R,
-    /// Capacities that transfers left.
+    /// Capacities on which transfers have ended.
     pub(super) freed: &'a [ResourceId],
 }
 
 impl Solver {
-    /// Solves the changes and their effects. Returns false if that needs more than `max_visits` visits of routes; there is no
-    /// result then.
+    /// Solves the changes and their effects incrementally. Returns false, without a result, if this needs more than
+    /// `max_visits` visits of routes.
     pub(super) fn spread(
         &mut self,
         system: &System,
@@ -118,7 +119,7 @@ impl Solver {
         true
     }
 
-    /// Frees a route to rise to any level, and visits the members of its capacities.
+    /// Frees a route, so that its level may rise, and visits the members of its capacities.
     fn free(&mut self, system: &System, members: &mut Members, demand: &Demand, count: &[u32], route: u32) {
         self.free_mark[route as usize] = self.epoch;
         self.visit_route(route);
@@ -131,7 +132,7 @@ impl Solver {
         self.visit_members_from(system, members, count, known);
     }
 
-    /// Visits the members of the capacities after the first `known`.
+    /// Visits the members of the capacities that follow the first `known` ones.
     fn visit_members_from(&mut self, system: &System, members: &mut Members, count: &[u32], known: usize) {
         for index in known..self.resources.len() {
             self.visit_members(system, members, count, self.resources[index]);
@@ -142,7 +143,7 @@ impl Solver {
         self.free_mark[route as usize] == self.epoch
     }
 
-    /// Returns true if a route whose level was found to be `level` stays at its own.
+    /// Returns true if a route keeps its level, given that filling found `level` for it.
     fn keeps_level(&self, system: &System, route: u32, level: u64) -> bool {
         let is_full = |used: &ResourceId| self.full_at[used.0 as usize] == level;
         self.level[route as usize] == level
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
     use crate::quantity::Rate;
 
-    /// Route of a random system: capacities with their coefficients, cap and weight.
+    /// Route of a random system: capacities with coefficients, optional rate limit, and weight.
     type Plain = (Vec<(usize, u64)>, Option<u64>, u32);
 
     const GB: u64 = 1_000_000_000_000;
@@ -185,7 +186,7 @@ mod tests {
         system
     }
 
-    /// Returns the revisions of settling, by route.
+    /// Returns the changed rates that [`Sharing::settle`] reports, by route.
     fn settled(system: &System, sharing: &mut Sharing) -> Vec<Revised> {
         let mut changed = Vec::new();
         sharing.settle(system, |revised| changed.push(revised));
@@ -196,8 +197,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// After any changes, one or several at an instant, solving outward finds the same levels as solving the whole,
-        /// to the last unit, and revises the same routes.
+        /// After any changes, one or several at an instant, the incremental solution finds the same levels as the
+        /// solution of the whole, and reports the same routes.
         #[test]
         fn solving_outward_equals_solving_the_whole(
             plain in systems(),
@@ -228,8 +229,8 @@ mod tests {
         }
     }
 
-    /// In a long chain of neighbours that share links, one more transfer at its end affects a few of them, and only
-    /// those are solved.
+    /// In a long chain of routes in which neighbours share links, an additional transfer at the end affects only a few
+    /// routes, and only those are solved.
     #[test]
     fn only_nearby_routes_are_solved() {
         let mut system = System::new();

@@ -1,13 +1,13 @@
 //! Active routes of each capacity.
 //!
-//! A capacity's members occupy a section of one array, as long as the routes that use it, so nothing is allocated
-//! during a simulation. A route that leaves stays listed until its capacity is next swept, since it mostly returns
-//! before; the number of live members is counted separately.
+//! The members of a capacity occupy a section of one array, with room for all routes that use it, so that nothing is
+//! allocated during a simulation. A route without active transfers stays listed until its capacity is next swept, since
+//! it usually becomes active again before that. The number of active members is counted separately.
 
 use super::system::{ResourceId, RouteId, System};
 
-/// Section of one capacity in `Members::routes`: first index, number of listed routes, number of active ones among
-/// them.
+/// Section of one capacity in `Members::routes`: first index, number of listed routes, and number of active routes
+/// among them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Group {
     first: u32,
@@ -19,7 +19,7 @@ struct Group {
 pub(super) struct Members {
     groups: Vec<Group>,
     routes: Vec<u32>,
-    /// For each use of a capacity by a route: true if the route is listed there.
+    /// By use of a capacity by a route, true if the route is listed there.
     is_listed: Vec<bool>,
 }
 
@@ -62,13 +62,13 @@ impl Members {
         self.groups[resource.0 as usize].live
     }
 
-    /// Returns the routes listed on a capacity: after [`Self::sweep`], the active ones.
+    /// Returns the routes listed on a capacity. After [`Self::sweep`], these are the active ones.
     pub fn routes(&self, resource: u32) -> &[u32] {
         let Group { first, listed, .. } = self.groups[resource as usize];
         &self.routes[first as usize..(first + listed) as usize]
     }
 
-    /// Removes inactive routes from a capacity's list; `count`: number of transfers of each route.
+    /// Removes inactive routes from the list of a capacity. `count`: number of active transfers of each route.
     pub fn sweep(&mut self, system: &System, count: &[u32], resource: u32) {
         let Group { first, listed, live } = self.groups[resource as usize];
         if listed == live {

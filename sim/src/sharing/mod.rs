@@ -1,20 +1,20 @@
-//! Weighted max–min sharing of capacities, solved again only where something changed.
+//! Weighted max–min sharing of capacities, solved again only for the affected part of the system after each change.
 //!
 //! A *route* describes concurrent equal transfers: the capacities that they use, with a coefficient each (an averaged
-//! multipath uses a fraction of a link, a reduction uses a memory three times), a cap, and a weight. Transfers on one
-//! route form a bundle and always have the same rate, so the variables of the problem are routes.
+//! multipath uses a fraction of a link, a reduction uses a memory three times), a rate limit (cap), and a weight.
+//! Transfers on one route form a bundle and always have the same rate, so the variables of the problem are routes.
 //!
 //! For routes r with `count` transfers, weight w and coefficients a, the rates x maximise the smallest x/w, then the
 //! second smallest, and so on, subject to Σ a·count·x ≤ C for every capacity and x ≤ cap for every route. The solution
 //! is found by progressive filling: raise a common level until a capacity or a cap is reached, freeze the routes that
 //! use it, and continue with the rest (Bertsekas & Gallager, *Data Networks*, §6.5.2). Levels are whole [`Rate`]s,
-//! rounded down, and all capacities reached at the same level freeze at once; so the result depends on neither order
-//! nor ids, and a capacity leaves less than one rate unit per transfer unused.
+//! rounded down, and all capacities reached at the same level freeze together; so the result depends on neither order
+//! nor ids, and a full capacity leaves less than one rate unit per transfer unused.
 //!
 //! A capacity that is not filled even if all its transfers have the rates that they would have alone (`demand`) never
 //! limits them: filling ignores it, and it connects no routes.
 //!
-//! In large connected parts, filling starts at the change and expands until nothing else moves (`incremental`).
+//! In large connected parts, filling starts at the change and expands until no other rate changes (`incremental`).
 
 mod demand;
 mod incremental;
@@ -29,21 +29,22 @@ use members::Members;
 use solver::{Seed, Solver};
 pub use system::{ResourceId, RouteId, System, Use};
 
-/// Coefficient of a transfer that uses a capacity fully and once. Divisible by every power of two up to 1,024 and by 3,
-/// 5, 7 and 9, so that even splits over that many paths are exact.
+/// Coefficient of a transfer whose bytes each pass a capacity once. Divisible by every power of two up to 1,024 and by
+/// 3, 5, 7 and 9, so that even splits over that many paths are exact.
 pub const WHOLE: u64 = 1024 * 315;
 
-/// Largest connected part, in routes, that is always solved as a whole; solving outward is no faster there.
+/// Maximum number of routes of a connected part that is always solved as a whole, since the incremental solution is no
+/// faster there.
 const SMALL: usize = 64;
 
 /// Active route whose rate or number of transfers changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revised {
-    /// Route that the change affects.
+    /// Route whose rate or number of transfers changed.
     pub route: RouteId,
-    /// Rate of each of the route's transfers until now.
+    /// Rate of each of the route's transfers before the change.
     pub before: Rate,
-    /// Rate of each of the route's transfers from now on.
+    /// Rate of each of the route's transfers after the change.
     pub rate: Rate,
     /// Number of active transfers on the route.
     pub count: u32,
@@ -51,8 +52,8 @@ pub struct Revised {
 
 /// Active transfers and their rates.
 ///
-/// [`Sharing::start`] and [`Sharing::stop`] only record changes; [`Sharing::settle`] then solves the parts of the
-/// system that the changes of one instant can affect: the connected parts that contain a changed route.
+/// [`Sharing::start`] and [`Sharing::stop`] only record changes. [`Sharing::settle`] then solves the connected parts of
+/// the system that contain a changed route.
 #[derive(Clone, Debug)]
 pub struct Sharing {
     count: Vec<u32>,
@@ -118,7 +119,7 @@ impl Sharing {
         let is_last = *count == 0;
         let Self { demand, freed_resources, is_freed, .. } = self;
         for &resource in system.route_resources(route.0) {
-            // Capacities that could not be filled limited no transfer.
+            // Capacities that could not be filled limited no transfer, so no other rate depends on them.
             if demand.may_fill(system, resource) && !std::mem::replace(&mut is_freed[resource.0 as usize], true) {
                 freed_resources.push(resource);
             }
@@ -155,7 +156,7 @@ impl Sharing {
             }
             let Self { solver, members, demand, count, is_changed, spread_heuristic: outlook, .. } = self;
             if !solver.collect(system, members, demand, count, seed, max_routes) {
-                // The connected part has more than a few routes.
+                // The connected part is larger than a few routes, so it is solved as a whole.
                 max_routes = usize::MAX;
                 if let Some(visits) = outlook.max_visits() {
                     let is_open = |&route: &u32| is_changed[route as usize] && count[route as usize] > 0;
@@ -184,7 +185,7 @@ impl Sharing {
         self.freed_resources = cleared(freed);
     }
 
-    /// Sets the rate of a route's transfers to their rate alone, if none of its capacities can be filled.
+    /// If none of a route's capacities can be filled, sets the rate of its transfers to the rate that they have alone.
     fn publish_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
         if system.route_resources(route).iter().any(|&used| self.demand.may_fill(system, used)) {
             return;
@@ -197,7 +198,8 @@ impl Sharing {
         revised(Revised { route: RouteId(route), before, rate, count: self.count[r] });
     }
 
-    /// Returns true if there is nothing to solve from a seed, or it was solved in this call.
+    /// Returns true if nothing has to be solved from a seed: it has no active transfers, its rate did not change, or it
+    /// was solved in this call.
     fn is_settled(&self, seed: Seed) -> bool {
         match seed {
             Seed::Route(route) => {
@@ -210,8 +212,8 @@ impl Sharing {
         }
     }
 
-    /// Sets the rates of the solved routes from the levels found, and calls `revised` with those whose rate or number
-    /// of transfers changed.
+    /// Sets the rates of the solved routes from their levels, and calls `revised` for those whose rate or number of
+    /// transfers changed.
     fn publish(&mut self, system: &System, revised: &mut impl FnMut(Revised)) {
         for &(route, level) in &self.solver.solution {
             let r = route as usize;

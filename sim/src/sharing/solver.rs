@@ -1,4 +1,4 @@
-//! Progressive filling over the connected part of a system that a change can affect.
+//! Progressive filling of the connected part of a system that a change can affect.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,40 +7,40 @@ use super::demand::Demand;
 use super::members::Members;
 use super::system::{ResourceId, RouteId, System, divide, scaled};
 
-/// Level of an unlimited route, and `full_at` of a capacity that is not full.
+/// Level of a route without a limit; also the value of `full_at` for a capacity that is not full.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// Route or capacity at which the part of the system to solve starts.
+/// Route or capacity from which the part of the system to solve is collected.
 #[derive(Clone, Copy)]
 pub(super) enum Seed {
     Route(u32),
     Resource(u32),
 }
 
-/// Solutions and working memory of the filling, reused between calls. Marks carry the epoch in which they were set, so
-/// that nothing needs clearing.
+/// Solutions and working memory of progressive filling, reused between calls. Marks contain the epoch in which they
+/// were set, so that they need not be cleared.
 #[derive(Clone, Debug)]
 pub(super) struct Solver {
     /// Level (rate ÷ weight) of each active route, as of its last solution.
     pub(super) level: Vec<u64>,
-    /// Level at which each capacity was full; [`NEVER`] if it was not.
+    /// Level at which each capacity was full; [`NEVER`] if it was not full.
     pub(super) full_at: Vec<u64>,
     pub(super) epoch: u32,
     route_mark: Vec<u32>,
     resource_mark: Vec<u32>,
-    /// Mark of routes whose level is to be found, while others retain theirs.
+    /// Mark of routes whose level is to be determined, while other routes keep their level.
     pub(super) free_mark: Vec<u32>,
     frozen: Vec<bool>,
-    /// Remainder of each capacity after the frozen routes, in rate × `WHOLE`.
+    /// Remainder of each capacity after subtracting frozen routes, in rate × `WHOLE`.
     left: Vec<u128>,
-    /// Sum, by capacity, of coefficient × count × weight of the routes not yet frozen.
+    /// By capacity, sum of coefficient × count × weight over the routes that are not frozen.
     load: Vec<u64>,
     pub(super) routes: Vec<u32>,
     pub(super) resources: Vec<u32>,
     by_cap: Vec<(u64, u32)>,
     levels: BinaryHeap<Reverse<(u64, u32)>>,
     reached: Vec<u32>,
-    /// Result of the last filling: routes with their levels.
+    /// Result of the last filling: routes and their levels.
     pub(super) solution: Vec<(u32, u64)>,
 }
 
@@ -83,8 +83,8 @@ impl Solver {
         self.resource_mark[resource as usize] == self.epoch
     }
 
-    /// Collects the routes and capacities connected to the seed through capacities that can be filled. Returns false if
-    /// there are more than `max_routes` routes, of which only some are collected then.
+    /// Collects the routes and capacities that are connected to the seed through capacities that can be filled. Returns
+    /// false if there are more than `max_routes` routes; only some of them are then collected.
     pub(super) fn collect(
         &mut self,
         system: &System,
@@ -121,8 +121,8 @@ impl Solver {
         }
     }
 
-    /// Visits a capacity that a transfer left. If it can no longer be filled, it limits no route any more, and the
-    /// routes on it are visited instead.
+    /// Visits a capacity on which a transfer has ended. If the capacity can no longer be filled, it limits no route,
+    /// and the routes on it are visited instead.
     pub(super) fn visit_freed(
         &mut self,
         system: &System,
@@ -160,7 +160,7 @@ impl Solver {
         }
     }
 
-    /// Solves the levels of everything that [`Solver::collect`] gathered.
+    /// Determines the levels of all routes and capacities that [`Solver::collect`] has collected.
     pub(super) fn solve(&mut self, system: &System, members: &Members, count: &[u32]) {
         self.fill(system, members, count, |_, route| system.cap_level(route));
         for &(route, level) in &self.solution {
@@ -168,7 +168,7 @@ impl Solver {
         }
     }
 
-    /// Fills the routes and capacities that were visited, which include all members of these capacities. No route rises
+    /// Fills the visited routes and capacities. All members of these capacities must have been visited. No route rises
     /// above its cap.
     pub(super) fn fill(&mut self, system: &System, members: &Members, count: &[u32], cap: impl Fn(&Self, u32) -> u64) {
         self.solution.clear();
@@ -225,8 +225,8 @@ impl Solver {
         }
     }
 
-    /// Returns the lowest level at which a capacity is reached, with those capacities in `reached`. Capacities above
-    /// `limit` are deferred.
+    /// Returns the lowest level at which a capacity is full, and stores the capacities that are full at that level in
+    /// `reached`. Capacities above `limit` are deferred.
     fn next_level(&mut self, limit: u64) -> u64 {
         self.reached.clear();
         let mut found = NEVER;
@@ -238,7 +238,7 @@ impl Solver {
             if self.load[resource as usize] == 0 {
                 continue;
             }
-            // Levels only rise while others freeze, so a stale key is an underestimate.
+            // Levels only rise while other routes freeze, so an outdated key is too low.
             let level = self.fill_level(resource);
             if level > key {
                 self.levels.push(Reverse((level, resource)));

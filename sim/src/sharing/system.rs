@@ -9,11 +9,11 @@ use rustc_hash::FxHashMap;
 use super::WHOLE;
 use crate::quantity::Rate;
 
-/// Number of a capacity in its system: dense, from 0.
+/// Number of a capacity in its system; numbers are consecutive from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceId(pub u32);
 
-/// Number of a route in its system: dense, from 0.
+/// Number of a route in its system; numbers are consecutive from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
 
@@ -33,16 +33,17 @@ pub(super) struct Limits {
     pub weight: u32,
     /// Rate of a transfer whose capacities no other route uses.
     pub unshared: Rate,
-    /// Rate of a transfer without any other transfer; differs from `unshared` if a route represents many.
+    /// Rate of a transfer without any other transfer. Differs from `unshared` if the route represents a class of
+    /// routes.
     pub solo: Rate,
 }
 
 #[derive(Clone, Debug)]
 struct Kind {
     limits: Limits,
-    /// Range in `System::coefficients`, one entry per capacity of a route of this kind.
+    /// Range in `System::coefficients`, with one entry per capacity of a route of this kind.
     coefficients: std::ops::Range<u32>,
-    /// Number of the next kind with the same hash.
+    /// Number of the next kind with the same hash value.
     next: Option<u32>,
 }
 
@@ -57,7 +58,7 @@ pub struct System {
     route_kinds: Vec<u32>,
     kinds: Vec<Kind>,
     coefficients: Vec<u64>,
-    /// Number of the first kind of each hash.
+    /// Number of the first kind with each hash value.
     known: FxHashMap<u64, u32>,
     /// Coefficients of the route being added.
     adding: Vec<u64>,
@@ -82,8 +83,8 @@ impl System {
         self.add(uses, cap, weight, None)
     }
 
-    /// Adds a route that represents a class of equal ones and is charged with all of them; `solo` is the rate of one of
-    /// them without contention.
+    /// Adds a route that represents a class of equal routes and is charged with the load of all of them. `solo`: rate
+    /// of a transfer of one of them without contention.
     pub fn add_folded_route(&mut self, uses: &[Use], cap: Rate, weight: u32, solo: Rate) -> RouteId {
         self.add(uses, cap, weight, Some(solo))
     }
@@ -167,7 +168,7 @@ impl System {
         (*cap, *weight)
     }
 
-    /// Returns the rate of a transfer without any other transfer.
+    /// Returns the rate of a transfer without any other transfer in the system.
     #[must_use]
     pub fn solo(&self, route: RouteId) -> Rate {
         self.limits(route.0).solo
@@ -183,8 +184,8 @@ impl System {
         &self.route_kind(route).limits
     }
 
-    /// Returns the level (rate ÷ weight) above which a route does not rise: that of its transfers alone, which accounts
-    /// for its cap and for the capacities that are not filled. [`u64::MAX`] if nothing limits it.
+    /// Returns the maximum level (rate ÷ weight) of a route: that of its transfers alone, which accounts for its rate
+    /// limit and for the capacities that are not filled. [`u64::MAX`] if it has no limit.
     pub(super) fn cap_level(&self, route: u32) -> u64 {
         let Limits { unshared, weight, .. } = *self.limits(route);
         if unshared == Rate::UNLIMITED { u64::MAX } else { unshared.0 / u64::from(weight) }
@@ -200,7 +201,7 @@ impl System {
         self.used.len()
     }
 
-    /// Returns the capacity of a use, by its index among those of all routes.
+    /// Returns the capacity of a use, given the index of the use among those of all routes.
     pub(super) fn used_at(&self, index: usize) -> ResourceId {
         self.used[index]
     }
@@ -210,14 +211,15 @@ impl System {
         self.starts[route as usize] as usize..self.starts[route as usize + 1] as usize
     }
 
-    /// Adds a route of another system with other uses. It keeps its cap, its weight and the rate of a single transfer.
+    /// Adds a route of another system with different uses. Its rate limit, its weight and the rate of a single transfer
+    /// are unchanged.
     pub(crate) fn add_route_of(&mut self, other: &Self, route: RouteId, uses: &[Use]) -> RouteId {
         let (cap, weight) = other.cap_and_weight(route);
         self.add_folded_route(uses, cap, weight, other.solo(route))
     }
 
-    /// Returns a copy in which routes use only the capacities that `retain` selects. A route keeps the limit that the
-    /// others set for a single transfer. Ids stay the same.
+    /// Returns a copy in which routes use only the capacities that `retain` selects. The limit that the other
+    /// capacities set for a single transfer still applies to a route. Ids do not change.
     pub(crate) fn with_only(&self, retain: impl Fn(ResourceId) -> bool) -> Self {
         let mut system = Self { capacities: self.capacities.clone(), ..Self::new() };
         let mut uses: Vec<Use> = Vec::new();
@@ -261,7 +263,7 @@ pub(super) fn scaled(capacity: Rate) -> u128 {
     u128::from(capacity.0) * u128::from(WHOLE)
 }
 
-/// Returns `amount / divisor` (at least 1), rounded down, or [`u64::MAX`] if that is larger.
+/// Returns `amount / divisor`, rounded down, at least 1 and at most [`u64::MAX`].
 pub(super) fn divide(amount: u128, divisor: u64) -> u64 {
     u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Load of a template's operations on capacities, and its value for a given chunk size.
+//! Load of a template's operations on capacities, and the amount of that load for a given chunk size.
 
 use std::collections::BTreeMap;
 
@@ -15,27 +15,28 @@ pub(super) struct Capacity {
     /// First of the resources that the capacity represents.
     pub resource: Resource,
     pub rate: Rate,
-    /// Load in units of [`WHOLE`], by kind of load, chunks per operation, and number of operations counted together.
+    /// Load in units of [`WHOLE`], by kind of load, number of chunks per operation, and number of operations counted
+    /// together.
     pub load: BTreeMap<(LoadKind, u32, u32), u128>,
 }
 
 /// Kind of load that an operation puts on a capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LoadKind {
-    /// A coefficient, multiplied by the number of groups.
+    /// Coefficient that is multiplied by the number of groups.
     Shared,
-    /// A coefficient on a capacity of the block itself.
+    /// Coefficient on a capacity that belongs to the block.
     Own,
-    /// Busy time of the block in the passes of a task, given by the task's number.
+    /// Busy time of the block in the passes of a task; holds the number of the task.
     Passes(u32),
-    /// Proxy time of a task, given by the task's number, multiplied by the number of groups.
+    /// Proxy time of a task, multiplied by the number of groups; holds the number of the task.
     Posts(u32),
 }
 
 /// Owner of a capacity, which determines the kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CapacityOwner {
-    /// Shared by all groups.
+    /// All groups share the capacity.
     Shared,
     Block,
     Proxy,
@@ -64,7 +65,7 @@ impl LoadKind {
     }
 }
 
-/// Route of the folded workload: its capacities, each with kind of load and multiplicity.
+/// Route of the folded workload: its capacities, each with the kind of load and its multiplicity.
 #[derive(Debug)]
 pub(super) struct Route {
     pub uses: Vec<(ResourceId, LoadKind, u64)>,
@@ -74,7 +75,7 @@ pub(super) struct Route {
 
 /// Costs of a template's tasks, and amounts of work.
 pub(super) struct Amounts {
-    /// Work for each entry of the workload's works.
+    /// Amount of work of each entry of the workload's works.
     pub works: Vec<Work>,
     /// Costs of an operation of each task, by task number.
     operation_costs: Vec<OperationCost>,

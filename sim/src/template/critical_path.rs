@@ -1,8 +1,9 @@
-//! Critical path of a folded workload, with each operation as fast as if only its equivalents were active.
+//! Critical path of a folded workload, with each operation as fast as if only equivalent operations were active.
 //!
-//! Follows the engine's rules without contention: an operation is ready when its dependencies are done. It flows after
-//! its software time and the latency of its path and, if operations are in sequence, after the preceding one and its
-//! spacing. Contention only delays a transfer and everything after it, so the result is a lower bound.
+//! The computation follows the rules of the engine, without contention. An operation is ready when its dependencies are
+//! done. Its transfer starts after its software time and the latency of its path and, if operations are in sequence,
+//! after the preceding operation and its spacing. Contention only delays a transfer and everything after it, so the
+//! result is a lower bound.
 
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
@@ -13,19 +14,19 @@ use crate::lower::{Crossing, Latency};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{RouteId, System};
 
-/// Marks a missing operation or transfer.
+/// Placeholder for a missing operation or transfer number.
 const NONE: u32 = u32::MAX;
 
-/// Operations of a workload in topological order.
+/// Operations of a workload in topological order, to compute its critical path.
 #[derive(Debug)]
 pub(super) struct Chain {
     ops: Vec<Op>,
-    /// `awaited[starts[i]..starts[i + 1]]`: positions of the dependencies of operation i.
+    /// `awaited[starts[i]..starts[i + 1]]`: positions of the operations that operation i waits for.
     awaited: Vec<u32>,
     starts: Vec<u32>,
-    /// Routes with the size transferred by one operation, an index into the workload's works.
+    /// Distinct transfers: a route, and the size of one operation as an index into the workload's works.
     transfers: Vec<(RouteId, u32)>,
-    /// Runs that execute in sequence: position of the first operation, and length.
+    /// Runs whose operations are executed in sequence: position of the first operation, and length.
     sequential_runs: Vec<(u32, u32)>,
 }
 
@@ -35,7 +36,7 @@ struct Op {
     latency: Latency,
     /// Index in `transfers`; [`NONE`] if no data is moved.
     transfer: u32,
-    /// Position of the preceding operation if operations execute in sequence; [`NONE`] otherwise.
+    /// Position of the preceding operation if operations are executed in sequence; [`NONE`] otherwise.
     before: u32,
 }
 
@@ -43,7 +44,7 @@ struct Op {
 pub(super) struct Times {
     /// Lower bound on the end of the last operation.
     pub end: Picos,
-    /// For each capacity, lower bound on the first flow; the largest time if there is none.
+    /// By capacity, lower bound on the start of the first transfer; the maximum time if there is no transfer.
     pub first_flows: Vec<Picos>,
 }
 
@@ -98,8 +99,8 @@ impl Chain {
         Some(chain)
     }
 
-    /// Computes times with the costs of a template's tasks, or with the lesser ones of `amounts` and `other`.
-    /// A call has `loops` loops.
+    /// Computes times with the costs of a template's tasks; with `other`, from the lower of the costs in `amounts` and
+    /// `other`. A call has `loops` loops.
     pub(super) fn times(
         &self,
         template: &Template,
@@ -184,7 +185,7 @@ impl Chain {
     }
 }
 
-/// Returns the index of the operation that operation `index` waits for along an edge, if there is one.
+/// Returns the index of the operation that operation `index` waits for by an edge, if there is one.
 fn target(workload: &Workload, edge: Edge, index: u32) -> Option<u32> {
     edge.target(index, workload.runs[edge.run as usize].len)
 }

@@ -1,4 +1,4 @@
-//! Outline of a schedule: the programs of its first group, generated once, with a fingerprint.
+//! Outline of a schedule: the programs of its first group, generated once, and their fingerprint.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,8 +17,8 @@ pub struct Fingerprint {
     pub(super) chunks: u32,
 }
 
-/// Programs of a schedule, only those of its first group if all groups are equivalent. Templates for each protocol are
-/// derived from it.
+/// Programs of a schedule; only those of its first group if all groups are equivalent. The templates for each protocol
+/// are derived from an outline.
 #[derive(Debug)]
 pub struct Outline {
     pub(super) header: Header,
@@ -27,16 +27,16 @@ pub struct Outline {
     /// Classes of ranks that behave alike; `None` if each rank has its own program.
     pub(super) classes: Option<Arc<RankClasses>>,
     pub(super) known: OutlineSummary,
-    /// Numbers of chunks that operations move, each once.
+    /// Distinct numbers of chunks that operations move.
     pub(super) spans: Vec<u32>,
 }
 
-/// Part of an outline to retain after its programs are dropped; programs are fast to regenerate.
+/// Part of an outline that is retained after its programs are dropped. Programs are fast to generate again.
 #[derive(Clone, Debug)]
 pub struct OutlineSummary {
     /// Fingerprint of the schedule.
     pub print: Fingerprint,
-    /// Equivalence classes, as determined with the first protocol.
+    /// Equivalence classes, as determined for the first protocol.
     pub(super) colours: Arc<OnceLock<Colours>>,
 }
 
@@ -47,7 +47,8 @@ impl Outline {
         Self::with_summary(generator, setting, None)
     }
 
-    /// Variant of [`Self::new`] that reuses `known` of an earlier outline of the same schedule.
+    /// Creates the outline of a schedule with the summary `known` of an earlier outline of the same schedule; otherwise
+    /// as [`Self::new`].
     #[must_use]
     pub fn with_summary(
         generator: &dyn ScheduleGenerator,
@@ -89,7 +90,7 @@ impl Outline {
         self.known.print
     }
 
-    /// Returns the part to retain for [`Self::with_summary`].
+    /// Returns the summary for a later call of [`Self::with_summary`].
     #[must_use]
     pub fn known(&self) -> &OutlineSummary {
         &self.known
@@ -100,7 +101,7 @@ impl Outline {
 /// [`Schedule::MAX_RUNS`] runs.
 fn written(generator: &dyn ScheduleGenerator, classes: Option<&RankClasses>) -> Option<Vec<Program>> {
     let mut scratch = Program::default();
-    // A clone has no excess capacity.
+    // A clone has no unused capacity.
     let mut runs = 0;
     let write = |rank| {
         let program = generator.read(rank, &mut scratch);
@@ -111,13 +112,13 @@ fn written(generator: &dyn ScheduleGenerator, classes: Option<&RankClasses>) -> 
 }
 
 impl Fingerprint {
-    /// Returns the fingerprint with another number of groups, each with its own chunks.
+    /// Returns the fingerprint for another number of groups, each with separate chunks.
     #[must_use]
     pub fn with_groups(self, groups: u16) -> Self {
         Self { groups, ..self }
     }
 
-    /// Returns the fingerprint of one group, the key of a template.
+    /// Returns the fingerprint of a single group, which is the key of a template.
     #[must_use]
     pub fn single_group(self) -> Self {
         Self { groups: 1, ..self }

@@ -1,8 +1,9 @@
-//! Barrier check: some operation of every rank depends, directly or transitively, on an operation of every other rank.
+//! Barrier check: for each pair of ranks, some operation of one depends, directly or transitively, on an operation of
+//! the other.
 //!
-//! A rank arrives with its first operation and leaves when all of its operations have ended. For each pair of ranks,
-//! some operation of one must therefore precede some operation of the other. Ranks are checked 128 at a time, with one
-//! pass over the operations each.
+//! A rank arrives with its first operation, and leaves when all its operations have ended. For each ordered pair of
+//! ranks, some operation of the first must therefore precede some operation of the second. Ranks are checked in groups
+//! of 128, with one pass over the operations for each group.
 
 use super::fault::{Fault, FaultKind, RankChunk, Reporter};
 use crate::schedule::order::{Graph, Order};
@@ -14,10 +15,10 @@ const RANKS_PER_PASS: u32 = 128;
 /// Checks that every rank waits for every other rank.
 ///
 /// # Errors
-/// [`FaultKind::BarrierNotAwaited`], naming a rank that may leave too early and one that it does not wait for.
+/// [`FaultKind::BarrierNotAwaited`], with a rank that may leave too early and a rank that it does not wait for.
 ///
 /// # Complexity
-/// Operations × ranks ÷ 128, and 16 bytes per operation.
+/// Operations × ranks ÷ 128; 16 bytes per operation.
 pub(super) fn check(
     schedule: &Schedule,
     graph: &Graph<'_>,

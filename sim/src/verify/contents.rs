@@ -1,16 +1,16 @@
 //! Initial and required final contents of each rank, per collective, in the layout's chunk numbering.
 //!
-//! Collectives with blocks (one per rank) divide the chunks into equal blocks of adjacent chunks. An all_to_allv has
-//! one segment per pair of ranks.
+//! Collectives with one block per rank divide the chunks into equal blocks of adjacent chunks. An all_to_allv has one
+//! segment per pair of ranks.
 
 use crate::schedule::{Call, Collective, Layout};
 
 /// Required contents of a chunk of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Chunk `chunk` of the input of rank `rank`.
+    /// Contents of chunk `chunk` of the input of rank `rank`.
     From { rank: u32, chunk: u32 },
-    /// The input chunk with the same index, reduced over all ranks.
+    /// Contents of the input chunk with the same index, reduced over all ranks.
     Reduced,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Contents<'a> {
     collective: Collective,
     ranks: u32,
     root: u32,
-    /// Number of chunks of a block; all chunks if the collective has no blocks.
+    /// Number of chunks of a block; the number of all chunks if the collective has no blocks.
     block: u32,
     layout: &'a Layout,
 }
@@ -57,13 +57,13 @@ impl<'a> Contents<'a> {
         chunk / self.block.max(1) == rank
     }
 
-    /// Sender and receiver of a chunk of an all_to_allv.
+    /// Returns the sender and the receiver of a chunk of an all_to_allv.
     fn pair(self, chunk: u32) -> (u32, u32) {
         let segment = self.layout.segment_index(chunk) as u32;
         (segment / self.ranks, segment % self.ranks)
     }
 
-    /// Returns true if a rank has this chunk of input.
+    /// Returns true if a rank contributes this chunk as input.
     #[inline]
     pub(crate) fn has_input(self, rank: u32, chunk: u32) -> bool {
         match self.collective {
@@ -79,7 +79,7 @@ impl<'a> Contents<'a> {
         }
     }
 
-    /// Required contents of an output chunk; `None` if the rank does not receive it.
+    /// Returns the required contents of an output chunk; `None` if the rank does not receive the chunk.
     #[inline]
     pub(super) fn expected(self, rank: u32, chunk: u32) -> Option<Expected> {
         let from = |rank, chunk| Some(Expected::From { rank, chunk });

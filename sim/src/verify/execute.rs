@@ -1,4 +1,5 @@
-//! Symbolic execution: processes every operation in order, checks every chunk it accesses, then the final contents.
+//! Symbolic execution. It processes every operation in order, and checks every chunk that the operation accesses; at
+//! the end it checks the final contents.
 
 use super::contents::{Contents, Expected};
 use super::fault::{Fault, FaultKind, RankChunk, Reporter, chunk_text};
@@ -8,31 +9,34 @@ use super::sets::{Set, Sets};
 use crate::schedule::order::{Graph, Order};
 use crate::schedule::{Buffer, ChunkRef, ChunkSize, Collective, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
 
-/// Largest number of chunks, summed over all ranks.
+/// Maximum number of chunks that are stored, summed over all ranks.
 const MAX_CELLS: u64 = 1 << 26;
 
-/// Two accesses to a cell, at least one of them a write, as positions in the order. They race unless the earlier
-/// precedes the later by dependencies.
+/// Two accesses to a cell, at least one of which is a write, as positions in the order. They race unless the earlier
+/// one precedes the later one by dependencies.
 #[derive(Clone, Copy, Debug)]
 struct Conflict {
     earlier: u32,
     later: u32,
-    /// Index of the cell that both access.
+    /// Index of the cell.
     cell: u32,
     kind: ConflictKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConflictKind {
-    /// The later access reads what the earlier wrote.
+    /// The later access reads data that the earlier one wrote.
     ReadAfterWrite,
-    /// The later access overwrites what the earlier read.
+    /// The later access overwrites data that the earlier one read.
     WriteAfterRead,
-    /// Both accesses write.
+    /// Both accesses are writes.
     WriteAfterWrite,
 }
 
-/// Executes a schedule symbolically; returns the first fault as an error.
+/// Executes a schedule symbolically.
+///
+/// # Errors
+/// The first [`Fault`] found.
 pub(super) fn execute(
     schedule: &Schedule,
     graph: &Graph<'_>,
@@ -69,7 +73,7 @@ pub(super) fn execute(
         proven: (NONE, NONE),
         current: 0,
     };
-    // A deferred race precedes the fault that stopped the execution.
+    // A race whose check was deferred precedes the fault that stopped the execution.
     let outcome = execution.run();
     execution.resolve_open()?;
     outcome?;
@@ -85,11 +89,11 @@ struct Execution<'a> {
     memory: Memory<'a>,
     sets: Sets,
     reachability: Reachability<'a>,
-    /// Conflicts whose precedence queries are deferred to the end.
+    /// Conflicts whose precedence query was deferred to the end.
     open: Vec<Conflict>,
-    /// The last pair found to be ordered; spans repeat it.
+    /// Last pair of operations that was found to be ordered. Consecutive chunks of a span repeat the query.
     proven: (u32, u32),
-    /// Position in the order of the operation being executed.
+    /// Position in the order of the operation that is being executed.
     current: u32,
 }
 
@@ -131,8 +135,11 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Executes a team operation: the own rank's data is replicated to all, or all ranks' data is reduced into the own
-    /// rank.
+    /// Executes a multicast operation: the data of the executing rank is replicated to all ranks of the team, or the
+    /// data of all ranks is reduced into the executing rank.
+    ///
+    /// # Errors
+    /// The first [`Fault`] found.
     fn multicast(&mut self, run: &Run, index: u32, rank: u32) -> Result<(), Fault> {
         let members = self.schedule.team(TeamId(run.peer.at(index)));
         for i in 0..run.span {
@@ -141,7 +148,7 @@ impl Execution<'_> {
             if run.kind == OpKind::MulticastPut {
                 let moved = self.read(rank, src)?;
                 for member in members {
-                    // Data already in place does not change.
+                    // Data that is already at its destination does not change.
                     let is_target_cell = matches!(self.memory.locate(rank, src), ChunkLocation::Cell(cell) if self.memory.locate(member.0, dst) == ChunkLocation::Cell(cell));
                     if !is_target_cell {
                         self.put(moved, RankChunk { rank: *member, chunk: dst })?;
@@ -178,6 +185,9 @@ impl Execution<'_> {
     }
 
     /// Overwrites a chunk with moved data, after all checks of the write.
+    ///
+    /// # Errors
+    /// The first [`Fault`] found.
     fn put(&mut self, moved: Value, location: RankChunk) -> Result<(), Fault> {
         let Some(cell) = self.writable(location)? else { return Ok(()) };
         self.check_fits(moved, location)?;
@@ -187,7 +197,10 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Returns the cell of a chunk, or an error if its rank must not write it.
+    /// Returns the cell of a chunk.
+    ///
+    /// # Errors
+    /// [`FaultKind::ForbiddenWrite`] if the rank must not write the chunk.
     fn writable(&self, location: RankChunk) -> Result<Option<usize>, Fault> {
         let RankChunk { rank: Rank(rank), chunk } = location;
         if !self.memory.is_writable(rank, chunk) {
@@ -202,6 +215,9 @@ impl Execution<'_> {
     }
 
     /// Executes an operation other than multicast on one of its chunks.
+    ///
+    /// # Errors
+    /// The first [`Fault`] found.
     fn step(&mut self, kind: OpKind, source: RankChunk, target: RankChunk) -> Result<(), Fault> {
         let moved = self.read(source.rank.0, source.chunk)?;
         let Some(cell) = self.writable(target)? else { return Ok(()) };
@@ -245,7 +261,10 @@ impl Execution<'_> {
         self.check_written(value, RankChunk::new(rank, chunk))
     }
 
-    /// Contents of a cell that is about to be reduced into.
+    /// Returns the contents of a cell into which data is about to be reduced.
+    ///
+    /// # Errors
+    /// [`FaultKind::ReadUnwritten`] if nothing was written to the cell.
     fn accumulated(&self, cell: usize) -> Result<Value, Fault> {
         self.check_written(self.memory.cell(cell).value, self.memory.owner(cell))
     }
@@ -273,7 +292,10 @@ impl Execution<'_> {
         })
     }
 
-    /// Checks that the data is not larger than its destination.
+    /// Checks that the data is not larger than the chunk to which it is moved.
+    ///
+    /// # Errors
+    /// [`FaultKind::DoesNotFit`].
     fn check_fits(&self, moved: Value, location: RankChunk) -> Result<(), Fault> {
         let layout = &self.schedule.header().layout;
         if layout.segments().len() < 2 {
@@ -296,7 +318,10 @@ impl Execution<'_> {
         ))
     }
 
-    /// Checks that overwritten data has been read.
+    /// Checks that the data to be overwritten has been read.
+    ///
+    /// # Errors
+    /// [`FaultKind::Unread`].
     fn check_overwritten(&self, cell: usize) -> Result<(), Fault> {
         let state = self.memory.cell(cell);
         if state.writer == NONE || state.readers != NONE {
@@ -313,7 +338,10 @@ impl Execution<'_> {
         ))
     }
 
-    /// Checks that a write follows the previous write of the cell and all reads since.
+    /// Checks that a write follows the previous write of the cell and all reads since then.
+    ///
+    /// # Errors
+    /// [`FaultKind::WriteRace`] or [`FaultKind::ReadRace`].
     fn check_write(&mut self, cell: usize) -> Result<(), Fault> {
         let state = self.memory.cell(cell);
         self.check(state.writer, cell, ConflictKind::WriteAfterWrite)?;
@@ -368,7 +396,10 @@ impl Execution<'_> {
         self.reporter.fault(kind, self.op(to_blame), location, found, expected)
     }
 
-    /// Checks the final contents: first the result, then data left unread.
+    /// Checks the final contents: first the result, then data that was never read.
+    ///
+    /// # Errors
+    /// [`FaultKind::WrongResult`] or [`FaultKind::Unread`].
     fn check_result(&mut self) -> Result<(), Fault> {
         for rank in 0..self.schedule.header().call.ranks {
             for index in 0..self.schedule.header().layout.chunks() {

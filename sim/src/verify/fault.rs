@@ -1,4 +1,4 @@
-//! Faults of schedules: the operation, rank and chunk, with what was found and what was expected.
+//! Faults of schedules: operation, rank and chunk, with the state found and the state expected.
 
 use std::fmt;
 
@@ -8,13 +8,13 @@ use serde::Serialize;
 use crate::schedule::order::Cycle;
 use crate::schedule::{Buffer, ChunkRef, OpId, OpKind, Operation, Rank, Schedule};
 
-/// Kind of fault that a schedule can have.
+/// Kind of fault of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
     /// Operations wait for each other in a cycle.
     Deadlock,
-    /// Operations wait for each other if every FIFO has this few slots.
+    /// Operations wait for each other if every FIFO has only this number of slots.
     FifoDeadlock {
         /// Number of slots of each FIFO.
         depth: u32,
@@ -25,13 +25,13 @@ pub enum FaultKind {
     ReadRace,
     /// A chunk is written while another operation may write it.
     WriteRace,
-    /// A chunk is written that the rank must not write: out-of-place input, or output that it does not receive.
+    /// A rank writes a chunk that it must not write: out-of-place input, or output that it does not receive.
     ForbiddenWrite,
-    /// Contributions to different chunks are reduced.
+    /// Contributions to different chunks are reduced with each other.
     MixedChunks,
-    /// A rank's contribution is reduced into a chunk twice.
+    /// The contribution of a rank is reduced into a chunk twice.
     CountedTwice,
-    /// A chunk of the result has wrong final contents.
+    /// The final contents of a chunk of the result are wrong.
     WrongResult,
     /// Data is written that is neither read nor part of the result.
     Unread,
@@ -56,24 +56,23 @@ pub struct Fault {
     #[serde(flatten, serialize_with = "kind_by_name")]
     #[schemars(with = "KindByName")]
     pub kind: FaultKind,
-    /// The faulty operation; `None` if no operation wrote a chunk of the result, or if the schedule as a whole is
-    /// invalid.
+    /// Faulty operation; `None` if no operation wrote a chunk of the result, or if the schedule as a whole is invalid.
     pub operation: Option<OpId>,
-    /// The rank that executes the operation; without an operation, the owner of the chunk.
+    /// Rank that executes the operation; without an operation, the owner of the chunk.
     pub rank: Rank,
-    /// The chunk.
+    /// Chunk that the fault concerns.
     pub chunk: ChunkRef,
-    /// The rank that owns the chunk.
+    /// Rank that owns the chunk.
     pub owner: Rank,
     /// Description of the operation, such as `channel 0, put to rank 4`; empty without an operation.
     pub action: String,
-    /// Actual state.
+    /// State that was found.
     pub found: String,
-    /// Required state.
+    /// State that is required.
     pub expected: String,
 }
 
-/// Serialized kind of fault.
+/// Kind of fault in serialized form.
 #[derive(Serialize, JsonSchema)]
 struct KindByName {
     /// Name of the kind of fault, such as `read_race`.
@@ -89,13 +88,13 @@ fn kind_by_name<S: serde::Serializer>(kind: &FaultKind, serializer: S) -> Result
 }
 
 impl FaultKind {
-    /// Name, such as `read_race`.
+    /// Returns the name, such as `read_race`.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.name_and_description().0
     }
 
-    /// Name and description of the fault; `@` is a placeholder for the chunk.
+    /// Returns the name and the description of the fault; `@` in the description is a placeholder for the chunk.
     fn name_and_description(self) -> (&'static str, &'static str) {
         match self {
             Self::Deadlock => ("deadlock", "waits for itself"),
@@ -132,12 +131,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Text such as `scratch chunk 2`.
+/// Returns a text such as `scratch chunk 2`.
 pub(super) fn chunk_text(chunk: ChunkRef) -> String {
     format!("{} chunk {}", chunk.buffer, chunk.index)
 }
 
-/// Text such as `channel 0, put to rank 4`.
+/// Returns a text such as `channel 0, put to rank 4`.
 fn action(operation: &Operation) -> String {
     let verb = match operation.kind {
         OpKind::Put => "put to rank",
@@ -172,7 +171,7 @@ impl RankChunk {
     }
 }
 
-/// Factory of faults of one schedule.
+/// Factory of the faults of one schedule.
 pub(super) struct Reporter<'a> {
     schedule: &'a Schedule,
 }
@@ -206,7 +205,7 @@ impl<'a> Reporter<'a> {
         self.chunk_fault(FaultKind::TooLarge, nowhere, format!("{count} {item}"), format!("at most {limit}"))
     }
 
-    /// Text such as `operation 12 (rank 2, channel 0, put to rank 3)`.
+    /// Returns a text such as `operation 12 (rank 2, channel 0, put to rank 3)`.
     pub(super) fn name(&self, operation: OpId) -> String {
         let op = self.schedule.operation(operation);
         format!("operation {} (rank {}, {})", operation.0, op.rank.0, action(&op))

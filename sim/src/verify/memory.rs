@@ -1,28 +1,28 @@
-//! Contents of every chunk of every rank during execution, and its last accesses. Flat: one cell per chunk of output
-//! and scratch; out-of-place input is never written and needs no cell.
+//! Contents and last accesses of every chunk of every rank during execution. There is one cell per chunk of output and
+//! scratch; out-of-place input is never written and needs no cell.
 
 use super::contents::Contents;
 use super::fault::RankChunk;
 use super::sets::{Set, Sets};
 use crate::schedule::{Buffer, ChunkRef, Schedule};
 
-/// Contributions to one input chunk.
+/// Sum of contributions to one input chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value {
     /// Ranks that contributed; empty if nothing was written.
     pub(super) ranks: Set,
-    /// Index of the input chunk that was contributed to.
+    /// Index of the input chunk to which the ranks contributed.
     pub(super) chunk: u32,
 }
 
-/// Marks a missing operation, or the end of a list.
+/// Placeholder for a missing operation number; also marks the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// State of one chunk. Operations are given by their position in the order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) value: Value,
-    /// Last operation that wrote the chunk; [`NONE`] if none did.
+    /// Last operation that wrote the chunk; [`NONE`] if the chunk has not been written.
     pub(super) writer: u32,
     /// Readers since the last write, as a list in [`Memory::readers`].
     pub(super) readers: u32,
@@ -33,7 +33,7 @@ pub(super) struct Cell {
 pub(super) enum ChunkLocation {
     /// Index of the chunk's cell.
     Cell(usize),
-    /// Input out of place, which is never written and has no cell.
+    /// Out-of-place input, which is never written and has no cell.
     Input,
 }
 
@@ -44,12 +44,12 @@ pub(super) struct Memory<'a> {
     chunks: u32,
     cells_per_rank: usize,
     cells: Vec<Cell>,
-    /// Linked lists of readers: (position of a reader, next entry of its list).
+    /// Linked lists of readers: position of a reader, and next entry of its list.
     readers: Vec<(u32, u32)>,
 }
 
 impl<'a> Memory<'a> {
-    /// Number of cells that a schedule needs.
+    /// Returns the number of cells that a schedule needs.
     pub(super) fn cell_count(schedule: &Schedule) -> u64 {
         let header = schedule.header();
         let per_rank = u64::from(header.layout.chunks()) + u64::from(header.scratch_chunks);
@@ -80,7 +80,7 @@ impl<'a> Memory<'a> {
         memory
     }
 
-    /// Location of a rank's chunk.
+    /// Returns the location of a rank's chunk.
     #[inline]
     pub(super) fn locate(&self, rank: u32, chunk: ChunkRef) -> ChunkLocation {
         let offset = match chunk.buffer {
@@ -91,7 +91,7 @@ impl<'a> Memory<'a> {
         ChunkLocation::Cell(rank as usize * self.cells_per_rank + offset)
     }
 
-    /// The rank and chunk of a cell.
+    /// Returns the rank and chunk of a cell.
     pub(super) fn owner(&self, cell: usize) -> RankChunk {
         let (rank, offset) = (cell / self.cells_per_rank, (cell % self.cells_per_rank) as u32);
         let chunk = if offset < self.chunks {
@@ -102,7 +102,7 @@ impl<'a> Memory<'a> {
         RankChunk::new(rank as u32, chunk)
     }
 
-    /// Returns true if a rank may write a chunk: scratch, and output that it receives.
+    /// Returns true if a rank may write a chunk: scratch, or output that it receives.
     #[inline]
     pub(super) fn is_writable(&self, rank: u32, chunk: ChunkRef) -> bool {
         match chunk.buffer {
@@ -112,7 +112,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// Contents of input that is never written.
+    /// Returns the contents of an input chunk that is never written.
     #[inline]
     pub(super) fn input(&self, rank: u32, chunk: u32) -> Value {
         let ranks = if self.contents.has_input(rank, chunk) { Set::single(rank) } else { Set::EMPTY };
@@ -135,20 +135,23 @@ impl<'a> Memory<'a> {
         self.cells[cell].readers = self.readers.len() as u32 - 1;
     }
 
-    /// Returns the reader at a link of a list, and the link to the next one.
+    /// Returns the reader at an entry of a list, and the next entry.
     #[inline]
     pub(super) fn reader(&self, link: u32) -> (u32, u32) {
         self.readers[link as usize]
     }
 
-    /// Replaces the contents of a cell.
+    /// Replaces the contents of a cell with those that the operation at `position` writes.
     #[inline]
     pub(super) fn write(&mut self, cell: usize, value: Value, position: u32) {
         self.cells[cell] = Cell { value, writer: position, readers: NONE };
     }
 }
 
-/// Reduction of two values; an error if they are incompatible.
+/// Reduces two values.
+///
+/// # Errors
+/// [`ReduceError`] if the values cannot be reduced.
 pub(super) fn reduce(sets: &mut Sets, a: Value, b: Value) -> Result<Value, ReduceError> {
     if a.chunk != b.chunk {
         return Err(ReduceError::Chunks);

@@ -31,8 +31,8 @@ use crate::schedule::{Collective, Schedule, fifo, order};
 use fault::Reporter;
 pub use fault::{Fault, FaultKind};
 
-/// Largest number of operations that is verified. Memory is about 70 bytes per operation and 24 per chunk of output and
-/// scratch, of which the same number is allowed.
+/// Maximum number of operations that is verified. The memory used is about 70 bytes per operation, and 24 bytes per
+/// chunk of output and scratch; the number of chunks has the same limit.
 pub const MAX_OPERATIONS: u32 = 1 << 26;
 
 /// Optional properties that the verification proves.

@@ -1,32 +1,32 @@
 //! Exact precedence queries on operations, fast for regular schedules.
 //!
 //! Every operation has a main dependency on another rank and one on its own. Either kind forms a forest; an ancestor in
-//! a forest precedes its descendants (two comparisons). Queries not answered by this for the operation itself or for
-//! the operations that receive its data (its *heirs*) start a bounded search: backwards along dependencies, never below
-//! the earlier position. Queries that the search leaves open are resolved in a batch at the end, 256 origins per pass
-//! over the graph.
+//! a forest precedes its descendants (two comparisons). If this does not answer a query, neither for the operation
+//! itself nor for the operations that receive its data (its *heirs*), a bounded search follows dependencies backwards,
+//! never below the earlier position. Queries that the search does not answer are resolved in a batch at the end, 256
+//! origins per pass over the graph.
 
 use crate::schedule::order::{Graph, Order};
 
-/// Largest number of operations visited by one search before the query is deferred.
+/// Maximum number of operations that a search visits before its query is deferred.
 const MAX_SEARCH: usize = 48;
 
 /// Number of origins that one pass over the graph resolves.
 const ORIGINS_PER_PASS: usize = 256;
 
-/// Immediate answer to a precedence query, exact or deferred.
+/// Answer to a precedence query: exact, or deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Precedence {
     Before,
     NotBefore,
-    /// Deferred to [`Reachability::resolve`].
+    /// Deferred: [`Reachability::resolve`] gives the answer.
     Deferred,
 }
 
-/// Marks a missing operation.
+/// Placeholder for a missing operation number.
 const NONE: u32 = u32::MAX;
 
-/// Interval of an operation in a forest's numbering: those of its descendants are in `first..first + size`.
+/// Interval of an operation in the numbering of a forest. The numbers of its descendants are in `first..first + size`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Interval {
     first: u32,
@@ -37,11 +37,11 @@ struct Interval {
 pub(crate) struct Reachability<'a> {
     graph: &'a Graph<'a>,
     order: &'a Order,
-    /// The forest of main dependencies on other ranks, and that of dependencies on the own rank.
+    /// Forest of the main dependencies on other ranks, and forest of the dependencies on the own rank.
     forests: [Vec<Interval>; 2],
-    /// First and last operation of another rank, or else of the own rank, that depends on each operation.
+    /// First and last operation that depends on each operation: operations of another rank, or else of the own rank.
     heirs: Vec<[u32; 2]>,
-    /// The position whose dependencies are in `direct`.
+    /// Position whose dependencies are in `direct`.
     current: u32,
     direct: Vec<u32>,
     /// By position, the last value of `current` whose direct dependencies include it.
@@ -84,7 +84,7 @@ impl<'a> Reachability<'a> {
         }
     }
 
-    /// Sets the later operation of subsequent queries.
+    /// Selects the operation that is the later one in subsequent queries.
     pub(crate) fn enter(&mut self, later: u32) {
         self.current = later;
         self.direct.clear();
@@ -96,7 +96,7 @@ impl<'a> Reachability<'a> {
         }
     }
 
-    /// Returns whether the operation at position `earlier` precedes the entered one.
+    /// Answers the query if the operation at position `earlier` precedes the selected one ([`Self::enter`]).
     #[inline]
     pub(crate) fn before_current(&mut self, earlier: u32) -> Precedence {
         if self.visited_direct[earlier as usize] == self.current || is_ancestor(&self.forests[0], earlier, self.current)
@@ -121,7 +121,7 @@ impl<'a> Reachability<'a> {
         }
         self.searches += 1;
         self.stack.clear();
-        // The first dependency is searched first: generators list the one that delivers the data first.
+        // The first dependency is searched first, because generators list the dependency that delivers the data first.
         self.stack.extend(self.direct.iter().rev().filter(|&&p| p > earlier));
         let mut visited = 0;
         while let Some(position) = self.stack.pop() {
@@ -150,8 +150,8 @@ impl<'a> Reachability<'a> {
         Precedence::NotBefore
     }
 
-    /// For each query, true if the first position precedes the second. One pass over the operations in between per
-    /// [`ORIGINS_PER_PASS`] different origins.
+    /// Returns, for each query, true if the first position precedes the second. Makes one pass over the operations in
+    /// between per [`ORIGINS_PER_PASS`] different origins.
     pub(crate) fn resolve(&self, questions: &[(u32, u32)]) -> Vec<bool> {
         let mut by_origin: Vec<usize> = (0..questions.len()).collect();
         by_origin.sort_unstable_by_key(|&i| questions[i]);
@@ -183,7 +183,7 @@ impl<'a> Reachability<'a> {
         answers
     }
 
-    /// For every position from `lowest` to `highest`, computes the mask of origins that precede it.
+    /// Computes, for every position from `lowest` to `highest`, the mask of origins that precede it.
     fn spread(&self, origins: &[u32], lowest: u32, highest: u32, masks: &mut [[u64; ORIGINS_PER_PASS / 64]]) {
         for position in lowest..=highest {
             let mut mask = [0u64; ORIGINS_PER_PASS / 64];
@@ -209,7 +209,7 @@ fn is_ancestor(forest: &[Interval], earlier: u32, later: u32) -> bool {
     b.first.wrapping_sub(a.first) < a.size
 }
 
-/// Numbers a forest so that descendants are consecutive. Parents come before their children.
+/// Numbers a forest so that descendants are consecutive. Parents precede their children.
 fn forest(parents: &[u32]) -> Vec<Interval> {
     let count = parents.len();
     let mut intervals = vec![Interval { first: 0, size: 1 }; count];

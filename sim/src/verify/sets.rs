@@ -1,17 +1,17 @@
-//! Sets of ranks that have contributed to a chunk. Rings, chains and in-order trees only create ranges of adjacent
-//! ranks, which need no memory. Any other set is a node of a hash-consed tree with 64 ranks per leaf, so that equal
-//! sets are one node and adding a rank adds a path, not a copy.
+//! Sets of ranks that have contributed to a chunk. Rings, chains and in-order trees create only ranges of adjacent
+//! ranks, which need no memory. Any other set is a node of a hash-consed tree with 64 ranks per leaf: equal sets share
+//! a node, and adding a rank creates only a path of nodes.
 
 use rustc_hash::FxHashMap;
 
-/// Set of ranks, valid only for the [`Sets`] that created it. Equal sets may be represented as a range or as a node:
-/// compare with [`Sets::equal`].
+/// Set of ranks, valid only for the [`Sets`] that created it. Equal sets may have different representations (range or
+/// node); compare them with [`Sets::equal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Set(u64);
 
 const NODE: u64 = 1 << 63;
 
-/// Interner of sets of ranks below a given number.
+/// Store of sets of ranks below a given number, in which equal sets share memory.
 pub(super) struct Sets {
     ranks: u32,
     /// Number of levels of branches above the leaves.
@@ -33,7 +33,7 @@ impl Set {
     /// The empty set.
     pub(super) const EMPTY: Self = Self(0);
 
-    /// The set of one rank.
+    /// Returns the set that contains only this rank.
     pub(super) fn single(rank: u32) -> Self {
         Self::range(rank, 1)
     }
@@ -61,12 +61,12 @@ impl Sets {
         }
     }
 
-    /// The set of all ranks.
+    /// Returns the set of all ranks.
     pub(super) fn all(&self) -> Set {
         Set::range(0, self.ranks)
     }
 
-    /// Union of two sets; `None` if they share a rank.
+    /// Returns the union of two sets; `None` if they share a rank.
     pub(super) fn union(&mut self, a: Set, b: Set) -> Option<Set> {
         if let (Some(x), Some(y)) = (a.as_range(), b.as_range()) {
             if x.len == 0 || y.len == 0 {
@@ -96,7 +96,7 @@ impl Sets {
         a == b || (a.0 ^ b.0) & NODE != 0 && self.node(a) == self.node(b)
     }
 
-    /// Text of the ranks, such as `ranks 0-3, 7`.
+    /// Returns the ranks of a set as text, such as `ranks 0-3, 7`.
     pub(super) fn describe(&mut self, set: Set) -> String {
         let id = self.node(set);
         let mut members = Vec::new();
@@ -112,13 +112,13 @@ impl Sets {
                 let wrapped = end.saturating_sub(u64::from(self.ranks));
                 let upper = self.range(self.height, 0, u64::from(start), end - wrapped);
                 let lower = self.range(self.height, 0, 0, wrapped);
-                // Disjoint, because a range never exceeds the number of ranks.
+                // The two parts are disjoint, because a range never exceeds the number of ranks.
                 self.join(self.height, lower, upper).unwrap_or(upper)
             }
         }
     }
 
-    /// The node for ranks `from..to`, below a node that begins at rank `base`.
+    /// Returns the node for ranks `from..to`, below a node that begins at rank `base`.
     fn range(&mut self, level: u32, base: u64, from: u64, to: u64) -> u32 {
         let width = 64u64 << level;
         let (from, to) = (from.max(base), to.min(base + width));
@@ -180,7 +180,7 @@ impl Sets {
     }
 }
 
-/// Text of ascending ranks as ranges, limited to the first few.
+/// Returns ascending ranks as text in ranges, limited to the first few.
 fn describe_ranks(members: &[u32]) -> String {
     const SHOWN: usize = 6;
     let mut ranges: Vec<(u32, u32)> = Vec::new();
@@ -215,7 +215,7 @@ mod tests {
             let (mut set, mut plain) = (Set::EMPTY, BTreeSet::new());
             for (start, len) in parts {
                 let len = len.min(ranks);
-                // The set of all ranks is the range from 0.
+                // The range of all ranks starts at 0.
                 let start = if len == ranks { 0 } else { start % ranks };
                 let more: BTreeSet<u32> = (0..len).map(|i| (start + i) % ranks).collect();
                 let joined = sets.union(set, Set::range(start, len));
@@ -225,7 +225,7 @@ mod tests {
                     plain.extend(more);
                     let members: Vec<u32> = plain.iter().copied().collect();
                     prop_assert_eq!(sets.describe(set), describe_ranks(&members));
-                    // Equal ranks, added one by one in reverse order.
+                    // The same ranks, added one by one in reverse order.
                     let again = members.iter().rev().try_fold(Set::EMPTY, |s, &r| sets.union(s, Set::single(r))).unwrap();
                     prop_assert!(sets.equal(set, again));
                     let all = sets.all();

@@ -1,4 +1,4 @@
-//! Hand-written schedules, valid or with one fault each.
+//! Tests of schedules written by hand, which are valid or have one fault each.
 
 use fabricast_topologies::Bytes;
 
@@ -8,7 +8,7 @@ use crate::schedule::{
     Rank, Run, Schedule, ScheduleGenerator, Segment, Walk,
 };
 
-/// Generator of programs written by a test.
+/// Generator whose programs a test writes.
 pub(super) struct Scripted {
     header: Header,
     programs: Vec<Program>,
@@ -31,7 +31,7 @@ impl Scripted {
         }
     }
 
-    /// All_reduce without data, for tests of order alone.
+    /// Returns an all_reduce without data, for tests of the order of operations only.
     pub(super) fn waits(ranks: u32) -> Self {
         let mut script = Self::new(Collective::AllReduce, ranks, 1);
         script.header.layout = Layout::default();
@@ -63,7 +63,7 @@ impl ScheduleGenerator for Scripted {
     }
 }
 
-/// A single operation that moves no data.
+/// Returns a run with a single operation that moves no data.
 pub(super) fn wait_run(kind: OpKind) -> Run {
     Run { span: 0, ..run(kind, 0, (Buffer::Input, 0), (Buffer::Output, 0)) }
 }
@@ -86,7 +86,7 @@ const INPUT: (Buffer, u32) = (Buffer::Input, 0);
 const OUTPUT: (Buffer, u32) = (Buffer::Output, 0);
 const SCRATCH: (Buffer, u32) = (Buffer::Scratch, 0);
 
-/// Two ranks: rank 1's input is reduced at rank 0 and the sum is sent back.
+/// Returns a schedule of two ranks: the input of rank 1 is reduced at rank 0, and the sum is sent back.
 fn pair() -> Scripted {
     let mut script = Scripted::new(Collective::AllReduce, 2, 1);
     script.push(Rank(1), run(OpKind::PutReduceInput, 0, INPUT, OUTPUT), &[]);
@@ -193,7 +193,7 @@ fn unread_data_is_a_fault() {
     script.push(Rank(1), run(OpKind::Put, 0, INPUT, SCRATCH), &[]);
     let fault = script.fault();
     assert_eq!((fault.kind, fault.operation), (FaultKind::Unread, Some(OpId(2))));
-    // Overwritten before it is read.
+    // The data is overwritten before it is read.
     let mut script = pair();
     script.push(Rank(0), run(OpKind::Put, 1, OUTPUT, OUTPUT), &[Dependency::on_operation(Rank(0), 0, 0)]);
     let fault = script.fault();
@@ -234,7 +234,7 @@ fn blocks_and_peers_are_checked() {
 
 #[test]
 fn full_fifos_deadlock_if_the_first_put_is_not_consumed() {
-    // Two puts on one connection; the receiver consumes the second one first.
+    // Two puts use one connection, and the receiver consumes the second one first.
     let mut script = Scripted::new(Collective::Broadcast, 2, 2);
     for chunk in 0..2 {
         script.push(Rank(0), run(OpKind::Put, 1, (Buffer::Input, chunk), (Buffer::Scratch, chunk)), &[]);
@@ -266,7 +266,7 @@ fn pair_without_return() -> Scripted {
     script
 }
 
-/// Two ranks: rank 0 sends 6 bytes; rank 1 sends 2 and retains 1.
+/// Returns a schedule of two ranks: rank 0 sends 6 bytes; rank 1 sends 2 bytes and keeps 1.
 fn uneven() -> Scripted {
     let mut script = Scripted::new(Collective::AllToAllV, 2, 1);
     let segment = |bytes| Segment { bytes: Bytes(bytes), parts: 1 };

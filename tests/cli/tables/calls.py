@@ -1,4 +1,4 @@
-"""One call of MPI, without a compiler: calls.py COLLECTIVE BYTES. Handles are Open MPI's."""
+"""Runs one MPI call without a compiler: calls.py COLLECTIVE BYTES. Handles are those of Open MPI."""
 
 import ctypes
 import sys

@@ -27,7 +27,8 @@ fn kernel_at(comm: &Communicator, function: Function, bytes: u64) -> SymmetricKe
     pick_symmetric(comm, &Settings::default(), &Request::new(function, Bytes(bytes))).unwrap().kernel
 }
 
-/// First power of two at which another kernel is chosen; for AllGather and ReduceScatter in bytes of a rank's part.
+/// Returns the first power of two at which another kernel is chosen; for AllGather and ReduceScatter in bytes of a
+/// rank's part.
 fn crossover(comm: &Communicator, function: Function) -> (u64, SymmetricKernel) {
     let scale = if function == Function::AllReduce { 1 } else { u64::from(comm.ranks) };
     let first = kernel_at(comm, function, scale << 7);
@@ -35,7 +36,7 @@ fn crossover(comm: &Communicator, function: Function) -> (u64, SymmetricKernel) 
     (1 << power, kernel_at(comm, function, scale << power))
 }
 
-/// Derived from NCCL's model: sizes from which multicast kernels replace one-shot kernels.
+/// The expected sizes from which multicast kernels replace one-shot kernels are derived from NCCL's model.
 #[test]
 fn symmetric_kernel_crossovers_match_nccls_model() {
     let (hopper, blackwell) = (nvswitch_communicator(8, 90), nvswitch_communicator(8, 100));
@@ -67,8 +68,8 @@ fn symmetric_kernels_need_windows_and_one_node() {
     );
 }
 
-/// 24 channels of rings give 32 channels of sends: 4 for each of eight peers until the parts are large (usual init
-/// line of H100: 32 p2p channels, 32 p2p channels per peer).
+/// Rings of 24 channels give 32 channels of sends: 4 for each of eight peers until the parts are large (usual init line
+/// of H100: 32 p2p channels, 32 p2p channels per peer).
 #[test]
 fn sends_divide_channels_among_peers() {
     let comm = communicator(1, 8, 90, 12, 30.0);
@@ -79,9 +80,10 @@ fn sends_divide_channels_among_peers() {
     assert_eq!(sends(512 * MIB, 1).per_peer, 32);
 }
 
-/// NCCL 2.30.7 src/graph/paths.cc and src/include/channel.h: ⌈NIC ÷ 14 GB/s⌉ channels per peer, halved until all
-/// batches of eight peers have channels of their own; the eight ranks of a host share them, and only Simple has buffers
-/// over a network. On two hosts of eight GPUs, messages of more than 256 KiB use four channels.
+/// On two hosts of eight GPUs, messages of more than 256 KiB use four channels per peer. NCCL 2.30.7
+/// (src/graph/paths.cc, src/include/channel.h) uses ⌈NIC ÷ 14 GB/s⌉ channels per peer, halved until all batches of
+/// eight peers have separate channels; the eight ranks of a host share them, and over a network only Simple has
+/// buffers.
 #[test]
 fn peers_of_a_host_share_their_channels_over_a_network() {
     let sends = |nodes: u32, per_node: u32, gb_per_s: u64, variables: &str, bytes| {
@@ -102,8 +104,8 @@ fn peers_of_a_host_share_their_channels_over_a_network() {
     assert_eq!(sends(16, 8, 48, "", MIB), (1, 16));
 }
 
-/// From times of 2.28.3 on two H200 (validate/runs/2026-11-23-2xh200-sends): with 16 channels a peer of two gets 8,
-/// and sends up to 256 KiB behave like LL, in parts of 8 KiB.
+/// With 16 channels, a peer of two gets 8, and sends up to 256 KiB behave like LL, in parts of 8 KiB. The times are
+/// those of NCCL 2.28.3 on two H200 (validate/runs/2026-11-23-2xh200-sends).
 #[test]
 fn sends_before_2_29_use_ll_by_the_capacity_of_all_channels_of_a_peer() {
     let comm = communicator(1, 2, 90, 24, 20.0);

@@ -1,4 +1,4 @@
-//! NCCL 2.28.9's log on 8 × H200 with NVLS off: every cell of its table, every choice, every channel count.
+//! Compares with NCCL 2.28.9's log on 8 H200 with NVLS off: every cell of its table, every choice, every channel count.
 
 use fabricast_libraries::nccl::graph::NvlsUse;
 use fabricast_libraries::nccl::{
@@ -12,7 +12,7 @@ use super::{Picker, communicator};
 
 const LOG: &str = include_str!("../../data/nccl/h200-2.28.9-no-nvls.txt");
 
-/// The node that wrote the log, from its topology file alone.
+/// Returns the node that wrote the log, described by its topology file alone.
 fn h200() -> Picker {
     let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
     let fabric = load(&FabricRequest::new(&path)).unwrap();
@@ -20,7 +20,8 @@ fn h200() -> Picker {
     Picker::new(Communicator::from_fabric(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
 }
 
-/// Rows of the log's table: function or `Max NThreads`, and the cells of three algorithms, one after the other.
+/// Returns the rows of the log's table: the function or `Max NThreads`, and the cells of three algorithms, one after
+/// the other.
 fn rows(name: &str) -> Vec<Vec<String>> {
     let rows = LOG.lines().filter(|line| line.split('|').next().is_some_and(|head| head.trim() == name));
     rows.map(|line| line.split('|').skip(1).map(|cell| cell.trim().to_owned()).filter(|c| !c.is_empty()).collect())
@@ -110,7 +111,7 @@ fn unavailable_pat_gives_its_own_reason() {
     assert_eq!(availability(52, PatSetting::On), Ok(()));
 }
 
-/// Out-of-place times of an nccl-tests log: (bytes, µs).
+/// Returns the out-of-place times of an nccl-tests log: (bytes, µs).
 fn log(name: &str) -> Vec<(u64, f64)> {
     let path = format!("{}/../validate/data/h200-node/logs/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -137,7 +138,7 @@ fn choices_on_two_gpus_match_their_times() {
         .collect();
     let mut compared = 0;
     for (bytes, default_us) in log("g_allreduce_x2_default") {
-        // For smaller sizes all strategies are limited by the host alike.
+        // For smaller sizes all strategies are limited by the host to the same time.
         if bytes < 1 << 18 {
             continue;
         }

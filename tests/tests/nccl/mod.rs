@@ -1,4 +1,5 @@
-//! NCCL's selection against NCCL's logs, worked examples, and for random communicators.
+//! Compares NCCL's modelled selection with NCCL's logs and worked examples, and checks properties for random
+//! communicators.
 
 mod choices;
 mod measured;
@@ -13,7 +14,7 @@ use fabricast_libraries::nccl::{Communicator, Cpu, Function, Pick, Request, Sett
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
-/// A graph of `channels` channels, with bandwidths in GB/s inside and between nodes.
+/// Returns a graph of `channels` channels, with bandwidths in GB/s inside and between nodes.
 pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Graph {
     Graph {
         pattern,
@@ -27,7 +28,8 @@ pub fn graph(pattern: Pattern, channels: u16, inside: f64, between: f64) -> Grap
     }
 }
 
-/// Nodes with equally many GPUs, whose rings and trees have the same channels.
+/// Returns a communicator of nodes with equally many GPUs, whose rings and trees have the same channels. `sm` is the
+/// compute capability times ten; `speed` the total bandwidth in GB/s.
 pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f64) -> Communicator {
     Communicator {
         ranks: nodes * per_node,

@@ -1,5 +1,5 @@
-//! NCCL versions before 2.28, each where it differs from the next: table cells and shares derived by hand from the
-//! sources named in planner/library/nccl/version (NVIDIA/nccl v2.20.3-1, v2.22.3-1, v2.26.2-1, v2.27.3-1).
+//! Tests of NCCL versions before 2.28, each where it differs from the next: table cells and shares derived by hand from
+//! the sources named in planner/library/nccl/version (NVIDIA/nccl v2.20.3-1, v2.22.3-1, v2.26.2-1, v2.27.3-1).
 
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
@@ -9,7 +9,7 @@ use fabricast_topologies::{Bandwidth, Bytes};
 
 use super::{Picker, communicator, graph};
 
-/// Cell of the table in all versions: µs and GB/s, to a tenth.
+/// Returns a cell of the table in all versions, in µs and GB/s, rounded to a tenth.
 fn cells(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> Vec<(f64, f64)> {
     let tenths = |value: f64| (value * 10.0).round() / 10.0;
     Version::ALL
@@ -21,7 +21,7 @@ fn cells(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> V
         .to_vec()
 }
 
-/// Availability of a strategy in all versions.
+/// Returns the availability of a strategy in all versions.
 fn availability(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> Vec<Result<(), Unavailable>> {
     Version::ALL.map(|version| Picker::new(*comm, version).table.cell(function, algo, proto).availability).to_vec()
 }
@@ -98,7 +98,7 @@ fn blackwell_constants_evolve_from_hoppers() {
     let comm = nvswitch_communicator(1, 100);
     let ll128 = availability(&comm, Function::AllReduce, Algo::Ring, Proto::Ll128);
     assert_eq!(ll128[..3], [Err(Unavailable::UnsafeLl128), Err(Unavailable::UnsafeLl128), Ok(())]);
-    // 2 channels of 45 GB/s per node: limited by the rate of a channel.
+    // With 2 channels of 45 GB/s per node, the rate of a channel is the limit.
     let few_channels = communicator(1, 8, 100, 2, 90.0);
     let ring = cells(&few_channels, Function::AllReduce, Algo::Ring, Proto::Ll128);
     assert_eq!(bandwidths(&ring)[2..6], [83.9, 83.9, 83.9, 45.7]);
@@ -106,7 +106,7 @@ fn blackwell_constants_evolve_from_hoppers() {
     assert_eq!(bandwidths(&tree)[..5], [38.7, 38.7, 77.4, 77.4, 70.0]);
     let channels = |version| comm.nvls_shape(version, &Settings::default()).channels;
     assert_eq!(Version::ALL.map(channels), [16, 16, 32, 24, 24, 24, 24]);
-    // Two nodes with NICs of 400 Gb/s that are not reached through switches alone: since 2.29 chunks depend on the
+    // Two nodes have NICs of 400 Gb/s that are not reached through switches alone; since 2.29 chunks depend on the
     // NICs.
     let mut two_nodes = nvswitch_communicator(2, 100);
     let nic = Nic { bandwidth: Bandwidth::from_gb_per_s(50.0), distance: NicDistance::Farther };

@@ -1,5 +1,5 @@
-//! Properties for random communicators: there is a choice for every size, it is the cheapest of the table, and its
-//! kernel is within limits.
+//! Properties for random communicators: there is a choice for every size, the choice has the lowest cost in the table,
+//! and its kernel is within limits.
 
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{

@@ -1,7 +1,7 @@
-//! NCCL's graph search on machines: against its own dumps and public logs, and machines that are not covered.
+//! Compares the modelled graph search with NCCL's own dumps and public logs, and checks machines that are not covered.
 //!
-//! Public logs: NVIDIA/nccl issues 1197 (8 × H100: rings 12 × 30, nvls 8 × 40/60), 1358 (two GPUs on two sockets of
-//! 10 GB/s: 1 × 10), 892 (H800: 16 channels), nccl-tests 307 (8 × RTX 4090 over sockets of 6 GB/s: 1 × 5).
+//! Public logs: NVIDIA/nccl issues 1197 (8 × H100: rings 12 × 30, nvls 8 × 40/60), 1358 (two GPUs on two sockets of 10
+//! GB/s: 1 × 10), 892 (H800: 16 channels), nccl-tests 307 (8 × RTX 4090 over sockets of 6 GB/s: 1 × 5).
 
 use fabricast_libraries::nccl::graph::{NvlsUse, SearchNotModelled};
 use fabricast_libraries::nccl::{ChannelPaths, Pattern};
@@ -24,8 +24,8 @@ fn search(fabric: &Fabric) -> Result<Communicator, SearchNotModelled> {
     Communicator::from_fabric(fabric, &router, fabric.gpus(), NvlsUse::Allowed)
 }
 
-/// Channels and GB/s inside and between nodes of rings, trees and NVLS; and the number of channels of rings and
-/// trees.
+/// Channels and bandwidths (GB/s) inside and between nodes of rings, trees and NVLS, and the number of channels of
+/// rings and trees together.
 type Summary = ((u16, f64, f64), (u16, f64, f64), Option<(u16, f64, f64)>, u16);
 
 fn summary(fabric: &Fabric) -> Summary {
@@ -76,7 +76,7 @@ fn graphs_of_several_nodes_on_rails() {
     assert_eq!((ring.intra_class, ring.inter_class), (PathClass::Nvl, PathClass::Pxn));
     let (rings, _, _, channels) = summary(&preset("dgx-a100", 2, 8));
     assert_eq!((rings, channels), ((8, 24.0, 24.0), 16));
-    // Two GPUs and two NICs per switch: rings enter through one NIC and leave through the other.
+    // With two GPUs and two NICs per switch, rings enter through one NIC and leave through the other.
     assert_eq!(search(&preset("dgx-a100", 2, 8)).unwrap().graphs.ring.inter_class, PathClass::Pix);
 }
 
@@ -99,7 +99,7 @@ fn graphs_of_partial_nodes_and_racks() {
     assert_eq!((comm.nodes, comm.ranks, comm.graphs.ring.channels), (1, 16, 16));
 }
 
-/// Balanced trees need two GPUs near a NIC; from Hopper on, NCCL tries plain trees before farther paths.
+/// Balanced trees need two GPUs near a NIC; from Hopper on, NCCL tries plain trees before more distant paths.
 #[test]
 fn one_nic_per_gpu_gives_plain_trees() {
     let tree = |fabric: &Fabric| search(fabric).unwrap().graphs.tree;
@@ -110,11 +110,11 @@ fn one_nic_per_gpu_gives_plain_trees() {
     // Ampere uses balanced trees only, and so does any GPU on a single node.
     assert_eq!(tree(&preset("dgx-a100", 2, 8)).pattern, Pattern::BalancedTree);
     assert_eq!(tree(&preset("hgx-h100", 1, 8)).pattern, Pattern::BalancedTree);
-    // Two H100 PCIe share a switch with their NIC.
+    // Two H100 PCIe GPUs share a switch with their NIC.
     assert_eq!(tree(&preset("h100-pcie", 2, 8)).pattern, Pattern::BalancedTree);
 }
 
-/// A mesh is searched for if NICs limit it: four GH200 with a NIC of 200 Gb/s each.
+/// NCCL searches a mesh if NICs limit it: four GH200 with a NIC of 200 Gb/s each.
 #[test]
 fn nics_limit_meshes() {
     let hosts = load(&FabricRequest {
@@ -162,8 +162,8 @@ fn uncovered_machines_give_a_reason() {
     let rack =
         load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None, gpu: None })
             .unwrap();
-    // NCCL's largest number of heads (NCCL_MAX_NVLS_ARITY), at the highest speed at which 33 channels fit a GPU's
-    // NVLinks.
+    // The number of heads is NCCL's maximum (NCCL_MAX_NVLS_ARITY), at the highest speed at which 33 channels fit a
+    // GPU's NVLinks.
     let heads = search(&rack).unwrap().graphs.nvls.unwrap();
     assert_eq!((heads.channels, heads.intra_bandwidth.gb_per_s()), (32, 20.0));
     let router = Router::new(&rack, RouteOptions::default());

@@ -14,7 +14,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Algorithm and protocol, each with the first power of two at which it is chosen.
+/// Choices by size: the first power of two at which each algorithm and protocol is chosen.
 type Steps<'a> = &'a [(u64, Algo, Proto)];
 
 const ANY: u64 = 1 << 10;
@@ -66,7 +66,7 @@ fn h100s(nodes: u32) -> Communicator {
 fn log_a_two_nodes_of_one_rank_over_sockets() {
     let mut machine = communicator(2, 1, 120, 2, 1.2);
     machine.graphs.tree = graph(Pattern::Tree, 2, 2.4, 2.4);
-    // Its network paths cross the CPU, so LL128 is not used; its latency is printed nevertheless.
+    // The network paths of this machine cross the CPU, so LL128 is not used; its latency is printed nevertheless.
     for graph in [&mut machine.graphs.ring, &mut machine.graphs.tree] {
         graph.inter_class = fabricast_topologies::route::PathClass::Phb;
         graph.intra_class = fabricast_topologies::route::PathClass::Loc;

@@ -2,14 +2,15 @@
 //! step plus the latency of its route.
 //!
 //! - **Dissemination**: in round k a rank signals the rank 2ᵏ after it, and starts the next round once the rank 2ᵏ
-//!   before it has signalled. ⌈log2 n⌉ rounds for any number of ranks, n signals each.
-//! - **One-shot**: every rank sets a flag at every other rank and waits for n − 1 flags. One step, n(n − 1) signals.
+//!   before it has signalled. Any number of ranks n needs ⌈log2 n⌉ rounds of n signals each.
+//! - **One-shot**: every rank sets a flag at every other rank and waits for n − 1 flags. This is one step with n(n − 1)
+//!   signals.
 //! - **Tree**: signals travel up a binomial tree to rank 0 and back down. The number of steps is twice the depth, which
 //!   is the largest number of one bits in a rank below n; 2(n − 1) signals. **Linear** uses a tree of one level
-//!   ([`super::linear`]): two steps.
-//! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. log2 n rounds, plus two
-//!   if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour first and
-//!   are signalled last.
+//!   ([`super::linear`]) and needs two steps.
+//! - **Recursive doubling**: in round k a rank and the rank at distance 2ᵏ signal each other. There are log2 n rounds,
+//!   plus two if there are ranks beyond a power of two (guests, [`super::power_of_two`]), which signal their neighbour
+//!   first and are signalled last.
 //!
 //! A step needs latency L on links of equal latency. Only the first channel is used. Runs per rank: ⌈log2 n⌉ + 1 for
 //! dissemination, one per host plus one for one-shot, one per neighbour plus two for trees, at most log2 n + 3 for
@@ -111,7 +112,7 @@ impl Barrier {
         program.push(at.wait(1), &flags.collect::<Vec<_>>());
     }
 
-    /// Writes a tree barrier. On every rank, run 0 waits for the children, run 1 signals the parent (empty at the
+    /// Writes a tree barrier. On every rank, run 0 waits for the children, run 1 signals the parent (it is empty at the
     /// root), and the following runs signal the children.
     fn write_tree(tree: &dyn Tree, at: Lane, program: &mut Program) {
         let children = tree.children(at.rank);
@@ -131,8 +132,8 @@ impl Barrier {
         program.push(at.wait(1), &[release]);
     }
 
-    /// Writes recursive doubling: one run per step, empty where the rank does not take part. A guest signals in the
-    /// first step and its stand-in in the last; the steps between are pairwise exchanges.
+    /// Writes recursive doubling: one run per step, which is empty on ranks that are idle in the step. A guest signals
+    /// in the first step and its stand-in in the last; the steps between are pairwise exchanges.
     fn doubling(mapping: PowerOfTwoMapping, at: Lane, program: &mut Program) {
         let steps = mapping.bits() + 2 * u32::from(mapping.has_guests());
         let mut awaited: Vec<Dependency> = Vec::new();
@@ -146,7 +147,7 @@ impl Barrier {
                 Phase::FoldOut => (mapping.guest(at.rank), mapping.stand_in(at.rank)),
             };
             program.push(to.map_or(at.wait(0), |to| at.signal(to)), if to.is_some() { &awaited } else { &[] });
-            // A rank continues once it has sent its signal and received its partner's.
+            // A rank continues after it has sent its signal and received that of its partner.
             if to.is_some() {
                 awaited = vec![Dependency::on_operation(at.rank(), step, 0)];
             }

@@ -1,18 +1,17 @@
 //! Binary tree filled level by level: broadcast and reduce in ⌊log₂ n⌋ steps of at most two messages each.
 //!
-//! Positions are numbered from the root; level l starts at position 2ˡ − 1. Position p of level l has the children `p +
-//! 2ˡ` and `p + 2·2ˡ`, if they exist, and sends to both concurrently, so a broadcast sends at most 2 buffers out of a
-//! rank. On equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children needs L +
-//! 2·bytes/B, and a level of single children needs L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in the last
-//! level, the total is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite direction; over a
-//! full tree, n = 2ᵏ − 1, the time is the same. Chunks are pipelined. Runs per rank and lane: one per child, and at
-//! least one for a reduce.
+//! Positions are numbered from the root; level l starts at position 2ˡ − 1. Position p of level l has the children
+//! `p + 2ˡ` and `p + 2·2ˡ`, if they exist, and sends to both concurrently, so a broadcast sends at most 2 buffers out
+//! of a rank. On equal links of latency L and bandwidth B with one chunk, a level whose ranks have two children takes
+//! the time L + 2·bytes/B, and a level of single children L + bytes/B. With d = ⌊log₂ n⌋ and m = n + 1 − 2ᵈ ranks in
+//! the last level, the total time is d·L + (2(d−1) + (2 if 2m > 2ᵈ, else 1))·bytes/B. A reduce runs in the opposite
+//! direction; over a full tree, n = 2ᵏ − 1, the time is the same. Chunks are pipelined. Runs per rank and lane: one per
+//! child, and at least one for a reduce.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_tree, fan-out 2), coll_base_bcast.c,
 //! coll_base_reduce.c.
 //!
 //! # Example
-//!
 //! A broadcast to seven ranks in ⌊log₂ n⌋ = 2 steps. No rank sends to more than two children.
 //!
 //! ```
@@ -53,7 +52,7 @@ impl Tree for BinaryTree {
     }
 
     fn parent(&self, position: u32) -> Option<ParentEdge> {
-        // The first half of a level are first children, the second half second children.
+        // The positions in the first half of a level are first children, those in the second half are second children.
         let width = Self::width(position) as u32;
         let above = width / 2;
         let index = u32::from(position >= width - 1 + above);

@@ -2,9 +2,9 @@
 //!
 //! Ranks are counted from the root; the parent of position p is p with its lowest set bit cleared. **scatter** sends
 //! over distances 2ᵐ⁻¹, …, 2, 1 the blocks of the receiver and its subtree; **gather** sends over 1, 2, … the blocks of
-//! the sender and its subtree. ⌈log2 n⌉ steps; the root sends or receives (n−1)/n of the bytes. Time on equal links of
-//! latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. The root handles log2 n messages, compared with n − 1 in
-//! the direct exchange. Three runs per rank, lane, loop and step.
+//! the sender and its subtree. There are ⌈log2 n⌉ steps; the root sends or receives (n−1)/n of the bytes. Time on equal
+//! links of latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. The root handles log2 n messages, compared with
+//! n − 1 in the direct exchange. Each rank has three runs per lane, loop and step.
 //!
 //! Source: MPICH's binomial scatter and gather; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication
 //! Operations in MPICH*, 2005.
@@ -44,7 +44,7 @@ pub(super) struct BinomialBlocks {
     cut: Chunking,
 }
 
-/// Edge of the tree. `blocks` counts the blocks of the child's subtree: its own and the following ones.
+/// Edge of the tree. `blocks`: number of blocks of the child's subtree, which are its own block and the following ones.
 #[derive(Clone, Copy)]
 struct Branch {
     parent: u32,
@@ -100,7 +100,7 @@ impl Pattern for BinomialBlocks {
             (true, true) => Buffer::Output,
             (true, false) => Buffer::Input,
         };
-        // The child's own block is in a different buffer than those of its subtree.
+        // The child's own block is in its input (gather) or output (scatter); those of its subtree are in scratch.
         let (above, below) = (|walk| Parts::new(at_parent, walk), |walk| Parts::new(Buffer::Scratch, walk));
         let others = branch.blocks - 1;
         if self.gathers() {

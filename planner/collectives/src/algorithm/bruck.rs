@@ -3,15 +3,15 @@
 //! **all_gather.** In step k a rank sends the blocks that it has, its own and the following ones, to the rank 2ᵏ before
 //! it; the last step sends only the missing blocks. Every rank sends (n−1)/n of the bytes. Time on equal links of
 //! latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. Blocks are written directly to their final position, so
-//! the rotations of the original are not needed. Three runs per rank, lane, loop and step.
+//! the rotations of the original are not needed. Each rank has three runs per lane, loop and step.
 //!
 //! **all_to_all.** A block with j ranks to go moves by 2ᵏ in step k for every set bit k of j. About half of the blocks
 //! move in each step, for n = 2ᵐ a total of m/2 times the bytes. Time on equal links: Σₖ(L + bₖ·bytes/(n·B)), where bₖ
 //! is the count of numbers below n with bit k set; for n = 2ᵐ, m·(L + bytes/(2B)). A hop that is not the last writes to
 //! a scratch region of its step (⌈log2 n⌉−1 times the bytes in total), because the block that it would overwrite is
 //! still being sent. The first rotation of the original is done by addressing and the last one by the last hop; in
-//! place, the last hop writes to scratch as well, and a final step copies. One run per step, loop, and row or column of
-//! blocks that move between the same two regions, of the order of √n in total.
+//! place, the last hop writes to scratch as well, and a final step copies. There is one run per step, loop, and row or
+//! column of blocks that move between the same two regions, of the order of √n in total.
 //!
 //! Source: Bruck, Ho, Kipnis, Upfal, Weathersby, *Efficient Algorithms for All-to-All Communications in Multiport
 //! Message-Passing Systems*, IEEE TPDS 1997.
@@ -51,7 +51,7 @@ pub(super) fn step_count(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }
 
-/// The rank `distance` positions after `rank`, modulo `ranks`; `distance` may be as large as `ranks`.
+/// Returns the rank `distance` positions after `rank`, modulo `ranks`; `distance` may be as large as `ranks`.
 pub(super) fn rank_after(rank: u32, distance: u32, ranks: u32) -> u32 {
     ((u64::from(rank) + u64::from(distance)) % u64::from(ranks)) as u32
 }
@@ -115,21 +115,21 @@ pub(super) struct AllToAll {
     in_place: bool,
 }
 
-/// Line of `len` blocks of an all_to_all, identified by the distance from their sender to their receiver:
-/// `first, first + step, …`.
+/// Row of `len` blocks of an all_to_all. A block is identified by the distance from its sender to its receiver; the
+/// distances are `first, first + step, …`.
 #[derive(Clone, Copy)]
 struct BlockLine {
     first: u32,
     step: u32,
     len: u32,
-    /// Step of the previous hop; `None` for the first hop.
+    /// Step of the previous hop of these blocks; `None` for their first hop.
     before: Option<u32>,
-    /// True if this hop is the last.
+    /// True if this hop is the last hop of the blocks.
     arrives: bool,
 }
 
 impl BlockLine {
-    /// Scratch slots of these blocks in the region of a step.
+    /// Returns the scratch slots of these blocks in the region of a step.
     fn slots(self, region: u32) -> Parts {
         Parts::scratch(region, Walk { base: self.first, start: 0, step: self.step, modulus: 0, stride: 1 })
     }
@@ -148,9 +148,9 @@ impl AllToAll {
         step_count(self.header.call.ranks)
     }
 
-    /// The blocks that move in a step: those with the step's bit set. They are grouped by the lower bit of their
-    /// previous hop, and by whether a higher bit remains. Each group is split into rows of equal lower bits or columns
-    /// of equal higher bits, whichever gives fewer lines.
+    /// Returns the blocks that move in a step: those with the step's bit set in their distance. They are grouped by the
+    /// lower bit of their previous hop, and by whether a higher bit remains. Each group is split into rows of equal
+    /// lower bits or columns of equal higher bits, whichever gives fewer rows.
     fn lines(&self, exchange: u32) -> Vec<BlockLine> {
         let (ranks, bit) = (self.header.call.ranks, 1u32 << exchange);
         let period = u64::from(bit) * 2;
@@ -175,7 +175,8 @@ impl AllToAll {
         lines
     }
 
-    /// Returns the copies that, in place, move the blocks that arrived last in each step to their final position.
+    /// Returns the copies that move the blocks that arrived last in each step to their final position. Needed only in
+    /// place.
     fn copies(&self, rank: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let copies = (0..self.exchanges()).map(|step| {

@@ -1,12 +1,12 @@
 //! Butterfly reduce_scatter: recursive halving over increasing distances.
 //!
 //! In step k a rank and the rank at distance 2ᵏ exchange partial sums: each sends the blocks whose positions agree with
-//! the other rank's in the last k + 1 bits, and continues with the rest. log₂ n steps; every rank sends (n−1)/n of the
-//! bytes. Neighbours exchange the most bytes and distant ranks the fewest; recursive halving
+//! the other rank's in the last k + 1 bits, and continues with the rest. There are log₂ n steps; every rank sends
+//! (n−1)/n of the bytes. Neighbours exchange the most bytes and distant ranks the fewest; recursive halving
 //! ([`super::halving_doubling`]) has the opposite order. Partial sums are in scratch. Time on equal links of latency L
 //! and bandwidth B, n a power of two: log₂ n·L + (n−1)/n · bytes/B. Ranks beyond a power of two are guests
-//! ([`super::power_of_two`]): two more steps, and twice the input more for their stand-ins. Four runs per rank, lane,
-//! loop and step.
+//! ([`super::power_of_two`]): two more steps, and twice the input more for their stand-ins. Each rank has four runs per
+//! lane, loop and step.
 //!
 //! Source: Träff, *An improved algorithm for (non-commutative) reduce-scatter with an application*, EuroPVM/MPI 2005;
 //! Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (butterfly), which mirrors blocks first so
@@ -62,8 +62,8 @@ impl Butterfly {
         self.header.call.ranks - self.mapping.count()
     }
 
-    /// Blocks of the positions that are congruent to `position` modulo `modulus`: the stand-ins' blocks, their guests'
-    /// blocks, and the blocks of positions without a guest.
+    /// Returns the blocks of the positions that are congruent to `position` modulo `modulus`: blocks of stand-ins,
+    /// blocks of their guests, and blocks of positions without a guest.
     fn congruent_blocks(&self, position: u32, modulus: u32) -> [Blocks; 3] {
         let (guests, first) = (self.guests(), position % modulus);
         let with_guest = guests.saturating_sub(first).div_ceil(modulus);

@@ -2,10 +2,10 @@
 //!
 //! The other ranks, counted from the root, are divided into four consecutive chains whose lengths differ by at most
 //! one; the longest has l = ⌈(n−1)/4⌉ ranks. The root sends to the heads of all chains concurrently (for a reduce,
-//! receives from them), and every other rank sends to the next rank of its chain. l steps. Time on equal links of
-//! latency L and bandwidth B for one chunk: l·L + (l − 1 + min(4, n−1))·bytes/B for a broadcast, and for a reduce if
-//! all chains have the same length. Chunks are pipelined. Runs per rank and lane: one per child, and at least one for a
-//! reduce. A single chain is in [`super::ring`].
+//! receives from them), and every other rank sends to the next rank of its chain. There are l steps. Time on equal
+//! links of latency L and bandwidth B for one chunk: l·L + (l − 1 + min(4, n−1))·bytes/B for a broadcast, and for a
+//! reduce if all chains have the same length. Chunks are pipelined. Runs per rank and lane: one per child, and at least
+//! one for a reduce. A single chain is in [`super::ring`].
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_chain). The default fan-out is 4
 //! (coll_tuned_bcast_algorithm_chain_fanout); the fixed decision rules pass none, which means one chain.
@@ -32,7 +32,7 @@
 
 use super::rooted::{ParentEdge, Tree};
 
-/// Maximum number of chains.
+/// Maximum number of chains; Open MPI uses four by default.
 const CHAINS: u32 = 4;
 
 /// Tree of `ranks` positions: up to four chains that start at position 0.
@@ -46,7 +46,7 @@ impl Chains {
         CHAINS.min(self.ranks - 1)
     }
 
-    /// First position of a chain; for the index after the last chain, the number of positions.
+    /// Returns the first position of a chain, or the number of positions for the index after the last chain.
     fn head(self, chain: u32) -> u32 {
         let (others, chains) = (self.ranks - 1, self.chains());
         1 + chain * (others / chains) + chain.min(others % chains)

@@ -1,8 +1,8 @@
 //! Traversal of a ring, shared by the ring and hierarchical algorithms.
 //!
-//! In every loop each rank makes the same number of *steps*; at step t it forwards to its successor the data that its
-//! predecessor sent at step t − 1. Loops of a lane are sequential: a rank starts a loop once it has received everything
-//! of the previous one, as an NCCL thread block does.
+//! In every loop each rank makes the same number of *steps*; at step t it forwards to its successor the data that it
+//! received from its predecessor at step t − 1. Loops of a lane are sequential: a rank starts a loop once it has
+//! received everything of the previous one, as an NCCL thread block does.
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
@@ -30,7 +30,7 @@ pub(super) fn merge_stages(stages: &[RingPhase]) -> Vec<RingPhase> {
     joined
 }
 
-/// One lane of one rank's ring traversal.
+/// Traversal of a ring by one rank on one lane.
 pub(super) struct RingTraversal<'a> {
     pub(super) stages: &'a [RingPhase],
     pub(super) cut: &'a Chunking,
@@ -48,15 +48,15 @@ impl RingTraversal<'_> {
         stages.iter().map(|stage| stage.steps).sum()
     }
 
-    /// Number of runs per lane. If `regular` (parts form an arithmetic walk), the smaller of one run per stage and loop
-    /// and one run per step over all loops.
+    /// Returns the number of runs per lane. If `regular` (the parts form an arithmetic walk), this is the smaller of
+    /// one run per phase and loop, and one run per step over all loops.
     pub(super) fn runs(stages: &[RingPhase], loops: u32, regular: bool) -> u32 {
         let by_loop = (stages.len() as u32).saturating_mul(loops);
         if regular && by_loop <= Self::steps(stages) { by_loop } else { Self::steps(stages) }
     }
 
-    /// Writes the lane's runs. `part` returns the part of the buffer that the rank forwards at each step; `walk` is the
-    /// equivalent walk, if there is one.
+    /// Writes the runs of the lane. `part` returns the part of the buffer that the rank forwards at each step; `walk`
+    /// is the equivalent walk, if there is one.
     pub(super) fn write(&self, program: &mut Program, part: impl Fn(u32) -> u32, walk: Option<Walk>) {
         let by_loop = (self.stages.len() as u32).saturating_mul(self.cut.loops);
         match walk {

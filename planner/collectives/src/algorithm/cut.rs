@@ -5,14 +5,14 @@ use fabricast_topologies::Bytes;
 
 use super::{Shape, Unsupported};
 
-/// Maximum number of chunks or scratch slots; more could not be numbered.
+/// Maximum number of chunks or scratch slots. Chunk numbers have 32 bits.
 pub(super) const MAX_CHUNKS: u64 = 1 << 28;
 
 /// Maximum number of chunks of a call with many loops, because simulation time grows with them. At the chunk sizes of
 /// libraries, the corresponding buffer is much larger than GPU memory.
 pub(super) const MAX_LOOPED_CHUNKS: u64 = 1 << 24;
 
-/// Number of loops that is always accepted, regardless of ranks and channels.
+/// Number of loops that is always accepted, regardless of the numbers of ranks and channels.
 const MIN_LOOP_LIMIT: u64 = 16;
 
 /// Division of the call's buffer into chunks, whose numbers are linear in part, loop and lane.
@@ -45,13 +45,13 @@ impl Chunking {
         Ok((Self { lanes, loops, part_stride: 1, lane_stride: parts }, layout))
     }
 
-    /// Divides the buffer into one block per rank, as block collectives need, then by loop, then by lane. Blocks need
-    /// not be whole bytes, so all loops are equal, with chunks no larger than the full size.
+    /// Divides the buffer into one block per rank, as collectives with blocks require, then by loop, then by lane. A
+    /// block need not be a whole number of bytes, so all loops are equal, and no chunk exceeds the full size.
     pub(super) fn by_blocks(shape: &Shape) -> Result<(Self, Layout), Unsupported> {
         Self::by_blocks_in_lanes(shape, shape.channels.into())
     }
 
-    /// Variant of [`Self::by_blocks`] with a number of lanes that differs from that of the channels.
+    /// Divides the buffer as [`Self::by_blocks`] does, into a number of lanes that differs from the number of channels.
     pub(super) fn by_blocks_in_lanes(shape: &Shape, lanes: u32) -> Result<(Self, Layout), Unsupported> {
         let (bytes, blocks) = (shape.call.bytes.0, shape.call.ranks);
         let per_loop = u64::from(lanes) * u64::from(blocks);
@@ -63,17 +63,17 @@ impl Chunking {
         Ok((Self { lanes, loops, part_stride: per_block, lane_stride: 1 }, layout))
     }
 
-    /// Number of the chunk of a part in a loop of a lane.
+    /// Returns the number of the chunk of a part in a loop of a lane.
     pub(super) fn chunk(&self, part: u32, round: u32, lane: u32) -> u32 {
         part * self.part_stride + (round * self.lanes + lane) * self.lane_stride
     }
 
-    /// Chunks of one part, one per loop.
+    /// Returns the chunks of one part of a lane, one per loop.
     pub(super) fn over_loops(&self, part: u32, lane: u32) -> Walk {
         Walk::linear(self.chunk(part, 0, lane), self.lanes * self.lane_stride)
     }
 
-    /// Chunks of one loop, one per part in the order of `parts`.
+    /// Returns the chunks of one loop of a lane, one per part in the order of `parts`.
     pub(super) fn over_parts(&self, parts: Walk, round: u32, lane: u32) -> Walk {
         let base = parts.base * self.part_stride + self.chunk(0, round, lane);
         Walk { base, stride: parts.stride * self.part_stride, ..parts }
@@ -93,12 +93,15 @@ pub(super) fn check_loops(loops: u64, per_loop: u64) -> Result<u32, Unsupported>
     }
 }
 
-/// Returns `chunks` as a `u32`, or an error if it exceeds [`MAX_CHUNKS`].
+/// Returns `chunks` as a `u32`.
+///
+/// # Errors
+/// [`Unsupported::TooManyChunks`] if it exceeds [`MAX_CHUNKS`].
 pub(super) fn check_chunks(chunks: u64) -> Result<u32, Unsupported> {
     if chunks > MAX_CHUNKS { Err(Unsupported::TooManyChunks { chunks }) } else { Ok(chunks as u32) }
 }
 
-/// Channel of a lane. Lanes beyond the number of channels share them round-robin.
+/// Returns the channel of a lane. If there are more lanes than channels, they share the channels round-robin.
 pub(super) fn lane_channel(shape_channels: u16, lane: u32) -> u16 {
     (lane % u32::from(shape_channels)) as u16
 }

@@ -4,9 +4,10 @@
 //!
 //! **Direct** has one step. Time on equal links of latency L and bandwidth B: L + (n−1)/n·bytes/B, for send_recv L +
 //! bytes/B. All puts of a loop are concurrent; the chunk of the next loop follows the previous one on its connection.
-//! One run per rank, lane and host, or with several loops one per peer. In place, all_to_all and send_recv go through
-//! scratch, because arriving data would overwrite data not yet sent; they need a run per peer. In an all_to_all, a
-//! gather and a scatter over several hosts, the channels are divided among the hosts (`host_channels`).
+//! Each rank has one run per lane and host, or with several loops one per lane and peer. In place, all_to_all and
+//! send_recv pass through scratch, because arriving data would overwrite data not yet sent; they need a run per peer.
+//! In an all_to_all, a gather and a scatter over several hosts, the channels are divided among the hosts
+//! (`host_channels`).
 //!
 //! **Pairwise** has n − 1 steps: in step k a rank sends to the rank k after it and receives from the rank k before it,
 //! and starts the next step once its own message has arrived. The last partner of a loop is followed by the first
@@ -59,12 +60,12 @@ pub(super) struct Direct {
     rotation: RotationDigit,
 }
 
-/// Number of partners that a rank sends to concurrently.
+/// Order in which a rank sends to its partners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartnerOrder {
-    /// All partners concurrently.
+    /// The rank sends to all partners concurrently.
     Concurrent,
-    /// One partner at a time.
+    /// The rank sends to one partner at a time.
     Sequential,
 }
 
@@ -106,7 +107,7 @@ impl Direct {
         })
     }
 
-    /// Returns the channel of a lane for messages to a host at this distance, or from one at this distance to here.
+    /// Returns the rank's lane for messages to, or from, a host at this distance.
     fn lane(&self, rank: Rank, distance: u32, lane: u32) -> Lane {
         Lane { rank: rank.0, channel: self.channels.channel(distance, lane) }
     }
@@ -117,7 +118,7 @@ impl Direct {
             return self.stream_out(rank, src, dst, program);
         }
         for lane in 0..self.cut.lanes {
-            // Last non-empty run so far and its length.
+            // Last non-empty run so far, and its length.
             let mut before: Option<(u32, u32)> = None;
             for round in 0..self.cut.loops {
                 for (distance, (peers, len)) in (0..).zip(self.peers.walks(rank.0)) {
@@ -163,7 +164,7 @@ impl Direct {
         }
     }
 
-    /// Writes puts of one part to one rank over all loops. They must be the first runs of the program.
+    /// Writes puts of one part to one rank over all loops. The puts must be the first runs of the program.
     fn put_part(&self, rank: Rank, to: u32, part: u32, dst: Buffer, program: &mut Program) {
         let distance = self.peers.host_distance(rank.0, to);
         for lane in 0..self.cut.lanes {
@@ -173,7 +174,7 @@ impl Direct {
         }
     }
 
-    /// Writes an all_to_all through scratch. The block from each rank is copied to its position once the block that lay
+    /// Writes an all_to_all through scratch. A block that arrived is copied to its position after the block stored
     /// there has been sent.
     fn swap_blocks(&self, rank: Rank, program: &mut Program) {
         let loops = self.cut.loops;
@@ -206,7 +207,7 @@ impl Direct {
         }
     }
 
-    /// Writes a send_recv to the next rank; in place it goes through scratch.
+    /// Writes a send_recv to the next rank; in place, the data passes through scratch.
     fn shift(&self, rank: Rank, in_place: bool, program: &mut Program) {
         let ranks = self.header.call.ranks;
         let (next, previous) = ((rank.0 + 1) % ranks, (rank.0 + ranks - 1) % ranks);

@@ -134,7 +134,8 @@ impl AllReduce {
         step == 0 && self.out_of_place && self.mapping.guest(rank).is_none()
     }
 
-    /// Dependency on the operation before `step` that produced the rank's current sum; `None` if the sum is its input.
+    /// Returns the dependency on the operation before `step` that produced the rank's current sum; `None` if the sum is
+    /// the rank's input.
     fn sum_before(&self, rank: u32, step: u32, runs: Runs) -> Option<Dependency> {
         let Some(before) = step.checked_sub(1) else {
             return self.mapping.guest(rank).map(|guest| Dependency::shifted(Rank(guest), runs.fold_in(), 0));

@@ -32,7 +32,8 @@ pub struct Count {
 }
 
 impl Count {
-    /// Creates the count for `ranks` ranks on hosts of `ranks_per_node` if that divides them, otherwise on one host.
+    /// Creates the count for `ranks` ranks on hosts of `ranks_per_node` each, or on one host if that does not divide
+    /// the number of ranks.
     #[must_use]
     pub fn on_hosts(ranks: u32, ranks_per_node: u32) -> Self {
         let divides_evenly = ranks_per_node > 0 && ranks.is_multiple_of(ranks_per_node);
@@ -43,90 +44,95 @@ impl Count {
         f64::from(self.ranks)
     }
 
-    /// (n−1)/n: the share of a buffer that belongs to other ranks.
+    /// Returns (n−1)/n, the share of a buffer that belongs to other ranks.
     fn others(self) -> f64 {
         (self.n() - 1.0) / self.n()
     }
 
-    /// ⌈log2 n⌉ for n ranks.
+    /// Returns ⌈log2 n⌉ for n ranks.
     fn log(self) -> f64 {
         f64::from(self.ranks.next_power_of_two().ilog2())
     }
 
-    /// g, the number of ranks on each host.
+    /// Returns g, the number of ranks on each host.
     fn g(self) -> f64 {
         f64::from(self.per_host)
     }
 
-    /// h, the number of hosts.
+    /// Returns h, the number of hosts.
     fn h(self) -> f64 {
         f64::from(self.ranks / self.per_host)
     }
 
-    /// `between_hosts` steps between hosts, plus `within_hosts` steps if hosts have several ranks.
+    /// Returns the number of steps: `between_hosts` if hosts have a single rank, otherwise `between_hosts` +
+    /// `within_hosts`.
     fn steps(self, between_hosts: f64, within_hosts: f64) -> f64 {
         if self.per_host > 1 { between_hosts + within_hosts } else { between_hosts }
     }
 
-    /// Steps of rings along a grid: Σ(aᵢ−1) over the two sides a₁ and a₂ of the grid that is closest to a square.
+    /// Returns the number of steps of rings along a grid: Σ(aᵢ−1) over the two sides a₁ and a₂ of the grid that is
+    /// closest to a square.
     fn along_sides(self) -> f64 {
         let side = (1..=self.ranks.isqrt()).rev().find(|&side| self.ranks.is_multiple_of(side)).unwrap_or(1);
         f64::from(side - 1 + self.ranks / side - 1)
     }
 
-    /// Depth of a binomial tree: the maximum number of one bits in a number below n.
+    /// Returns the depth of a binomial tree: the maximum number of one bits in a number below n.
     fn binomial_depth(self) -> f64 {
         f64::from((0..self.ranks).map(u32::count_ones).max().unwrap_or(0))
     }
 
-    /// Depth of a binary tree: ⌊log2 n⌋.
+    /// Returns the depth of a binary tree: ⌊log2 n⌋.
     fn levels(self) -> f64 {
         f64::from(self.ranks.ilog2())
     }
 
-    /// Buffers sent in sequence down a binary tree: two per level, except for one in the last level if each of its
-    /// parents has a single child.
+    /// Returns the number of buffers sent in sequence down a binary tree: two per level, except for one in the last
+    /// level if each of its parents has a single child.
     fn binary(self) -> f64 {
         let (first, depth) = (1u32 << self.ranks.ilog2(), self.levels());
         let last = if 2 * (self.ranks + 1 - first) > first { 2.0 } else { 1.0 };
         2.0 * (depth - 1.0) + last
     }
 
-    /// Number of children of the root of a k-nomial tree of radix 4: the numbers r·4ᵏ below n.
+    /// Returns the number of children of the root of a k-nomial tree of radix 4: the number of values r·4ᵏ below n, for
+    /// r = 1, 2, 3.
     fn knomial_children(self) -> f64 {
         let weights = (0..u32::BITS / 2).map(|k| 1u64 << (2 * k));
         weights.map(|w| (1..4).filter(|r| r * w < u64::from(self.ranks)).count() as f64).sum()
     }
 
-    /// Depth of a k-nomial tree of radix 4: the maximum number of nonzero base-4 digits in a number below n.
+    /// Returns the depth of a k-nomial tree of radix 4: the maximum number of nonzero base-4 digits in a number below
+    /// n.
     fn knomial_depth(self) -> f64 {
         let digits = |position: u32| (0..u32::BITS / 2).filter(|k| position >> (2 * k) & 3 != 0).count();
         (0..self.ranks).map(digits).max().unwrap_or(0) as f64
     }
 
-    /// Number of ranks in the longest of four chains.
+    /// Returns the number of ranks in the longest of four chains.
     fn longest_chain(self) -> f64 {
         f64::from((self.ranks - 1).div_ceil(4))
     }
 
-    /// Number of non-empty chains, at most four.
+    /// Returns the number of non-empty chains, at most four.
     fn chains(self) -> f64 {
         f64::from((self.ranks - 1).min(4))
     }
 
-    /// Steps of a neighbour exchange; for an odd number of ranks, those of a ring.
+    /// Returns the number of steps of a neighbour exchange; for an odd number of ranks, of a ring.
     fn neighbour_exchange_steps(self) -> f64 {
         if self.ranks.is_multiple_of(2) { self.n() / 2.0 } else { self.n() - 1.0 }
     }
 
-    /// Total hops of one block to each rank over distances of powers of two: the number of one bits in all numbers
-    /// below n.
+    /// Returns the total number of hops of one block to each rank over distances of powers of two: the number of one
+    /// bits in all numbers below n.
     fn hops(self) -> f64 {
         (0..self.ranks).map(|offset| f64::from(offset.count_ones())).sum()
     }
 }
 
-/// Quantity as text and as a function. In the text, n is the number of ranks, h of hosts, and g of ranks per host.
+/// Quantity as text and as a function. In the text, n is the number of ranks, h the number of hosts, and g the number
+/// of ranks per host.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
     /// Formula as text.
@@ -147,20 +153,20 @@ pub enum Exact {
 /// Completion time with one loop, one channel and no software overhead.
 #[derive(Clone, Copy, Debug)]
 pub enum Time {
-    /// On equal links of latency L and bandwidth B: L per step, plus this multiple of bytes/B.
+    /// Time on equal links of latency L and bandwidth B: L per step, plus this multiple of bytes/B.
     Flat(Figure),
-    /// Formula as text, with latency L and bandwidth B within hosts, L′ and B′ between hosts.
+    /// Time as a formula in text, with latency L and bandwidth B within hosts, L′ and B′ between hosts.
     Levels(&'static str),
 }
 
 /// Total bytes sent, compared with the minimum for the collective without in-network reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Minimum: no schedule sends less.
+    /// The minimum: no schedule sends less.
     Minimum,
     /// More than the minimum, in exchange for fewer steps or a simpler pattern.
     More,
-    /// Not comparable, because switches reduce and multicast.
+    /// The traffic is not comparable with the minimum, because switches reduce and multicast.
     Switched,
 }
 
@@ -215,10 +221,12 @@ type Row = (Collective, Algorithm, Exact, Figure, Figure, Traffic, Time);
 /// Depth of a binary tree, the number of its steps.
 const LEVELS: Figure = figure("⌊log₂ n⌋", Count::levels);
 
-/// Buffers sent by the busiest rank of a split binary tree: half a buffer to each child and to its neighbour.
+/// Returns the number of buffers sent by the busiest rank of a split binary tree: half a buffer to each child and to
+/// its neighbour.
 fn split_sent(count: Count) -> f64 {
     let n = count.ranks;
-    // Position 1 and the positions next to it have children 2 and 4 further on, and a neighbour unless n is 2.
+    // The children of positions 1 and 2 are 2 and 4 positions further on. These positions also have a neighbour unless
+    // n is 2.
     let root_sent = if n.is_multiple_of(2) && n > 2 { 1.5 } else { 1.0 };
     let first_child_sent = [n > 3, n > 5, n > 2].iter().filter(|&&exists| exists).count() as f64 / 2.0;
     first_child_sent.max(root_sent)
@@ -502,8 +510,8 @@ const FACTS: [Row; 63] = [
     ),
 ];
 
-/// Returns the properties of every supported pair of algorithm and collective once, by collective and then by
-/// algorithm.
+/// Returns the properties of every supported pair of algorithm and collective, by collective and then by algorithm.
+/// Each pair occurs once.
 pub fn facts() -> impl Iterator<Item = AlgorithmProperties> {
     FACTS.into_iter().map(|(collective, algorithm, exact, steps, sent, traffic, time)| AlgorithmProperties {
         algorithm,
@@ -525,8 +533,8 @@ pub struct LowerBoundCounts {
     pub sent: f64,
 }
 
-/// Returns the lower bounds of an algorithm for a collective, or zeros if its properties are not exact for this number
-/// of ranks or not usable as bounds.
+/// Returns the lower bounds of an algorithm for a collective. They are zero if its properties are not exact for this
+/// number of ranks or cannot be used as lower bounds.
 #[must_use]
 pub fn lower_bound_counts(algorithm: Algorithm, collective: Collective, count: Count) -> LowerBoundCounts {
     let entry = facts().find(|facts| facts.algorithm == algorithm && facts.collective == collective);
@@ -536,18 +544,18 @@ pub fn lower_bound_counts(algorithm: Algorithm, collective: Collective, count: C
     match (algorithm, collective) {
         // Chains and trees depend on the host layout, and each lane starts at a different rank.
         (Tree, AllReduce) => LowerBoundCounts::default(),
-        // One step less if the last rank is the root.
+        // There is one step less if the last rank is the root.
         (InOrderTree, _) => {
             LowerBoundCounts { steps: (facts.steps.evaluate)(count) - 1.0, sent: (facts.sent.evaluate)(count) }
         }
-        // Sums for other hosts are pipelined on their connections: the next one leaves while the previous one is in
-        // transit. Only the first, or the last and the host's own sum after it, are on the critical path.
+        // Sums for other hosts are pipelined on their connections: a sum is sent while the previous one is in transit.
+        // Only the first sum, or the last one with the host's own sum after it, is on the critical path.
         (Hierarchical, ReduceScatter) if count.h() > 1.0 && count.g() > 1.0 => {
             LowerBoundCounts { steps: count.h().max(3.0), sent: (facts.sent.evaluate)(count) }
         }
-        // No bound, because the matrix is not known here.
+        // There is no bound, because the matrix is not known here.
         (_, AllToAllV) => LowerBoundCounts::default(),
-        // No bound on steps, because they depend on the fabric's own grid.
+        // There is no bound on steps, because they depend on the grid of the fabric.
         (GridRing, _) => LowerBoundCounts { steps: 0.0, sent: (facts.sent.evaluate)(count) },
         _ => LowerBoundCounts { steps: (facts.steps.evaluate)(count), sent: (facts.sent.evaluate)(count) },
     }

@@ -1,9 +1,9 @@
 //! Rings along the dimensions of a grid of ranks, one dimension after the other.
 //!
 //! With sides a₁, a₂, … and n ranks in total: **reduce_scatter** traverses the rings of the first dimension with all
-//! bytes, those of the second with the remaining 1/a₁, and so on; **all_gather** goes in the opposite order, from the
-//! last dimension to the first; **all_reduce** is both. Σ(aᵢ−1) steps, twice that for all_reduce, compared with n − 1
-//! for a single ring. As in a ring, every rank sends (n−1)/n of the bytes, twice that for all_reduce. Time on equal
+//! bytes, those of the second with the remaining 1/a₁, and so on; **all_gather** has the opposite order, from the last
+//! dimension to the first; **all_reduce** is both. There are Σ(aᵢ−1) steps, twice that for all_reduce, compared with n
+//! − 1 for a single ring. As in a ring, every rank sends (n−1)/n of the bytes, twice that for all_reduce. Time on equal
 //! links of latency L and bandwidth B: Σᵢ(aᵢ−1)(L + bytes/(a₁…aᵢ·B)), twice that for all_reduce. Channels start with
 //! different dimensions, and the next group of as many channels traverses the rings backwards, so that links of all
 //! dimensions and directions are busy concurrently.
@@ -61,7 +61,7 @@ struct Side {
     stride: u32,
 }
 
-/// Sides of the grid of ranks, each at least 2.
+/// Returns the sides of the grid of ranks, each at least 2.
 fn grid_sides(shape: &Shape) -> Vec<Side> {
     let (ranks, per_host) = (shape.call.ranks, shape.ranks_per_host());
     let hosts = ranks / per_host;
@@ -78,7 +78,7 @@ fn grid_sides(shape: &Shape) -> Vec<Side> {
     sides.collect()
 }
 
-/// Two sides with product `ranks`, as equal as possible.
+/// Returns two sides with product `ranks` that are as equal as possible.
 fn square(ranks: u32) -> Vec<u32> {
     let side = (1..=ranks.isqrt()).rev().find(|&side| ranks.is_multiple_of(side)).unwrap_or(1);
     vec![ranks / side, side]
@@ -97,7 +97,7 @@ impl GridRing {
         Ok(Self { header: shape.header(Algorithm::GridRing, layout, slots), cut, sides: grid_sides(shape) })
     }
 
-    /// Order of dimensions, direction and steps of a lane.
+    /// Returns the order of dimensions, the direction and the steps of a lane.
     fn lane_schedule(&self, lane: u32) -> LaneSchedule {
         let dimensions = self.sides.len();
         let mut sides = self.sides.clone();
@@ -115,7 +115,7 @@ impl GridRing {
     }
 }
 
-/// Step number `time` along a dimension, which is an index into the sides of the lane schedule.
+/// Step of a lane: step number `time` along a dimension, given as an index into the sides of the lane schedule.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     dimension: usize,
@@ -135,7 +135,7 @@ impl LaneSchedule {
         self.steps[step as usize]
     }
 
-    /// The rank `distance` positions further along a dimension, in the lane's direction.
+    /// Returns the rank `distance` positions further along a dimension, in the lane's direction.
     fn along(&self, rank: u32, dimension: usize, distance: u32) -> u32 {
         let Side { length, stride } = self.sides[dimension];
         let distance = if self.backwards { length - distance % length } else { distance };
@@ -143,8 +143,8 @@ impl LaneSchedule {
         rank - position * stride + (position + distance) % length * stride
     }
 
-    /// Representative of the data moved in a step: a rank with the sender's coordinates in all dimensions except the
-    /// step's.
+    /// Returns the rank that identifies the data moved in a step: it has the sender's coordinates in all dimensions
+    /// except that of the step.
     fn data_representative(&self, rank: u32, step: Step) -> u32 {
         let length = self.sides[step.dimension].length;
         // The last sum to move along a dimension is the receiver's; the first data to move is the sender's own.
@@ -152,12 +152,13 @@ impl LaneSchedule {
         self.along(rank, step.dimension, length - back % length)
     }
 
-    /// Number of a rank's part within a loop. Ranks that agree in more leading dimensions have closer parts.
+    /// Returns the number of a rank's part within a loop. The more leading dimensions two ranks agree in, the closer
+    /// their parts are.
     fn part(&self, rank: u32) -> u32 {
         self.sides.iter().fold(0, |part, side| part * side.length + rank / side.stride % side.length)
     }
 
-    /// The rank to which `rank` sends in a step.
+    /// Returns the rank to which `rank` sends in a step.
     fn receiver(&self, rank: u32, step: Step) -> u32 {
         self.along(rank, step.dimension, 1)
     }
@@ -166,7 +167,7 @@ impl LaneSchedule {
         self.along(rank, step.dimension, self.sides[step.dimension].length - 1)
     }
 
-    /// Kind of operation in a step. A sum starts from the receiver's input along the first dimension.
+    /// Returns the type of the operation in a step. Along the first dimension, a sum starts from the receiver's input.
     fn kind(step: Step) -> OpKind {
         match step {
             Step { reduces: false, .. } => OpKind::Put,
@@ -179,8 +180,8 @@ impl LaneSchedule {
         step.reduces && step.dimension == 0 && step.time == 0
     }
 
-    /// Dimensions after `dimension` in the lane schedule, merged into at most two, the longer one last. The remaining
-    /// dimensions are consecutive and merge into one, unless the rotated order wraps around between them.
+    /// Returns the dimensions after `dimension` in the lane schedule, merged into at most two, the longer one last. The
+    /// remaining dimensions are consecutive and merge into one, unless the rotated order wraps around between them.
     fn rows(&self, dimension: usize) -> [Side; 2] {
         let mut remaining: Vec<Side> = self.sides[dimension + 1..].to_vec();
         remaining.sort_by_key(|side| side.stride);
@@ -200,7 +201,7 @@ impl LaneSchedule {
     }
 }
 
-/// Ranks along a side from `rank` on, cyclically.
+/// Returns the ranks along a side, starting at `rank`, cyclically.
 fn ranks_along_side(rank: u32, side: Side) -> Walk {
     let position = rank / side.stride % side.length;
     Walk::cyclic(rank - position * side.stride, position, 1, side.length).strided(side.stride)

@@ -2,12 +2,12 @@
 //! all_gather that doubles the completed data.
 //!
 //! **reduce_scatter.** Over distances of n/2, n/4, …, 1 positions, two ranks exchange halves of their remaining data,
-//! each sending the half that the other continues with. log2 n steps; every rank sends (n−1)/n of the bytes. Partial
-//! sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over distances 1, 2,
-//! …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are contiguous.
-//! Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B, twice that for
-//! all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and twice the input
-//! more for their stand-ins.
+//! each sending the half that the other continues with. There are log2 n steps; every rank sends (n−1)/n of the bytes.
+//! Partial sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over
+//! distances 1, 2, …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are
+//! contiguous. Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B,
+//! twice that for all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and
+//! twice the input more for their stand-ins.
 //!
 //! Runs per rank and lane: two per step for all_reduce; three per step and loop for reduce_scatter. The all_gather on
 //! its own is in [`super::doubling`].
@@ -64,7 +64,8 @@ impl HalvingDoubling {
         Ok(Self { header: shape.header(Algorithm::RecursiveHalvingDoubling, layout, slots), cut, mapping })
     }
 
-    /// Kind of reduction at the receiver `to` in exchange k: with its input if this is its first partial sum.
+    /// Returns the type of reduction at the receiver `to` in exchange k: with the receiver's input if this is its first
+    /// partial sum.
     fn kind(&self, to: u32, k: u32) -> OpKind {
         let is_first = k == 0 && self.mapping.guest(to).is_none();
         if is_first { OpKind::PutReduceInput } else { OpKind::PutReduce }
@@ -75,7 +76,7 @@ impl HalvingDoubling {
         k == 0 && self.mapping.guest(rank).is_none()
     }
 
-    /// Distance between partners in halving step k.
+    /// Returns the distance between partners in halving step k.
     fn distance(&self, k: u32) -> u32 {
         self.mapping.count() >> (k + 1)
     }
@@ -85,7 +86,7 @@ impl HalvingDoubling {
 struct AllReducePattern<'a>(&'a HalvingDoubling);
 
 impl AllReducePattern<'_> {
-    /// Phase of a step; the second half of the exchanges doubles.
+    /// Returns the phase of a step. The first half of the exchanges halves the data, the second half doubles it.
     fn phase(&self, step: u32) -> Phase {
         Phase::from_step(step, 2 * self.0.mapping.bits(), self.0.mapping)
     }
@@ -144,7 +145,7 @@ impl Pattern for AllReducePattern<'_> {
 struct ReduceScatterPattern<'a>(&'a HalvingDoubling);
 
 impl ReduceScatterPattern<'_> {
-    /// Partial sums of a range of blocks; the receiver's own block goes to its output.
+    /// Returns the partial sums of a range of blocks. The receiver's own block goes to its output.
     fn sums(to: u32, src: Buffer, first: u32, count: u32, kind: OpKind) -> Vec<Piece> {
         let (own_block, others) = (Walk::fixed(to), all_but(to, first, count));
         vec![

@@ -1,6 +1,6 @@
-//! Channels of concurrent exchanges between all pairs of ranks. All peers of a host share the channels of that host, and
-//! different hosts have different channels as long as there are enough. A host of one rank needs none for itself, and
-//! hosts that NVLink joins count as one, as in NCCL.
+//! Channels of concurrent exchanges between all pairs of ranks. All peers on one host share channels, and different
+//! hosts have different channels as long as there are enough. A host with a single rank needs no channels within
+//! itself, and hosts that are connected by NVLink count as one, as in NCCL.
 //!
 //! Source: NCCL 2.30.7 src/include/channel.h (`ncclP2pChannelBaseForRound`: the base channel depends on the distance
 //! between groups of eight ranks; the parts of a message follow it) and src/enqueue.cc (`addP2pToPlan`: up to eight
@@ -8,18 +8,18 @@
 
 use super::Shape;
 
-/// Assignment of channels to the distance between hosts and the lane, a part of a block.
+/// Assignment of channels, by the distance between hosts and by lane. A lane carries one part of each block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostChannels {
     channels: u32,
-    /// Number of groups of peers with channels of their own, by the distance to their host.
+    /// Number of groups of peers that have separate channels, by the distance to their host.
     groups: u32,
     /// Distance of the first host that has peers.
     nearest: u32,
 }
 
 impl HostChannels {
-    /// Assigns each host with peers an equal number of the shape's channels, at least one.
+    /// Assigns an equal number of the shape's channels, at least one, to each host with peers.
     pub(super) fn divided_among_hosts(shape: &Shape) -> Self {
         let shared = Self::shared_by_hosts(shape);
         if shape.nics_per_node == 0 {
@@ -30,17 +30,17 @@ impl HostChannels {
         Self { groups: (shape.call.ranks / per_host).saturating_sub(nearest).max(1), nearest, ..shared }
     }
 
-    /// Assigns all channels to all hosts.
+    /// Assigns all channels to every host.
     pub(super) fn shared_by_hosts(shape: &Shape) -> Self {
         Self { channels: shape.channels.into(), groups: 1, nearest: 0 }
     }
 
-    /// Number of lanes of a block, each on a channel of its own.
+    /// Returns the number of lanes of a block. Each lane uses a separate channel.
     pub(super) fn lanes(self) -> u32 {
         (self.channels / self.groups).max(1)
     }
 
-    /// Channel of a lane of the blocks for a host at this distance.
+    /// Returns the channel of a lane of the blocks for a host at this distance.
     pub(super) fn channel(self, distance: u32, lane: u32) -> u16 {
         let group = distance.saturating_sub(self.nearest) % self.groups;
         ((lane * self.groups + group) % self.channels.max(1)) as u16

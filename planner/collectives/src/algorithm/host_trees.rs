@@ -4,15 +4,16 @@
 //! Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast, reduction and scan*, Parallel
 //! Computing 2009; NCCL 2.28 src/graph/trees.cc (`ncclGetBtree`, `ncclGetDtree`).
 
-/// Neighbours of a host or rank in a binary tree: the parent with this node's index among its children, and the
-/// children.
+/// Neighbours of a host or rank in a binary tree: its parent with this node's index among the parent's children, and
+/// its children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TreeNeighbours {
     pub(super) parent: Option<(u32, usize)>,
     pub(super) children: [Option<u32>; 2],
 }
 
-/// In-order binary tree of `hosts`: the lowest set bit of a host gives its height, and host 0 is above all others.
+/// Returns the neighbours of a host in the in-order binary tree of `hosts`: the lowest set bit of a host determines its
+/// height, and host 0 is the root.
 fn binary_tree(host: u32, hosts: u32) -> TreeNeighbours {
     if host == 0 {
         let child = (hosts > 1).then(|| hosts.next_power_of_two() / 2);
@@ -29,8 +30,8 @@ fn binary_tree(host: u32, hosts: u32) -> TreeNeighbours {
     TreeNeighbours { parent: Some((parent, usize::from(host > parent))), children: [lower, higher] }
 }
 
-/// Second tree, with hosts mirrored (if their number is even) or shifted by one (if odd), so that leaves become inner
-/// nodes.
+/// Returns the neighbours of a host in the second tree, in which hosts are mirrored (if their number is even) or
+/// shifted by one (if odd), so that leaves of the first tree become inner nodes.
 fn second_tree(host: u32, hosts: u32) -> TreeNeighbours {
     let even = hosts.is_multiple_of(2);
     let relabel = |host: u32| if even { hosts - 1 - host } else { (host + hosts - 1) % hosts };
@@ -42,7 +43,7 @@ fn second_tree(host: u32, hosts: u32) -> TreeNeighbours {
     }
 }
 
-/// Neighbours of a host in the tree of a lane; lanes alternate between the two trees.
+/// Returns the neighbours of a host in the tree of a lane; lanes alternate between the two trees.
 pub(super) fn host_tree(host: u32, hosts: u32, lane: u32) -> TreeNeighbours {
     if lane.is_multiple_of(2) { binary_tree(host, hosts) } else { second_tree(host, hosts) }
 }

@@ -3,9 +3,9 @@
 //! The last rank is the top. Of the ranks below a rank, the first half (rounded down) forms the right subtree and the
 //! rest the left. The last rank of each subtree is its top, so every subtree is a contiguous range that ends with its
 //! top. Sums from both subtrees travel up concurrently; if the root is not the last rank, the last rank sends it the
-//! result. ⌊log₂ n⌋ steps plus that one. Time on equal links of latency L and bandwidth B with one chunk and n = 2ᵏ −
-//! 1: (k−1)(L + 2·bytes/B), plus L + bytes/B. Chunks are pipelined. Runs per rank and lane: one per child, at least
-//! one; one more at the last rank.
+//! result. There are ⌊log₂ n⌋ steps plus that one. Time on equal links of latency L and bandwidth B with one chunk and
+//! n = 2ᵏ − 1: (k−1)(L + 2·bytes/B), plus L + bytes/B. Chunks are pipelined. Runs per rank and lane: one per child, at
+//! least one; one more at the last rank.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_in_order_bintree), coll_base_reduce.c.
 //!
@@ -42,7 +42,7 @@ pub(super) struct InOrder {
     pub(super) ranks: u32,
 }
 
-/// Edge from a position to its parent, and the children of the position.
+/// Node of the tree: the edge from a position to its parent, and the children of the position.
 struct TreeNode {
     parent: Option<ParentEdge>,
     children: Vec<u32>,
@@ -58,7 +58,7 @@ impl InOrder {
             let top = first + size - 1;
             let right = size / 2;
             let left = size - 1 - right;
-            // The left subtree's top is the first child, unless the left subtree is empty.
+            // The root of the left subtree is the first child, unless the left subtree is empty.
             let (mut children, mut ranges) = (Vec::new(), Vec::new());
             if left > 0 {
                 children.push(to_position(top - 1));
@@ -141,7 +141,7 @@ impl ScheduleGenerator for InOrderReduce {
 mod tests {
     use super::*;
 
-    /// The children of each rank, left first, are those of the examples drawn in Open MPI's source.
+    /// The children of each rank, left child first, equal those in the examples drawn in Open MPI's source.
     #[test]
     fn trees_match_open_mpi_examples() {
         let child_ranks = |ranks: u32, rank: u32| {

@@ -4,8 +4,8 @@
 //! cleared. A rank sends to all its children concurrently, those with the largest subtrees first. The number of steps
 //! is the maximum number of nonzero digits of a position below n, at most ⌈log₄ n⌉; the root has as many children as
 //! there are numbers r·4ᵏ below n (r = 1, 2, 3). Time on equal links of latency L and bandwidth B with one chunk and n
-//! = 4ᵐ: a rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. One run per rank, lane
-//! and child.
+//! = 4ᵐ: a rank of height k shares its port among 3k children, so m·L + 3·m(m+1)/2 · bytes/B. Each rank has one run per
+//! lane and child.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_topo.c (build_kmtree), coll_base_bcast.c; the default radix
 //! is 4 (coll_tuned_bcast_algorithm_knomial_radix).
@@ -43,12 +43,12 @@ pub(super) struct Knomial {
 }
 
 impl Knomial {
-    /// Weight, a power of 4, of the lowest nonzero base-4 digit of a position.
+    /// Returns the weight, a power of 4, of the lowest nonzero base-4 digit of a position.
     fn lowest(position: u32) -> u64 {
         1 << (position.trailing_zeros() / 2 * 2)
     }
 
-    /// Weights of the digits in which the children of a position differ from it, lowest first.
+    /// Returns the weights of the digits in which the children of a position differ from it, lowest first.
     fn weights(self, position: u32) -> impl Iterator<Item = u64> {
         let below = if position == 0 { u64::from(self.ranks) } else { Self::lowest(position) };
         std::iter::successors(Some(1u64), |weight| Some(weight * u64::from(RADIX))).take_while(move |&w| w < below)

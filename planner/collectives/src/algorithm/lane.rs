@@ -2,10 +2,10 @@
 
 use fabricast_sim::schedule::{Buffer, Channel, OpKind, Rank, Run, Walk};
 
-/// Buffer, and a walk over its chunks.
+/// Chunks that a run accesses: a buffer, and a walk over its chunks.
 pub(super) type Chunks = (Buffer, Walk);
 
-/// Rank, and the channel on which its runs are.
+/// Rank, and the channel that executes its runs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     pub(super) rank: u32,
@@ -13,7 +13,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Creates a run of `len` transfers of one chunk each.
+    /// Creates a run of `len` transfers of type `kind`, of one chunk each.
     pub(super) fn transfer(self, kind: OpKind, len: u32, peer: Walk, src: Chunks, dst: Chunks) -> Run {
         Run {
             len,

@@ -1,4 +1,4 @@
-//! Linear: the root communicates with all other ranks concurrently. Broadcast and reduce in one step, barrier in two.
+//! Linear: the root communicates with all other ranks concurrently. Broadcast and reduce need one step, a barrier two.
 //!
 //! **broadcast.** The root sends the whole buffer to each rank, (n−1) buffers through its port. **reduce.** Each rank
 //! sends its input to the root, which reduces the first on arrival and the others through n − 1 buffers of scratch.

@@ -1,9 +1,9 @@
 //! Linear gather with handshakes: the root requests the block of one rank after the other.
 //!
 //! The root signals a rank, the rank sends, and the root continues with the next rank once the block has arrived. At
-//! most one message is in transit, so no unexpected message needs to be buffered. n − 1 sequential messages, each with
-//! a step there and a step back. Time on equal links of latency L and bandwidth B: 2(n−1)·L + (n−1)/n · bytes/B.
-//! Channels are independent. Runs per lane: n − 1 at the root, one at the others.
+//! most one message is in transit, so no unexpected message needs to be buffered. There are n − 1 sequential messages,
+//! each with a step for the signal and a step for the block. On equal links of latency L and bandwidth B, the time is
+//! 2(n−1)·L + (n−1)/n · bytes/B. Channels are independent. Runs per lane: n − 1 at the root, one at the others.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_gather.c (linear_sync). It requests in rank order, while this
 //! one counts ranks from the root. Without a segment size, as in its fixed decision rules, a block is one message.
@@ -65,7 +65,7 @@ impl ScheduleGenerator for LinearSync {
                 |position: u32, shift: i32| Dependency::shifted(Rank(rank_after(root.0, position, ranks)), lane, shift);
             if rank == root {
                 for position in 1..ranks {
-                    // The first rank waits for the last rank's block of the previous loop.
+                    // The first rank waits for the block of the last rank in the previous loop.
                     let before = if position > 1 { block_arrival(position - 1, 0) } else { block_arrival(others, -1) };
                     program.push(at.signals(loops, Walk::fixed(rank_after(root.0, position, ranks))), &[before]);
                 }

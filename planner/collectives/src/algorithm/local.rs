@@ -1,8 +1,7 @@
-//! Call of a single rank: a copy out of place, nothing in place. It is independent of algorithm and collective: the
-//! buffer is one block, divided as for block collectives.
+//! Call of a single rank: a copy out of place, no operation in place. The schedule is the same for all algorithms and
+//! collectives: the buffer is one block, divided as for collectives with blocks.
 //!
 //! # Example
-//!
 //! An all_reduce of one rank is one copy, whichever the algorithm.
 //!
 //! ```

@@ -1,5 +1,6 @@
 //! Division of the blocks of an all_to_allv into chunks: one segment of the layout per block, by sender and then
-//! receiver. Within a block, lanes divide into loops, whose number depends on the size of that block.
+//! receiver. Each block is divided into lanes and each lane into loops; the number of loops depends on the size of the
+//! block.
 
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Header, Layout, OpKind, Program, Segment, TrafficMatrix, Walk,
@@ -10,7 +11,8 @@ use super::host_channels::HostChannels;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Blocks of a matrix, each divided on its own. An empty block has one chunk per lane that no operation moves.
+/// Blocks of a matrix, each of which is divided separately. An empty block has one chunk per lane, which no operation
+/// moves.
 #[derive(Clone, Debug)]
 pub(super) struct MatrixCut {
     ranks: u32,
@@ -19,8 +21,8 @@ pub(super) struct MatrixCut {
     layout: Layout,
     /// Maximum number of loops over any block.
     max_loops: u32,
-    /// Chunks per block of each sender, if all its blocks have equally many and none for another rank is empty;
-    /// otherwise 0.
+    /// By sender, the number of chunks per block if all its blocks have the same number and none for another rank is
+    /// empty; otherwise 0.
     even_parts: Vec<u32>,
 }
 
@@ -64,42 +66,42 @@ impl MatrixCut {
         from as usize * self.ranks as usize + to as usize
     }
 
-    /// Number of loops of a lane over a block; 0 for an empty block.
+    /// Returns the number of loops of a lane over a block; 0 for an empty block.
     pub(super) fn loops(&self, from: u32, to: u32) -> u32 {
         let segment = self.layout.segments().get(self.segment(from, to));
         segment.filter(|segment| segment.bytes.0 > 0).map_or(0, |segment| segment.parts / self.lanes)
     }
 
-    /// Maximum number of loops over any block.
+    /// Returns the maximum number of loops over any block.
     pub(super) fn max_loops(&self) -> u32 {
         self.max_loops
     }
 
-    /// Number of loops of a lane over every block that `from` sends, if it is the same for all receivers. The chunks
-    /// are then those of [`Self::over_peers`].
+    /// Returns the number of loops of a lane over every block that `from` sends, if it is the same for all receivers.
+    /// The chunks are then those of [`Self::over_peers`].
     pub(super) fn even_loops(&self, from: u32) -> Option<u32> {
         self.even_parts.get(from as usize).filter(|&&parts| parts > 0).map(|parts| parts / self.lanes)
     }
 
-    /// Chunks of one loop of a lane for several receivers, in the order of `peers`.
+    /// Returns the chunks of one loop of a lane for several receivers, in the order of `peers`.
     pub(super) fn over_peers(&self, from: u32, peers: Walk, round: u32, lane: u32) -> Walk {
         let parts = self.even_parts.get(from as usize).copied().unwrap_or(0);
         let base = self.chunk(from, 0, round, lane) + peers.base * parts;
         Walk { base, stride: peers.stride * parts, ..peers }
     }
 
-    /// Chunk of a block in a loop of a lane. Meaningless if the block has fewer loops.
+    /// Returns the chunk of a block in a loop of a lane. The result has no meaning if the block has fewer loops.
     pub(super) fn chunk(&self, from: u32, to: u32, round: u32, lane: u32) -> u32 {
         let start = self.layout.segment_start(self.segment(from, to));
         start + round * self.lanes + lane
     }
 
-    /// Chunks of a block, one per loop.
+    /// Returns the chunks of a block on a lane, one per loop.
     pub(super) fn over_loops(&self, from: u32, to: u32, lane: u32) -> Walk {
         Walk::linear(self.chunk(from, to, 0, lane), self.lanes)
     }
 
-    /// Out of place, copies the block that a rank sends to itself.
+    /// Copies the block that a rank sends to itself; does nothing in place.
     pub(super) fn copy_own_block(&self, header: &Header, rank: u32, program: &mut Program) {
         if header.call.buffers == BufferUse::InPlace || self.loops(rank, rank) == 0 {
             return;
@@ -113,7 +115,10 @@ impl MatrixCut {
     }
 }
 
-/// Returns the matrix of a shape, or an error if it does not match the call.
+/// Returns the matrix of a shape.
+///
+/// # Errors
+/// [`Unsupported`] if the shape has no matrix, or the matrix does not match the call.
 fn checked_matrix(shape: &Shape) -> Result<&TrafficMatrix, Unsupported> {
     let call = shape.call;
     let matrix = shape.matrix.as_ref().ok_or(Unsupported::NoMatrix)?;

@@ -12,7 +12,7 @@
 //! Sources: Walecki's construction (É. Lucas, *Récréations mathématiques* II, 1883, pp. 162 to 164). RCCL's rings and
 //! paths use the links equally, too (src/graph/rome_models.cc, models 79 and 81: 14 rings, 8 paths).
 
-/// Sequence 0, 1, −1, 2, −2, … of all residues of `modulus`, plus `shift`.
+/// Returns the sequence 0, 1, −1, 2, −2, … of all residues modulo `modulus`, plus `shift`.
 fn zigzag(modulus: u32, shift: u32) -> Vec<u32> {
     let at = |step: u32| if step % 2 == 1 { step.div_ceil(2) } else { (modulus - step / 2) % modulus };
     (0..modulus).map(|step| (at(step) + shift) % modulus).collect()
@@ -27,7 +27,7 @@ fn with_reverses(sequences: impl Iterator<Item = Vec<u32>>) -> Vec<Vec<u32>> {
     sequences.flat_map(both).collect()
 }
 
-/// Number of rings of [`rings`].
+/// Returns the number of rings that [`rings`] returns.
 #[must_use]
 pub(crate) fn ring_count(ranks: u32) -> u32 {
     match ranks {
@@ -37,15 +37,16 @@ pub(crate) fn ring_count(ranks: u32) -> u32 {
     }
 }
 
-/// Rings over ranks that are linked in pairs, which use every link direction equally; none for fewer than three ranks.
+/// Returns rings over ranks that are linked in pairs. The rings use every direction of every link equally. Returns no
+/// rings for fewer than three ranks.
 pub(super) fn rings(ranks: u32) -> Vec<Vec<u32>> {
     let modulus = ranks.saturating_sub(1);
     let closed = |shift| zigzag(modulus, shift).into_iter().chain([modulus]).collect();
     with_reverses((0..ring_count(ranks) / 2).map(closed))
 }
 
-/// Path over ranks that are linked in pairs, an even number, beginning at `first`. The paths of all first ranks use every
-/// link direction once.
+/// Returns a path that begins at `first`, over an even number of ranks that are linked in pairs. The paths of all first
+/// ranks use every direction of every link once.
 pub(super) fn path(ranks: u32, first: u32) -> Vec<u32> {
     let half = ranks / 2;
     let path = zigzag(ranks, first % half.max(1));
@@ -58,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Number of uses of each link direction.
+    /// Counts the uses of each link direction.
     fn uses(links: impl Iterator<Item = (u32, u32)>) -> BTreeMap<(u32, u32), u32> {
         let mut uses = BTreeMap::new();
         links.for_each(|link| *uses.entry(link).or_default() += 1);

@@ -1,17 +1,16 @@
 //! Communication algorithms, one file each. An algorithm writes the program of every rank of a collective call.
 //!
 //! Rules common to all algorithms:
-//! - An operation waits for the data that it moves, for memory that it would overwrite, and, if two ranks exchange
-//!   several chunks on one channel, for the previous chunk. Everything else is concurrent.
-//! - Bytes are divided into *lanes* (one per channel; trees have at least two, and
-//!   direct exchanges over several hosts fewer), and lanes into *loops* of at most
-//!   [`Shape::chunk`] bytes per chunk. All chunks of a loop have exactly the same size.
+//! - An operation waits for the data that it moves, for the last use of memory that it overwrites, and, if two ranks
+//!   exchange several chunks on one channel, for the previous chunk. All other operations are concurrent.
+//! - Bytes are divided into *lanes* (one per channel; trees have at least two, and direct exchanges over several hosts
+//!   fewer), and lanes into *loops* of at most [`Shape::chunk`] bytes per chunk. All chunks of a loop have exactly the
+//!   same size.
 //! - Input is read in place, the result is built in the output, and intermediate data that fits in neither goes to
 //!   scratch.
 //! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, if that divides them.
 //!
 //! # Example
-//!
 //! Generates, builds and verifies an all_gather of six ranks with every algorithm that offers it without switches that
 //! multicast.
 //!
@@ -223,8 +222,8 @@ impl Algorithm {
         ALGORITHMS.iter().find(|row| row.0 == self).map_or(&[], |row| row.2)
     }
 
-    /// [`InNetwork::Allowed`] if switches reduce and multicast, so that bounds without in-network reduction do not
-    /// apply.
+    /// Returns [`InNetwork::Allowed`] if the algorithm uses reduction and multicast in switches, so that bounds without
+    /// in-network reduction do not apply.
     #[must_use]
     pub fn in_network(self) -> InNetwork {
         match self {
@@ -240,9 +239,10 @@ impl Algorithm {
         self == Self::Pat
     }
 
-    /// Returns true if the first of several channels performs the operations of a single-channel schedule, with smaller
-    /// chunks. Exceptions: a double tree runs both trees on a single channel, reduce_then_scatter sends the buffer as
-    /// one message on a single channel but as many on several, and a direct exchange divides its channels among hosts.
+    /// Returns true if the operations on the first of several channels are those of a schedule with a single channel,
+    /// on smaller chunks. Exceptions: a double tree runs both trees on a single channel, reduce_then_scatter sends the
+    /// buffer as one message on a single channel but as many on several, and a direct exchange divides its channels
+    /// among hosts.
     #[must_use]
     pub fn is_channel_independent(self, collective: Collective, hosts: Hosts) -> bool {
         match self {
@@ -253,8 +253,8 @@ impl Algorithm {
         }
     }
 
-    /// Number of schedule channels per channel of a strategy: trees reduce on one and copy on another, which the two
-    /// halves of a block's threads run.
+    /// Returns the number of schedule channels per channel of a strategy. It is 2 for trees, which reduce on one
+    /// channel and copy on the other; the two halves of a block's threads execute them.
     #[must_use]
     pub fn channels_per_block(self) -> u16 {
         if self == Self::Tree { 2 } else { 1 }
@@ -319,11 +319,11 @@ pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn Schedule
     select_generator(algorithm, shape, BlockNumbering::ByRank).and_then(check_program_size)
 }
 
-/// Variant of [`generator`] for timing only, with buffers in the given location. Its operations have the same sizes,
-/// routes and dependencies, but rings may number the blocks of ranks differently in each lane. All chunks have the same
-/// size, so simulated times are equal, and programs are shorter by a factor of the number of ranks if ring positions
-/// are not evenly spaced. In managed memory, where pages migrate on first touch, the numbering is unchanged. The
-/// schedule does not identify the right blocks, so it must not be verified, exported or executed.
+/// Creates a generator for timing only, with buffers in the given location. Its operations have the same sizes, routes
+/// and dependencies as those of [`generator`], but rings may number the blocks of ranks differently in each lane. All
+/// chunks have the same size, so simulated times are equal. If ring positions are not evenly spaced, programs are
+/// shorter by a factor of the number of ranks. In managed memory, where pages migrate on first touch, the numbering is
+/// unchanged. The schedule does not identify the correct blocks, so it must not be verified, exported or executed.
 ///
 /// # Errors
 /// See [`generator`].
@@ -337,14 +337,17 @@ pub fn timing_generator(
     select_generator(algorithm, shape, numbering).and_then(check_program_size)
 }
 
-/// Number of chunks per rank up to which programs are always short.
+/// Number of chunks per rank up to which program sizes are not checked, because programs are short.
 const UNCHECKED_CHUNKS_PER_RANK: u32 = 1 << 16;
 
-/// Maximum number of operations over all ranks that are lowered individually; they need several gigabytes of memory.
+/// Maximum number of operations over all ranks that are lowered individually. They need several gigabytes of memory.
 const MAX_UNMERGED_OPERATIONS: u64 = 1 << 25;
 
-/// Returns the generator, or an error if its programs would not fit in memory, judged by the root's program. This
-/// affects algorithms that write one run per loop.
+/// Returns the generator if its programs fit in memory, judged by the root's program. The limit affects algorithms that
+/// write one run per loop.
+///
+/// # Errors
+/// [`Unsupported`] if the programs would not fit.
 fn check_program_size(
     generator: Box<dyn ScheduleGenerator + Send + Sync>,
 ) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {

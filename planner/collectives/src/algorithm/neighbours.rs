@@ -1,9 +1,10 @@
 //! Neighbour exchange: all_gather in n/2 steps between adjacent ranks.
 //!
 //! Ranks 2i and 2i + 1 first exchange their own blocks. In each further step every rank alternates between its two
-//! neighbours and sends the two blocks that it received last (at first those of its own pair). n/2 steps; every rank
-//! sends (n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: n/2·L + (n−1)/n · bytes/B. An odd
-//! number of ranks cannot be paired and uses [`super::ring`], as in Open MPI. Three runs per rank, lane, loop and step.
+//! neighbours and sends the two blocks that it received last (at first those of its own pair). There are n/2 steps;
+//! every rank sends (n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: n/2·L + (n−1)/n · bytes/B.
+//! An odd number of ranks cannot be paired and uses [`super::ring`], as in Open MPI. Each rank has three runs per lane,
+//! loop and step.
 //!
 //! Source: Chen, Zhang, Zhang, Yuan, *Performance Evaluation of Allgather Algorithms on Terascale Linux Cluster with
 //! Fast Ethernet*, HPC Asia 2005; Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allgather.c (neighborexchange).
@@ -53,18 +54,18 @@ impl NeighbourExchange {
         self.header.call.ranks
     }
 
-    /// The rank with which `rank` exchanges in a step; in even steps, the other rank of its pair.
+    /// Returns the rank with which `rank` exchanges data in a step; in even steps, the other rank of its pair.
     fn neighbour(&self, rank: u32, step: u32) -> u32 {
         let up = rank.is_multiple_of(2) == step.is_multiple_of(2);
         rank_after(rank, if up { 1 } else { self.ranks() - 1 }, self.ranks())
     }
 
-    /// First of the two blocks that a rank receives in a step (from 1 on). Block pairs are those of ranks 2i and 2i +
-    /// 1.
+    /// Returns the first of the two blocks that a rank receives in a step (from 1 on). Pairs of blocks are those of
+    /// ranks 2i and 2i + 1.
     fn received_block(&self, rank: u32, step: u32) -> u32 {
         let ranks = self.ranks();
-        // Even ranks receive blocks from further and further below in odd steps, and from further and further above in
-        // even steps; for odd ranks it is reversed.
+        // Even ranks receive blocks from increasing distances below in odd steps, and above in even steps; odd ranks
+        // the other way round.
         let distance = 2 * step.div_ceil(2);
         let pair = rank / 2 * 2;
         let above = rank.is_multiple_of(2) == step.is_multiple_of(2);
@@ -87,7 +88,7 @@ impl Pattern for NeighbourExchange {
         };
         match step {
             0 => vec![own_piece, Piece::empty(rank)],
-            // The own block is read from the input, the other block of the pair from the output.
+            // The rank's own block is read from the input, the other block of the pair from the output.
             1 => vec![own_piece, forward(rank ^ 1, 1)],
             _ => vec![Piece::empty(rank), forward(self.received_block(rank, step - 1), 2)],
         }

@@ -3,10 +3,10 @@
 //!
 //! Every rank loads its part of all ranks' inputs, reduced in the switch (`multimem.ld_reduce`), and stores the result
 //! to all ranks with one multicast (`multimem.st`). A port carries the bytes once per direction, compared with 2(n−1)/n
-//! times for a ring: outgoing data is what the other ranks load and what the rank stores. Two steps. Time on equal
-//! links of latency L and bandwidth B with one loop: 2(L + bytes/B) for all_reduce, L + bytes/B for reduce_scatter and
-//! all_gather. With many loops, loads of one loop overlap with stores of another, and the bandwidth term of all_reduce
-//! is (1 + 1/n)·bytes/B. One run per lane for each of loads and stores.
+//! times for a ring: outgoing data is what the other ranks load and what the rank stores. There are two steps. Time on
+//! equal links of latency L and bandwidth B with one loop: 2(L + bytes/B) for all_reduce, L + bytes/B for
+//! reduce_scatter and all_gather. With many loops, loads of one loop overlap with stores of another, and the bandwidth
+//! term of all_reduce is (1 + 1/n)·bytes/B. Each rank has one run per lane for loads and one for stores.
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h (RunWorkColl for NCCL_ALGO_NVLS),
 //! src/transport/nvls.cc.

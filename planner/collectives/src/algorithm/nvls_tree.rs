@@ -3,8 +3,9 @@
 //! In each domain of g ranks the switch reduces part i for the rank at position i ([`super::nvls`]). The ranks at
 //! position i of all domains reduce it up and broadcast it down a binary tree, half of the lanes on each of the two
 //! trees ([`super::host_trees`]). The switch then multicasts the sums. Links between h domains carry 2·bytes/g per rank
-//! for each child, those inside carry the bytes once per direction. 2 + 2·log2 h steps. Time with one loop, latency L
-//! and bandwidth B inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' + bytes/(g·B')).
+//! for each child, those inside carry the bytes once per direction. There are 2 + 2·log2 h steps. Time with one loop,
+//! latency L and bandwidth B inside, L' and B' between, and h a power of two: 2(L + bytes/B) + 2·log2 h·(L' +
+//! bytes/(g·B')).
 //!
 //! Source: NCCL 2.28 src/device/all_reduce.h (RunWorkColl for NCCL_ALGO_NVLS_TREE), src/graph/connect.cc
 //! (`connectNvlsTrees`).
@@ -38,8 +39,9 @@ use super::host_trees::host_tree;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 
-/// Runs of a lane, in this order on every rank: reduction in the domain, sum to the parent, local reduction of the
-/// second child's data, results to the children, multicast in the domain.
+/// First run of a lane: reduction in the domain. The runs of a lane have this order on every rank: reduction in the
+/// domain, sum to the parent, local reduction of the second child's data, results to the children, multicast in the
+/// domain.
 const GATHER: u32 = 0;
 const UP: u32 = 1;
 const REDUCE: u32 = 2;
@@ -60,7 +62,7 @@ impl NvlsTree {
         if per_team < 2 || !ranks.is_multiple_of(per_team) {
             return Err(Unsupported::NoTeam { algorithm: Algorithm::NvlsTree });
         }
-        // Both trees run on one channel if there is only one.
+        // With a single channel, both trees run on it.
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
         let slots = layout.chunks();
         let teams = (0..ranks / per_team).map(|team| (team * per_team..(team + 1) * per_team).map(Rank).collect());

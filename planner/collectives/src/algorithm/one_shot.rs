@@ -1,12 +1,12 @@
-//! One-shot all_reduce: every rank puts its whole input into its own slot at every other rank, then reduces what it
-//! received.
+//! One-shot all_reduce: every rank writes its whole input into its own slot at every other rank, and then reduces the
+//! received data.
 //!
-//! One step; every rank sends (n−1) times the bytes and needs n times the bytes of scratch. Time on equal links of
-//! latency L and bandwidth B: L + (n−1)·bytes/B, plus the cost of local reductions. 2(n−1) runs per rank and lane, for
-//! any number of loops.
+//! There is one step; every rank sends (n−1) times the bytes and needs n times the bytes of scratch. Time on equal
+//! links of latency L and bandwidth B: L + (n−1)·bytes/B, plus the cost of local reductions. Each rank has 2(n−1) runs
+//! per lane, for any number of loops.
 //!
 //! Source: the custom all-reduce of TensorRT-LLM and vLLM (csrc/custom_all_reduce.cuh, `cross_device_reduce_1stage`,
-//! which reads where this puts); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
+//! which reads remote data instead of writing it); NCCL 2.28 src/sym_kernels.cc AllReduce_AGxLL_R.
 //!
 //! # Example
 //!

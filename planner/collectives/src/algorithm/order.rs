@@ -17,7 +17,10 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Returns the orders of a shape, at least one.
+    /// Returns the ring orders of a shape, at least one.
+    ///
+    /// # Errors
+    /// [`Unsupported::RingOrder`] for an order that is not a permutation of the ranks.
     pub(super) fn from_shape(shape: &Shape) -> Result<Vec<Self>, Unsupported> {
         let ranks = shape.call.ranks;
         if shape.orders.is_empty() {
@@ -56,13 +59,13 @@ impl Order {
         self.listed.as_ref().map_or(position, |(ring, _)| ring[position as usize])
     }
 
-    /// The rank `offset` positions after a rank; negative values go against the ring's direction.
+    /// Returns the rank `offset` positions after a rank. Negative offsets go against the ring's direction.
     pub(super) fn after(&self, rank: u32, offset: i64) -> u32 {
         let position = (i64::from(self.position(rank)) + offset).rem_euclid(i64::from(self.ranks));
         self.rank_at(position as u32)
     }
 
-    /// Difference between neighbouring ranks modulo the number of ranks, if it is constant.
+    /// Returns the difference between neighbouring ranks modulo the number of ranks, if it is constant.
     pub(super) fn step(&self) -> Option<u32> {
         self.step
     }
@@ -74,8 +77,9 @@ impl Order {
     }
 }
 
-/// Rotation by one rank on a single host, or by one host on several. Where ring orders change direction from one host to
-/// the next, the rotation by two; none if some order is not invariant under that either.
+/// Returns the rotations under which all orders are invariant: by one rank on a single host, by one host on several. If
+/// ring orders change direction from one host to the next, the rotation is by two hosts. No symmetry if some order is
+/// not invariant under that either.
 pub(super) fn rotations(shape: &Shape, orders: &[Order]) -> Symmetry {
     let one = shape.rotation();
     let two = (one.length > 2 && one.length.is_multiple_of(2))

@@ -9,7 +9,8 @@
 //! trees in parallel, and n − 1 for blocks as large as a chunk. **reduce_scatter** runs backwards, with partial sums
 //! instead of blocks. As trees are completed depth first, a rank has at most A·log2(N/A) partial sums at a time; each
 //! is in scratch at the index of its block. Every rank sends (n−1)/n of the bytes. Time on equal links of latency L and
-//! bandwidth B with unlimited chunks: ⌈log2 n⌉·L + (n−1)/n · bytes/B. At most four runs per rank, lane, loop and step.
+//! bandwidth B with unlimited chunks: ⌈log2 n⌉·L + (n−1)/n · bytes/B. Each rank has at most four runs per lane, loop
+//! and step.
 //!
 //! Source: Jeaugey, *PAT: a new algorithm for all-gather and reduce-scatter operations at scale*, arXiv 2506.20252,
 //! 2025; NCCL 2.23 and later, src/include/device.h and src/device/all_gather.h (its order of the last hops differs).
@@ -51,12 +52,12 @@ pub(super) struct Pat {
     header: Header,
     cut: Chunking,
     rotation: RotationDigit,
-    /// Hops in the order of all_gather.
+    /// Hops of the blocks, in the order of all_gather.
     hops: Vec<Hop>,
     trees: Trees,
 }
 
-/// Hops over one distance, from positions `first, first + stride, …` counted from the owners of the blocks.
+/// Hops over one distance. They start from positions `first, first + stride, …`, counted from the owners of the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hop {
     distance: u32,
@@ -72,7 +73,7 @@ struct Trees {
     ranks: u32,
     /// Maximum number of blocks in a message, a power of two.
     blocks_per_message: u32,
-    /// Number of positions in each subtree that is traversed hop by hop.
+    /// Number of positions in each subtree that is traversed one hop at a time.
     subtree: u32,
 }
 
@@ -105,7 +106,7 @@ impl Trees {
             if size > 1 {
                 let half = size / 2;
                 hops.push(hop(half, first, self.subtree));
-                // The subtree of the far half comes next, then the rest of the near half.
+                // The subtree of the far half is next, then the rest of the near half.
                 open.push((first, half));
                 open.push((first + half, half));
             }
@@ -114,7 +115,7 @@ impl Trees {
         hops
     }
 
-    /// Blocks of the owners `first, first + stride, …` positions before a rank.
+    /// Returns the blocks of the owners that are `first, first + stride, …` positions before a rank.
     fn blocks_at(self, rank: u32, first: u32, stride: u32) -> Walk {
         let back = rank_after(0, self.ranks - stride % self.ranks, self.ranks);
         Walk::cyclic(0, rank_after(rank, self.ranks - first % self.ranks, self.ranks), back, self.ranks)
@@ -145,7 +146,8 @@ impl Pat {
         self.hops[if self.reduces() { self.hops.len() - 1 - step } else { step }]
     }
 
-    /// Forwards blocks of an all_gather; a rank's own block comes from its input.
+    /// Returns the pieces by which a rank forwards blocks in a hop of an all_gather. The rank's own block is read from
+    /// its input.
     fn spread(&self, rank: u32, hop: Hop) -> Vec<Piece> {
         let to = rank_after(rank, hop.distance, self.trees.ranks);
         let own_count = u32::from(hop.first == 0);
@@ -157,15 +159,15 @@ impl Pat {
         ]
     }
 
-    /// Sends partial sums of a reduce_scatter towards the owners of their blocks, where the sums go to the output. The
-    /// last position sends its input alone, as leaves do.
+    /// Returns the pieces by which a rank sends partial sums of a reduce_scatter towards the owners of their blocks,
+    /// where sums go to the output. The last position sends only its input, as leaves do.
     fn collect(&self, rank: u32, hop: Hop) -> Vec<Piece> {
         let trees = self.trees;
         let to = rank_after(rank, trees.ranks - hop.distance, trees.ranks);
         let is_leaf = |i: u32| hop.distance == 1 || hop.first + i * hop.stride + hop.distance + 1 == trees.ranks;
         let owner_count = u32::from(hop.first == 0);
         let leaf_count = u32::from(hop.count > owner_count && hop.distance > 1 && is_leaf(hop.count - 1));
-        // The first contribution to a sum at an inner position comes from the next position.
+        // At an inner position, the first contribution to a sum comes from the next position.
         let kind = if hop.distance == 1 { OpKind::PutReduceInput } else { OpKind::PutReduce };
         let piece = |from: u32, len: u32| {
             let position = hop.first + from * hop.stride;

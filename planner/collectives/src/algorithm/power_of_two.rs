@@ -4,7 +4,7 @@
 //!
 //! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.5.
 
-/// Mapping of ranks to positions, of which there are a power of two.
+/// Mapping of ranks to positions, whose number is a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PowerOfTwoMapping {
     /// log2 of the number of positions.
@@ -20,12 +20,12 @@ impl PowerOfTwoMapping {
         Self { bits, guests: ranks - (1 << bits) }
     }
 
-    /// log2 of the number of positions, which is the number of exchange steps.
+    /// Returns log2 of the number of positions, which is the number of exchange steps.
     pub(super) fn bits(self) -> u32 {
         self.bits
     }
 
-    /// Number of positions.
+    /// Returns the number of positions.
     pub(super) fn count(self) -> u32 {
         1 << self.bits
     }
@@ -35,7 +35,7 @@ impl PowerOfTwoMapping {
         self.guests > 0
     }
 
-    /// Position of a rank; `None` for a guest.
+    /// Returns the position of a rank; `None` for a guest.
     pub(super) fn position(self, rank: u32) -> Option<u32> {
         match rank {
             _ if rank >= 2 * self.guests => Some(rank - self.guests),
@@ -44,39 +44,39 @@ impl PowerOfTwoMapping {
         }
     }
 
-    /// The rank at a position.
+    /// Returns the rank at a position.
     pub(super) fn rank(self, position: u32) -> u32 {
         if position < self.guests { 2 * position + 1 } else { position + self.guests }
     }
 
-    /// The guest of a rank, if it is a stand-in.
+    /// Returns the guest of a rank, if the rank is a stand-in.
     pub(super) fn guest(self, rank: u32) -> Option<u32> {
         (rank < 2 * self.guests && !rank.is_multiple_of(2)).then(|| rank - 1)
     }
 
-    /// The stand-in of a rank, if it is a guest.
+    /// Returns the stand-in of a rank, if the rank is a guest.
     pub(super) fn stand_in(self, rank: u32) -> Option<u32> {
         self.position(rank).is_none().then(|| rank + 1)
     }
 
-    /// The partner of a rank over a distance of positions; `None` for a guest.
+    /// Returns the partner of a rank over a distance of positions; `None` for a guest.
     pub(super) fn partner(self, rank: u32, distance: u32) -> Option<u32> {
         self.position(rank).map(|position| self.rank(position ^ distance))
     }
 
-    /// First position of the aligned group of `size` positions (a power of two) that contains a position.
+    /// Returns the first position of the aligned group of `size` positions (a power of two) that contains a position.
     pub(super) fn group(position: u32, size: u32) -> u32 {
         position & !(size - 1)
     }
 
-    /// Blocks of the ranks at `count` positions from `first`, including guests: the first block and the number of
-    /// blocks.
+    /// Returns the blocks of the ranks at `count` positions from `first`, guests included: the first block and the
+    /// number of blocks.
     pub(super) fn blocks(self, first: u32, count: u32) -> (u32, u32) {
         let start = |position: u32| position + position.min(self.guests);
         (start(first), start(first + count) - start(first))
     }
 
-    /// Maximum number of blocks in an aligned group of `size` positions.
+    /// Returns the maximum number of blocks in an aligned group of `size` positions.
     pub(super) fn max_blocks(self, size: u32) -> u32 {
         self.blocks(0, size).1
     }
@@ -94,7 +94,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// Phase of a step. The exchanges are between the guests' two steps, if there are guests.
+    /// Returns the phase of a step. If there are guests, the exchanges are between the guests' two steps.
     pub(super) fn from_step(step: u32, exchanges: u32, mapping: PowerOfTwoMapping) -> Self {
         match step.checked_sub(u32::from(mapping.has_guests())) {
             None => Self::FoldIn,

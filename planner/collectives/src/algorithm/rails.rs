@@ -1,10 +1,11 @@
 //! Rings and chains that use all NICs of their hosts.
 //!
 //! The NICs of a host are its rails; rail i connects NIC i of every host. Channel c enters a host at rail c, leaves it
-//! at the previous rail, and traverses the next host in reverse, entering it where it left the first. With an even
-//! number of hosts, every rail carries the same number of channels in each direction, and no message changes rails
-//! between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail. An even number of ranks per host that
-//! are linked in pairs are traversed on paths that use all links equally ([`super::mesh`]).
+//! at the previous rail, and traverses the next host in reverse, entering it at the rail where it left the first. With
+//! an even number of hosts, every rail carries the same number of channels in each direction, and no message changes
+//! rails between hosts. If there are fewer rails than ranks, further channels start at the next rank of a rail. An even
+//! number of ranks per host that are linked in pairs are traversed on paths that use all links equally
+//! ([`super::mesh`]).
 //!
 //! Source: NCCL 2.30.7 src/graph/search.cc (`ncclTopoSearchRecNet`: each channel starts at another NIC; crossNic 2:
 //! alternating hosts), src/graph/connect.cc (`ncclTopoPostset` swaps odd and even rings on odd hosts). Reversing in
@@ -28,8 +29,8 @@ pub(crate) struct Rails {
 }
 
 impl Rails {
-    /// Creates the assignment for hosts with `per_host` ranks and `nics` NICs. NICs beyond the ranks, or not evenly
-    /// shared by them, are not separate rails. Without NICs, every rank is its own rail.
+    /// Creates the assignment for hosts with `per_host` ranks and `nics` NICs. The number of rails is the largest
+    /// divisor of `per_host` that does not exceed `nics`; without NICs, every rank is a rail.
     pub(crate) fn new(per_host: u32, nics: u32) -> Self {
         let divides = |rails: &u32| per_host.is_multiple_of(*rails);
         let max_rails = if nics == 0 { per_host } else { nics.min(per_host) };
@@ -41,13 +42,13 @@ impl Rails {
         Self { host_links, ..self }
     }
 
-    /// Position at which channel `lane` enters a host.
+    /// Returns the position at which channel `lane` enters a host.
     pub(crate) fn entry(self, lane: u32) -> u32 {
         let share = self.per_host / self.rails;
         lane % self.rails * share + lane / self.rails % share
     }
 
-    /// Number of channels after which entries repeat.
+    /// Returns the number of channels after which entries repeat.
     fn period(self) -> u32 {
         self.per_host
     }
@@ -57,8 +58,9 @@ impl Rails {
         self.host_links == HostLinks::Pairs && self.per_host.is_multiple_of(2)
     }
 
-    /// Ranks of a host in the order of a chain that begins at `entry` and may end anywhere: along a path that uses all
-    /// links equally with the paths of other entries, or in turn.
+    /// Returns the ranks of a host in the order of a chain that begins at `entry` and may end at any rank: along a path
+    /// that uses all links equally together with the paths of other entries if the host has such a path, otherwise in
+    /// order of position.
     pub(crate) fn path(self, entry: u32) -> Vec<u32> {
         match self.has_mesh() {
             true => mesh::path(self.per_host, entry),
@@ -66,20 +68,20 @@ impl Rails {
         }
     }
 
-    /// Ranks of a host in the order of channel `lane`, from entry to exit.
+    /// Returns the ranks of a host in the order of channel `lane`, from entry to exit.
     fn chain(self, lane: u32) -> Vec<u32> {
         let entry = self.entry(lane);
         let path = self.path(entry);
         if self.has_mesh() || self.rails == 1 {
             return path;
         }
-        // Exit at the previous rail, at the rank of the same index in it.
+        // The exit is at the previous rail, at the rank with the same index in it.
         let (round, rail) = (lane / self.rails, lane % self.rails);
         let exit = self.entry(round * self.rails + (rail + self.rails - 1) % self.rails);
         path.into_iter().filter(|&rank| rank != exit).chain([exit]).collect()
     }
 
-    /// Returns ring orders over `ranks`, one per channel until they repeat; empty for a single host.
+    /// Returns ring orders over `ranks`, one per channel until the orders repeat; empty for a single host.
     pub(crate) fn orders(self, ranks: u32) -> Vec<Vec<Rank>> {
         if self.per_host == 0 || ranks <= self.per_host || !ranks.is_multiple_of(self.per_host) {
             return Vec::new();

@@ -62,12 +62,12 @@ impl ReduceThenScatter {
         Ok(Self { header: shape.header(Algorithm::ReduceThenScatter, layout, slots), cut, up })
     }
 
-    /// Returns true if the whole buffer is one message.
+    /// Returns true if the whole buffer is sent as one message.
     fn is_single_message(&self) -> bool {
         self.cut.lanes == 1 && self.cut.loops == 1
     }
 
-    /// Chunks of a lane, block by block.
+    /// Returns the chunks of a lane, block by block.
     fn stream(&self, lane: u32) -> Stream {
         let ranks = self.header.call.ranks;
         if self.is_single_message() {
@@ -76,7 +76,7 @@ impl ReduceThenScatter {
         Stream { lane, walk: Walk::linear(lane, self.cut.lanes), len: ranks * self.cut.loops, span: 1 }
     }
 
-    /// Dependency on complete sums of the chunks that operations read in a loop.
+    /// Returns the dependency on the sums of the chunks that operations read in a loop; `None` if none is needed.
     fn summed(&self, lane: u32, blocks: BlocksRead, round: u32) -> Option<Dependency> {
         let sum = self.up.sum_dependency(0, lane)?;
         Some(match self.is_single_message() {

@@ -1,19 +1,18 @@
 //! Ring: each rank sends chunks to the next rank in a fixed order; broadcast and reduce use the ring as a chain.
 //!
 //! **all_reduce.** A loop has one chunk per rank. At step t the rank at position p sends chunk p − t. For n − 1 steps
-//! the receiver reduces with its own input on arrival, and for n − 1 more steps the complete sums are forwarded. 2(n−1)
-//! steps; every rank sends 2(n−1)/n of the bytes. Time with one loop and equal links of latency L and bandwidth B:
-//! 2(n−1)(L + bytes/(n·B)). **reduce_scatter** is the first half (chunk p − 1 − t, intermediate sums in scratch) and
-//! **all_gather** the second half, each with (n−1)(L + bytes/(n·B)). **broadcast, reduce.** Chunks are pipelined along
-//! the chain that starts (ends) at the root; a link carries the next chunk directly after the previous one. With k
-//! equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
+//! the receiver reduces with its own input on arrival, and for n − 1 more steps the complete sums are forwarded. There
+//! are 2(n−1) steps; every rank sends 2(n−1)/n of the bytes. Time with one loop and equal links of latency L and
+//! bandwidth B: 2(n−1)(L + bytes/(n·B)). **reduce_scatter** is the first half (chunk p − 1 − t, intermediate sums in
+//! scratch) and **all_gather** the second half, each with (n−1)(L + bytes/(n·B)). **broadcast, reduce.** Chunks are
+//! pipelined along the chain that starts (ends) at the root; a link carries the next chunk directly after the previous
+//! one. With k equal chunks of c = bytes/k: (n − 1)(L + c/B) + (k − 1)c/B.
 //!
 //! Sources: Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms for clusters of workstations*, JPDC 2009; NCCL
 //! 2.28 src/device/all_reduce.h, all_gather.h, reduce_scatter.h, broadcast.h, reduce.h (the order of chunks and the
-//! fused receive-reduce-send are NCCL's; its reduce_scatter keeps intermediates in the FIFO).
+//! fused receive-reduce-send are those of NCCL, whose reduce_scatter leaves intermediate sums in the FIFO).
 //!
 //! # Example
-//!
 //! An all_reduce of eight ranks divides the buffer into eight chunks. In 2(n−1) = 14 steps, rank 0 sends one chunk each
 //! to its successor: 2(n−1)/n of the buffer.
 //!
@@ -58,10 +57,11 @@ pub(super) struct Ring {
 /// Numbering of the blocks of an all_gather or a reduce_scatter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockNumbering {
-    /// By the rank that owns the block.
+    /// Blocks are numbered by the rank that owns them.
     ByRank,
-    /// By that rank's position on the lane's ring, if positions are not evenly spaced in rank number. The blocks that a
-    /// rank forwards then form a walk. Every block of a lane uses the chunks of another block of equal size.
+    /// Blocks are numbered by the position of their owner on the lane's ring. Used if positions are not evenly spaced
+    /// in rank number; the blocks that a rank forwards then form a walk. Every block of a lane uses the chunks of
+    /// another block of equal size.
     ByPosition,
 }
 
@@ -88,17 +88,18 @@ impl Ring {
         &self.orders[lane as usize % self.orders.len()]
     }
 
-    /// Returns true if parts are numbered by ring position. Those of an all_reduce belong to no rank and always are.
+    /// Returns true if parts are numbered by ring position. The parts of an all_reduce belong to no rank and are always
+    /// numbered so.
     fn is_by_position(&self, order: &Order) -> bool {
         let by_position = self.numbering == BlockNumbering::ByPosition && order.step().is_none();
         by_position || self.header.call.collective == Collective::AllReduce
     }
 }
 
-/// Stages of a rank in a ring of `ranks`.
+/// Returns the phases of a rank in a ring of `ranks` ranks.
 fn stages(collective: Collective, ranks: u32) -> Vec<RingPhase> {
     let stage = |kind, src, dst, steps| RingPhase { kind, src, dst, steps };
-    // The first step reads the input, also in place: it sends local data and forwards nothing.
+    // The first step reads the input, also in place: it sends local data and forwards none.
     let (input, output, scratch) = (Buffer::Input, Buffer::Output, Buffer::Scratch);
     let (reduce, put) = (OpKind::PutReduceInput, OpKind::Put);
     match collective {
@@ -171,7 +172,8 @@ pub(super) fn copy_part(header: &Header, cut: &Chunking, rank: u32, part: u32, p
     copy_parts(header, cut, rank, part..part + 1, program);
 }
 
-/// Variant of [`copy_part`] for several parts, which must be contiguous as in a buffer divided by loops.
+/// Copies several parts from the rank's input to its output on all lanes; does nothing in place. The parts must be
+/// contiguous, as in a buffer divided by loops.
 pub(super) fn copy_parts(header: &Header, cut: &Chunking, rank: u32, parts: Range<u32>, program: &mut Program) {
     for lane in 0..cut.lanes {
         let at = Lane { rank, channel: lane_channel(header.channels, lane) };
@@ -179,7 +181,7 @@ pub(super) fn copy_parts(header: &Header, cut: &Chunking, rank: u32, parts: Rang
     }
 }
 
-/// Variant of [`copy_parts`] for one lane, on the channel of `at`.
+/// Copies several parts from the rank's input to its output on one lane, on the channel of `at`; does nothing in place.
 pub(super) fn copy_lane(
     header: &Header,
     cut: &Chunking,
@@ -233,7 +235,7 @@ impl ScheduleGenerator for Chain {
             let dst = if sends_to_last { Buffer::Output } else { between };
             let chunks = self.cut.over_loops(0, lane);
             let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
-            // The last rank's run is empty, so that run numbers are equal on all ranks.
+            // The last rank has an empty run, so that run numbers are equal on all ranks.
             let len = if is_last { 0 } else { self.cut.loops };
             let run = at.transfer(kind, len, Walk::fixed(order.after(rank.0, 1)), (src, chunks), (dst, chunks));
             let data = Dependency::shifted(Rank(order.after(rank.0, -1)), lane, 0);

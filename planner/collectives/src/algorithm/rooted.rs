@@ -47,15 +47,15 @@ pub(super) struct ParentEdge {
 
 /// Tree of positions with root 0.
 pub(super) trait Tree {
-    /// Children of a position in the order in which they are served; their number is [`Self::count`].
+    /// Returns the children of a position in the order in which data is sent to them. Their number is [`Self::count`].
     fn children(&self, position: u32) -> Vec<u32>;
 
-    /// Number of children of a position.
+    /// Returns the number of children of a position.
     fn count(&self, position: u32) -> u32 {
         self.children(position).len() as u32
     }
 
-    /// Edge from a position to its parent; `None` for position 0.
+    /// Returns the edge from a position to its parent; `None` for position 0.
     fn parent(&self, position: u32) -> Option<ParentEdge>;
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Stream {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RootChunks {
     pub(super) buffer: Buffer,
-    /// Dependency on the operation that completes the chunks; `None` if they are there from the start.
+    /// Dependency on the operation that completes the chunks; `None` if the chunks are available from the start.
     pub(super) ready: Option<Dependency>,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct RootChunks {
 pub(super) struct TreePlacement<T> {
     pub(super) tree: T,
     pub(super) ranks: u32,
-    /// The rank at position 0; the others follow in rank order.
+    /// Rank at position 0; the other ranks follow in rank order.
     pub(super) first: Rank,
 }
 
@@ -103,17 +103,17 @@ impl<T: Tree> TreePlacement<T> {
         Rank(((u64::from(position) + u64::from(self.first.0)) % u64::from(self.ranks)) as u32)
     }
 
-    /// Number of runs per lane of a reduce at a position.
+    /// Returns the number of runs per lane of a reduce at a position.
     pub(super) fn reduce_runs(&self, position: u32) -> u32 {
         self.tree.count(position).max(1)
     }
 
-    /// Number of scratch slots per chunk that a reduce needs.
+    /// Returns the number of scratch slots per chunk that a reduce needs.
     pub(super) fn slots(&self) -> u32 {
         (0..self.ranks).map(|position| self.reduce_runs(position)).max().unwrap_or(1)
     }
 
-    /// Writes the broadcast of a lane. The runs of a rank start at number `first_run(position)`.
+    /// Writes the broadcast of a lane. The runs of each rank start at number `first_run(position)`.
     pub(super) fn broadcast(
         &self,
         at: Lane,
@@ -148,8 +148,8 @@ impl<T: Tree> TreePlacement<T> {
         }
     }
 
-    /// Writes the reduce of a lane. Its runs must be the first of the rank. Scratch slots are one `layout` apart. The
-    /// root accumulates in `sum`: [`Buffer::Output`], or scratch for the first slot.
+    /// Writes the reduce of a lane. Its runs must be the first ones of the rank. Scratch slots are one `layout` apart.
+    /// The root accumulates in `sum`, which is [`Buffer::Output`], or scratch for the first slot.
     pub(super) fn reduce(&self, at: Lane, stream: Stream, sum: Buffer, layout: &Layout, program: &mut Program) {
         let lane = stream.lane;
         let position = self.position(at.rank);
@@ -175,7 +175,7 @@ impl<T: Tree> TreePlacement<T> {
                 let to = Walk::fixed(self.rank(parent).0);
                 push(at.transfer(kind, stream.len, to, src, dst), &awaited);
             }
-            // An empty run, so that run numbers do not differ at the root.
+            // The run is empty, so that the root has the same run numbers as other ranks.
             None => push(at.wait(0), &[]),
         }
         for (i, &child) in (0..).zip(&children).skip(1) {
@@ -185,7 +185,8 @@ impl<T: Tree> TreePlacement<T> {
         }
     }
 
-    /// Dependency on the operation that completes the sums of a position in a reduce; `None` if it has no children.
+    /// Returns the dependency on the operation that completes the sums of a position in a reduce; `None` if the
+    /// position has no children.
     pub(super) fn sum_dependency(&self, position: u32, lane: u32) -> Option<Dependency> {
         match self.tree.children(position).as_slice() {
             [] => None,
@@ -210,7 +211,7 @@ impl<T: Tree> Rooted<T> {
     pub(super) fn new(shape: &Shape, algorithm: Algorithm, tree: T, siblings: ChildOrder) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let placement = TreePlacement { tree, ranks: shape.call.ranks, first: shape.call.root };
-        // A reducing rank accumulates in the first slot; data of later children goes to further slots.
+        // A rank that reduces accumulates in the first slot; data of later children goes to further slots.
         let slots = match shape.call.collective {
             Collective::Reduce => check_chunks(u64::from(layout.chunks()) * u64::from(placement.slots()))?,
             _ => 0,
@@ -249,7 +250,7 @@ mod tests {
     use super::super::{linear::Star, tree::Binomial};
     use super::*;
 
-    /// Asserts that parents and children agree, and that every position reaches the root.
+    /// Asserts that the parents and children of a tree are consistent, and that every position reaches the root.
     fn assert_tree(tree: &dyn Tree, ranks: u32) {
         assert_eq!(tree.parent(0), None);
         let mut children = 0;

@@ -2,10 +2,10 @@
 //! than one.
 //!
 //! The root sends every other rank a distinct part; all ranks but the root then gather the parts as in
-//! [`super::bruck`], over distances 1, 2, 4, …. 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes, other ranks
-//! at most (n−1)/n. Time on equal links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n · bytes/B. Parts are
-//! counted from the root, so that a step is one transfer, or two if it wraps around after the last part. Three runs per
-//! rank, lane, loop and step.
+//! [`super::bruck`], over distances 1, 2, 4, …. There are 1 + ⌈log2 n⌉ steps. The root sends 2(n−1)/n of the bytes,
+//! other ranks at most (n−1)/n. Time on equal links of latency L and bandwidth B: (1 + ⌈log2 n⌉)·L + 2(n−1)/n ·
+//! bytes/B. Parts are counted from the root, so that a step is one transfer, or two if it wraps around after the last
+//! part. Each rank has three runs per lane, loop and step.
 //!
 //! Source: van de Geijn, *On Global Combine Operations*, JPDC 1994; Thakur, Rabenseifner, Gropp, *Optimization of
 //! Collective Communication Operations in MPICH*, 2005, §4.4 (binomial scatter, then a ring or recursive doubling). The
@@ -60,7 +60,7 @@ impl ScatterAllGather {
         rank_after(position, self.header.call.root.0, self.header.call.ranks)
     }
 
-    /// Returns the piece with which the root sends every other rank its part; an empty piece on other ranks.
+    /// Returns the piece by which the root sends every other rank its part; an empty piece on other ranks.
     fn scatter(&self, rank: u32) -> Vec<Piece> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
         let others = Walk::linear(1, 1);
@@ -70,8 +70,8 @@ impl ScatterAllGather {
         vec![Piece { to: Walk::cyclic(0, rank_after(root, 1, ranks), 1, ranks), len, ..piece }]
     }
 
-    /// Returns the pieces with which a rank sends all parts that it has, its own and the following ones, to the
-    /// position `distance` before it.
+    /// Returns the pieces by which a rank sends all parts that it has, its own and the following ones, to the position
+    /// `distance` before it.
     fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
         let ranks = self.header.call.ranks;
         let position = self.position(rank);

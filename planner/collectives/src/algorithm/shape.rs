@@ -16,15 +16,15 @@ use crate::capabilities::HostLinks;
 pub struct Shape {
     /// Call that the schedule implements.
     pub call: Call,
-    /// Protocol of the transfers. Programs do not depend on it; it is copied to the header.
+    /// Protocol of the transfers. Programs do not depend on the protocol; it is copied to the header.
     pub protocol: Protocol,
     /// Number of channels; the bytes are divided equally among them.
     pub channels: u16,
-    /// Threads of a channel's thread block; the profile's value if `None`.
+    /// Number of threads of a channel's thread block; `None` selects the value of the profile.
     pub threads: Option<u16>,
     /// Maximum bytes per chunk; larger calls need several loops. `None`: one loop for any size.
     pub chunk: Option<Bytes>,
-    /// Size of a message to another host if chunks are streamed in pieces; whole chunks if `None`.
+    /// Size of a message to another host if chunks are streamed in pieces; `None` if chunks are sent as a whole.
     pub message: Option<Bytes>,
     /// Number of ranks per host, numbered consecutively; 0: all ranks are on one host.
     pub ranks_per_node: u32,
@@ -40,7 +40,7 @@ pub struct Shape {
     pub host_links: HostLinks,
     /// Bytes from each rank to each rank in an all_to_allv; `None` for other collectives.
     pub matrix: Option<TrafficMatrix>,
-    /// Location of the reduction. In host memory, reductions are preceded and followed by copies.
+    /// Processor that reduces. In host memory, reductions are preceded and followed by copies.
     pub reduction_device: Processor,
 }
 
@@ -69,8 +69,9 @@ impl Shape {
         }
     }
 
-    /// Distributes the channels over `nics_per_node` NICs per host and over the links of a host's ranks, as far as the
-    /// algorithm's channels can use different ones; 0: hosts are not connected by NICs.
+    /// Distributes the channels over `nics_per_node` NICs per host and over the links between the ranks of a host, as
+    /// far as the channels of the algorithm can use different ones. `nics_per_node` is 0 if hosts are not connected by
+    /// NICs.
     #[must_use]
     pub fn with_ring_orders(self, algorithm: Algorithm, nics_per_node: u32, host_links: HostLinks) -> Self {
         let orders = match algorithm {
@@ -104,13 +105,13 @@ impl Shape {
         }
     }
 
-    /// Number of ranks per host if hosts are equal, otherwise the number of all ranks.
+    /// Returns the number of ranks per host if hosts are equal, otherwise the number of all ranks.
     pub(super) fn ranks_per_host(&self) -> u32 {
         Count::on_hosts(self.call.ranks, self.ranks_per_node).per_host
     }
 
-    /// Rotation under which a pattern that is equal from every rank is invariant. It maps the ranks of a host to ranks
-    /// of one host.
+    /// Returns the rotation under which a pattern that is equal from every rank is invariant. The rotation maps the
+    /// ranks of a host to ranks of one host.
     pub(super) fn rotation(&self) -> RotationDigit {
         let (ranks, per_host) = (self.call.ranks, self.ranks_per_host());
         if per_host == ranks {
@@ -120,7 +121,10 @@ impl Shape {
         }
     }
 
-    /// Variant of [`Self::ranks_per_host`] for algorithms that need equal hosts.
+    /// Returns the number of ranks per host for algorithms that need equal hosts.
+    ///
+    /// # Errors
+    /// [`Unsupported::UnequalHosts`] if the number of ranks is not a multiple of it.
     pub(super) fn checked_ranks_per_host(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
         let (ranks, ranks_per_node) = (self.call.ranks, self.ranks_per_node);
         if ranks_per_node > 0 && !ranks.is_multiple_of(ranks_per_node) {
@@ -130,7 +134,7 @@ impl Shape {
     }
 }
 
-/// Reason why a schedule does not exist.
+/// Reason why no schedule exists for a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
     /// The algorithm does not implement the collective.
@@ -141,22 +145,22 @@ pub enum Unsupported {
         /// Collective that the algorithm does not implement.
         collective: Collective,
     },
-    /// A reduction in host memory with an algorithm whose scratch sums do not start from a chunk of the call.
+    /// The reduction is in host memory, and scratch sums of the algorithm do not start from a chunk of the call.
     #[error("{algorithm} reduces partial results in scratch, which staging through host memory does not support")]
     NotStaged {
         /// Algorithm that has such sums.
         algorithm: Algorithm,
     },
-    /// A call without ranks.
+    /// The call has no ranks.
     #[error("a call needs at least one rank")]
     NoRanks,
-    /// A barrier with a nonzero size.
+    /// The call is a barrier with a nonzero size.
     #[error("a barrier moves no bytes, not {bytes}")]
     BarrierWithData {
         /// Message size of the call, in bytes.
         bytes: Bytes,
     },
-    /// An all_to_allv without a matrix.
+    /// The call is an all_to_allv without a matrix.
     #[error("an all_to_allv needs a matrix of at most {} ranks", TrafficMatrix::MAX_RANKS)]
     NoMatrix,
     /// The simulation would exceed the limit on runs or operations.
@@ -238,8 +242,9 @@ pub enum Unsupported {
     )]
     TooManyRuns,
 }
-/// Division of an algorithm's chunks into messages: rings send slices (NCCL 2.30.7 src/include/collectives.h,
-/// `ALLREDUCE_SLICESTEPS` and similar against `BROADCAST_SLICESTEPS`; src/device/all_reduce.h, `ProtoSimple<1, 1>`).
+/// Returns the division of an algorithm's chunks into messages. Rings send slices, other algorithms whole chunks (NCCL
+/// 2.30.7 src/include/collectives.h, `ALLREDUCE_SLICESTEPS` and similar compared with `BROADCAST_SLICESTEPS`;
+/// src/device/all_reduce.h, `ProtoSimple<1, 1>`).
 fn chunk_messages(algorithm: Algorithm, collective: Collective) -> ChunkMessages {
     match algorithm {
         Algorithm::Ring | Algorithm::GridRing | Algorithm::Hierarchical

@@ -3,10 +3,10 @@
 //! The tree is that of [`super::binary_tree`]: positions are counted from the root, with odd ones below its first child
 //! and even ones below its second. The root sends the first half to its first child and the second half to its second;
 //! every other rank forwards the half that it receives to both its children concurrently. Positions 2i − 1 and 2i then
-//! exchange their halves; if the last position has no neighbour, the root sends it the second half. ⌊log₂ n⌋ + 1 steps;
-//! no rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk per half, n = 2ᵏ
-//! − 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined. Three runs per
-//! rank and lane.
+//! exchange their halves; if the last position has no neighbour, the root sends it the second half. The number of steps
+//! is ⌊log₂ n⌋ + 1; no rank sends more than 1½ buffers. Time on equal links of latency L and bandwidth B with one chunk
+//! per half, n = 2ᵏ − 1, k > 1: half that of the tree plus the exchange, k·L + (k − ½)·bytes/B. Chunks are pipelined.
+//! Each rank has three runs per lane.
 //!
 //! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_bcast.c (split_bintree).
 //!
@@ -49,7 +49,8 @@ pub(super) struct SplitTree {
     placement: TreePlacement<BinaryTree>,
 }
 
-/// Runs of a lane, in this order on every rank: to the first child, to the second child, to the neighbour.
+/// Run by which a position sends its half to its neighbour. The runs of a lane have this order on every rank: to the
+/// first child, to the second child, to the neighbour.
 const SWAP: u32 = 2;
 const RUNS_PER_LANE: u32 = 3;
 
@@ -72,7 +73,7 @@ impl SplitTree {
     }
 }
 
-/// Half of the buffer that a position receives from its parent: 0 for the first half, 1 for the second.
+/// Returns the half of the buffer that a position receives from its parent: 0 for the first half, 1 for the second.
 fn half(position: u32) -> u32 {
     (position + 1) % 2
 }
@@ -100,7 +101,7 @@ impl ScheduleGenerator for SplitTree {
                 let mut awaited: Vec<Dependency> =
                     arrival.into_iter().chain([Dependency::shifted(rank, run(index), -1)]).collect();
                 if index == SWAP {
-                    // The children are served first.
+                    // Data is sent to the children first.
                     awaited.extend((0..children.len() as u32).map(|child| Dependency::shifted(rank, run(child), 0)));
                 }
                 program.push(at.put(len, Walk::fixed(to.0), (buffer, chunks), (Buffer::Output, chunks)), &awaited);

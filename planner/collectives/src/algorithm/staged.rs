@@ -1,4 +1,4 @@
-//! Collectives that MPI performs in host memory: the whole input is copied there, the collective runs in place, and the
+//! Collectives that MPI runs in host memory: the whole input is copied there, the collective runs in place, and the
 //! whole result is copied back.
 //!
 //! Open MPI reduces on the CPU; for buffers in GPU memory, its `accelerator` component stages reductions like this. The
@@ -46,11 +46,12 @@ use super::{Algorithm, Shape, Unsupported, generator};
 pub(super) struct Staged {
     header: Header,
     inner: Box<dyn ScheduleGenerator + Send + Sync>,
-    /// Slot of the working copy's first chunk.
+    /// Scratch slot of the working copy's first chunk.
     copy: u32,
-    /// Initial chunks of each rank's scratch sums as (first, count), ascending; one run each, after [`FILL`].
+    /// By rank, the initial chunks of its scratch sums as (first, count), in ascending order. Each has one run after
+    /// [`FILL`].
     initial_chunks: Vec<Vec<(u32, u32)>>,
-    /// Dependencies of the last run of each rank.
+    /// By rank, the dependencies of its last run.
     last: Vec<Vec<Dependency>>,
 }
 
@@ -77,7 +78,8 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Initial chunks of the sums in each rank's scratch; `None` if one is not a chunk of the call.
+    /// Returns the initial chunks of the sums in each rank's scratch; `None` if the initial value of some sum is not a
+    /// chunk of the call.
     fn find_initial_chunks(&self) -> Option<Vec<Vec<(u32, u32)>>> {
         let Call { ranks, .. } = self.header.call;
         let mut initial_chunks = vec![Vec::new(); ranks as usize];
@@ -100,12 +102,12 @@ impl Staged {
         Some(initial_chunks)
     }
 
-    /// Number of the run of a rank that corresponds to run `inner` of the inner schedule.
+    /// Returns the number of the run that corresponds to run `inner` of the inner schedule.
     fn run_number(&self, rank: Rank, inner: u32) -> u32 {
         FILL + 1 + self.initial_chunks.get(rank.0 as usize).map_or(0, |chunks| chunks.len() as u32) + inner
     }
 
-    /// All operations that write the working copy of each rank.
+    /// Returns all operations that write the working copy of each rank.
     fn writers(&self) -> Vec<Vec<Dependency>> {
         let ranks = self.header.call.ranks;
         let mut writers = vec![Vec::new(); ranks as usize];
@@ -126,7 +128,7 @@ impl Staged {
         writers
     }
 
-    /// Chunks of a rank's result as (first, count); `None` if it has no result.
+    /// Returns the chunks of a rank's result as (first, count); `None` if the rank has no result.
     fn result(&self, rank: Rank) -> Option<(u32, u32)> {
         let (call, chunks) = (self.header.call, self.header.layout.chunks());
         match call.collective {
@@ -139,7 +141,7 @@ impl Staged {
         }
     }
 
-    /// Maps a buffer of the inner schedule and a walk over its chunks to the working copy.
+    /// Maps a buffer of the inner schedule, and a walk over its chunks, to the working copy.
     fn map_to_working_copy(&self, buffer: Buffer, walk: Walk) -> (Buffer, Walk) {
         match buffer {
             Buffer::Scratch => (buffer, walk),
@@ -155,7 +157,7 @@ fn begins_in_scratch(run: &Run) -> bool {
     run.kind == OpKind::PutReduceInput && run.dst_buffer == Buffer::Scratch
 }
 
-/// Copy of `span` chunks between two buffers of a rank.
+/// Returns a run that copies `span` chunks between two buffers of a rank.
 fn copy(rank: Rank, src: ChunkRef, dst: ChunkRef, span: u32) -> Run {
     Run {
         len: 1,

@@ -28,7 +28,7 @@ impl Parts {
     }
 }
 
-/// Piece of a message: transfers of one kind. They go to one rank, unless the piece is the only one of its step.
+/// Piece of a message: transfers of one type. All go to one rank, unless the piece is the only one of its step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece {
     pub(super) kind: OpKind,
@@ -66,7 +66,8 @@ impl Piece {
 
 /// Communication pattern: the messages of every rank in every step.
 pub(super) trait Pattern {
-    /// True if no piece has more than one transfer. A piece is then one run over all loops, otherwise one run per loop.
+    /// True if every piece has at most one transfer. A piece is then a single run over all loops; otherwise it has one
+    /// run per loop.
     const SINGLE: bool = false;
 
     /// Number of steps of the pattern, equal on all ranks.
@@ -78,14 +79,14 @@ pub(super) trait Pattern {
     /// Returns the rank whose message `rank` receives in a step; `None` if it receives none.
     fn source(&self, rank: u32, step: u32) -> Option<u32>;
 
-    /// Index of this rank's transfer in a one-piece message to many ranks; `None` if the message is for this rank
-    /// alone.
+    /// Returns the index of this rank's transfer in a message that consists of one piece to many ranks; `None` if the
+    /// message is only for this rank.
     fn share(&self, _rank: u32, _step: u32) -> Option<u32> {
         None
     }
 
-    /// Maximum number of transfers per piece over those that the rank sends and receives. If pieces reduce into
-    /// existing sums, the result must be equal on all ranks.
+    /// Returns, for each piece, the maximum of the numbers of transfers that the rank sends and receives. If pieces
+    /// reduce into existing sums, the result must be equal on all ranks.
     fn widths(&self, rank: u32, step: u32) -> Vec<u32> {
         let mut widths: Vec<u32> = self.pieces(rank, step).iter().map(|piece| piece.len).collect();
         if let (Some(source), None) = (self.source(rank, step), self.share(rank, step)) {
@@ -112,8 +113,8 @@ impl Step {
         self.first_run + self.pieces.len() as u32
     }
 
-    /// Number of waits at the end of the step: one per transfer, piece by piece, in the order in which transfers are
-    /// sent and occupy FIFO slots.
+    /// Returns the number of waits at the end of the step: one per transfer, piece by piece, in the order in which
+    /// transfers are sent and occupy FIFO slots.
     fn waits(&self) -> u32 {
         self.widths.iter().sum::<u32>().max(1)
     }
@@ -253,7 +254,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Dependencies on the transfers sent and received in a step. Each piece starts at the wait given by its offset.
+    /// Returns the dependencies on the transfers sent and received in a step. The waits of each piece start at the
+    /// given offset.
     fn transfer_dependencies(&self, step: &Step, offsets: &[u32]) -> Vec<Dependency> {
         let mut awaited = Vec::with_capacity(2 * offsets.len() + 2);
         for ((run, piece), &offset) in (self.first_run + step.first_run..).zip(&step.pieces).zip(offsets) {
@@ -270,12 +272,12 @@ impl Writer<'_> {
     }
 }
 
-/// Returns true if a piece reduces into a sum at another rank. That rank must have completed the previous step.
+/// Returns true if a piece reduces into a sum at another rank. That rank must have completed the previous step before.
 fn reduces_at_peer(piece: &Piece) -> bool {
     piece.kind.reduces() && piece.len > 0
 }
 
-/// Walk over all parts of `first..first + count` except `excluded`, starting after it.
+/// Returns a walk over the parts `first..first + count` except `excluded`, starting after `excluded`.
 pub(super) fn all_but(excluded: u32, first: u32, count: u32) -> Walk {
     Walk::cyclic(first, excluded + 1 - first, 1, count)
 }

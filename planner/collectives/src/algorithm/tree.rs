@@ -5,14 +5,14 @@
 //! second tree, in which the leaves of the first are inner nodes. Within a host, ranks form a chain; its first rank is
 //! connected to the parent host and one child host, its second rank to the other child host (NCCL's balanced tree).
 //! Chunks are pipelined up and down concurrently. Every rank has at most two children: the first one's data is reduced
-//! with the rank's input on arrival, the second one's goes through scratch and a local reduction. Depth at most g − 1 +
-//! 2·log2 h in each direction for h hosts of g ranks (log2 h for g = 1); for one chunk of c bytes up a chain of n ranks
-//! and down again, 2(n−1)(L + c/B). Sources: Sanders, Speck, Träff, *Two-tree algorithms for full bandwidth broadcast,
-//! reduction and scan*, Parallel Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
+//! with the rank's input on arrival, the second one's passes through scratch and a local reduction. The depth is at
+//! most g − 1 + 2·log2 h in each direction for h hosts of g ranks (log2 h for g = 1); for one chunk of c bytes up a
+//! chain of n ranks and down again, 2(n−1)(L + c/B). Sources: Sanders, Speck, Träff, *Two-tree algorithms for full
+//! bandwidth broadcast, reduction and scan*, Parallel Computing 2009; NCCL 2.28 src/graph/trees.cc and connect.cc.
 //!
 //! **broadcast, reduce.** Ranks are counted from the root; the parent is the rank with its lowest set bit cleared. A
-//! rank serves one child after the other; a broadcast starts with the child of the largest subtree. One chunk: ⌈log2
-//! n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
+//! rank serves one child after the other; a broadcast starts with the child of the largest subtree. One chunk takes
+//! ⌈log2 n⌉(L + bytes/B). Source: MPICH's binomial broadcast; Thakur, Rabenseifner, Gropp, *Optimization of Collective
 //! Communication Operations in MPICH*, 2005.
 //!
 //! # Example
@@ -56,15 +56,15 @@ pub(super) struct DoubleTree {
     hosts: u32,
     per_host: u32,
     rails: Rails,
-    /// Chains of a host by their first rank.
+    /// By first rank, the chain of a host that starts there.
     chains: Vec<Chain>,
 }
 
 /// Order of the ranks of a host along a chain.
 struct Chain {
-    /// Ranks by position.
+    /// Ranks of the host, indexed by position on the chain.
     ranks: Vec<u32>,
-    /// Positions by rank.
+    /// Positions on the chain, indexed by rank in the host.
     positions: Vec<u32>,
 }
 
@@ -80,8 +80,8 @@ impl Chain {
     }
 }
 
-/// Runs of a lane, in this order on every rank: up, local reduction of the second child's data, down to the first
-/// child, down to the second.
+/// Run that sends sums up. The runs of a lane have this order on every rank: up, local reduction of the second child's
+/// data, down to the first child, down to the second.
 const UP: u32 = 0;
 const REDUCE: u32 = 1;
 const DOWN: [u32; 2] = [2, 3];
@@ -90,7 +90,7 @@ const RUNS_PER_LANE: u32 = 4;
 impl DoubleTree {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let per_host = shape.checked_ranks_per_host(Algorithm::Tree)?;
-        // Both trees run on one channel if there is only one.
+        // With a single channel, both trees run on it.
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
         let slots = layout.chunks();
         let hosts = shape.call.ranks / per_host;
@@ -105,15 +105,16 @@ impl DoubleTree {
         Ok(Self { header, cut, hosts, per_host, rails, chains })
     }
 
-    /// Chain of a lane. With several hosts, each pair of lanes starts its chains at the next rail; on one host all
-    /// chains are equal, as in NCCL (validate/data/h200-node/graph.xml). If every pair of a host's ranks has links of its
-    /// own, the chains use all of them, as those of RCCL's ring orders do (src/graph/rome_models.cc, model 81).
+    /// Returns the chain of a lane. With several hosts, each pair of lanes starts its chains at the next rail. On one
+    /// host all chains are equal, as in NCCL (validate/data/h200-node/graph.xml). If every pair of a host's ranks has
+    /// separate links, the chains use all of them, as the chains of RCCL's ring orders do (src/graph/rome_models.cc,
+    /// model 81).
     fn chain(&self, lane: u32) -> Option<&Chain> {
         let first = if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 };
         self.chains.get(first as usize)
     }
 
-    /// The rank of a host at a position of the lane's chain.
+    /// Returns the rank of a host at a position of the lane's chain.
     fn rank_at(&self, host: u32, link: u32, lane: u32) -> u32 {
         let local = self.chain(lane).and_then(|chain| chain.ranks.get(link as usize)).copied();
         host * self.per_host + local.unwrap_or(link)
@@ -204,7 +205,7 @@ pub(super) struct Binomial {
     first: First,
 }
 
-/// Child of a position that is served first.
+/// Child of a position to which data is sent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum First {
     Largest,
@@ -222,7 +223,8 @@ impl Binomial {
         Self { ranks, first: First::Smallest }
     }
 
-    /// Index of the child over distance 2^bit at a position with `count` children. The mapping is its own inverse.
+    /// Returns the index of the child over distance 2^bit at a position with `count` children. The mapping is its own
+    /// inverse.
     fn child_index(self, bit: u32, count: u32) -> u32 {
         match self.first {
             First::Largest => count - 1 - bit,
@@ -247,13 +249,13 @@ impl Tree for Binomial {
     }
 }
 
-/// Number of children of a position in the binomial tree of `ranks`: child i is `position + 2^i`.
+/// Returns the number of children of a position in the binomial tree of `ranks`. Child i is `position + 2^i`.
 fn child_count(position: u32, ranks: u32) -> u32 {
     let bits = if position == 0 { u32::BITS } else { position.trailing_zeros() };
     (0..bits).take_while(|&bit| u64::from(position) + (1 << bit) < u64::from(ranks)).count() as u32
 }
 
-/// Parent of a position other than 0, and the bit by which they differ.
+/// Returns the parent of a position other than 0, and the bit in which they differ.
 fn parent_and_bit(position: u32) -> (u32, u32) {
     (position & position.wrapping_sub(1), position.trailing_zeros())
 }
@@ -267,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    /// Uses of each link direction up the chains of two hosts, by 2 × `per_host` lanes.
+    /// Counts the uses of each link direction up the chains of two hosts, by 2 × `per_host` lanes.
     fn uses(per_host: u32, host_links: HostLinks) -> BTreeMap<(u32, u32), u32> {
         let (collective, buffers) = (Collective::AllReduce, BufferUse::OutOfPlace);
         let call = Call { collective, bytes: Bytes(1 << 20), ranks: 2 * per_host, root: Rank(0), buffers };
@@ -292,7 +294,7 @@ mod tests {
             let pairs = uses(per_host, HostLinks::Pairs);
             assert_eq!(pairs.len() as u32, 2 * per_host * (per_host - 1));
             assert!(pairs.values().all(|&count| count == 2), "{pairs:?}");
-            // A switch joins all ranks: chains go around.
+            // A switch connects all ranks, so the chains form a ring.
             assert_eq!(uses(per_host, HostLinks::Other).len() as u32, 2 * per_host);
         }
     }

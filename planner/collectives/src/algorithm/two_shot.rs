@@ -1,12 +1,13 @@
-//! Two-shot all_reduce, and direct reduce_scatter, which is its first phase. Every rank puts each other rank's part of
-//! its input into a slot there, and reduces its own part. In the second phase it puts the sum into all outputs.
+//! Two-shot all_reduce, and direct reduce_scatter, which is its first phase. Every rank writes each part of its input
+//! into a scratch slot of the rank that owns the part, and reduces its own part. In the second phase it writes the sum
+//! into the outputs of all ranks.
 //!
-//! Two steps; every rank sends 2(n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: 2(L +
-//! (n−1)/n·bytes/B), half of that for reduce_scatter, plus the cost of local reductions. 3(n−1) runs per rank and lane,
-//! for any number of loops.
+//! There are two steps; every rank sends 2(n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: 2(L +
+//! (n−1)/n·bytes/B), half of that for reduce_scatter, plus the cost of local reductions. Each rank has 3(n−1) runs per
+//! lane, for any number of loops.
 //!
 //! Source: vLLM csrc/custom_all_reduce.cuh `cross_device_reduce_2stage`; NCCL 2.28 src/sym_kernels.cc
-//! AllReduce_RSxLD_AGxST (both read in the first phase where this puts).
+//! AllReduce_RSxLD_AGxST (both read remote data in the first phase instead of writing it).
 //!
 //! # Example
 //!
@@ -50,7 +51,7 @@ pub(super) struct ReduceScatter {
     shots: Shots,
 }
 
-/// Generator of the first phase, and data needed for the second.
+/// Generator state of the first phase, and data that the second phase needs.
 struct Shots {
     cut: Chunking,
     peers: Peers,
@@ -85,7 +86,7 @@ impl Shots {
         let own_chunks = (Buffer::Output, part_chunks(at.rank));
         for offset in self.peers.offsets() {
             let target = self.peers.target(at.rank, offset);
-            // The slot has the index of the sender's part: it has the same size and is unique to the sender.
+            // The slot has the index of the sender's part, which has the same size and is unique to the sender.
             let slot = (Buffer::Scratch, part_chunks(at.rank));
             let put = at.put(loops, Walk::fixed(target), (Buffer::Input, part_chunks(target)), slot);
             program.push(put, &[Dependency::shifted(at.rank(), first_run + offset - 1, -1)]);

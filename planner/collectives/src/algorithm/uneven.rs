@@ -68,7 +68,7 @@ impl Uneven {
         Ok(Self { header, partners, cut, peers: Peers::new(shape) })
     }
 
-    /// The other ranks in the order in which they are sent to.
+    /// Returns the other ranks in the order in which data is sent to them.
     fn others(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         self.peers.walks(rank).flat_map(|(walk, len)| (0..len).map(move |i| walk.at(i)))
     }

@@ -1,8 +1,8 @@
 //! Colour refinement of the graph, which finds devices that are structurally equal.
 //!
-//! A search over all cuts starts at one rank per colour if starting at every rank would take too long. Interchangeable
-//! ranks have the same colour. If ranks of one colour are not interchangeable, some cuts may be missed; the result is
-//! still a valid lower bound.
+//! If a search over all cuts from every rank would need too much time, it starts at one rank per colour.
+//! Interchangeable ranks have the same colour. If ranks of one colour are not interchangeable, some cuts may be missed;
+//! the result is still a valid lower bound.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,15 +10,15 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use super::wiring::Wiring;
 
-/// The first device of each colour, ascending. `ranks` holds the number of ranks per device; `root` has a colour of its
-/// own.
+/// Returns the first device of each colour, in ascending order. `ranks`: number of ranks per device; `root`: a device
+/// with a separate colour.
 pub(super) fn representatives(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
     let colours = refine(wiring, ranks, root);
     let mut seen: FxHashMap<u32, ()> = FxHashMap::default();
     (0..ranks.len() as u32).filter(|&device| seen.insert(colours[device as usize], ()).is_none()).collect()
 }
 
-/// Colours of all vertices, numbered by first use.
+/// Returns the colours of all vertices, numbered by first occurrence.
 fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
     let count = wiring.vertices as usize;
     let mut colours: Vec<u32> = (0..wiring.vertices)
@@ -49,7 +49,8 @@ fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
     }
 }
 
-/// Well-distributed hash of a value (SplitMix64's finaliser; Steele, Lea, Flood, OOPSLA 2014).
+/// Hashes a value so that each output bit depends on each input bit (finaliser of SplitMix64; Steele, Lea, Flood,
+/// OOPSLA 2014).
 fn mix(value: impl Hash) -> u64 {
     let mut hasher = FxHasher::default();
     value.hash(&mut hasher);

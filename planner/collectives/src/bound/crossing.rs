@@ -2,7 +2,8 @@
 //! by the outgoing links that they continue on.
 //!
 //! Links come in bundles ([`IslandTraffic`]). An incoming link continues on whole bundles, or on a bundle except for
-//! the link straight back. *n* devices at one switch are therefore examined link by link, not turn by turn.
+//! the link back to its start. The work for *n* devices at one switch is therefore proportional to the number of links,
+//! not to that of turns.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use fabricast_topologies::NodeId;
 use fabricast_topologies::route::{IslandTraffic, Turn, TurnDirection};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Device that does not forward everything: the group of each incoming link, and the groups from which each outgoing
+/// Device that does not forward all turns: the group of each incoming link, and the groups from which each outgoing
 /// link is reachable. Links are numbered as in [`IslandTraffic`].
 pub(super) struct Crossing {
     pub groups: u32,
@@ -21,14 +22,14 @@ pub(super) struct Crossing {
 /// Input from which crossings are derived.
 pub(super) struct Crossings<'a, E, P> {
     pub transit: &'a IslandTraffic,
-    /// Returns the start and end of a link.
+    /// Function that returns the start and the end of a link.
     pub ends: E,
-    /// Returns true if a device forwards everything. A turn back to such a device gains nothing, and may make incoming
-    /// links equivalent.
+    /// Function that returns true if a device forwards all turns. A turn back to such a device has no effect on cuts,
+    /// and may make incoming links equivalent.
     pub forwards_all: P,
 }
 
-/// Links of a bundle that leave one device, by destination.
+/// Links of a bundle that leave one device: the number of them, by destination.
 type Leaving = FxHashMap<NodeId, u32>;
 
 /// Subset of a bundle's links leaving a device on which an incoming link continues. Each subset has a unique
@@ -44,7 +45,7 @@ enum Cover {
 type Onwards = BTreeMap<u32, Cover>;
 
 impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> {
-    /// Returns the devices that do not forward everything, in order.
+    /// Returns the devices that do not forward all turns, in order.
     pub(super) fn build(&self) -> Vec<Crossing> {
         let by_device = |at: fn((NodeId, NodeId)) -> NodeId| {
             let mut links: FxHashMap<(NodeId, u32), Vec<u32>> = FxHashMap::default();
@@ -112,12 +113,13 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
 }
 
 impl Cover {
-    /// Links of a bundle covered by a turn, for an incoming link from a device.
+    /// Returns the links of a bundle on which an incoming link from a device continues by a turn; `None` if there are
+    /// none.
     fn from_turn(onward: TurnDirection, out: &Leaving, from: NodeId) -> Option<Self> {
         match (onward, out.get(&from)) {
             (TurnDirection::ToOthers, None) => Some(Self::All),
             (TurnDirection::ToOthers, Some(_)) if out.len() == 1 => None,
-            // All but one of two links is the other one.
+            // If there are two links, all except one are the other one.
             (TurnDirection::ToOthers, Some(&back)) if out.len() == 2 => {
                 out.values().copied().find(|&link| link != back).map(Self::Only)
             }

@@ -1,11 +1,12 @@
-//! Minimum cuts: the set of ranks that needs the longest time to send its bytes out, among all sets.
+//! Minimum cuts: among all sets of ranks, the set that needs the longest time to send its bytes out.
 //!
 //! Zhao et al. (*ForestColl*, arXiv 2402.06787, §4) state it for all_gather: with B⁺(S) the bandwidth that leaves a set
-//! S of vertices, the maximum of |S ∩ ranks| ÷ B⁺(S) times a rank's bytes, over all S that leave a rank out, is a lower
-//! bound on the time of any schedule, and trees packed into the graph reach it. They find it by searching the rate x at
-//! which each rank can be drained, with one maximum flow per rank and probe. Here each failing probe yields the minimum
-//! cut that limits it, and the next probe is at that cut's own rate (Dinkelbach's method): rates are exact fractions,
-//! they only decrease, and hardly any rank but the first few needs a second flow.
+//! S of vertices, the maximum of |S ∩ ranks| ÷ B⁺(S) times a rank's bytes, over all S that do not contain all ranks, is
+//! a lower bound on the time of any schedule, and trees packed into the graph reach it. They find the maximum by a
+//! search over the rate x at which each rank can be drained, with one maximum flow per rank and probe. This module uses
+//! Dinkelbach's method instead: each failing probe gives the minimum cut that limits the rate, and the next probe is at
+//! the rate of that cut. Rates are exact fractions and only decrease, and hardly any rank except the first few needs a
+//! second flow.
 //!
 //! Draining a rank is a gather; reduce_scatter is the reverse of all_gather, and scatter the reverse of gather. A
 //! broadcast needs the minimum cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a
@@ -41,7 +42,7 @@ impl Direction {
     }
 }
 
-/// Ranks that are cut off from the start of a search, and the bandwidth across the cut.
+/// Cut found by a search: the ranks that are cut off from the start of the search, and the bandwidth across the cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     /// True for each device on the far side of the cut, indexed by device.
@@ -74,7 +75,7 @@ pub(super) fn around(wiring: &Wiring, ranks: &[u32], inside: &[bool], direction:
 /// Search for cuts in a graph with a number of ranks on each device.
 pub(super) struct Search<'a> {
     network: FlowNetwork,
-    /// Number of ranks of each device; devices are the first vertices.
+    /// Number of ranks of each device. Devices are the first vertices.
     ranks: &'a [u32],
     total: u128,
 }
@@ -86,8 +87,8 @@ impl<'a> Search<'a> {
         Self { network, ranks, total: ranks.iter().map(|&ranks| u128::from(ranks)).sum() }
     }
 
-    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`; `None`
-    /// if no set has a ratio above that of `slowest`, which is updated to the ratio of the set found.
+    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`. `None`
+    /// if the ratio of no set exceeds `slowest`, which is otherwise updated to the ratio of the set found.
     pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
         let mut slowest_cut = None;
         loop {
@@ -104,14 +105,14 @@ impl<'a> Search<'a> {
             }
             let beyond = self.beyond();
             let ranks_beyond: u128 = self.count_ranks(&beyond);
-            // The flow consists of the drains on this side, which are full, and the cut.
+            // The flow consists of the full drains on this side and of the cut.
             let crossing = (flow - through * (self.total - device_ranks - ranks_beyond)) / ranks;
             *slowest = CutRatio { ranks: ranks_beyond, through: crossing };
             slowest_cut = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
         }
     }
 
-    /// Returns the minimum cut between `device` and `other`; `None` if its capacity is not less than `through`.
+    /// Returns the minimum cut between `device` and `other`; `None` if its bandwidth is at least `through`.
     pub(super) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
         let flow = self.network.run(device, [(other, through)], 1);
         if flow >= through {
@@ -121,7 +122,7 @@ impl<'a> Search<'a> {
         Some(Cut { ranks: self.count_ranks(&beyond), beyond, through: flow })
     }
 
-    /// Total bandwidth between `device` and all other devices, in bytes per second.
+    /// Returns the total bandwidth between `device` and all other devices, in bytes per second.
     pub(super) fn port(&mut self, device: u32) -> u128 {
         let drains: Vec<(u32, u128)> = self.others(device).map(|(vertex, _)| (vertex, UNLIMITED)).collect();
         self.network.run(device, drains, 1)

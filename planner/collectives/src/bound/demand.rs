@@ -5,8 +5,8 @@ use fabricast_sim::schedule::{Call, Collective};
 use super::line::Share;
 use super::parts::RankSet;
 
-/// Lower bounds on bytes into and out of a set, as shares of the call's bytes (the larger buffer of a rank); `None` if
-/// no bytes need to cross.
+/// Lower bounds on the bytes into and out of a set of ranks, as shares of the call's bytes (the larger buffer of a
+/// rank); `None` if no bytes need to cross the boundary.
 pub(super) struct Demand {
     pub into: Option<Share>,
     pub out: Option<Share>,
@@ -61,7 +61,7 @@ pub fn minimum_traffic(call: &Call) -> u128 {
         | Collective::Broadcast
         | Collective::Reduce => others * bytes,
         Collective::Gather | Collective::Scatter => others * bytes / n.max(1),
-        // A single rank may already hold what it receives.
+        // With a single rank, no data needs to move.
         Collective::SendRecv if n < 2 => 0,
         Collective::SendRecv => n * bytes,
         Collective::AllToAllV | Collective::Barrier => 0,

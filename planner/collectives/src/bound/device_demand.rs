@@ -5,7 +5,7 @@ use fabricast_sim::schedule::{MatrixBlock, TrafficMatrix};
 /// Bytes that each device sends to each other device in an all_to_allv.
 pub(super) struct DeviceDemand {
     devices: usize,
-    /// Bytes by sender, then receiver; 0 from a device to itself.
+    /// Bytes by sending device, then by receiving device; 0 from a device to itself.
     bytes: Vec<u128>,
     /// Total bytes between different devices.
     pub(super) crossing: u128,
@@ -14,8 +14,8 @@ pub(super) struct DeviceDemand {
 }
 
 impl DeviceDemand {
-    /// Sums the bytes of a matrix by device, of which there are `devices`. `device_of` returns the number of a rank's
-    /// device.
+    /// Adds up the bytes of a matrix by device. `devices`: number of devices; `device_of`: function that returns the
+    /// number of a rank's device.
     pub(super) fn new(matrix: &TrafficMatrix, devices: usize, device_of: impl Fn(u32) -> Option<u32>) -> Self {
         let mut demand =
             Self { devices, bytes: vec![0; devices * devices], crossing: 0, total: u128::from(matrix.total().0) };
@@ -29,7 +29,7 @@ impl DeviceDemand {
         demand
     }
 
-    /// Bytes from one device to another.
+    /// Returns the number of bytes from one device to another.
     pub(super) fn between(&self, from: u32, to: u32) -> u128 {
         self.bytes.get(from as usize * self.devices + to as usize).copied().unwrap_or(0)
     }

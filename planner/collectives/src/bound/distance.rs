@@ -27,7 +27,7 @@ impl Distances {
         Self::with_lengths(wiring, devices, direction, |wire| wiring.wires[wire].latency.0)
     }
 
-    /// Creates the graph with any edge lengths; `length` returns that of a wire, given by its number.
+    /// Creates the graph with other edge lengths. `length` returns the length of a wire, given the number of the wire.
     pub(super) fn with_lengths(
         wiring: &Wiring,
         devices: usize,
@@ -57,28 +57,29 @@ impl Distances {
         Self { start, onward, devices, distances, queue: BinaryHeap::new() }
     }
 
-    /// Distances from a set of devices to each device; `u64::MAX` if there is no path.
+    /// Returns the distances from a set of devices to each device; `u64::MAX` if there is no path.
     pub(super) fn distances_from(&mut self, sources: impl IntoIterator<Item = u32>) -> &[u64] {
         self.search(sources, |_| false);
         &self.distances[..self.devices]
     }
 
-    /// Distance from one device to another, as a latency; `None` if there is no path.
+    /// Returns the latency of the shortest path from one device to another; `None` if there is no path.
     pub(super) fn between(&mut self, from: u32, to: u32) -> Option<Picos> {
         self.search([from], |vertex| vertex == to).map(Picos)
     }
 
-    /// Distance from the devices inside a set to the nearest device outside; `None` if there is no path.
+    /// Returns the latency of the shortest path from the devices inside a set to the nearest device outside; `None` if
+    /// there is no path.
     pub(super) fn nearest_outside(&mut self, inside: &[bool]) -> Option<Picos> {
         let sources: Vec<u32> = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| device).collect();
         let outside = |vertex: u32| inside.get(vertex as usize).is_some_and(|inside| !inside);
         self.search(sources, outside).map(Picos)
     }
 
-    /// Distance to each part of the devices from the nearest device of any other part, by any path; `None` if there is
-    /// no path. `part_by_device` is the part of each device. One search serves all parts: Dijkstra's method with all
-    /// devices as sources, which retains the two nearest parts of each vertex, because a part is nearest to its own
-    /// devices.
+    /// Returns, for each part of the devices, the latency of the shortest path from the nearest device of any other
+    /// part; `None` if there is no path. `part_by_device`: part of each device. One search serves all parts: Dijkstra's
+    /// method with all devices as sources, which stores the two nearest parts of each vertex, because a part is nearest
+    /// to its own devices.
     pub(super) fn nearest_other_parts(&self, part_by_device: &[u32], parts: usize) -> Vec<Option<Picos>> {
         const NONE: (u64, u32) = (u64::MAX, u32::MAX);
         let mut nearest = vec![[NONE; 2]; self.distances.len()];

@@ -1,22 +1,22 @@
 //! Exact maximum flow on flat arrays, from one vertex into drains at any vertices.
 //!
 //! The method is Dinitz's: layers by breadth-first search, then augmenting paths through the layers until none is left.
-//! A phase serves the drains of all layers, not only of the nearest. A drain that is still open afterwards has moved by
-//! at least one layer, so the number of phases is at most the number of vertices, and with drains everywhere at most
-//! the depth.
+//! A phase fills the drains of all layers, not only those of the nearest layer. A drain that still has capacity
+//! afterwards is at least one layer further away in the next phase, so the number of phases is at most the number of
+//! vertices, and with drains everywhere at most the depth.
 
 use std::collections::VecDeque;
 
-/// Amount that no sum of finite capacities reaches: links are at most 10¹⁵ B/s, and there are fewer than 2³² of them,
-/// scaled by fewer than 2³² ranks.
+/// Capacity that represents infinity. It exceeds any sum of finite capacities: links have at most 10¹⁵ B/s, there are
+/// fewer than 2³² of them, and they are scaled by fewer than 2³² ranks.
 pub(super) const UNLIMITED: u128 = 1 << 120;
 
-/// Sum of two capacities. A sum with [`UNLIMITED`] is unlimited.
+/// Returns the sum of two capacities. A sum with [`UNLIMITED`] is unlimited.
 pub(super) fn sum(a: u128, b: u128) -> u128 {
     (a + b).min(UNLIMITED)
 }
 
-/// Arc as (from, to, capacity).
+/// Arc as (start vertex, end vertex, capacity).
 pub(super) type Arc = (u32, u32, u128);
 
 /// Network, and residual state of one flow in it.
@@ -82,8 +82,8 @@ impl FlowNetwork {
         }
     }
 
-    /// Maximum flow from `source` into `drains` (vertex, capacity; excluding the source), with finite capacities of
-    /// arcs multiplied by `scale`; [`UNLIMITED`] if it is unbounded.
+    /// Returns the maximum flow from `source` into `drains` (vertex, capacity; excluding the source), with finite
+    /// capacities of arcs multiplied by `scale`; [`UNLIMITED`] if the flow is unbounded.
     pub(super) fn run(&mut self, source: u32, drains: impl IntoIterator<Item = (u32, u128)>, scale: u128) -> u128 {
         self.reset(scale);
         self.open.fill(0);
@@ -97,8 +97,8 @@ impl FlowNetwork {
         flow.min(UNLIMITED)
     }
 
-    /// Returns true if the last flow could still grow to this vertex, that is, if it is on the source side of the
-    /// minimum cut nearest to the source.
+    /// Returns true if the last flow can be increased as far as this vertex, that is, if the vertex is on the source
+    /// side of the minimum cut nearest to the source.
     pub(super) fn on_source_side(&self, vertex: u32) -> bool {
         self.layer[vertex as usize] != UNREACHED
     }
@@ -117,7 +117,7 @@ impl FlowNetwork {
         }
     }
 
-    /// Computes layers by distance from the source; returns true if an open drain is reached.
+    /// Computes layers by distance from the source; returns true if a drain with remaining capacity is reached.
     fn layers(&mut self, source: u32) -> bool {
         self.layer.fill(UNREACHED);
         self.next.copy_from_slice(&self.start[..self.open.len()]);
@@ -128,7 +128,7 @@ impl FlowNetwork {
         while let Some(at) = self.queue.pop_front() {
             let open = self.open[at as usize];
             reaches_drain |= open > 0;
-            // An unlimited drain absorbs everything, so nothing needs to pass through it.
+            // An unlimited drain absorbs all flow, so no flow needs to pass through it.
             if open >= UNLIMITED {
                 continue;
             }
@@ -159,7 +159,7 @@ impl FlowNetwork {
                 if self.open[at as usize] < UNLIMITED {
                     self.open[at as usize] -= amount;
                 }
-                // Continue at the start of the first saturated arc, or from here.
+                // The search continues at the start of the first saturated arc, or at this vertex if there is none.
                 if let Some(full) = self.push(amount) {
                     at = self.tail(self.path[full]);
                     self.path.truncate(full);
@@ -178,8 +178,8 @@ impl FlowNetwork {
         }
     }
 
-    /// Adds `amount` to the flow along the path; returns the index of its first saturated arc, `None` if no arc is
-    /// saturated.
+    /// Adds `amount` to the flow along the path. Returns the index of the first saturated arc of the path; `None` if no
+    /// arc is saturated.
     fn push(&mut self, amount: u128) -> Option<usize> {
         let mut full = None;
         for (index, &arc) in self.path.iter().enumerate() {

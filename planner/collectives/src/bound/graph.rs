@@ -17,18 +17,19 @@ use super::source::BoundSource;
 use super::twins::InterchangeableDevices;
 use super::wiring::Wiring;
 
-/// Searches start at every device (one per set of twins) if their number × wires is at most this, otherwise at one per
-/// colour.
+/// Limit on (number of devices, one per set of twins) × (number of wires) up to which cut searches start at every
+/// device. Above it, they start at one device per colour.
 const MAX_CUT_SEARCH_WORK: usize = 1 << 20;
 
-/// Longest paths are searched from every device (one per set of twins) if their number × wires is at most this.
+/// Limit on (number of devices, one per set of twins) × (number of wires) up to which longest paths are searched from
+/// every device.
 const MAX_PATH_SEARCH_WORK: usize = 1 << 22;
 
-/// All sets of devices are examined if there are at most this many devices (254 minimum cuts).
+/// Maximum number of devices up to which the cuts around all sets of devices are examined (254 minimum cuts).
 const MAX_ENUMERATED_DEVICES: usize = 8;
 
-/// Cuts around the parts of a level are searched if their number × devices is at most this, as on 64 hosts of 8 GPUs.
-/// A failure changes neither.
+/// Limit on (number of parts of a level) × (number of devices) up to which the cuts around the parts are searched, as on
+/// 64 hosts of 8 GPUs. A failure of a link changes neither number.
 const MAX_SET_CUT_WORK: usize = 1 << 15;
 
 /// Graph with the placement of ranks on it.
@@ -43,7 +44,7 @@ pub(super) struct Graph {
     labels: Vec<Label>,
 }
 
-/// Ranks that the blocks of a collective come from, or go to.
+/// Ranks that the blocks of a collective come from or go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockOrigin {
     Any,
@@ -74,18 +75,18 @@ impl Graph {
         Self { wiring, twins, ranks, device_of_rank, root, labels }
     }
 
-    /// Tightens the bounds of parts with those of the graph: the flow into and out of each device, and the latency of
-    /// the shortest path across each boundary.
+    /// Tightens the bounds of parts with those of the graph: the maximum flow into and out of each device, and the
+    /// latency of the shortest path across each boundary.
     pub(super) fn tighten_bounds(&self, levels: &mut [Level]) {
         for direction in [Direction::Away, Direction::Towards] {
             let mut search = self.search(direction);
-            // Distances out of a part are searched against the links.
+            // Distances out of a part are searched against the direction of the links.
             let distances = self.distances(direction.reversed());
             for level in &mut *levels {
                 let part_by_device = level.part_by_device(&self.device_of_rank, self.ranks.len());
                 let nearest = distances.nearest_other_parts(&part_by_device, level.parts.len());
                 let is_port = level.source == BoundSource::RankPorts;
-                // Flow of each part, reused for its twins with higher numbers.
+                // Maximum flow of each part, also used for its twins with higher numbers.
                 let mut ports: Vec<u128> = Vec::with_capacity(level.parts.len());
                 for ((number, part), nearest) in (0..).zip(&mut level.parts).zip(nearest) {
                     let twin = Some(self.twins.first(number)).filter(|_| is_port);
@@ -100,7 +101,7 @@ impl Graph {
         }
     }
 
-    /// Lower bounds from cuts and paths of the whole graph.
+    /// Returns lower bounds from cuts and paths of the whole graph.
     pub(super) fn bounds(&self, collective: Collective, levels: &[Level], first_byte: Picos) -> Vec<LinearBound> {
         use Collective::*;
         use Direction::{Away, Towards};
@@ -134,11 +135,11 @@ impl Graph {
         lines
     }
 
-    /// Lower bounds from the blocks between devices, by link lengths and by the longest path.
+    /// Returns lower bounds from the blocks between devices, by link lengths and by the longest path.
     pub(super) fn demand_bounds(&self, demand: &DeviceDemand, first_byte: Picos) -> Vec<LinearBound> {
         let devices = self.ranks.len();
         let pairs = |from: u32, to: u32| demand.between(from, to);
-        // Ranks with different demands are not interchangeable, so every device represents itself only.
+        // Ranks with different demands are not interchangeable, so every device represents only itself.
         let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
         let mut lines =
             lengths::all_pairs(&self.wiring, &each, Pairs { between: &pairs, denominator: demand.total }, first_byte);
@@ -155,12 +156,12 @@ impl Graph {
         lines
     }
 
-    /// Number of devices with ranks.
+    /// Returns the number of devices with ranks.
     pub(super) fn devices(&self) -> usize {
         self.ranks.len()
     }
 
-    /// Device of a rank; `None` if there is no such rank.
+    /// Returns the device of a rank; `None` if there is no such rank.
     pub(super) fn device(&self, rank: u32) -> Option<u32> {
         self.device_of_rank.get(rank as usize).copied()
     }
@@ -177,7 +178,7 @@ impl Graph {
         Distances::new(&self.wiring, self.ranks.len(), direction)
     }
 
-    /// Start devices of searches that may start at any device.
+    /// Returns the devices at which searches start, if they may start at any device.
     fn starts(&self) -> Vec<u32> {
         if self.twins.count() * self.wiring.wires.len() <= MAX_CUT_SEARCH_WORK {
             return self.twins.sets().iter().map(|&(first, _)| first).collect();
@@ -185,8 +186,8 @@ impl Graph {
         representatives(&self.wiring, &self.ranks, None)
     }
 
-    /// Devices at which the minimum-cut searches from `start` end: one per set of interchangeable devices, or one per
-    /// colour if the graph is large.
+    /// Returns the devices at which the minimum-cut searches from `start` end: one per set of interchangeable devices,
+    /// or one per colour if the graph is large.
     fn ends(&self, start: u32) -> Vec<u32> {
         if self.twins.count() * self.wiring.wires.len() <= MAX_CUT_SEARCH_WORK {
             return self.twins.others(start);
@@ -194,8 +195,8 @@ impl Graph {
         representatives(&self.wiring, &self.ranks, Some(start)).into_iter().filter(|&other| other != start).collect()
     }
 
-    /// Lower bounds from the slowest cut for equal blocks that each rank exchanges with the root, or with ranks of any
-    /// device.
+    /// Returns lower bounds from the slowest cut for equal blocks that each rank exchanges with the root, or with the
+    /// ranks of any device.
     fn blocks(
         &self,
         direction: Direction,
@@ -216,10 +217,10 @@ impl Graph {
         slowest_cut.into_iter().flat_map(|cut| self.cut_bounds(&cut, direction, collective)).collect()
     }
 
-    /// Lower bounds from the minimum cuts around sets of devices that do not depend on capacities: all sets if there are
-    /// at most [`MAX_ENUMERATED_DEVICES`] devices, otherwise the parts of each level, as long as there are few. The
-    /// slowest cut of an all_to_all is NP-hard to find; that of an all_gather also bounds it, but a slower link may move
-    /// that cut to one that an all_to_all crosses in less time.
+    /// Returns lower bounds from the minimum cuts around sets of devices that do not depend on capacities: all sets if
+    /// there are at most [`MAX_ENUMERATED_DEVICES`] devices, otherwise the parts of each level within
+    /// [`MAX_SET_CUT_WORK`]. The slowest cut of an all_to_all is NP-hard to find. The slowest cut of an all_gather also
+    /// bounds an all_to_all, but a slower link may move that cut to one that an all_to_all crosses in less time.
     fn fixed_cut_bounds(&self, collective: Collective, levels: &[Level]) -> Vec<LinearBound> {
         let devices = self.ranks.len();
         let sets: Vec<Vec<bool>> = if devices <= MAX_ENUMERATED_DEVICES {
@@ -243,7 +244,8 @@ impl Graph {
         upper_envelope(sets.iter().flat_map(directions).flatten().collect())
     }
 
-    /// Lower bounds from the minimum cut between `start` and any other device, through which the whole buffer passes.
+    /// Returns lower bounds from the minimum cut between `start` and any other device, which the whole buffer must
+    /// pass.
     fn whole_buffer_bounds(
         &self,
         direction: Direction,
@@ -273,12 +275,12 @@ impl Graph {
         minimum_cut.into_iter().flat_map(|cut| self.cut_bounds(&cut, direction, collective)).collect()
     }
 
-    /// Sum of all finite capacities, an upper bound on the capacity of any finite cut.
+    /// Returns the sum of all finite capacities, an upper bound on the capacity of any finite cut.
     fn finite(&self) -> u128 {
         self.wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum()
     }
 
-    /// Ratio of the slowest of the cuts around parts, the initial value of a search.
+    /// Returns the ratio of the slowest of the cuts around parts, which is the initial value of a search.
     fn slowest_part(&self, direction: Direction, from: BlockOrigin, levels: &[Level]) -> CutRatio {
         let total: u128 = self.ranks.iter().map(|&ranks| u128::from(ranks)).sum();
         let any = from == BlockOrigin::Any;
@@ -297,12 +299,12 @@ impl Graph {
         slowest
     }
 
-    /// Lower bounds from a cut for a collective, in the direction in which the cut was found.
+    /// Returns the lower bounds for a collective that follow from a cut, in the direction in which the cut was found.
     fn cut_bounds(&self, cut: &Cut, direction: Direction, collective: Collective) -> Vec<LinearBound> {
         let nearest = self.distances(direction).nearest_outside(&not(&cut.beyond)).unwrap_or(Picos::ZERO);
         let boundary = BoundaryCapacity { through: cut.through, nearest };
         let total: u32 = self.ranks.iter().sum();
-        // The side from which the search started.
+        // Number of ranks on the side from which the search started.
         let beyond = u32::try_from(cut.ranks).unwrap_or(total);
         let has_root = !cut.beyond.get(self.root as usize).copied().unwrap_or(false);
         let part = RankSet { ranks: total - beyond.min(total), has_root, ..RankSet::default() };
@@ -314,7 +316,8 @@ impl Graph {
         share.into_iter().map(|share| LinearBound::crossing(share, boundary, self.cut_source(&cut.beyond))).collect()
     }
 
-    /// Names the smaller side of a cut (the first of equals), by hosts if it consists of whole hosts.
+    /// Returns the name of the smaller side of a cut (of the first one if they are equal), by hosts if that side
+    /// consists of whole hosts.
     fn cut_source(&self, beyond: &[bool]) -> BoundSource {
         const MAX_NAMES: usize = 4;
         let rank_count = |side: bool| -> u32 {
@@ -335,7 +338,7 @@ impl Graph {
         BoundSource::Cut(format!("cut of {count} {ranks}: {shown}{ellipsis}").into())
     }
 
-    /// Latency of the longest of the shortest paths between ranks that depend on each other.
+    /// Returns the latency of the longest of the shortest paths between ranks that depend on each other.
     fn latency_bounds(&self, collective: Collective, levels: &[Level]) -> Vec<LinearBound> {
         let devices = levels.iter().find(|level| level.source == BoundSource::RankPorts);
         let parts = devices.map_or(&[][..], |level| &level.parts);
@@ -354,8 +357,9 @@ impl Graph {
         }
     }
 
-    /// Lower bounds for each device: the path from the root, followed by its bytes through its own ports. The reverse
-    /// does not hold: a reduction's first bytes may leave for a near rank while others wait to travel far.
+    /// Returns a lower bound for each device: the latency of the path from the root, plus the time of the device's
+    /// bytes through its own ports. The reverse direction has no such bound: the first bytes of a reduction may be sent
+    /// to a near rank while other bytes are still on a long path.
     fn latency_bounds_from_root(&self, collective: Collective, parts: &[RankSet]) -> Vec<LinearBound> {
         let total = self.device_of_rank.len() as u32;
         let mut distances = self.distances(Direction::Away);
@@ -372,7 +376,8 @@ impl Graph {
         reached.filter_map(line).collect()
     }
 
-    /// Lower bounds for each rank: the path to the next rank, followed by a buffer through the ports there.
+    /// Returns a lower bound for each rank: the latency of the path to the next rank, plus the time of a buffer through
+    /// the ports there.
     fn latency_bounds_to_next(&self, parts: &[RankSet]) -> Vec<LinearBound> {
         let next = self.device_of_rank.iter().cycle().skip(1);
         let mut pairs: Vec<(u32, u32)> = self.device_of_rank.iter().copied().zip(next.copied()).collect();
@@ -388,7 +393,8 @@ impl Graph {
         pairs.iter().filter_map(line).collect()
     }
 
-    /// Latency of the longest shortest path between two ranks; in a large graph, a lower bound from two searches.
+    /// Returns the latency of the longest of the shortest paths between any two ranks; in a large graph, a lower bound
+    /// on it from two searches.
     fn diameter(&self) -> Picos {
         let mut distances = self.distances(Direction::Away);
         if self.twins.count() * self.wiring.wires.len() <= MAX_PATH_SEARCH_WORK {
@@ -425,7 +431,7 @@ fn not(side: &[bool]) -> Vec<bool> {
     side.iter().map(|&inside| !inside).collect()
 }
 
-/// Maximum of latencies in picoseconds, ignoring devices that are not reached (`u64::MAX`).
+/// Returns the maximum of latencies in picoseconds, ignoring devices that are not reached (`u64::MAX`).
 fn longest(latencies: &[u64]) -> Picos {
     Picos(latencies.iter().copied().filter(|&latency| latency != u64::MAX).max().unwrap_or(0))
 }

@@ -17,28 +17,28 @@ use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
 use super::wiring::{Wire, Wiring};
 
-/// Limit on the work of searches, as the number of examined devices (one per set of twins) × wires × kinds of links.
-/// Kinds of links above it are skipped.
+/// Limit on the work of searches: (number of examined devices, one per set of twins) × (number of wires) × (number of
+/// kinds of links). Kinds of links that would exceed it are skipped.
 const MAX_WORK: usize = 1 << 22;
 
-/// Amount that each device sends to each other, as a share of `denominator`: blocks as a share of those in a rank's
-/// buffer, or bytes as a share of those of the call.
+/// Amount that each device sends to each other device, as a share of `denominator`: blocks as a share of the blocks in
+/// a rank's buffer, or bytes as a share of the bytes of the call.
 #[derive(Clone, Copy)]
 pub(super) struct Pairs<'a> {
-    /// Returns the amount that the first device sends to the second.
+    /// Function that returns the amount that the first device sends to the second.
     pub between: &'a dyn Fn(u32, u32) -> u128,
     pub denominator: u128,
 }
 
-/// Lower bounds from links of one kind on an exchange between devices. Each of `starts` is a representative device and
-/// the number of devices that it represents. No byte arrives before `nearest`.
+/// Returns lower bounds on an exchange between devices that follow from links of one kind. Each of `starts` is a
+/// representative device and the number of devices that it represents. No byte arrives before `nearest`.
 pub(super) fn all_pairs(wiring: &Wiring, starts: &[(u32, u32)], pairs: Pairs<'_>, nearest: Picos) -> Vec<LinearBound> {
     let finite = |wire: &&Wire| wire.capacity < UNLIMITED;
     let mut kinds: Vec<((NodeKind, NodeKind), u128)> =
         wiring.wires.iter().filter(finite).map(|wire| (ordered_ends(wire), wire.nominal)).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // Links between switches come first; elsewhere, port bounds are equally tight.
+    // Links between switches come first; for other links, the bounds of ports are equally tight.
     let trunk = (NodeKind::Switch, NodeKind::Switch);
     kinds.sort_by_key(|&(ends, _)| ends != trunk);
     let max_kinds = MAX_WORK / (starts.len() * wiring.wires.len()).max(1);

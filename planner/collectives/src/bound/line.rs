@@ -6,7 +6,7 @@ use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
 use super::{Bound, flow::UNLIMITED};
 
-/// Fraction or multiple of a call's bytes.
+/// Share of a call's bytes, as a fraction. It may exceed 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub numerator: u128,
@@ -32,7 +32,8 @@ pub(super) struct LinearBound {
 }
 
 impl LinearBound {
-    /// Bound for a share of the bytes that must cross a boundary, after the first byte has travelled.
+    /// Creates the lower bound for a share of the bytes that must cross a boundary, after the latency of the first
+    /// byte.
     pub(super) fn crossing(share: Share, boundary: BoundaryCapacity, source: BoundSource) -> Self {
         if boundary.through >= UNLIMITED || share.numerator == 0 {
             return Self { latency: boundary.nearest, numerator: 0, denominator: 1, source: BoundSource::Latency };
@@ -43,12 +44,12 @@ impl LinearBound {
         Self { latency: boundary.nearest, numerator, denominator, source }
     }
 
-    /// Bound that consists of a latency only.
+    /// Creates a lower bound that consists of a latency only.
     pub(super) fn latency(latency: Picos) -> Self {
         Self { latency, numerator: 0, denominator: 1, source: BoundSource::Latency }
     }
 
-    /// Bound for a call of `bytes`, rounded down so that it never exceeds the true minimum.
+    /// Returns the lower bound for a call of `bytes`, rounded down so that it never exceeds the true minimum.
     pub(super) fn at(&self, bytes: Bytes) -> Bound {
         const PICOS: u128 = 1_000_000_000_000;
         let seconds = u128::from(bytes.0).saturating_mul(self.numerator);
@@ -61,7 +62,7 @@ impl LinearBound {
         Bound { time: Picos(self.latency.0.saturating_add(transfer.0)), transfer, limited_by }
     }
 
-    /// Returns true if this bound is at most the other at every size.
+    /// Returns true if this bound is at most `other` at every message size.
     fn is_below(&self, other: &Self) -> bool {
         self.latency <= other.latency && !steeper(self, other)
     }
@@ -76,7 +77,7 @@ fn steeper(a: &LinearBound, b: &LinearBound) -> bool {
     }
 }
 
-/// Returns the lines that determine the maximum at some size, the first of equals.
+/// Returns the bounds that are the maximum at some message size; of equal ones, only the first.
 pub(super) fn upper_envelope(lines: Vec<LinearBound>) -> Vec<LinearBound> {
     let mut envelope: Vec<LinearBound> = Vec::new();
     for line in lines {

@@ -8,17 +8,17 @@
 //! ```
 //!
 //! **Cuts.** A collective moves a minimum of bytes out of any set of ranks, for any schedule. The bandwidth of the
-//! links there determines the time, to which the first byte adds the latency of the shortest route across.
-//! Distinguished sets are examined one by one (`parts`). The slowest of all sets for all_gather, reduce_scatter,
-//! broadcast, reduce, gather and scatter is found by maximum flow (`cut`): for these, the throughput bound is exact, in
-//! that some schedule of unlimited granularity reaches it on this graph.
+//! links across the boundary of the set determines the time; the latency of the shortest route across, for the first
+//! byte, is added. Distinguished sets are examined one by one (`parts`). The slowest of all sets for all_gather,
+//! reduce_scatter, broadcast, reduce, gather and scatter is found by maximum flow (`cut`): for these, the throughput
+//! bound is exact, that is, some schedule of unlimited granularity reaches it on this graph.
 //!
 //! **All_reduce** crosses every cut once in each direction. If only ranks reduce, *k* disjoint sets receive 2(*k* − 1)
-//! times the buffer in total: before the first of them holds the sum, each other one has sent something, and after that
-//! each other one must still receive something (Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms*, JPDC 2009,
-//! §3, for single ranks). If switches reduce and multicast ([`InNetwork::Allowed`]), this holds only for sets with none
-//! of these switches between them. Twice the bound of all_gather is not a bound: one slow rank among fast ones need not
-//! reduce a part of its own.
+//! times the buffer in total: before the first of the sets holds the sum, each other set has sent a buffer, and after
+//! that each other set must still receive one (Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms*, JPDC 2009,
+//! §3, for single ranks). If switches reduce and multicast ([`InNetwork::Allowed`]), this holds only for sets without
+//! such switches between them. Twice the bound of all_gather is not a lower bound for all_reduce, because a slow rank
+//! among fast ones need not reduce a part of the buffer.
 //!
 //! **All_to_all** crosses each cut in both directions. Its slowest cut is NP-hard to find, so minimum cuts around fixed
 //! sets are taken: all sets of up to 8 devices, hosts and racks of more. The sum over all pairs of bytes × shortest
@@ -31,11 +31,12 @@
 //! other ranks (`distance`).
 //!
 //! Capacity counts only links that routes may use (`wiring`): links that routing leaves idle (PCIe next to an NVSwitch)
-//! add nothing. A bound is therefore one of a fabric under its routing. A failure enables no path that did not count
+//! add nothing. A bound therefore holds for a fabric under its routing. A failure enables no path that was not counted
 //! before: the NVLinks over which ranks relay are those over which they send their own data, and if NVLinks connect
-//! only some GPUs, PCIe counts as well. (If every pair of GPUs has an NVLink, the PCIe path that replaces one is no
-//! wider.) Devices that share NICs, as after a NIC failure, have at most the bandwidth of these in total (`parts`).
-//! Above [`MAX_SEARCHED_DEVICES`] devices only parts are examined, which is also exact on hosts of equal GPUs.
+//! only some GPUs, PCIe counts as well. (If every pair of GPUs has an NVLink, the PCIe path that replaces a failed one
+//! has no more bandwidth.) Devices that share NICs, as after a NIC failure, have at most the bandwidth of these in
+//! total (`parts`). Above [`MAX_SEARCHED_DEVICES`] devices, only the distinguished sets (parts) are examined, which is
+//! also exact for hosts with equal GPUs.
 
 mod colour;
 mod crossing;
@@ -74,10 +75,10 @@ pub use source::BoundSource;
 /// are used.
 pub const MAX_SEARCHED_DEVICES: usize = 2048;
 
-/// Use of reduction and multicast in switches (`--no-nvls` disables it).
+/// Use of reduction and multicast in switches. The flag `--no-nvls` disables it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InNetwork {
-    /// Every switch that is able to reduces and multicasts.
+    /// Every switch with this capability reduces and multicasts.
     #[default]
     Allowed,
     /// Only ranks reduce, and they send a separate copy to each receiver.
@@ -95,10 +96,10 @@ pub struct Bound {
     pub limited_by: BoundSource,
 }
 
-/// Presence of ranks that share a device.
+/// Sharing of devices among ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Every rank has a device of its own.
+    /// Every rank has a separate device.
     None,
     /// Some ranks share a device.
     Some,
@@ -120,7 +121,7 @@ pub struct Bounds {
     in_network: InNetwork,
     levels: Vec<Level>,
     graph: Option<Graph>,
-    /// Limit of switches on their total forwarding rate.
+    /// Treatment of the limits of switches on their total forwarding rate.
     crossbars: Crossbars,
     /// Matrix of an all_to_allv; `None` if it is not known, so that an all_to_allv has no bound.
     matrix: Option<TrafficMatrix>,
@@ -128,7 +129,7 @@ pub struct Bounds {
     lines: Vec<OnceLock<Vec<LinearBound>>>,
 }
 
-/// Limit of switches on their total forwarding rate, which is unaffected by the efficiency of links.
+/// Limit on the total forwarding rate of switches, which the efficiency of links does not affect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Crossbars {
     Unlimited,
@@ -136,20 +137,20 @@ enum Crossbars {
 }
 
 impl Bounds {
-    /// Computes the bounds of ranks from the routes between them. `placement` holds the device of each rank.
+    /// Computes the bounds for ranks from the routes between them. `placement`: device of each rank, in order of rank.
     #[must_use]
     pub fn new(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
         Self::with_search_limit(fabric, router, placement, root, MAX_SEARCHED_DEVICES)
     }
 
-    /// Variant of [`Self::new`] that uses parts alone. It is much faster, and its bounds never exceed those of
-    /// [`Self::new`].
+    /// Computes bounds only from the distinguished sets of ranks (parts). This is much faster than [`Self::new`], and
+    /// the bounds never exceed those of [`Self::new`].
     #[must_use]
     pub fn from_parts(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId], root: u32) -> Self {
         Self::with_search_limit(fabric, router, placement, root, 0)
     }
 
-    /// Computes the bounds; cuts and paths are searched for at most `max_devices` devices.
+    /// Computes the bounds. Cuts and paths are searched if there are at most `max_devices` devices.
     fn with_search_limit(
         fabric: &Fabric,
         router: &Router<'_>,
@@ -183,7 +184,7 @@ impl Bounds {
         }
     }
 
-    /// Variant of these bounds for an all_to_allv of this matrix. Without a matrix, an all_to_allv has no bound.
+    /// Returns these bounds for an all_to_allv with this matrix. Without a matrix, an all_to_allv has no bound.
     #[must_use]
     pub fn with_matrix(mut self, matrix: Option<&TrafficMatrix>) -> Self {
         self.matrix = matrix.cloned();
@@ -193,14 +194,13 @@ impl Bounds {
         self
     }
 
-    /// Variant of these bounds with or without reduction and multicast in switches; the default is
-    /// [`InNetwork::Allowed`].
+    /// Returns these bounds with or without reduction and multicast in switches. The default is [`InNetwork::Allowed`].
     #[must_use]
     pub fn with_in_network(self, in_network: InNetwork) -> Self {
         Self { in_network, ..self }
     }
 
-    /// Returns the bound of a call over all ranks.
+    /// Returns the lower bound of a call over all ranks.
     #[must_use]
     pub fn bound(&self, call: &Call) -> Bound {
         let none = Bound { time: Picos::ZERO, transfer: Picos::ZERO, limited_by: BoundSource::Latency };
@@ -208,7 +208,7 @@ impl Bounds {
         lines.iter().map(|line| line.at(call.bytes)).fold(none, |a, b| if b.time > a.time { b } else { a })
     }
 
-    /// Lower bound on the completion time of a call if transfers achieve only a fraction of nominal rates.
+    /// Returns a lower bound on the completion time of a call if transfers reach only a fraction of nominal rates.
     #[must_use]
     pub fn time_at_efficiency(&self, call: &Call, in_network: InNetwork, efficiency: RateEfficiency) -> Picos {
         let time = |line: &LinearBound| {
@@ -224,12 +224,12 @@ impl Bounds {
     #[must_use]
     pub fn sharing(&self) -> Sharing {
         let devices = self.levels.first().map_or(0, |level| level.parts.len());
-        // No level exists for fewer than two devices.
+        // There is no level of devices if the ranks occupy fewer than two devices.
         if devices == self.ranks as usize || self.ranks < 2 { Sharing::None } else { Sharing::Some }
     }
 
-    /// Lower bound on the time in which a rank sends `bytes` bytes, if transfers achieve only a fraction of nominal
-    /// rates.
+    /// Returns a lower bound on the time in which a rank sends `bytes` bytes, if transfers reach only a fraction of
+    /// nominal rates.
     #[must_use]
     pub fn send_time_at_efficiency(&self, bytes: f64, efficiency: RateEfficiency) -> Picos {
         let ports = self.levels.first().map_or(&[][..], |level| &level.parts);
@@ -241,7 +241,7 @@ impl Bounds {
         Picos((bytes * 1e12 / (widest as f64 * self.rate_fraction(efficiency))) as u64)
     }
 
-    /// Upper bound on the achieved fraction of nominal rates.
+    /// Returns an upper bound on the fraction of nominal rates that transfers reach.
     fn rate_fraction(&self, efficiency: RateEfficiency) -> f64 {
         let fraction = match self.crossbars {
             Crossbars::Limited => efficiency.wire,
@@ -250,7 +250,7 @@ impl Bounds {
         fraction.clamp(1e-6, 1.0)
     }
 
-    /// Time before which no byte arrives at any rank.
+    /// Returns the time before which no byte arrives at any rank.
     #[must_use]
     pub fn first_byte(&self) -> Picos {
         let parts = self.levels.iter().flat_map(|level| &level.parts);
@@ -307,7 +307,7 @@ impl Bounds {
     }
 }
 
-/// Bound of device memory, which reads outgoing data and writes incoming data.
+/// Returns the lower bound due to device memory, which reads outgoing data and writes incoming data.
 fn memory(demand: &Demand, part: &parts::RankSet) -> Option<LinearBound> {
     let through = part.memory?;
     let zero = Share::new(0, 1);
@@ -318,7 +318,8 @@ fn memory(demand: &Demand, part: &parts::RankSet) -> Option<LinearBound> {
     Some(LinearBound::crossing(share, BoundaryCapacity { through, nearest }, BoundSource::RankMemory))
 }
 
-/// Bounds of the total traffic into and out of all sets of a level, for an all_reduce in which only ranks reduce.
+/// Returns the lower bounds due to the total traffic into and out of all sets of a level, for an all_reduce in which
+/// only ranks reduce.
 fn total_traffic_bounds(level: &Level) -> [LinearBound; 2] {
     let moved = 2 * (level.parts.len() as u128).saturating_sub(1);
     let into: fn(&parts::RankSet) -> BoundaryCapacity = |part| part.into;

@@ -1,4 +1,4 @@
-//! Sets of ranks that are examined as they are: each device, each host, each NVLink rack, the hosts under a switch.
+//! Distinguished sets of ranks: each device, each host, each NVLink rack, and the hosts under each switch.
 //!
 //! All traffic across the boundary of such a set uses the links there. Sets of one level are disjoint and contain all
 //! ranks, so that their traffic can also be added up.
@@ -17,7 +17,7 @@ use super::source::BoundSource;
 pub(super) struct BoundaryCapacity {
     /// Capacity in bytes per second; [`UNLIMITED`] if nothing limits it.
     pub through: u128,
-    /// Latency of the shortest route across, or a lower bound on it.
+    /// Latency of the shortest route across the boundary, or a lower bound on it.
     pub nearest: Picos,
 }
 
@@ -29,10 +29,10 @@ pub(super) struct RankSet {
     /// Number of ranks in the set.
     pub ranks: u32,
     pub has_root: bool,
-    /// Number of ranks inside whose next rank is outside.
+    /// Number of ranks in the set whose next rank is outside the set.
     pub next_outside: u32,
-    /// Total read and write bandwidth of the memory in bytes per second, if the set is a device and its bandwidth is
-    /// known.
+    /// Total read and write bandwidth of the memory in bytes per second, if the set is a single device and its
+    /// bandwidth is known.
     pub memory: Option<u128>,
 }
 
@@ -45,7 +45,7 @@ impl RankSet {
         }
     }
 
-    /// Returns the boundary capacity for a search in this direction, from a start inside or outside.
+    /// Returns the boundary capacity for a search in this direction that starts inside or outside the set.
     pub(super) fn boundary(&self, direction: Direction, start: Start) -> BoundaryCapacity {
         match (direction, start) {
             (Direction::Away, Start::Inside) | (Direction::Towards, Start::Outside) => self.out,
@@ -68,21 +68,21 @@ pub(super) struct Level {
     pub parts: Vec<RankSet>,
     /// Index of each rank's set in `parts`, by rank.
     pub part_of_rank: Vec<u32>,
-    /// Presence of switches between the sets that reduce or multicast.
+    /// Presence of switches that reduce or multicast between the sets.
     pub switches_between: SwitchesBetween,
-    /// Maximum bytes per second into all sets in total, which is less than the sum of their capacities if sets share
-    /// links to the network; [`UNLIMITED`] if nothing limits it.
+    /// Maximum total rate into all sets in bytes per second, which is less than the sum of their capacities if sets
+    /// share links to the network; [`UNLIMITED`] if there is no limit.
     pub into: u128,
-    /// Maximum bytes per second out of all sets in total.
+    /// Maximum total rate out of all sets in bytes per second.
     pub out: u128,
 }
 
-/// Presence of switches that reduce or multicast between the sets of a level, as opposed to inside one.
+/// Presence of switches that reduce or multicast between the sets of a level, as opposed to inside a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SwitchesBetween {
-    /// No such switches: only ranks and their own switches reduce.
+    /// No such switch exists: only ranks, and switches inside the sets, reduce.
     None,
-    /// At least one such switch.
+    /// At least one such switch exists.
     Some,
 }
 
@@ -98,11 +98,12 @@ pub(super) struct PartsInput<'a> {
     pub root: u32,
 }
 
-/// Marker for no set.
+/// Placeholder for a missing set number.
 const NONE: u32 = u32::MAX;
 
 impl PartsInput<'_> {
-    /// Levels of devices, hosts, islands and switch groups, without levels that are not coarser than the previous one.
+    /// Returns the levels of devices, hosts, islands and switch groups. A level that is not coarser than the previous
+    /// one is omitted.
     pub(super) fn levels(&self) -> Vec<Level> {
         let nodes = || (0..self.fabric.node_count() as u32).map(NodeId);
         let shortest = |latency: fn(&IslandTraffic) -> Option<Picos>| self.transits.iter().filter_map(latency).min();
@@ -124,8 +125,8 @@ impl PartsInput<'_> {
         levels
     }
 
-    /// Adds a level with one set per vertex label that has ranks, unless it equals the previous level or is a single
-    /// set.
+    /// Adds a level with one set per vertex label that has ranks, unless the level equals the previous one or has a
+    /// single set.
     fn add_level(&self, levels: &mut Vec<Level>, source: BoundSource, label: &[u32], nearest: Picos) {
         let mut number = vec![NONE; label.len().max(1 + label.iter().map(|&l| l as usize).max().unwrap_or(0))];
         let mut parts: Vec<RankSet> = Vec::new();
@@ -181,7 +182,7 @@ impl PartsInput<'_> {
     }
 
     /// Limits each device's links that carry only network traffic, island by island ([`Self::limit_island`]). Returns
-    /// the bytes per second into all devices in total, and out of them.
+    /// the total rates into and out of all devices, in bytes per second.
     fn limit_to_ports(&self, parts: &mut [RankSet], part: impl Fn(NodeId) -> u32) -> (u128, u128) {
         let mut total = |direction| {
             let islands =
@@ -192,10 +193,10 @@ impl PartsInput<'_> {
         (total(Direction::Towards), total(Direction::Away))
     }
 
-    /// Limits the links of an island's devices that carry only network traffic to the capacity of each device's links
-    /// into the network. Routes use these alone, while a link near the device may also lead to the network links of
-    /// others. Returns the bytes per second of all devices in total; several share a link into the network after a
-    /// failure.
+    /// Limits those links of an island's devices that carry only network traffic to the capacity of each device's links
+    /// into the network. Routes of a device use only its own links into the network, whereas a link near the device may
+    /// also lead to those of other devices. Returns the total rate of all devices in bytes per second; after a failure,
+    /// several devices may share a link into the network.
     fn limit_island(
         &self,
         parts: &mut [RankSet],
@@ -228,7 +229,7 @@ impl PartsInput<'_> {
         flow::sum(inside, network.min(self.capacity(shared)))
     }
 
-    /// Total capacity of the links of each device that carry only network traffic, in bytes per second.
+    /// Returns the total capacity of the links of each device that carry only network traffic, in bytes per second.
     fn network_only(&self, transit: &IslandTraffic, island: u32, direction: Direction) -> FxHashMap<NodeId, u128> {
         let mut near: FxHashMap<NodeId, u128> = FxHashMap::default();
         for &number in &transit.network_only {
@@ -240,13 +241,13 @@ impl PartsInput<'_> {
         near
     }
 
-    /// Total capacity of `links`, in bytes per second.
+    /// Returns the total capacity of `links` in bytes per second.
     fn capacity(&self, links: impl IntoIterator<Item = LinkId>) -> u128 {
         let each = |link: LinkId| self.fabric.link(link).bandwidth.map_or(UNLIMITED, |bandwidth| bandwidth.0.into());
         links.into_iter().map(each).fold(0, flow::sum)
     }
 
-    /// Vertex labels by connected component below each tier of network switches, finest first.
+    /// Returns vertex labels by connected component below each tier of network switches, finest first.
     fn switch_groups(&self) -> Vec<Vec<u32>> {
         let count = self.fabric.node_count();
         let tier = self.tiers();
@@ -257,7 +258,7 @@ impl PartsInput<'_> {
             for &id in self.links {
                 let (from, to) = self.fabric.ends(id);
                 let (a, b) = (tier[from.0 as usize], tier[to.0 as usize]);
-                // Switches of one tier are not below each other: a torus has no groups.
+                // Switches of the same tier are not below each other, so a torus has no groups.
                 if a.max(b) <= highest && (a != b || a == 0) {
                     join(&mut parent, from.0, to.0);
                 }
@@ -267,7 +268,7 @@ impl PartsInput<'_> {
         groups
     }
 
-    /// Number of network links from the islands of ranks up to each vertex; the islands themselves are at 0.
+    /// Returns the number of network links from the islands of ranks up to each vertex; 0 for the islands themselves.
     fn tiers(&self) -> Vec<u32> {
         let mut has_ranks = vec![false; self.fabric.node_count()];
         for transit in self.transits {

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Limiting resource of a lower bound.
+/// Resource that limits the completion time in a lower bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BoundSource {
-    /// Latency alone, without a limiting capacity.
+    /// Latency only, without a limiting capacity.
     Latency,
     /// Ports of a rank's device.
     RankPorts,
@@ -14,13 +14,13 @@ pub enum BoundSource {
     RankMemory,
     /// Ports of a host.
     HostPorts,
-    /// Ports of a rack, a group of hosts that share NVLink.
+    /// Ports of a rack, which is a group of hosts that share NVLink.
     RackPorts,
     /// Ports of a group of hosts under the same network switches.
     SwitchPorts,
-    /// Boundary of another set of ranks, by name: `cut of 8 ranks: n0`.
+    /// Boundary of another set of ranks, with its name: `cut of 8 ranks: n0`.
     Cut(Arc<str>),
-    /// Total capacity of links of one kind, with all bytes on shortest paths.
+    /// Total capacity of the links of one kind, if all bytes take shortest paths.
     LinkCapacity,
 }
 

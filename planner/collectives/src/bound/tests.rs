@@ -1,4 +1,4 @@
-//! Comparison of the bounds with enumeration of all cuts and with published optima, and invariants.
+//! Comparison of lower bounds with enumeration of all cuts and with published optima, and tests of invariants.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn bounds(fabric: &Fabric) -> Bounds {
     Bounds::new(fabric, &Router::new(fabric, RouteOptions::default()), fabric.gpus(), 0)
 }
 
-/// Data rate at the bound in GB/s: bytes divided by transfer time.
+/// Returns the data rate at the lower bound in GB/s: bytes divided by transfer time.
 fn rate(fabric: &Fabric, in_network: InNetwork, collective: Collective) -> f64 {
     let bound = bounds(fabric).with_in_network(in_network).bound(&call(collective, GIB, fabric.gpus().len() as u32));
     GIB.0 as f64 * 1e3 / bound.transfer.0 as f64
@@ -37,7 +37,8 @@ fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None }).unwrap()
 }
 
-/// Topology drawn in ForestColl's paper: GPUs on an NVSwitch, each with its own link to a single network switch.
+/// Returns the topology drawn in ForestColl's paper: GPUs on an NVSwitch, each with a separate link to a single network
+/// switch.
 fn boxes(count: u32) -> Fabric {
     let mut text = String::from("name = \"boxes\"\n[[node]]\nid = \"ib\"\nkind = \"switch\"\n");
     for host in 0..count {
@@ -88,7 +89,7 @@ fn in_network_reduction_raises_only_the_all_reduce_rate() {
     for collective in [Collective::AllGather, Collective::ReduceScatter] {
         close(rate(&h200, InNetwork::Allowed, collective), 450.0 * 8.0 / 7.0);
     }
-    // Nothing reduces between hosts: 16 hosts at 400 GB/s each.
+    // No switch reduces between hosts: 16 hosts at 400 GB/s each.
     let multi_host = hosts("hgx-h200", 16, "rail");
     close(rate(&multi_host, InNetwork::Allowed, Collective::AllReduce), 400.0 * 8.0 / 15.0);
     // The NVSwitch of an A100 does not reduce.
@@ -140,7 +141,7 @@ fn all_to_all_on_a_ring_is_bounded_by_total_path_length() {
     let links: String = (0..7).map(link).collect();
     let devices = "name = \"circle\"\n[[node]]\nid = \"tpu[0-6]\"\nkind = \"accelerator\"\n";
     let circle = read_text(&format!("{devices}{links}"), "circle.toml").unwrap();
-    // Each rank's blocks of 1 MB travel 2 × (1 + 2 + 3) links; there are 14 directions of 50 GB/s.
+    // The blocks of 1 MB of each rank pass 2 × (1 + 2 + 3) links; there are 14 link directions of 50 GB/s.
     let bound = bounds(&circle).bound(&call(Collective::AllToAll, Bytes(7_000_000), 7));
     assert_eq!(bound.transfer, Picos(7 * 12 * 1_000_000 * 1_000 / (14 * 50)));
 }
@@ -177,7 +178,7 @@ fn links_without_a_stated_rate_limit_nothing() {
     }
 }
 
-/// All pairs of links that some route uses consecutively.
+/// Returns all pairs of links that some route uses consecutively.
 fn turns(fabric: &Fabric) -> BTreeSet<(LinkId, LinkId)> {
     let router = Router::new(fabric, RouteOptions::default());
     let mut turns = BTreeSet::new();
@@ -197,7 +198,7 @@ fn failures_without_new_routes_lower_no_bound() {
         for link in (0..fabric.link_count() as u32).step_by(2).map(LinkId) {
             let name = fabric.link_name(link).replace("->", "-");
             let broken = fabric.with_failed(&name).unwrap();
-            // Routing may now use links that it left idle, and these may be better.
+            // Routing may use links after the failure that it did not use before, and these may be faster.
             if !turns(&broken).is_subset(&used_turns) {
                 continue;
             }
@@ -213,7 +214,7 @@ fn failures_without_new_routes_lower_no_bound() {
     }
 }
 
-/// Wirings of up to ten vertices, with the ranks of each device.
+/// Generates wirings of up to ten vertices, with the number of ranks of each device.
 fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     let capacity = prop_oneof![8 => 1u128..20, 2 => (1u128..4).prop_map(|c| c * 1_000_000_007), 1 => Just(UNLIMITED)];
     (2usize..7, 0u32..4).prop_flat_map(move |(devices, switches)| {
@@ -235,8 +236,8 @@ fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     })
 }
 
-/// Wirings with a few kinds of wires between devices and switches, and some between devices, so that many devices have
-/// twins.
+/// Generates wirings with a few kinds of wires between devices and switches, and some between devices, so that many
+/// devices have twins.
 fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     let wire = |from: u32, to: u32, capacity: u128, ns: u64| {
         let ends = (NodeKind::Gpu, NodeKind::Nvswitch);
@@ -264,7 +265,7 @@ fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     )
 }
 
-/// Total capacity of the wires out of a set of vertices.
+/// Returns the total capacity of the wires out of a set of vertices.
 fn leaving(wiring: &Wiring, set: u32) -> u128 {
     let leaves = |wire: &&Wire| set >> wire.from & 1 == 1 && set >> wire.to & 1 == 0;
     wiring.wires.iter().filter(leaves).map(|wire| wire.capacity).sum::<u128>().min(UNLIMITED)
@@ -278,7 +279,7 @@ fn lowest((a, b): (u128, u128)) -> (u128, u128) {
     (a / gcd(a, b), b / gcd(a, b))
 }
 
-/// The slowest of the sets accepted by `keep`: its number of ranks and the capacity out of it, in lowest terms.
+/// Returns the slowest of the sets accepted by `keep`: its number of ranks and the capacity out of it, in lowest terms.
 fn slowest_of_all(wiring: &Wiring, ranks: &[u32], keep: impl Fn(u32) -> bool) -> Option<(u128, u128)> {
     let sets = (1u32..1 << wiring.vertices).filter(|&set| keep(set) && ranks_in(ranks, set) > 0);
     let cuts = sets.map(|set| (ranks_in(ranks, set), leaving(wiring, set))).filter(|cut| cut.1 < UNLIMITED);
@@ -290,7 +291,7 @@ fn all_finite(wiring: &Wiring) -> u128 {
     wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED).sum::<u128>() + 1
 }
 
-/// Ratio of the slowest cut that the search finds from the devices in `starts`, in lowest terms.
+/// Returns the ratio of the slowest cut that the search finds from the devices in `starts`, in lowest terms.
 fn searched(
     wiring: &Wiring,
     ranks: &[u32],
@@ -321,7 +322,7 @@ proptest! {
             let minimum = cuts.map(|set| leaving(&wiring, set)).min().unwrap();
             let minimum = if minimum >= UNLIMITED { UNLIMITED } else { minimum * scale };
             prop_assert_eq!(network.run(0, [(to, UNLIMITED)], scale), minimum);
-            // Run again with another scale and another drain.
+            // A second run with another scale and another drain must not depend on the first.
             prop_assert_eq!(network.run(0, [(to, 1)], 1), minimum.min(1));
         }
     }

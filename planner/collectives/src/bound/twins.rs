@@ -2,8 +2,9 @@
 //!
 //! Twins have the same number of ranks and the same wires to the same neighbours, so that exchanging two of them maps
 //! the graph onto itself: minimum cuts, flows and shortest paths from one equal those from the other. (Twins are never
-//! neighbours: a wire between them would connect each to itself.) On a switch of *n* equal devices one search
-//! represents *n*. Colours ([`super::colour`]) are weaker: devices of one colour only look equal.
+//! neighbours, since exchanging them would turn a wire between them into one from each to itself.) On a switch with *n*
+//! equal devices, one search represents *n*. Colours ([`super::colour`]) are a weaker condition: devices of one colour
+//! need not be interchangeable.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use fabricast_topologies::{NodeKind, Picos};
 
 use super::wiring::Wiring;
 
-/// Wire from the point of view of its device: the other vertex, and all properties of a wire that searches use.
+/// Wire as seen from its device: the other vertex, and all properties of a wire that searches use.
 type Seen = (u32, WireDirection, (NodeKind, NodeKind), u128, Picos);
 
 /// Direction of a wire from the device's point of view.
@@ -24,9 +25,9 @@ enum WireDirection {
 /// Twins among the devices of a graph.
 #[derive(Clone, Debug)]
 pub(super) struct InterchangeableDevices {
-    /// The first twin of each device, or the device itself if none comes before it.
+    /// First twin of each device, or the device itself if it is the first.
     first: Vec<u32>,
-    /// The first device of each set and the size of the set, ascending.
+    /// First device of each set and the size of the set, in ascending order.
     sets: Vec<(u32, u32)>,
 }
 
@@ -58,22 +59,22 @@ impl InterchangeableDevices {
         Self { first, sets }
     }
 
-    /// Number of sets of twins.
+    /// Returns the number of sets of twins.
     pub(super) fn count(&self) -> usize {
         self.sets.len()
     }
 
-    /// One device of each set and the size of the set, ascending.
+    /// Returns one device of each set and the size of the set, in ascending order.
     pub(super) fn sets(&self) -> &[(u32, u32)] {
         &self.sets
     }
 
-    /// The first twin of a device, or the device itself if none comes before it.
+    /// Returns the first twin of a device, or the device itself if it is the first.
     pub(super) fn first(&self, device: u32) -> u32 {
         self.first.get(device as usize).copied().unwrap_or(device)
     }
 
-    /// One device of each other set, and one other device of the set of `device`, ascending.
+    /// Returns one device of each other set, and one other device of the set of `device`, in ascending order.
     pub(super) fn others(&self, device: u32) -> Vec<u32> {
         let representative = self.first(device);
         let sibling = (0u32..).zip(&self.first).find(|&(other, &first)| first == representative && other != device);

@@ -1,8 +1,8 @@
 //! Lower bounds of an all_to_allv from its matrix, as shares of all its bytes.
 //!
-//! Bytes from the ranks of a set to others cross its boundary, for every examined set (devices, hosts, racks, groups
-//! under switches). All blocks in total must fit into the links on their shortest paths (`lengths`). The block with the
-//! longest path needs its latency. Other sets are not searched.
+//! For every examined set (devices, hosts, racks, groups under switches), the bytes from its ranks to others cross its
+//! boundary. All blocks on their shortest paths must fit into the total capacity of the links (`lengths`). The
+//! completion time is at least the latency of the longest path of a block. Other sets are not examined.
 
 use fabricast_sim::schedule::{MatrixBlock, TrafficMatrix};
 use fabricast_topologies::Picos;
@@ -14,7 +14,7 @@ use super::line::{LinearBound, Share};
 use super::memory;
 use super::parts::{Level, RankSet};
 
-/// Lower bounds from the traffic across the boundaries of the sets of a level.
+/// Returns lower bounds from the traffic across the boundaries of the sets of a level.
 pub(super) fn level_bounds(level: &Level, matrix: &TrafficMatrix) -> Vec<LinearBound> {
     let mut crossing = vec![(0u128, 0u128); level.parts.len()];
     let part_index = |rank: u32| level.part_of_rank.get(rank as usize).map(|&part| part as usize);
@@ -35,7 +35,7 @@ pub(super) fn level_bounds(level: &Level, matrix: &TrafficMatrix) -> Vec<LinearB
     level.parts.iter().zip(crossing).flat_map(part_bounds).flatten().collect()
 }
 
-/// Lower bounds from the graph as a whole.
+/// Returns lower bounds from the graph as a whole.
 pub(super) fn graph_bounds(graph: &Graph, matrix: &TrafficMatrix, first_byte: Picos) -> Vec<LinearBound> {
     let demand = DeviceDemand::new(matrix, graph.devices(), |rank| graph.device(rank));
     if demand.crossing == 0 { Vec::new() } else { graph.demand_bounds(&demand, first_byte) }

@@ -1,11 +1,11 @@
 //! Flow graph: devices of ranks, forwarding devices between them, and the links that routes use.
 //!
-//! A device of ranks forwards anything, since a rank may relay. A switch forwards only turns that routes make there:
-//! traffic from the network through a PCIe switch goes up to a GPU, never down to another NIC. If all incoming links
+//! A device with ranks forwards all traffic, since a rank may relay. A switch forwards only the turns that routes make
+//! there: traffic from the network through a PCIe switch goes to a GPU, never to another NIC. If all incoming links
 //! reach all outgoing links, the switch is one vertex; otherwise each group of incoming links with equal continuations
-//! is one. Turning back to a rank's device counts as allowed; it gains nothing, and it leaves a switch of *n* GPUs one
-//! vertex. In the network every usable link counts, even if no route uses it. Parallel links with the same nominal rate
-//! are merged.
+//! is one. A turn back to a rank's device counts as allowed: it does not change any bound, and a switch with *n* GPUs
+//! stays one vertex. In the network every usable link counts, even if no route uses it. Parallel links with the same
+//! nominal rate are merged.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub(super) struct Wire {
     pub to: u32,
     /// Kinds of the devices at the two ends.
     pub ends: (NodeKind, NodeKind),
-    /// Nominal rate of each link, bytes per second; [`UNLIMITED`] if nothing limits it.
+    /// Nominal rate of each link in bytes per second; [`UNLIMITED`] if there is no limit.
     pub nominal: u128,
-    /// Capacity in bytes per second; [`UNLIMITED`] if nothing limits it.
+    /// Total capacity in bytes per second; [`UNLIMITED`] if there is no limit.
     pub capacity: u128,
     pub latency: Picos,
 }
@@ -35,24 +35,25 @@ pub(super) struct Wire {
 #[derive(Clone, Debug)]
 pub(super) struct Wiring {
     pub vertices: u32,
-    /// Wires sorted by ends; one per pair of vertices, except for links of different kinds or different nominal rates.
+    /// Wires sorted by their ends. There is one wire per pair of vertices, except for links of different kinds or
+    /// different nominal rates.
     pub wires: Vec<Wire>,
 }
 
-/// Graph under construction: ends of links as vertices, and vertices created so far.
+/// Builder of the graph: ends of links as vertices, and the vertices created so far.
 struct Builder<'a> {
     fabric: &'a Fabric,
     vertices: u32,
     tail: FxHashMap<LinkId, u32>,
     head: FxHashMap<LinkId, u32>,
-    /// Input and output vertex of each device that forwards anything; they differ if its total forwarding rate is
-    /// limited.
+    /// Input and output vertex of each device that forwards all traffic. They differ if the total forwarding rate of
+    /// the device is limited.
     forwarding_vertices: BTreeMap<NodeId, (u32, u32)>,
     wires: Vec<Wire>,
 }
 
 impl Wiring {
-    /// Builds the graph of the routes between `devices`; `links` are [`used_links`].
+    /// Builds the graph of the routes between `devices`. `links`: the result of [`used_links`].
     pub(super) fn new(
         fabric: &Fabric,
         router: &Router<'_>,
@@ -92,7 +93,8 @@ impl Wiring {
     }
 }
 
-/// Directions of links that traffic may use, ascending: in islands those of routes, in the network all usable ones.
+/// Returns the directions of links that traffic may use, in ascending order: within islands those of routes, in the
+/// network all usable ones.
 pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[IslandTraffic]) -> Vec<LinkId> {
     let mut links = Vec::new();
     for transit in transits {
@@ -114,7 +116,7 @@ impl Builder<'_> {
         self.vertices - 1
     }
 
-    /// Returns the input and output vertex of a device that forwards anything; creates them on first use.
+    /// Returns the input and output vertex of a device that forwards all traffic; creates them on first use.
     fn forwarding_vertices(&mut self, device: NodeId) -> (u32, u32) {
         if let Some(&known) = self.forwarding_vertices.get(&device) {
             return known;
@@ -203,7 +205,8 @@ impl Builder<'_> {
     }
 }
 
-/// Total forwarding rate of a switch in bytes per second; `None` for other devices and if it is not limited.
+/// Returns the total forwarding rate of a switch in bytes per second; `None` for other devices, and for switches
+/// without a limit.
 fn capacity(fabric: &Fabric, device: NodeId) -> Option<u128> {
     match &fabric.node(device).figures {
         Figures::Switch(figures) => figures.capacity.map(|capacity| capacity.0.into()),

@@ -1,4 +1,4 @@
-//! Calls at each stage of their evaluation: request, with a strategy, placed on devices, counted in a step, timed.
+//! Calls during their evaluation: request, call with strategy, placed call, call of a step, timed call.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -56,11 +56,11 @@ pub(crate) struct PlacedCall<'g> {
     pub start: Picos,
 }
 
-/// Selected strategy of a call and its completion time with all groups concurrent.
+/// Strategy selected for a call, and its completion time with all groups concurrent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct SelectedStrategy {
     pub time: Picos,
-    /// Selected strategy; `None` if the call has nothing to do.
+    /// Selected strategy; `None` if the call moves no data.
     pub strategy: Option<Strategy>,
 }
 
@@ -75,7 +75,7 @@ pub enum CallCount {
         forward: f64,
         /// Number of messages from each stage to the previous one.
         backward: f64,
-        /// Number of messages from the last stage to the first, and as many in the other direction.
+        /// Number of messages from the last stage to the first; the number in the other direction is the same.
         wrap_around: f64,
     },
 }
@@ -87,13 +87,13 @@ pub struct StepCall {
     pub phase: Phase,
     /// Dimension of the groups, collective and message size of the call.
     pub exchange: Exchange,
-    /// Number of calls per step. A mean over several steps need not be an integer.
+    /// Number of calls per step. The mean over several steps need not be an integer.
     pub count: CallCount,
 }
 
 impl StepCall {
-    /// Number of pipeline stages of which only one makes the call: the embedding is on one stage, the logits are on
-    /// another.
+    /// Returns the number of pipeline stages among which a single one makes the call. The embedding is on one stage,
+    /// the logits are on another.
     pub fn stages(&self, layout: &Layout) -> u32 {
         match self.phase {
             Phase::Embedding | Phase::Logits => layout.degrees.pipeline,
@@ -101,7 +101,8 @@ impl StepCall {
         }
     }
 
-    /// Number of times that a rank takes part per step; pipeline transfers count in both directions.
+    /// Returns the number of times that a rank takes part in the call per step. Pipeline transfers count in both
+    /// directions.
     #[must_use]
     pub fn calls_per_rank(&self) -> f64 {
         match self.count {

@@ -1,4 +1,5 @@
-//! Candidate restriction for groups over many hosts: fewer candidates, since each takes seconds to simulate.
+//! Restriction of the candidate strategies for groups over many hosts, because each candidate takes seconds to
+//! simulate.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -7,27 +8,27 @@ use super::extrapolation::scaling_law::ScalingLaw;
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_search::candidates::Restriction;
 
-/// Channel counts tried for groups over many hosts: those that NCCL's own search arrives at there. More choices gain
-/// less than they cost.
+/// Channel counts that are simulated for groups over many hosts: those that NCCL's own search selects for them. Other
+/// counts improve the time by less than their simulation costs.
 pub(super) const LARGE_GROUP_CHANNELS: [u16; 2] = [8, 16];
 
-/// Algorithms excluded for groups over many hosts: each rank sends to every other, so the number of messages is
-/// quadratic in the ranks, for bytes that rings move as fast.
+/// Algorithms that are excluded for groups over many hosts. Each rank sends to every other rank, so the number of
+/// messages is quadratic in the number of ranks, whereas rings move the bytes equally fast.
 const QUADRATIC_ALGORITHMS: [Algorithm; 5] =
     [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
-/// Class of candidates by the method that times them.
+/// Class of candidates, by the method that determines their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CandidateClass {
     /// Streams of equal chunks ([`Algorithm::is_pipelined`]): large calls are sampled (`size_sampling`).
     Streaming,
-    /// Rings: large groups are extrapolated from fewer ranks (`rank_scaling`).
+    /// Rings. Large groups are extrapolated from scaled-down groups (`rank_scaling`).
     Ring,
-    /// Double binary trees: sampled and extrapolated.
+    /// Double binary trees. Large calls are sampled, and large groups are extrapolated.
     Tree,
-    /// PAT: large groups are extrapolated from fewer ranks.
+    /// PAT. Large groups are extrapolated from scaled-down groups (`rank_scaling`).
     Pat,
-    /// All other algorithms: calls are simulated without sampling or extrapolation.
+    /// All other algorithms. Calls are simulated without sampling or extrapolation.
     Other,
 }
 
@@ -50,13 +51,14 @@ impl CandidateClass {
     }
 }
 
-/// Largest bytes per rank at which PAT with 16 channels is not tried: up to there it is slower than with 8 (all_gather,
-/// Simple, 512 hosts of HGX H100 on rails, dragonfly and torus, simulated), from 1 MiB on equal or faster.
+/// Number of bytes per rank up to which PAT is not simulated with 16 channels, because it is slower than with 8
+/// channels. From 1 MiB per rank it is at least as fast. Source: simulations of all_gather with Simple on 512 hosts of
+/// HGX H100 (rails, dragonfly and torus).
 const PAT_FEW_CHANNELS_BYTES: Bytes = Bytes(256 << 10);
 
 /// Candidate strategies for a group that spans many hosts. `ranks_per_host`: ranks of the group on each host; `part`:
-/// largest message of a rank, in bytes. PAT needs one rank per host: NCCL excludes it elsewhere (src/graph/tuning.cc,
-/// `ncclPatEnable`), and the number of its routes between hosts grows with the ranks.
+/// largest message of a rank, in bytes. PAT is a candidate only with one rank per host: NCCL excludes it otherwise
+/// (src/graph/tuning.cc, `ncclPatEnable`), and the number of its routes between hosts grows with the number of ranks.
 pub(super) fn large_group_restriction(
     collective: Collective,
     ranks_per_host: u32,
@@ -64,7 +66,7 @@ pub(super) fn large_group_restriction(
     part: Bytes,
 ) -> Restriction {
     let mut algorithms: Vec<Algorithm> = match collective.is_pairwise() {
-        // (All-to-all exchanges have no alternative to pairwise messages.)
+        // All-to-all exchanges have no alternative to pairwise messages.
         true => Vec::new(),
         false => Algorithm::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! Search of the candidate strategies of a call, each timed for one group alone.
+//! Search over the candidate strategies of a call, each timed for a single group.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ use fabricast_search::plan::{
 };
 use fabricast_workload::job::CollectiveCandidates;
 
-/// Scope in which the library's own choice is predicted; between hosts that is expensive.
+/// Groups for which the library's own choice is predicted. The prediction is slow for groups that span NVLink domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LibraryChoiceScope {
     /// The choice is predicted only for groups inside an NVLink domain.
@@ -31,19 +31,19 @@ pub enum LibraryChoiceScope {
     Everywhere,
 }
 
-/// Returns the candidate with the shortest expected time. (`plan` picks the library default unless another is certainly
-/// faster; a job uses the expected time.)
+/// Returns the candidate with the shortest expected time. (A plan selects the library default unless another strategy
+/// is faster beyond the uncertainty; a job uses the strategy with the shortest expected time.)
 pub fn fastest(row: &Row) -> TimedStrategy {
     row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
-/// Returns all candidates that `plan` simulated for a row of its result.
+/// Returns all candidates that were simulated for a row of a plan.
 pub(super) fn simulated_candidates(row: &Row) -> impl Iterator<Item = TimedStrategy> {
     let named = row.library_default.iter().map(|choice| choice.timed).chain(row.runner_up).chain([row.pick]);
     row.pairs.iter().copied().chain(named).chain(row.preference.rejected_fastest().copied())
 }
 
-/// Candidate strategy with its completion time for one group alone. Ordered by time.
+/// Candidate strategy with its completion time for a single group. Ordered by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct TimedCandidate {
     pub time: Picos,
@@ -64,15 +64,15 @@ struct SizeList<'a> {
     allowed: CollectiveCandidates,
 }
 
-/// Searches the candidate strategies of one group.
+/// Search over the candidate strategies of one group.
 #[derive(Clone, Copy)]
 pub(super) struct CandidateSearch<'a> {
     pub timer: CallTimer<'a>,
 }
 
 impl CandidateSearch<'_> {
-    /// Candidates of some classes simulated for a group, fastest first. In large groups, streaming calls are sampled,
-    /// and rings, trees and PAT are extrapolated from fewer ranks.
+    /// Returns the candidates of some classes for a group with their simulated times, fastest first. In large groups,
+    /// streaming calls are sampled, and rings, trees and PAT are extrapolated from scaled-down groups.
     pub(super) fn candidates(
         &self,
         classes: &[CandidateClass],
@@ -107,8 +107,8 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// Returns the ranks and the message size at which a class of candidates is searched; `None` if these are the ranks
-    /// and size of the call itself.
+    /// Returns the ranks and the message size at which a class of candidates is searched; `None` if they are those of
+    /// the call itself.
     fn sample_point<'g>(
         &self,
         class: CandidateClass,
@@ -129,7 +129,7 @@ impl CandidateSearch<'_> {
         match class {
             CandidateClass::Streaming => Some(SamplePoint { ranks: Cow::from(group), bytes: streamed_bytes()? }),
             CandidateClass::Ring => scaled_point(bytes, ScalingLaw::Rank),
-            // (PAT is not available with several ranks on a host.)
+            // PAT is not available if a host has several ranks of the group.
             CandidateClass::Pat if self.timer.placement.fabric().max_devices_per_host(group) > 1 => None,
             CandidateClass::Pat => scaled_point(bytes, ScalingLaw::RankIfConfirmed),
             CandidateClass::Tree => match streamed_bytes() {
@@ -141,7 +141,7 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// Candidates of some classes, simulated at the ranks and size of the request; fastest first.
+    /// Returns the candidates of some classes, simulated at the ranks and size of the request, fastest first.
     fn simulate_candidates(
         &self,
         classes: &[CandidateClass],
@@ -159,8 +159,8 @@ impl CandidateSearch<'_> {
         Ok(timed)
     }
 
-    /// Candidates of a class, searched in a part of the call (fewer ranks or fewer bytes), with the extrapolated time
-    /// of the whole call.
+    /// Returns the candidates of a class, searched at a sample of the call (fewer ranks or fewer bytes), with the
+    /// extrapolated time of the whole call.
     fn sampled_candidates(
         &self,
         class: CandidateClass,
@@ -176,7 +176,7 @@ impl CandidateSearch<'_> {
             Ok(TimedCandidate { time, strategy })
         };
         let timed = self.simulate_candidates(&[class], &sample.ranks, sample_request)?;
-        // (The first error in candidate order is returned, whichever occurs first.)
+        // The first error in the order of candidates is returned, independent of the order in which errors occur.
         let timed: Vec<Result<_, PlanError>> = timed.into_par_iter().with_max_len(1).map(extrapolate).collect();
         timed.into_iter().collect()
     }
@@ -212,12 +212,12 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// Library that the cost profile names; the newest NCCL if it names no known library.
+    /// Returns the library that the cost profile names; the newest NCCL if it names no known library.
     pub(super) fn library(&self) -> Library {
         self.timer.calls.profile.library.parse().unwrap_or(Library::NEWEST_NCCL)
     }
 
-    /// Restriction of the candidates that `plan` examines for a group at these sizes.
+    /// Returns the restriction of the candidates that a plan examines for a group at these sizes.
     fn restriction(&self, classes: &[CandidateClass], group: &[NodeId], sizes: SizeList<'_>) -> Restriction {
         let SizeList { collective, sizes, allowed } = sizes;
         let (fabric, library) = (self.timer.placement.fabric(), self.library());
@@ -233,7 +233,7 @@ impl CandidateSearch<'_> {
         }
     }
 
-    /// Variant of [`Self::plan`] restricted to some classes of candidates.
+    /// Plans a call of one group at several message sizes, with some classes of candidates only.
     fn plan_classes(
         &self,
         classes: &[CandidateClass],
@@ -245,11 +245,10 @@ impl CandidateSearch<'_> {
         let (fabric, router) = (placement.fabric(), placement.router());
         let mode = LaunchMode { gpus_per_host: fabric.max_devices_per_host(group), ..LaunchMode::default() };
         let library = self.library();
-        // Without a library that supports the GPUs, all strategies are allowed.
+        // If the library does not support the GPUs, all strategies are allowed.
         let is_supported = library.runs_on(fabric, group);
         let inside = !placement.spans_domains(group);
-        // Inside a domain the library's choice is a candidate with chunk sizes of its own, such as those of its NVLS
-        // kernels.
+        // Within a domain, the library's choice is a candidate with its own chunk sizes, such as those of NVLS kernels.
         let chooser = (is_supported && (inside || scope == LibraryChoiceScope::Everywhere))
             .then(|| Chooser::new(library, fabric, router, group, Conditions::default()));
         let restriction = self.restriction(classes, group, sizes);

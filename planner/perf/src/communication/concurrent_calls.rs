@@ -26,7 +26,7 @@ pub(super) struct ConcurrentCalls<'a> {
 }
 
 impl ConcurrentCalls<'_> {
-    /// Builds the call of several groups, retaining only the groups that represent all.
+    /// Builds the schedules of a call of several groups. Only the groups that represent all groups are retained.
     pub(super) fn representative_calls<'g>(
         &self,
         groups: &'g [Vec<NodeId>],
@@ -37,7 +37,7 @@ impl ConcurrentCalls<'_> {
         calls
     }
 
-    /// Completion time of the slowest group of `calls`, all of which make the same call.
+    /// Returns the completion time of the slowest group of `calls`, all of which make the same call.
     ///
     /// # Errors
     /// [`PlanError`]: the call cannot run.
@@ -45,14 +45,14 @@ impl ConcurrentCalls<'_> {
         Ok(self.run(calls, call)?.into_iter().max().unwrap_or_default())
     }
 
-    /// End times of several concurrent calls, in the order of `calls`.
+    /// Returns the end times of several concurrent calls, in the order of `calls`.
     ///
     /// # Errors
     /// [`PlanError`]: a call has no schedule or cannot run.
     pub(super) fn end_times(&self, calls: &[PlacedCall<'_>]) -> Result<Vec<Picos>, PlanError> {
         let Some(PlacedCall { call: first, .. }) = calls.first() else { return Ok(Vec::new()) };
         let generated = self.generate(calls);
-        // (Times are matched to calls by index.)
+        // Times are matched to calls by index.
         if generated.groups.len() != calls.len() {
             let collective = first.collective;
             return Err(PlanError::NothingToChoose { collective, rejected: Vec::new(), possible: Vec::new() });
@@ -76,8 +76,8 @@ impl ConcurrentCalls<'_> {
             let shape = self.shape_builder(devices, per_node);
             let delays = if start == Picos::ZERO { Vec::new() } else { vec![start; devices.len()] };
             let buffers = self.router.options().buffers;
-            // A group with another placement may not support the strategy picked for the first: it falls back to a ring
-            // or to direct sends.
+            // A group with another placement may not support the strategy selected for the first group. It then uses a
+            // ring, or direct sends.
             [call.strategy.algorithm, Algorithm::Ring, Algorithm::Direct].into_iter().any(|algorithm| {
                 let call = CallWithStrategy { strategy: Strategy { algorithm, ..call.strategy }, ..call };
                 let group = GeneratedGroup { generator: 0, devices, delays: delays.clone() };
@@ -105,7 +105,7 @@ impl ConcurrentCalls<'_> {
         }
     }
 
-    /// Simulates the calls and returns their end times, in the order of the groups. `first` is one of the calls, for
+    /// Simulates the calls and returns their end times, in the order of the groups. `first`: one of the calls, for
     /// error messages.
     fn run(&self, calls: &GeneratedCalls<'_>, first: CallWithStrategy) -> Result<Vec<Picos>, PlanError> {
         let Self { router, profile, .. } = *self;
@@ -151,7 +151,7 @@ impl<'g> GeneratedCalls<'g> {
         self.groups.len()
     }
 
-    /// Returns each schedule generator with the devices of the groups that run it.
+    /// Returns each schedule generator with the devices of the groups that use it.
     pub(super) fn by_generator(&self) -> impl Iterator<Item = (&dyn ScheduleGenerator, Vec<&'g [NodeId]>)> {
         self.generators.iter().enumerate().map(|(index, (.., generator))| {
             let groups = self.groups.iter().filter(|entry| entry.generator == index).map(|entry| entry.devices);
@@ -173,7 +173,7 @@ impl<'g> GeneratedCalls<'g> {
         true
     }
 
-    /// Removes the groups that others represent. Has no effect if the groups have different generators.
+    /// Removes the groups that are represented by others. Has no effect if the groups have different generators.
     fn retain_representatives(&mut self, router: &Router<'_>, representatives: &Representatives) {
         if let [(.., generator)] = self.generators.as_slice() {
             let groups: Vec<&[NodeId]> = self.groups.iter().map(|one| one.devices).collect();

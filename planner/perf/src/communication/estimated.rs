@@ -1,5 +1,5 @@
-//! First estimate of call times from path bandwidths, latencies and per-step software costs. It ranks layouts and
-//! strategies for simulation.
+//! First estimate of call times, from bandwidths and latencies of paths and from the software cost of each step. It
+//! ranks layouts and strategies for simulation.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
@@ -15,24 +15,24 @@ use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupShape, Layout};
 
-/// Cost model that estimates which layouts and strategies are worth a simulation. Bytes between neighbours in a domain
-/// move at the bandwidth of their path. Bytes that leave an NVLink domain move at the combined NIC bandwidth of the
-/// group's ranks there, since rings and trees are spread over all NICs. Each sequential step adds the latency of its
-/// path and the software cost.
+/// Cost model that estimates call times, to select the layouts and strategies that are simulated. Bytes between
+/// neighbours in a domain move at the bandwidth of their path. Bytes that leave an NVLink domain move at the combined
+/// NIC bandwidth of the group's ranks in that domain, since rings and trees are distributed over all NICs. Each
+/// sequential step adds the latency of its path and the software cost.
 pub struct EstimatedCosts<'a> {
     router: &'a Router<'a>,
     profile: &'a Profile,
     ranks: &'a [NodeId],
-    /// True if the ranks are in the fabric's GPU order, so that the first group of a dimension represents all.
+    /// True if the ranks are in the fabric's GPU order, so that the first group of a dimension represents all groups.
     first_represents_all: bool,
-    /// A rank's share of its host's NIC bandwidth, in bytes per second; `None` if no NIC states its speed.
+    /// Share of a rank in the NIC bandwidth of its host, in bytes per second; `None` if no NIC states its speed.
     nic_bandwidth_per_rank: Option<f64>,
 }
 
 /// Placement of a group and the properties of its paths.
 #[derive(Clone, Copy, Debug)]
 struct GroupPaths {
-    /// Number of ranks of the group in the first rank's NVLink domain.
+    /// Number of ranks of the group in the NVLink domain of its first rank.
     inside: u32,
     /// Bandwidth between neighbours inside the domain, in bytes per second, and latency of their path.
     near: (f64, Picos),
@@ -41,7 +41,7 @@ struct GroupPaths {
 }
 
 impl<'a> EstimatedCosts<'a> {
-    /// Creates the estimate for the ranks of a simulated cost model.
+    /// Creates the estimate for the ranks of a cost model based on simulation.
     #[must_use]
     pub fn new(simulated: &SimulatedCosts<'a>) -> Self {
         let placement = simulated.placement();
@@ -55,7 +55,7 @@ impl<'a> EstimatedCosts<'a> {
         }
     }
 
-    /// Software cost of a step inside an NVLink domain, and of a step between domains.
+    /// Returns the software cost of a step inside an NVLink domain, and of a step between domains.
     fn software(&self) -> [Picos; 2] {
         let network = self.profile.network;
         let near = self.profile.protocol(Protocol::Simple).min_software();
@@ -71,7 +71,7 @@ impl<'a> EstimatedCosts<'a> {
         let first_domain = self.router.island_of(first);
         let is_near =
             |&index: &u32| device_at(index).is_some_and(|device| self.router.island_of(device) == first_domain);
-        // (Ranks of a domain are consecutive, unless a scheduler placed them.)
+        // Ranks of a domain are consecutive, unless a scheduler placed them.
         let inside = match self.first_represents_all {
             true => (0..size).take_while(is_near).count(),
             false => (0..size).filter(is_near).count(),
@@ -94,7 +94,7 @@ impl<'a> EstimatedCosts<'a> {
         Some(paths)
     }
 
-    /// Estimated completion time of a call of `size` ranks over these paths.
+    /// Returns the estimated completion time of a call of `size` ranks over these paths.
     fn estimate_time(&self, paths: &GroupPaths, exchange: Exchange, size: u32) -> Picos {
         let Exchange { collective, bytes, .. } = exchange;
         let [near, far] = self.software();
@@ -102,7 +102,8 @@ impl<'a> EstimatedCosts<'a> {
         let moved = bytes.0 as f64 * collective.busbw_factor(size);
         let leaves = paths.inside < size;
         let domains = size.div_ceil(paths.inside.max(1));
-        // All-to-all: the share for ranks of other domains leaves. Rings: traffic leaves by all NICs in parallel.
+        // In an all-to-all, the bytes for ranks of other domains leave the domain. In rings, traffic leaves over all
+        // NICs in parallel.
         let (stay, leave) = match collective {
             Collective::AllToAll => {
                 let beyond = (total_ranks - inside).max(0.0) / (total_ranks - 1.0).max(1.0);
@@ -116,11 +117,11 @@ impl<'a> EstimatedCosts<'a> {
         let doublings = |ranks: u32| u64::from(ranks.next_power_of_two().trailing_zeros());
         let (near_steps, far_steps) = match collective {
             Collective::SendRecv => (u64::from(!leaves), u64::from(leaves)),
-            // A ring, if several ranks are in a domain and others are outside of it.
+            // A ring that spans several domains, with several ranks in the first one.
             Collective::AllGather | Collective::ReduceScatter if leaves && paths.inside > 1 => {
                 (u64::from(size.saturating_sub(domains)), u64::from(domains.saturating_sub(1)))
             }
-            // Up and down a tree.
+            // Steps up and down a tree.
             Collective::AllReduce => (2 * doublings(paths.inside), 2 * doublings(domains)),
             _ => (doublings(paths.inside), doublings(domains)),
         };
@@ -129,8 +130,8 @@ impl<'a> EstimatedCosts<'a> {
     }
 }
 
-/// Total NIC bandwidth of all hosts with ranks divided by the number of ranks, in bytes per second; `None` if no NIC
-/// states its speed.
+/// Returns the total NIC bandwidth of all hosts with ranks divided by the number of ranks, in bytes per second; `None`
+/// if no NIC states its speed.
 fn nic_bandwidth_per_rank(fabric: &Fabric, ranks: &[NodeId]) -> Option<f64> {
     let hosts: FxHashSet<HostId> = ranks.iter().map(|&device| fabric.node(device).host).collect();
     let speed = |(_, node): (NodeId, &Node)| match &node.figures {

@@ -1,5 +1,6 @@
-//! Classification of hosts by wiring, so that ranks of one host can represent those of another: same links between the
-//! same devices, same bandwidth, same service state. The far ends of links that leave the host are ignored.
+//! Classification of hosts by wiring, so that ranks of one host can represent those of another. Hosts of a class have
+//! the same links between the same devices, with the same bandwidth and service state. Destinations outside the host
+//! are ignored.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use fabricast_topologies::fabric::{HostId, Link, LinkKind};
 use fabricast_topologies::{Bandwidth, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
-/// Link direction seen from a host; its ends are device indices within the host, `None` for devices outside.
+/// Direction of a link as seen from a host. Its ends are device indices within the host; `None` for devices outside.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct HostLink {
     ends: [Option<u32>; 2],
@@ -41,7 +42,7 @@ impl HostClasses {
         for (_, link) in fabric.links() {
             let ends: [Option<(HostId, u32)>; 2] = [device_index(link.from), device_index(link.to)];
             let [from, to] = ends.map(|end| end.map(|end| end.0));
-            // (A link inside the host is counted once.)
+            // A link inside the host is counted once.
             for host in from.into_iter().chain(to.filter(|_| to != from)) {
                 let host_ends = ends.map(|end| end.filter(|end| end.0 == host).map(|end| end.1));
                 wires.entry(host).or_default().push(HostLink::new(link, host_ends));

@@ -6,7 +6,7 @@ use fabricast_topologies::route::{Hop, Router};
 use fabricast_topologies::{LinkId, NodeId, Picos};
 use rayon::prelude::*;
 
-/// Number of routes that one task accumulates before its load is merged.
+/// Number of routes whose load one task accumulates before loads are merged.
 const ROUTES_PER_TASK: usize = 1 << 13;
 
 /// Bytes that devices send to each other, by sender and receiver. Traffic between the same two devices takes the same
@@ -20,14 +20,14 @@ pub struct LinkLoad {
 }
 
 impl LinkLoad {
-    /// Returns the bytes that a link direction carries; 0 if it has no load.
+    /// Returns the number of bytes that a link direction carries; 0 if it has no load.
     #[must_use]
     pub fn bytes_on(&self, link: LinkId) -> f64 {
         self.bytes.get(link.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Utilization of each link over `time`, relative to the bandwidth that the fabric states, indexed by [`LinkId`].
-    /// Links without a stated bandwidth have utilization 0.
+    /// Returns the utilization of each link over `time`, relative to the bandwidth that the fabric states, indexed by
+    /// [`LinkId`]. The utilization of links without a stated bandwidth is 0.
     #[must_use]
     pub fn utilization(&self, router: &Router<'_>, time: Picos) -> Vec<f64> {
         let seconds = time.0.max(1) as f64 / 1e12;
@@ -45,7 +45,7 @@ impl LinkLoad {
             routes.iter().for_each(|&((from, to), bytes)| load.add_route(router, from, to, bytes, &mut hops));
             load
         };
-        // Summation order does not depend on the number of threads.
+        // The order of summation does not depend on the number of threads.
         let loads: Vec<Self> = sent.par_chunks(ROUTES_PER_TASK).with_max_len(1).map(partial_load).collect();
         for load in loads {
             (0u32..)
@@ -59,8 +59,8 @@ impl LinkLoad {
     pub(super) fn copy_to_represented(&mut self, router: &Router<'_>) {
         for link in (0..self.bytes.len() as u32).map(LinkId) {
             let bytes = self.bytes_on(link);
-            // (`represented_links` returns nothing for links that represent only themselves, and represented links
-            // represent no others.)
+            // `represented_links` returns no links for a link that represents only itself; a represented link
+            // represents no others.
             for &other in router.represented_links(link).into_iter().flatten().filter(|&&other| other != link) {
                 self.add(other, bytes);
             }

@@ -1,8 +1,8 @@
-//! Selects the groups to simulate out of several groups that make the same call concurrently.
+//! Selection of the groups to simulate among several groups that make the same call concurrently.
 //!
 //! Groups that share no link, directly or through other groups, do not affect each other. Sets of groups that share
-//! links are equivalent if they have the same number of groups, the same routes between the same ranks, and links of
-//! the same bandwidths crossed by the same number of routes. The first of equivalent sets represents the others.
+//! links are equivalent if they have the same number of groups, the same routes between the same ranks, and links with
+//! the same bandwidths and the same numbers of routes. The first of several equivalent sets represents the others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::cache::Cache;
 
-/// Largest number of communicating rank pairs whose routes are examined.
+/// Maximum number of communicating rank pairs whose routes are examined.
 const MAX_PAIRS: usize = 1 << 16;
 
 /// Cache key: communicating rank pairs, and the devices of each group.
@@ -24,7 +24,7 @@ type SharingKey = (Arc<BTreeSet<(u32, u32)>>, Vec<Vec<NodeId>>);
 #[derive(Default)]
 pub(super) struct Representatives(Cache<SharingKey, Arc<[usize]>>);
 
-/// Total number of devices below which results are recomputed, as that is as fast as a lookup.
+/// Total number of devices below which results are not cached, because computing them is as fast as a look-up.
 const MIN_CACHED_DEVICES: usize = 1024;
 
 impl Representatives {
@@ -123,7 +123,7 @@ impl GroupRoutes {
     }
 }
 
-/// Partitions groups, by index, into sets that share links, directly or through other groups of the set.
+/// Partitions groups, by index, into sets that share links directly or through other groups of the set.
 fn link_sharing_sets(routes: &[GroupRoutes]) -> Vec<Vec<usize>> {
     let mut set_by_link: FxHashMap<LinkId, usize> = FxHashMap::default();
     let mut sets: Vec<Vec<usize>> = Vec::new();
@@ -201,7 +201,7 @@ mod tests {
         Representatives::default().select(&router, ring.as_ref(), &groups).to_vec()
     }
 
-    /// Schedule generator that hides the symmetry of another generator.
+    /// Schedule generator that does not declare the symmetry of another generator.
     struct Silent<'a>(&'a dyn ScheduleGenerator);
 
     impl ScheduleGenerator for Silent<'_> {
@@ -232,15 +232,15 @@ mod tests {
 
     #[test]
     fn groups_that_share_links_form_one_set() {
-        // Two groups on every other host, on neighbouring GPUs.
+        // Two groups on every other host, on adjacent GPUs.
         let groups = [0, 1, 2, 3].map(|number| [0, 2, 4, 6].map(|host| 8 * (host + number / 2) + number % 2));
-        // Rails with a NIC per GPU; one NIC per host; leaf switches below a spine that all groups cross.
+        // Networks: rails with a NIC per GPU; one NIC per host; leaf switches below a spine that all groups cross.
         assert_eq!(select_representatives("rail,nics_per_node=8,nic=400Gb/s", &groups), [0]);
         assert_eq!(select_representatives("rail,nics_per_node=1,nic=400Gb/s", &groups), [0, 1]);
         assert_eq!(select_representatives("fat_tree,nics_per_node=1,nic=400Gb/s,radix=4", &groups), [0, 1, 2, 3]);
     }
 
-    /// Sets that share no links and differ: the third resembles the first, but changes rails on its route.
+    /// Sets that share no links and differ. The third set resembles the first, but its route changes rails.
     #[test]
     fn dissimilar_groups_represent_themselves() {
         let groups = [[0, 8, 16, 24], [33, 41, 49, 57], [34, 42, 50, 59], [4, 5, 6, 7]];

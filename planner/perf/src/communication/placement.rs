@@ -1,5 +1,5 @@
-//! Placement of ranks on devices: groups in the library's order, their NVLink domains, and the groups whose calls run
-//! concurrently on shared resources.
+//! Placement of ranks on devices: groups in the library's order, their NVLink domains, and the groups whose calls are
+//! concurrent on shared resources.
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -12,15 +12,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::cost_model::CallExtent;
 use super::host_classes::HostClasses;
 
-/// Group size above which a group that leaves its NVLink domain counts as large.
+/// Number of ranks above which a group that leaves its NVLink domain counts as large.
 const LARGE_GROUP_RANKS: usize = 16;
 
-/// Cluster size in ranks above which only groups that share hosts with the first are simulated concurrently. The load
-/// of the other groups on an oversubscribed core is ignored then.
+/// Number of ranks of the cluster above which only groups that share hosts with the first are simulated concurrently.
+/// The load of the other groups on an oversubscribed core is then ignored.
 const MAX_CONCURRENT_RANKS: usize = 4096;
 
-/// Numbers of ranks of a group in each NVLink domain and on each host, sorted; these determine the available
-/// strategies.
+/// Numbers of ranks of a group in each NVLink domain and on each host, sorted. They determine the available strategies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RankCounts {
     by_domain: Vec<usize>,
@@ -73,9 +72,9 @@ impl<'a> Placement<'a> {
         group.iter().filter_map(|&rank| self.ranks.get(rank as usize).copied()).collect()
     }
 
-    /// Returns the devices of a group in the library's order. A library finds its rings and trees on the machine, no
-    /// matter which rank the scheduler placed where (NCCL 2.30.7 src/graph/search.cc), so the time depends only on the
-    /// set of GPUs. Groups that transfer to neighbours (`SendRecv`) keep their order.
+    /// Returns the devices of a group in the library's order. A library determines its rings and trees from the
+    /// machine, independent of the placement of ranks (NCCL 2.30.7 src/graph/search.cc), so the time depends only on
+    /// the set of GPUs. Groups that transfer data to neighbours (`SendRecv`) stay in rank order.
     pub(super) fn ordered_devices(&self, group: &[u32], collective: Collective) -> Vec<NodeId> {
         let mut devices = self.devices(group);
         if let (Some(numbers), false) = (&self.numbers, collective == Collective::SendRecv) {
@@ -84,7 +83,7 @@ impl<'a> Placement<'a> {
         devices
     }
 
-    /// Returns the numbers of the NVLink domains that these devices are in, sorted and without duplicates.
+    /// Returns the numbers of the NVLink domains that contain these devices, sorted and without duplicates.
     pub(super) fn islands(&self, devices: &[NodeId]) -> Vec<u32> {
         let mut islands: Vec<u32> = devices.iter().map(|&device| self.router.island_of(device)).collect();
         islands.sort_unstable();
@@ -102,7 +101,7 @@ impl<'a> Placement<'a> {
         group.len() > LARGE_GROUP_RANKS && self.spans_domains(group)
     }
 
-    /// Extent of the calls of these groups: [`CallExtent::Beyond`] if any group leaves its NVLink domain.
+    /// Returns the extent of the calls of these groups: [`CallExtent::Beyond`] if any group leaves its NVLink domain.
     pub(super) fn extent(&self, groups: &[Vec<u32>]) -> CallExtent {
         match groups.iter().any(|group| self.spans_domains(&self.devices(group))) {
             true => CallExtent::Beyond,
@@ -110,7 +109,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Returns the lengths of the runs of successive ranks in one NVLink domain, in rank order.
+    /// Returns the lengths of the sequences of consecutive ranks in one NVLink domain, in rank order.
     pub(super) fn ranks_by_domain(&self, group: &[NodeId]) -> Vec<usize> {
         let islands: Vec<u32> = group.iter().map(|&device| self.router.island_of(device)).collect();
         islands.chunk_by(|a, b| a == b).map(<[u32]>::len).collect()
@@ -131,22 +130,22 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Returns true if the groups have different numbers of ranks per domain or host, because a scheduler placed the
-    /// ranks.
+    /// Returns true if the groups have different numbers of ranks per domain or host, which happens if a scheduler
+    /// placed the ranks.
     pub(super) fn has_unequal_rank_counts(&self, groups: &[Vec<NodeId>]) -> bool {
         !self.is_in_fabric_order()
             && groups.windows(2).any(|pair| self.rank_counts(&pair[0]) != self.rank_counts(&pair[1]))
     }
 
-    /// Wiring classes of the hosts, computed on the first call; concurrent callers wait.
+    /// Returns the wiring classes of the hosts, which are computed on the first call; concurrent callers wait.
     pub(super) fn host_classes(&self) -> &HostClasses {
         self.host_classes.get_or_init(|| HostClasses::new(self.router.fabric()))
     }
 
-    /// Returns the groups that run concurrently on shared resources, starting with the representative: the first group
-    /// that leaves its NVLink domain, if there is one. Groups inside their domains are those of one domain of each
-    /// wiring. Others are all groups of the cluster, in clusters of more than [`MAX_CONCURRENT_RANKS`] ranks those on
-    /// the hosts of the representative.
+    /// Returns the groups that run concurrently on shared resources. The representative is first: the first group that
+    /// leaves its NVLink domain, if there is one. If no group leaves its domain, the groups are those of one domain of
+    /// each wiring. Otherwise they are all groups of the cluster or, in clusters of more than [`MAX_CONCURRENT_RANKS`]
+    /// ranks, those on the hosts of the representative.
     pub(super) fn concurrent_groups(&self, groups: &[Vec<u32>], collective: Collective) -> Vec<Vec<NodeId>> {
         let placed: Vec<Vec<NodeId>> = groups.iter().map(|group| self.ordered_devices(group, collective)).collect();
         match placed.iter().position(|devices| self.spans_domains(devices)) {

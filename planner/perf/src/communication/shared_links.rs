@@ -16,7 +16,8 @@ pub(super) struct PlacedLayout<'a> {
 
 impl PlacedLayout<'_> {
     /// Returns true if calls of two dimensions share links: both stay in their hosts or NVLink domains, both leave
-    /// them, or their bottleneck routes share a link, such as PCIe. Determined from the groups of the first rank.
+    /// them, or their bottleneck routes share a link, such as a PCIe link. Determined from the groups of the first
+    /// rank.
     pub(super) fn share_links(&self, one: Dimension, other: Dimension) -> bool {
         let [one, other] = [one, other].map(|dimension| self.first_rank_route(dimension));
         one.leaves_domain == other.leaves_domain || one.route.iter().any(|link| other.route.contains(link))
@@ -37,11 +38,11 @@ impl PlacedLayout<'_> {
     }
 }
 
-/// Route of the first rank to the others of its group.
+/// Route of the first rank to other ranks of its group.
 #[derive(Default)]
 struct FirstRankRoute {
     /// True if some ranks of the group are in another host or NVLink domain.
     leaves_domain: bool,
-    /// Links of the route to the first rank in another domain, otherwise to the neighbour.
+    /// Links of the route to the first rank in another domain; if there is none, to the neighbour.
     route: Vec<LinkId>,
 }

@@ -1,8 +1,8 @@
 //! Bytes that each link carries in a step: all calls, all groups, along their routes.
 //!
-//! Bytes are counted on the wire, framing included. They follow from the schedules and the routes without simulation.
-//! They therefore cover all groups even if only a representative was simulated, and whole calls even if only a part was
-//! timed.
+//! Bytes are counted on the wire, framing included. They are computed from the schedules and the routes without
+//! simulation. They therefore include all groups even if only a representative was simulated, and whole calls even if
+//! only a sample was timed.
 
 use fabricast_sim::lower::{Environment, Resource, ScheduleInstance, lower_first_groups};
 use fabricast_sim::quantity::WORK_PER_BYTE;
@@ -31,10 +31,10 @@ pub(super) struct StepTraffic<'a> {
 }
 
 impl StepTraffic<'_> {
-    /// Bytes that each link carries in a step with these calls.
+    /// Returns the bytes that each link carries in a step with these calls.
     pub(super) fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
         let (mut load, mut pair_bytes) = (LinkLoad::default(), PairTraffic::new());
-        // Forward and backward calls, for example, are often equal.
+        // Calls are often equal, such as those of the forward and the backward pass.
         let mut distinct: Vec<DistinctCall<'_>> = Vec::new();
         for timed in calls {
             let groups = groups(layout, timed.call.exchange.dimension, timed.call.phase);
@@ -73,7 +73,7 @@ impl StepTraffic<'_> {
 
     fn add_call(&self, call: RepeatedCall<'_>, load: &mut LinkLoad, pair_bytes: &mut PairTraffic) {
         let (router, profile) = (self.placement.router(), self.calls.profile);
-        // In-network reduction and multicast: the lowered schedule yields the traffic of each link.
+        // With in-network reduction and multicast, the traffic of each link is taken from the lowered schedule.
         let add_in_network = |generator: &dyn ScheduleGenerator, groups: Vec<&[NodeId]>| {
             let instance = |placement| {
                 let setting = Environment { fabric: router.fabric(), router, placement, profile, delays: &[] };
@@ -117,8 +117,8 @@ impl StepTraffic<'_> {
     }
 }
 
-/// Returns the groups of a dimension that call in a phase. The embedding is on the first pipeline stage, the logits are
-/// on the last.
+/// Returns the groups of a dimension that make calls in a phase. The embedding is on the first pipeline stage, the
+/// logits are on the last.
 fn groups(layout: &Layout, dimension: Dimension, phase: Phase) -> Vec<Vec<u32>> {
     let GroupShape { size: stages, stride, .. } = layout.shape(Dimension::Pipeline);
     let stage = match phase {

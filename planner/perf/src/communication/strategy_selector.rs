@@ -1,5 +1,5 @@
-//! Strategy selection: the fastest strategy with all groups concurrent, among candidates that are fast for one group
-//! alone.
+//! Strategy selection: the fastest strategy with all groups concurrent, among the candidates that are fast for a single
+//! group.
 
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -19,8 +19,8 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::{PlanError, preference_limit_for, same_pair};
 
-/// Total message size in bytes above which the ranking of a group's candidates no longer changes, apart from near ties,
-/// for groups of a few dozen ranks. Half of it would prune the channel counts that 800 Gb/s NICs need.
+/// Total message size in bytes above which the ranking of candidates does not change, except for near ties, for groups
+/// of a few dozen ranks. With half of this size, the search would prune the channel counts that 800 Gb/s NICs need.
 const SEARCH_BYTES_TOTAL: u64 = 512 << 20;
 
 /// Largest message size at which candidates are searched for a group of `ranks` ranks.
@@ -28,27 +28,28 @@ fn search_bytes(ranks: usize) -> Bytes {
     Bytes((SEARCH_BYTES_PER_RANK * ranks as u64).max(SEARCH_BYTES_TOTAL))
 }
 
-/// For calls larger than [`search_bytes`], largest ratio of a candidate's time at that size to the fastest one's with
-/// which it is still compared.
+/// Factor for calls larger than [`search_bytes`]: a candidate is compared further if its time at that size is at most
+/// this multiple of the fastest candidate's.
 const FAST_FACTOR: u64 = 2;
 
-/// For calls larger than [`search_bytes`], largest number of candidates that are compared.
+/// Maximum number of candidates that are compared further for calls larger than [`search_bytes`].
 const MAX_FAST_CANDIDATES: usize = 6;
 
-/// Number of candidates simulated concurrently in clusters of so many ranks that only some groups are simulated, before
-/// it is known if the first prunes the second: each takes seconds, and there are few calls.
+/// Number of candidates that are simulated in parallel in clusters so large that only some groups are simulated. It may
+/// turn out afterwards that the first candidate prunes the second; since each takes seconds and there are few calls,
+/// the parallel simulation is still faster.
 const CONCURRENT_CANDIDATES: usize = 2;
 
 /// Total number of ranks above which the load of the busiest link is computed before a candidate is simulated with all
 /// groups.
 const LINK_BOUND_RANKS: usize = 512;
 
-/// Candidate strategy before its simulation with all groups. Ordered by lower bound.
+/// Candidate strategy that has not been simulated with all groups. Ordered by lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     /// Lower bound on the candidate's completion time with all groups concurrent.
     lower_bound: Picos,
-    /// Completion time of the candidate with one group alone.
+    /// Completion time of the candidate with a single group.
     alone: Picos,
     strategy: Strategy,
 }
@@ -66,8 +67,8 @@ impl From<Option<BestStrategy>> for SelectedStrategy {
     }
 }
 
-/// Returns true if the groups have more than [`LINK_BOUND_RANKS`] ranks in total: simulating a candidate then costs
-/// more than computing its link loads.
+/// Returns true if the groups have more than [`LINK_BOUND_RANKS`] ranks in total, so that simulating a candidate takes
+/// longer than computing its link loads.
 fn are_at_scale(groups: &[Vec<NodeId>]) -> bool {
     groups.len() > 1 && groups.iter().map(Vec::len).sum::<usize>() > LINK_BOUND_RANKS
 }
@@ -80,8 +81,8 @@ pub(super) struct StrategySelector<'a> {
 }
 
 impl StrategySelector<'_> {
-    /// Selects the strategy of a call of the groups of a dimension, and times it. Large groups share one strategy per
-    /// size class: the one selected at the next power of two.
+    /// Selects the strategy of a call of the groups of a dimension, and times the call. Large groups use one strategy
+    /// per size class: the one selected at the next power of two.
     ///
     /// # Errors
     /// [`PlanError`]: there is no strategy for the call, or it cannot run.
@@ -121,8 +122,8 @@ impl StrategySelector<'_> {
         }
     }
 
-    /// Variant of [`Self::select_at_size`] for groups of different forms: each form gets its own best strategy, and the
-    /// slowest group determines the time.
+    /// Selects a strategy for each form of groups, if groups differ in their numbers of ranks per domain and host. The
+    /// slowest group determines the time. In all other respects this is [`Self::select_at_size`].
     fn select_by_rank_counts(
         &self,
         groups: &[Vec<NodeId>],
@@ -157,8 +158,8 @@ impl StrategySelector<'_> {
         }))
     }
 
-    /// Best strategy for a large group: the message size it was selected at, and its completion time there with all
-    /// groups concurrent.
+    /// Returns the best strategy for a large group, with the message size at which it was selected and its completion
+    /// time there with all groups concurrent.
     fn select_for_large_group(
         &self,
         groups: &[Vec<NodeId>],
@@ -178,9 +179,9 @@ impl StrategySelector<'_> {
         Ok((bytes, picks.get_or_try(query, select)?))
     }
 
-    /// Variant of [`Self::select_for_large_group`] for calls larger than `search_size`, the size at which candidates
-    /// are searched. Compares the candidates that are fast there, rings also with the other channel counts, since the
-    /// search prunes channel counts with small gains at that size.
+    /// Selects the strategy of a large group for a call larger than `search_size`, the size at which candidates are
+    /// searched. Compares the candidates that are fast at that size. Rings are also compared with other channel counts,
+    /// since the search prunes channel counts whose advantage is small at that size.
     fn select_for_large_call(
         &self,
         groups: &[Vec<NodeId>],
@@ -213,13 +214,14 @@ impl StrategySelector<'_> {
             fast.sort_unstable();
             fast.dedup();
             examined.extend(&fast);
-            // (The first error in candidate order is returned, whichever occurs first.)
+            // The first error in the order of candidates is returned, independent of the order in which errors occur.
             let candidates: Vec<Result<_, PlanError>> = fast.par_iter().with_max_len(1).map(time_alone).collect();
             let candidates =
                 self.sort_by_lower_bound(groups, candidates.into_iter().collect::<Result<_, _>>()?, request);
             self.best_candidate(best, &candidates, |candidate| simulate(groups, candidate.strategy))
         })?;
-        // Prefer fewer channels, which leave SMs to kernels, where more gain little; `plan` has the same preference.
+        // Of strategies with similar times, the one with fewer channels is selected, which leaves SMs to kernels. A
+        // plan has the same preference.
         let Some(best) = best else { return Ok(SelectedStrategy::default()) };
         examined.retain(|&one| same_pair(one, best.strategy) && one.channels < best.strategy.channels);
         examined.sort_unstable_by_key(|one| (one.channels, *one));
@@ -232,11 +234,11 @@ impl StrategySelector<'_> {
         Ok(Some(best).into())
     }
 
-    /// Returns the best strategy with all groups concurrent, among the candidates simulated for the first group alone.
+    /// Returns the best strategy with all groups concurrent, among the candidates simulated for the first group only.
     pub(super) fn best(&self, groups: &[Vec<NodeId>], request: CallRequest) -> Result<SelectedStrategy, PlanError> {
         let first = groups.first().map(Vec::as_slice).unwrap_or_default();
         let best = self.best_over_classes(groups, request, |classes, best| {
-            // (A single candidate needs no time of one group alone.)
+            // A single candidate needs no simulation of the first group only.
             if let (Some(known), Some(strategy)) = (best, self.search.only_candidate(classes, first, request)) {
                 let time = self.timer.sample_time(groups, request.with_strategy(strategy), KnownTime::Unknown)?;
                 return Ok(Some(known.min(BestStrategy { time, strategy })));
@@ -251,9 +253,9 @@ impl StrategySelector<'_> {
         Ok(best.into())
     }
 
-    /// Best candidate over all classes. `best_among` returns the best of some classes, given the best so far. At scale,
-    /// PAT comes last, since it is the most expensive to simulate, and only if the bound of its busiest link is below
-    /// the best time.
+    /// Returns the best candidate over all classes. `best_among` returns the best candidate of some classes, given the
+    /// best so far. At scale, PAT is examined last, since it takes longest to simulate, and only if the lower bound
+    /// from its busiest link is below the best time.
     fn best_over_classes(
         &self,
         groups: &[Vec<NodeId>],
@@ -272,13 +274,13 @@ impl StrategySelector<'_> {
             return Ok(best);
         }
         match best_among(&[CandidateClass::Pat], best) {
-            // (Libraries may lack PAT, or exclude it with several ranks on a host.)
+            // Some libraries do not have PAT, or exclude it if a host has several ranks of the group.
             Err(PlanError::NothingToChoose { .. }) => Ok(best),
             other => other,
         }
     }
 
-    /// Sorts candidates by their lower bound with all groups concurrent: the time of one group alone and, at scale, the
+    /// Sorts candidates by their lower bound with all groups concurrent: the time of a single group and, at scale, the
     /// transfer time of the busiest link.
     fn sort_by_lower_bound(
         &self,
@@ -300,9 +302,9 @@ impl StrategySelector<'_> {
         candidates
     }
 
-    /// Returns the fastest of the best so far (`known`) and the candidates, which are simulated in order of lower
-    /// bound. Candidates whose lower bound is not below the best time are pruned. (Sampled or extrapolated times may
-    /// lie a percent below the bound; near ties are then resolved either way.)
+    /// Returns the fastest among the best so far (`known`) and the candidates, which are simulated in order of lower
+    /// bound. Candidates whose lower bound is not below the best time are pruned. (Sampled or extrapolated times may be
+    /// a percent below the bound, so near ties may be resolved in either direction.)
     fn best_candidate(
         &self,
         known: Option<BestStrategy>,
@@ -320,7 +322,7 @@ impl StrategySelector<'_> {
             }
             let times = batch.par_iter().with_max_len(1).map(&simulate);
             for (candidate, time) in batch.iter().zip(times.collect::<Vec<Result<Picos, PlanError>>>()) {
-                // Same result as a sequential evaluation.
+                // The result is that of a sequential evaluation.
                 if !is_pruned(best, candidate) {
                     best = best.into_iter().chain([BestStrategy { time: time?, strategy: candidate.strategy }]).min();
                 }

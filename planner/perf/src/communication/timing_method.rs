@@ -1,12 +1,13 @@
-//! Decides how a call with a given strategy is timed with all its groups concurrent, and times it.
+//! Selection of the method that times a call with a given strategy and all its groups concurrent, and the timing
+//! itself.
 //!
 //! ```text
 //! call of any size ─► fewer bytes (size_sampling) ─► fewer ranks (rank_scaling) ─► nearby size (near_size)
 //!                                                                            └──► first group alone, or all groups
 //! ```
 //!
-//! The first method that applies is used. Extrapolation is needed for calls that are large in bytes or ranks: the
-//! simulation of the whole call would take seconds. `extrapolation` has its arithmetic and accuracy.
+//! The first method that applies is used. Calls with many bytes or many ranks are extrapolated, because the simulation
+//! of the whole call would take seconds. Module `extrapolation` contains the arithmetic and states its accuracy.
 
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
@@ -23,29 +24,29 @@ use super::extrapolation::size_sampling::{SampledGroup, SizeSample};
 use super::placement::Placement;
 use fabricast_search::plan::PlanError;
 
-/// Relation of a call that is to be timed to the original call.
+/// Relation of the call to be timed to the original call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallPart {
     /// The original call, of any message size.
     Whole,
-    /// Call with the message size of a sample, or at which strategies are compared.
+    /// Call with the message size of a sample, or with the size at which strategies are compared.
     SizeSample,
     /// Scaled-down call of fewer ranks.
     RankSample,
 }
 
-/// Known time of a call with the same strategy.
+/// Time that is already known for a call with the same strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownTime {
-    /// No time is known.
+    /// The time of such a call is unknown.
     Unknown,
-    /// Time of the first group alone, at the same message size.
+    /// Time of the first group without concurrent groups, at the same message size.
     FirstGroupAlone(Picos),
     /// Time of all groups concurrent, possibly at another message size.
     AllGroups(SizedTime),
 }
 
-/// Call to be timed, with the part that it is and the time that is known.
+/// Call to be timed, with its relation to the original call and the time that is already known.
 #[derive(Clone, Copy, Debug)]
 struct TimingRequest {
     call: CallWithStrategy,
@@ -55,17 +56,17 @@ struct TimingRequest {
 
 /// Method by which a call is timed.
 enum TimingMethod<'g> {
-    /// No simulation: the time is known already.
+    /// The time is already known, so nothing is simulated.
     Known(Picos),
-    /// Extrapolation from fewer bytes, for streams of equal chunks in large groups.
+    /// Extrapolation from smaller messages, for streams of equal chunks in large groups.
     StreamSampling(SizeSample),
-    /// Extrapolation from fewer bytes.
+    /// Extrapolation from smaller messages.
     SizeSampling(SizeSample),
-    /// Extrapolation from fewer ranks of these groups: all groups, or only the first if it represents all.
+    /// Extrapolation from scaled-down groups: all groups, or only the first if it represents all.
     RankScaling(ScaledDown, &'g [Vec<NodeId>]),
     /// Derivation from the time of all groups at a slightly larger message size.
     NearKnownSize(SizedTime),
-    /// Simulation of the first group alone, which represents all.
+    /// Simulation of only the first group, which represents all groups.
     FirstGroup,
     /// Simulation of the groups that represent all.
     Simulation(GeneratedCalls<'g>),
@@ -80,7 +81,7 @@ pub(super) struct CallTimer<'a> {
 }
 
 impl CallTimer<'_> {
-    /// Completion time of a call of any size with all groups concurrent.
+    /// Returns the completion time of a call of any size with all groups concurrent.
     ///
     /// # Errors
     /// [`PlanError`]: the call cannot run.
@@ -93,8 +94,8 @@ impl CallTimer<'_> {
         self.time(groups, TimingRequest { call, part: CallPart::Whole, known })
     }
 
-    /// Completion time of a call with all groups concurrent, at a size that was sampled or at which strategies are
-    /// compared.
+    /// Returns the completion time of a call with all groups concurrent, at a sampled size or at the size at which
+    /// strategies are compared.
     ///
     /// # Errors
     /// [`PlanError`]: the call cannot run.
@@ -107,7 +108,7 @@ impl CallTimer<'_> {
         self.time(groups, TimingRequest { call, part: CallPart::SizeSample, known })
     }
 
-    /// Completion time of a call with all groups concurrent, without extrapolation.
+    /// Returns the completion time of a call with all groups concurrent, without extrapolation.
     pub(super) fn simulated_time(&self, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Result<Picos, PlanError> {
         self.time(groups, TimingRequest { call, part: CallPart::RankSample, known: KnownTime::Unknown })
     }
@@ -142,7 +143,7 @@ impl CallTimer<'_> {
         self.method_without_sampling(groups, request)
     }
 
-    /// Variant of [`Self::method`] for calls that fewer bytes or ranks do not represent.
+    /// Selects the method for calls that cannot be represented by smaller messages or fewer ranks.
     fn method_without_sampling<'g>(&self, groups: &'g [Vec<NodeId>], request: TimingRequest) -> TimingMethod<'g> {
         let TimingRequest { call, known, .. } = request;
         if let KnownTime::AllGroups(known) = known
@@ -155,7 +156,7 @@ impl CallTimer<'_> {
         self.simulation_method(groups, call, known)
     }
 
-    /// Variant of [`Self::method`] without extrapolation.
+    /// Selects a method other than extrapolation.
     fn simulation_method<'g>(
         &self,
         groups: &'g [Vec<NodeId>],
@@ -210,7 +211,7 @@ impl CallTimer<'_> {
             }
             TimingMethod::Simulation(calls) => {
                 let time = self.calls.slowest(&calls, call)?;
-                // (Times of candidates with all groups are not needed again.)
+                // Times of candidates with all groups are not needed again, so they are not stored.
                 if !matches!(known, KnownTime::FirstGroupAlone(_)) {
                     self.record(groups, call, time);
                 }
@@ -219,8 +220,8 @@ impl CallTimer<'_> {
         }
     }
 
-    /// Completion time of a call extrapolated from simulations of fewer ranks of these groups; `None` if the simulated
-    /// times show that extrapolation does not apply.
+    /// Returns the completion time of a call extrapolated from simulations of scaled-down groups; `None` if the
+    /// simulated times show that extrapolation does not apply.
     pub(super) fn extrapolate_from_fewer_ranks(
         &self,
         scaled_down: ScaledDown,
@@ -233,7 +234,7 @@ impl CallTimer<'_> {
         scaled_down.simulate_and_extrapolate(simulate, || self.link_bound(groups, call))
     }
 
-    /// Derives the completion time of a call from the known time of a slightly larger one; simulates the call if that
+    /// Derives the completion time of a call from the known time of a slightly larger one. Simulates the call if that
     /// is too uncertain.
     fn time_from_nearby_size(
         &self,
@@ -260,13 +261,13 @@ impl CallTimer<'_> {
         }
     }
 
-    /// Stores the time of a call of one group, unless a time is stored already.
+    /// Stores the time of a call of one group, unless a time is already stored.
     pub(super) fn record_first(&self, group: &[NodeId], call: CallWithStrategy, time: Picos) {
         let key = PartKey { first_group: group.to_vec(), groups: 1, call };
         self.cache.parts.get_or_compute(key, || time);
     }
 
-    /// Returns the message sizes at which a call is sampled, whatever its strategy.
+    /// Returns the message sizes at which a call is sampled, which do not depend on its strategy.
     pub(super) fn size_sample(&self, group: &[NodeId], bytes: Bytes) -> SizeSample {
         let extent = if self.placement.spans_domains(group) { CallExtent::Beyond } else { CallExtent::Inside };
         SizeSample::new(SampledGroup { ranks: group.len() as u64, extent }, bytes)
@@ -305,13 +306,14 @@ impl CallTimer<'_> {
         let first = groups.first()?;
         let alone = || self.scaled_down(first, call.bytes, law);
         if groups.len() == 1 {
-            // (A longer ring or tree puts no more load on any link. Distant PAT partners may.)
+            // A longer ring or tree puts no additional load on any link; distant partners of PAT may.
             let is_equal = |scaled_down: &ScaledDown| {
                 law != ScalingLaw::RankIfConfirmed || self.loads_links_equally(*scaled_down, groups)
             };
             return alone().filter(is_equal).map(|scaled_down| (scaled_down, groups));
         }
-        // (From 64 and 128 ranks PAT among 2,048 is 2 % off, from 128 and 256 less than 1 %.)
+        // PAT among 2,048 ranks differs from simulation by 2 % if extrapolated from 64 and 128 ranks, and by less than
+        // 1 % from 128 and 256.
         let first_ranks: &[usize] = match law {
             ScalingLaw::RankIfConfirmed => &[FIRST_RANKS],
             ScalingLaw::Rank | ScalingLaw::Doubling => &[FIRST_RANKS_OF_SEVERAL, FIRST_RANKS],
@@ -327,12 +329,13 @@ impl CallTimer<'_> {
         })
     }
 
-    /// Returns true if the first of several groups that make the same call takes as long as it takes alone.
+    /// Returns true if the call of the first group takes the same time with and without the other groups.
     fn first_represents_all(&self, groups: &[Vec<NodeId>], call: CallWithStrategy) -> bool {
         groups.len() == 1 || self.calls.representative_calls(groups, call).group_count() == 1
     }
 
-    /// Returns true if the scaled-down groups load their busiest link like the full groups, in both simulations.
+    /// Returns true if the scaled-down groups put the same load on their busiest link as the full groups, in both
+    /// simulations.
     fn loads_links_equally(&self, scaled_down: ScaledDown, groups: &[Vec<NodeId>]) -> bool {
         let pattern = Pattern::new(scaled_down.law());
         let full_time = self.busiest_link_time(groups, pattern);
@@ -342,8 +345,8 @@ impl CallTimer<'_> {
         })
     }
 
-    /// Transfer time of the busiest link between NVLink domains under a communication pattern, in seconds per byte that
-    /// each rank sends.
+    /// Returns the transfer time of the busiest link between NVLink domains under a communication pattern, in seconds
+    /// per byte that each rank sends.
     fn busiest_link_time(&self, groups: &[Vec<NodeId>], pattern: Pattern) -> f64 {
         let Some(first) = groups.first() else { return 0.0 };
         let key = PatternKey { first_group: first.clone(), groups: groups.len(), pattern };
@@ -351,13 +354,13 @@ impl CallTimer<'_> {
         self.cache.busiest_links.get_or_compute(key, compute)
     }
 
-    /// Lower bound on the time of a call with all groups concurrent: transfer time of the busiest link.
+    /// Returns a lower bound on the time of a call with all groups concurrent: the transfer time of the busiest link.
     pub(super) fn link_bound(&self, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Picos {
         busiest_link_bound(&self.calls, groups, call)
     }
 }
 
-/// Cache key of a call of these groups; `None` if there are no groups.
+/// Returns the cache key of a call of these groups; `None` if there are no groups.
 fn part_key(groups: &[Vec<NodeId>], call: CallWithStrategy) -> Option<PartKey> {
     let first = groups.first()?;
     Some(PartKey { first_group: first.clone(), groups: groups.len(), call })

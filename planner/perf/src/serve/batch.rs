@@ -1,10 +1,10 @@
-//! Time of a batch: requests of equal length that are all present at the start, with as many concurrent as memory
-//! holds.
+//! Time of a batch: requests of equal length that are all present at the start, as many of which are concurrent as fit
+//! in memory.
 //!
-//! Rounds of concurrent requests follow each other without a gap; finished requests make room for the next. The last
-//! round may be smaller. After the last prefill the number of decoding requests declines from `D` to 0, with `D / 2` on
-//! average. These steps spend their constant part in addition; the corresponding ramp-up is at the beginning of the
-//! batch:
+//! Rounds of concurrent requests follow each other without a gap, because the next request starts when one finishes.
+//! The last round may be smaller. After the last prefill, the number of decoding requests declines from `D` to 0 and is
+//! `D / 2` on average. The constant part of the time of these steps is additional; the corresponding ramp-up is at the
+//! beginning of the batch:
 //!
 //! ```text
 //! batch = rounds × round + round of the remainder + steps after the last prefill × (2 × step of D / 2 - step of D)
@@ -18,8 +18,8 @@ use super::step_costs::StepCosts;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Layout, LoadedServing};
 
-/// Returns the seconds for all `requests` of a job, given its first round. Not in `Picos`, which overflow after 213
-/// days.
+/// Returns the time for all `requests` of a job in seconds, given its first round. (`Picos` would overflow after 213
+/// days.)
 pub(super) fn seconds(
     job: &LoadedServing<'_>,
     layout: &Layout,
@@ -39,8 +39,8 @@ pub(super) fn seconds(
     }
 }
 
-/// Additional seconds at the end of a round, in which the number of decoding requests declines, compared with a round
-/// in steady state.
+/// Returns the additional time, in seconds, at the end of a round in which the number of decoding requests declines,
+/// compared with a round in steady state.
 fn drain(
     job: &LoadedServing<'_>,
     layout: &Layout,

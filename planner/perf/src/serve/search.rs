@@ -1,9 +1,9 @@
-//! Search over parallel degrees: estimates all layouts that fit the memory and simulates the best.
+//! Search over parallel degrees: all layouts that fit in memory are estimated, and the best ones are simulated.
 //!
 //! Candidates are tensor-parallel degrees up to the size of an NVLink domain that divide the heads, pipeline stages
 //! that divide the layers, and all divisions of experts and redundant experts among replicas. The best layout has the
 //! highest throughput within the job's SLO limits, or the highest throughput if none meets them. Layouts that do not
-//! fit the memory are excluded; if none fits, the closest is used.
+//! fit in memory are excluded; if none fits, the one that exceeds the memory least is used.
 
 use super::service::{Service, simulate_service, timelines};
 use super::step_costs::StepCosts;
@@ -15,7 +15,8 @@ use fabricast_workload::job::{
     SequenceParallelism, Serving, check_memory, serving_footprint,
 };
 
-/// Number of layouts simulated: those with the best estimates, each with and without sequence parallelism.
+/// Maximum number of layouts that are simulated: those with the best estimates, each with and without sequence
+/// parallelism.
 const SIMULATED: usize = 6;
 
 /// Simulated run of an inference job on a machine.
@@ -23,13 +24,14 @@ const SIMULATED: usize = 6;
 pub struct ServiceRun {
     /// Mean step of the job.
     pub step: Step,
-    /// Memory use of the rank that uses most.
+    /// Memory footprint of the rank that uses most memory.
     pub footprint: Footprint,
     /// Latency and throughput that requests see.
     pub service: Service,
 }
 
-/// Returns the mean step, memory footprint and performance of a job, with its own degrees or the best found.
+/// Returns the mean step, memory footprint and performance of a job, with the degrees that it states or the best ones
+/// found.
 ///
 /// # Errors
 /// [`TimeError`] if the job cannot run on these ranks, or a collective has no strategy.
@@ -37,11 +39,11 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<ServiceRun, 
     search_within_memory(job, machine, machine.memories(&job.placement))
 }
 
-/// Variant of [`best_service`] without a memory limit; for jobs whose concurrency is derived from memory, with the
-/// actual memory.
+/// Returns the best service of a job without a memory limit. For jobs whose concurrency is derived from memory, the
+/// actual memory applies.
 ///
 /// # Errors
-/// Errors of [`best_service`], and an error if the memory from which the concurrency is derived holds no request.
+/// Errors of [`best_service`], and an error if no request fits in the memory from which the concurrency is derived.
 pub fn service_without_memory_limit(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
     if !matches!(job.arrivals, Arrivals::AutoConcurrency { .. }) {
         return Ok(search_within_memory(job, machine, None)?.service);
@@ -83,8 +85,8 @@ fn search_within_memory(
     best.ok_or_else(|| indivisible_error(&job.spans.parallel, machine.ranks.len(), "heads or layers").into())
 }
 
-/// Returns a job with its own number of concurrent requests, or with as many per replica as memory and SLO limits
-/// allow. If a number violates a limit, larger ones are not tried.
+/// Returns a job with the number of concurrent requests that it states, or with as many per replica as memory and SLO
+/// limits allow. If a number violates a limit, larger numbers are not examined.
 fn with_limited_concurrency<'j>(
     job: &'j Serving,
     layout: &Layout,
@@ -100,7 +102,7 @@ fn with_limited_concurrency<'j>(
     let meets_limits = |per_replica: u64| {
         Ok::<_, PlanError>(simulate_service(&with_per_replica(per_replica), layout, costs)?.1.slo_violations.is_empty())
     };
-    // Double until a limit is violated or the memory is full, then bisect.
+    // The number is doubled until a limit is violated or the memory is full, then found by bisection.
     let max_per_replica = (filled.concurrent_requests / replicas).max(1);
     let (mut accepted, mut violating) = (1, max_per_replica + 1);
     let mut per_replica = 1;
@@ -153,8 +155,8 @@ pub fn mean_step(
     Ok(simulate_service(job, layout, &costs)?.0)
 }
 
-/// Sort key, smaller is better: SLO violation, then the inverse throughput in units small enough to avoid ties from
-/// rounding.
+/// Returns a sort key; smaller is better. SLO violations come last, then the key is the inverse throughput in units
+/// small enough to avoid ties from rounding.
 fn rank_key(service: &Service) -> (bool, u128) {
     (!service.slo_violations.is_empty(), (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128)
 }
@@ -166,7 +168,7 @@ fn shortlisted_layouts(
     costs: &StepCosts<'_>,
     memory: Option<MemoryLimits>,
 ) -> Result<Vec<Layout>, TimeError> {
-    // SLO limits only reduce the requests, so a layout that fits at full load fits in any case.
+    // SLO limits can only reduce the number of requests, so a layout that fits at full load fits in any case.
     let filled = |layout: &Layout| job.with_concurrency(layout, memory);
     let shortlisted = shortlist(
         SIMULATED,

@@ -5,7 +5,7 @@ use fabricast_topologies::Picos;
 use crate::step::{Activity, Share, Timeline, TimelinePart, Track};
 use crate::time::{scaled, share};
 
-/// Time of a stream's step, by component: computation, communication by dimension, and pipeline bubble.
+/// Time of a stream's step by component: computation, communication by dimension, and pipeline bubble.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TimeShares {
     pub compute: Picos,
@@ -38,17 +38,17 @@ impl TimeShares {
 pub(super) struct StreamStep {
     /// Times of one layer.
     pub layer: TimeShares,
-    /// Times of the embedding's kernels and of its collectives.
+    /// Times of the embedding: its kernels, and its collectives.
     pub first: (Picos, Picos),
-    /// Times of the logits' kernels and of their collectives.
+    /// Times of the logits: their kernels, and their collectives.
     pub last: (Picos, Picos),
-    /// Time of one point-to-point transfer between adjacent stages.
+    /// Time of one point-to-point transfer between adjacent pipeline stages.
     pub pipeline_transfer: Picos,
-    /// Host time before the next step, in which the GPUs wait.
+    /// Host time before the next step, during which the GPUs wait.
     pub host_time: Picos,
     pub stages: u64,
     pub layers: u64,
-    /// Number of concurrent streams of a replica; a mean, which need not be an integer.
+    /// Number of concurrent streams of a replica. It is a mean and need not be an integer.
     pub streams: f64,
 }
 
@@ -73,8 +73,8 @@ impl StreamStep {
         TimeShares { bubble: total - sequential.time(), ..sequential }
     }
 
-    /// Returns the timeline of the step, layer by layer. The kernels of a layer precede its collectives, although they
-    /// interleave in reality.
+    /// Returns the timeline of the step, layer by layer. The kernels of a layer are shown before its collectives,
+    /// although they alternate in reality.
     pub(super) fn timeline(&self) -> Timeline {
         let (mut timeline, mut now) = (Timeline::default(), Picos::ZERO);
         for stage in 0..self.stages {

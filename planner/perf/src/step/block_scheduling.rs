@@ -1,18 +1,18 @@
 //! Scheduling of GEMM thread blocks on SMs.
 
-/// Assignment of a GEMM's thread blocks to streaming multiprocessors (SMs), by GPU generation.
+/// Assignment of a GEMM's thread blocks to streaming multiprocessors (SMs), which depends on the GPU generation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockScheduling {
-    /// Dynamic: each block runs on the next free SM. Ampere and before, and Blackwell, whose SMs fetch another tile
-    /// when they end one (CUTLASS, "Blackwell Cluster Launch Control").
+    /// Each block runs on the next free SM. Used by Ampere and earlier, and by Blackwell, whose SMs fetch another tile
+    /// when they finish one (CUTLASS, "Blackwell Cluster Launch Control").
     #[default]
     Dynamic,
-    /// Persistent: one block per SM until the GEMM ends. Hopper.
+    /// One block per SM that runs until the GEMM ends. Used by Hopper.
     Persistent,
 }
 
 impl BlockScheduling {
-    /// Returns the scheduling for a compute capability, as major × 10 + minor.
+    /// Returns the scheduling for a compute capability, given as major × 10 + minor.
     pub(super) fn new(capability: u32) -> Self {
         match capability {
             90..100 => Self::Persistent,

@@ -3,13 +3,14 @@
 //!
 //! In each step (`torch/nn/parallel/data_parallel.py` and `torch/csrc/cuda/comm.cpp`) the first GPU scatters the inputs
 //! and broadcasts all weights, in buffers of 10 MiB. All GPUs compute forward. The first GPU gathers the outputs,
-//! computes the loss of all and scatters their gradients. All GPUs compute backward. Gradients are then reduced to the
-//! first GPU, which alone runs the optimizer. Nothing overlaps: one function broadcasts all weights before the passes,
-//! and its derivative reduces the gradients when all of them are complete.
+//! computes the loss for all of them and scatters the gradients of the outputs. All GPUs compute backward. Gradients
+//! are then reduced to the first GPU, which alone runs the optimizer. Communication does not overlap with computation:
+//! one function broadcasts all weights before the passes, and its derivative reduces the gradients when all of them are
+//! complete.
 //!
 //! Forward passes are launched by one Python thread per GPU, serialized by the interpreter lock; backward passes by C++
-//! threads in parallel. A launch occupies its thread for [`LAUNCH_TIME`], and passes take at least the host time of a process
-//! that drives one GPU ([`pass_times`]).
+//! threads in parallel. A launch occupies its thread for [`LAUNCH_TIME`], and passes take at least the host time of a
+//! process that drives one GPU ([`pass_times`]).
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
@@ -28,8 +29,8 @@ use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, Training, parameters};
 
-/// Host time per kernel launch, measured for NCCL's launches on eight H200 from one thread (validate/data/h200-node: 7
-/// µs per GPU by stream). A PyTorch operator called from Python takes at least as long.
+/// Host time of a kernel launch, measured for NCCL's launches on eight H200 from one thread (validate/data/h200-node: 7
+/// µs per GPU on a stream). A PyTorch operator that is called from Python takes at least as long.
 const LAUNCH_TIME: Picos = Picos(7_000_000);
 
 /// Buffer size for weights and gradients (`torch/nn/parallel/comm.py`: `buffer_size=10485760`).
@@ -38,7 +39,7 @@ const BUFFER_BYTES: u64 = 10 << 20;
 /// Times of the parts of a step, which run in sequence.
 pub(super) struct SequentialStep<'a> {
     layout: &'a Layout,
-    /// Parts of each micro-batch, in order, with activity, share and time.
+    /// Parts of each micro-batch in order, with activity, share and time.
     each: Vec<(Activity, Share, Picos)>,
     micro: u64,
     optimizer: Picos,
@@ -72,7 +73,7 @@ impl<'a> SequentialStep<'a> {
         };
         let (forward, forward_launch) = sum_passes(|passes| &passes.forward);
         let (backward, backward_launch) = sum_passes(|passes| &passes.backward);
-        // At least the host time of a process that drives one GPU.
+        // A pass takes at least the host time of a process that drives one GPU.
         let [forward_host, backward_host] = pass_times(job);
         let (forward_launch, backward_launch) = (forward_launch.max(forward_host), backward_launch.max(backward_host));
         // The first GPU computes the loss of all sequences.
@@ -120,7 +121,7 @@ impl<'a> SequentialStep<'a> {
         })
     }
 
-    /// Returns the step that consists of all micro-batches and the optimizer.
+    /// Returns the step, which consists of all micro-batches and the optimizer update.
     pub(super) fn step(&self) -> Step {
         let share_time = |share: Share| -> Picos {
             scaled(self.each.iter().filter(|part| part.1 == share).map(|part| part.2).sum(), self.micro)
@@ -151,8 +152,8 @@ impl<'a> SequentialStep<'a> {
     }
 }
 
-/// Splits the output layer into the GEMM, which each GPU computes, and the kernels of the loss in both passes, which
-/// the first GPU computes.
+/// Splits the output layer into its GEMM, which each GPU computes, and the kernels of the loss in both passes, which
+/// only the first GPU executes.
 fn split_logits(logits: PassKernels) -> (PassKernels, Vec<Kernel>) {
     let is_gemm = |kernel: &Kernel| kernel.flops.0 > 0;
     let (forward, mut loss): (Vec<_>, Vec<_>) = logits.forward.into_iter().partition(is_gemm);

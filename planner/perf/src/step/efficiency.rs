@@ -7,31 +7,32 @@
 //! others     start + bytes / (stream × bandwidth)
 //! ```
 //!
-//! Operations divided by this time and the peak give the efficiency. It rises with the kernel's work and arithmetic
-//! intensity and saturates, like a roofline (Williams et al., 2009); small kernels lose the time to launch, fill and
-//! drain. Attention is one kernel for scores, softmax and values (Dao, arXiv 2307.08691); it is slower with fewer keys
-//! per query row ([`ROW_OVERHEAD_KEYS`]). Grouped GEMMs of experts pay for the start and the end of each tile,
-//! relatively more with a short inner dimension ([`TILE_OVERHEAD_BYTES`]). Elementwise and normalization kernels reach
-//! a smaller part of the bandwidth than memory-bound GEMMs, since the units for exponentials are slow compared with the
-//! matrix units.
+//! The efficiency is operations divided by this time and by the peak. It rises with the kernel's work and arithmetic
+//! intensity and saturates, as in the roofline model (Williams et al., 2009). For small kernels, the time for launch,
+//! fill and drain dominates. Attention is one kernel for scores, softmax and values (Dao, arXiv 2307.08691); it is
+//! slower with fewer keys per query row ([`ROW_OVERHEAD_KEYS`]). In grouped GEMMs of experts, the start and the end of
+//! each tile add a time that is relatively longer for a short inner dimension ([`TILE_OVERHEAD_BYTES`]). Elementwise
+//! and normalization kernels reach a smaller fraction of the bandwidth than memory-bound GEMMs, since the units for
+//! exponentials are slow compared with the matrix units.
 //!
 //! **A100 and before**: `matrix` is set by hand to fit the four step times of `planner/data/scaling.csv` (arXiv
 //! 2205.05198, table 5). Twenty other published runs on A100, with 1.7 to 1,008 billion parameters, are held out
-//! (`planner/data/published.csv`, the test in `tests/published.rs`). `memory`, `stream` and `start` are estimates that
-//! these steps hardly constrain: stream benchmarks relative to data-sheet bandwidths, and a few microseconds to launch
-//! and drain a kernel. None of the runs has fused attention: `attention` is the best backward efficiency of
+//! (`planner/data/published.csv`, the test in `tests/published.rs`). `memory`, `stream` and `start` are estimates,
+//! which these steps hardly determine: stream benchmarks relative to data-sheet bandwidths, and a few microseconds to
+//! launch and drain a kernel. None of the runs has fused attention: `attention` is the best backward efficiency of
 //! FlashAttention-2, 63 % (arXiv 2307.08691, section 4.1; forward 73 %).
 //!
 //! **Hopper**: fitted by `fabricast calibrate planner/data/h200-steps/steps.toml` to 48 steps of prefill, decode and
-//! training, measured with PyTorch on one and two H200. Elementwise kernels scale with the SMs there: H100 reaches the
-//! same throughput with two thirds of the memory bandwidth ([`StreamModel`]). Ten steps on H100 (`h100.toml`) and five
-//! shares of larger models' layers (`shares-h100.toml`) are held out. GPUs of a model reach different clocks at their
-//! power limit, and a job runs at the speed of its slowest ([`Efficiency::for_slowest_gpu`]).
+//! training, measured with PyTorch on one and two H200. The throughput of elementwise kernels is proportional to the
+//! number of SMs: H100 reaches the same throughput with two thirds of the memory bandwidth ([`StreamModel`]). Ten steps
+//! on H100 (`h100.toml`) and five shares of larger models' layers (`shares-h100.toml`) are held out. GPUs of one model
+//! reach different clock rates at their power limit, and the slowest GPU determines the speed of a job
+//! ([`Efficiency::for_slowest_gpu`]).
 //!
 //! **Blackwell**: `matrix` and `attention` are fitted to 8-bit training results that NVIDIA published for dense models
 //! on B200 and GB200 (`fabricast calibrate planner/data/megatron-bridge/blackwell.toml`, 33 steps) and on GB300
-//! (`gb300.toml`, 8 steps). These steps do not constrain the other three, which are Hopper's values as fitted before
-//! jobs had a kernel fusion setting. Boards of 1,000 and 1,200 W reach half of their peak, boards of 1,400 W two
+//! (`gb300.toml`, 8 steps). These steps do not determine the other three parameters, which are those of Hopper, fitted
+//! without a setting for kernel fusion. Boards of 1,000 and 1,200 W reach half of their peak, boards of 1,400 W two
 //! thirds.
 
 use fabricast_topologies::fabric::{Figures, GpuFigures};
@@ -53,11 +54,12 @@ pub struct Efficiency {
     pub memory: f64,
     /// Fraction of the memory bandwidth that elementwise and normalization kernels reach, 0 to 1.
     pub stream: f64,
-    /// Fixed time per kernel for launch, fill and drain.
+    /// Fixed time per kernel, for launch, fill and drain.
     pub start: Picos,
-    /// Spread of GPUs of a model at their power limit: standard deviation over mean. 0 where the curve was fitted to
-    /// steps of many GPUs, which include the effect. Measured: six H100 of three hosts reached 681 to 697 Tflop/s in a
-    /// GEMM sustained for half a minute, 0.0073 (`planner/data/h200-steps/spread.jsonl`).
+    /// Variation of the speed of GPUs of one model at their power limit: standard deviation divided by mean. 0 if the
+    /// curve was fitted to steps of many GPUs, which include the effect. The value 0.0073 is that of six H100 of three
+    /// hosts, which reached 681 to 697 Tflop/s in a GEMM sustained for half a minute
+    /// (`planner/data/h200-steps/spread.jsonl`).
     pub spread: f64,
 }
 
@@ -68,16 +70,16 @@ impl Default for Efficiency {
 }
 
 /// Fixed cost of a query row in attention, in keys: blocks that are computed although half of them is masked, and the
-/// begin and end of a row. 0.535 / (1 + 300 / keys) is within 0.03 of the efficiency of cuDNN's attention on H200 (both
-/// passes, heads of 128) for 256 to 16,384 keys per row (`planner/data/h200-steps/fsdp.jsonl`, `kinds`;
+/// start and end of a row. The formula 0.535 / (1 + 300 / keys) is within 0.03 of the efficiency of cuDNN's attention
+/// on H200 (both passes, heads of 128) for 256 to 16,384 keys per row (`planner/data/h200-steps/fsdp.jsonl`, `kinds`;
 /// `sustained.jsonl`).
 const ROW_OVERHEAD_KEYS: f64 = 300.0;
 
-/// Cost of the begin and the end of an output tile in a grouped GEMM of experts, in bytes of the inner dimension. With
-/// [`EXPERTS_MEMORY`], the single-GEMM efficiencies of the same file and tiles computed whole, times of
-/// `torch._grouped_mm` and `torch._scaled_grouped_mm` on H200 (16 and 8 bits, six shapes of Qwen3 and DeepSeek-V3, 4 to
-/// 1,024 rows per expert) are within 4 % in the median and 10 % at the 90th percentile
-/// (`planner/data/h200-steps/products.jsonl`).
+/// Cost of the start and the end of an output tile in a grouped GEMM of experts, in bytes of the inner dimension.
+/// Fitted to `torch._grouped_mm` and `torch._scaled_grouped_mm` on H200 (16 and 8 bits, six shapes of Qwen3 and
+/// DeepSeek-V3, 4 to 1,024 rows per expert; `planner/data/h200-steps/products.jsonl`). With [`EXPERTS_MEMORY`], the
+/// efficiencies of single GEMMs from that file and tiles that are computed as a whole, the error is 4 % in the median
+/// and 10 % at the 90th percentile.
 const TILE_OVERHEAD_BYTES: f64 = 500.0;
 
 /// Memory efficiency of a grouped GEMM relative to a single GEMM; fitted together with [`TILE_OVERHEAD_BYTES`].
@@ -104,35 +106,37 @@ const BLACKWELL: Efficiency = Efficiency {
     spread: 0.0,
 };
 
-/// Throughput model of elementwise and normalization kernels.
+/// Model of the throughput of elementwise and normalization kernels.
 #[derive(Clone, Copy, Debug)]
 enum StreamModel {
-    /// Fraction of the memory bandwidth: `stream` of the curve.
+    /// Fraction of the memory bandwidth, given by `stream` of the curve.
     MemoryFraction,
-    /// Bytes per second per SM; at most the memory efficiency of memory-bound GEMMs.
+    /// Number of bytes per second per SM, limited to the memory efficiency of memory-bound GEMMs.
     PerSm(f64),
 }
 
-/// `stream` of 4.8 TB/s divided by the 132 SMs of an H200. H100 (3.35 TB/s) moves about the same per SM: a curve fitted
-/// to its own steps is 2 % higher (`planner/data/h200-steps/h100.toml`).
+/// Throughput per SM of an H200: `stream` × 4.8 TB/s ÷ 132 SMs. H100 (3.35 TB/s) has about the same throughput per SM:
+/// a curve fitted to its own steps is 2 % higher (`planner/data/h200-steps/h100.toml`).
 const HOPPER_STREAMS: StreamModel = StreamModel::PerSm(HOPPER.stream * 4.8e12 / 132.0);
 
 /// Efficiency curve of a range of compute capabilities.
 struct Generation {
-    /// First compute capability, as major × 10 + minor; AMD: the gfx number.
+    /// First compute capability of the range, as major × 10 + minor; for AMD, the gfx number.
     first: u32,
-    /// Curve of the models that ran the steps, or, without steps, of a model whose GEMMs would reach their peak.
+    /// Curve of the models on which steps were measured; without steps, the curve of a hypothetical model whose GEMMs
+    /// reach their peak.
     curve: Efficiency,
     streams: StreamModel,
-    /// Models that ran the steps that set the curve, the first of which represents their share of the peak in GEMMs.
+    /// Models on which the steps were measured that determine the curve. The first one represents their share of the
+    /// peak in GEMMs.
     models: &'static [&'static str],
 }
 
-/// Curve without steps, of a model whose GEMMs would reach their peak: `matrix` relative to the GEMM benchmark as on
-/// H100 (0.7161 / 0.799), `attention` as on A100 (0.63 / 0.848).
+/// Curve for generations without measured steps, for a hypothetical model whose GEMMs reach their peak. `matrix`
+/// relative to the GEMM benchmark is that of H100 (0.7161 / 0.799), and `attention` that of A100 (0.63 / 0.848).
 const WITHOUT_STEPS: Efficiency = Efficiency { matrix: 0.896, attention: 0.743, ..HOPPER };
 
-/// Generations in ascending order.
+/// Generations in ascending order of compute capability.
 const GENERATIONS: [Generation; 7] = [
     Generation {
         first: 0,
@@ -164,14 +168,14 @@ const GENERATIONS: [Generation; 7] = [
 ];
 
 impl Generation {
-    /// Share of the peak in GEMMs to which `matrix` and `attention` of the curve belong.
+    /// Returns the share of the peak in GEMMs for which `matrix` and `attention` of the curve hold.
     fn reference_share(&self) -> f64 {
         let reference = self.models.first().and_then(|name| GemmShare::of_model(model(name)?));
         reference.map_or(1.0, |reference| reference.share)
     }
 }
 
-/// Curve of a GPU, and the basis of its GEMM throughput.
+/// Efficiency curve of a GPU, and the basis of its GEMM throughput.
 struct GpuCurve {
     curve: Efficiency,
     evidence: GemmEvidence,
@@ -203,7 +207,7 @@ impl GpuCurve {
     }
 }
 
-/// Curves of the different GPUs of a fabric, each with its GEMM rate in TFLOP/s.
+/// Returns the curves of the different GPUs of a fabric, each with its GEMM rate in TFLOP/s.
 fn gpu_curves(fabric: &Fabric) -> Vec<(GpuCurve, f64)> {
     let mut kinds: Vec<&GpuFigures> = Vec::new();
     let unknown = GpuFigures::default();
@@ -216,7 +220,7 @@ fn gpu_curves(fabric: &Fabric) -> Vec<(GpuCurve, f64)> {
         }
     }
     let mut kinds: Vec<_> = kinds.into_iter().chain(has_unknown.then_some(&unknown)).collect();
-    // Between equal rates the oldest wins, then the one with the slowest memory.
+    // Of models with equal rates, the oldest one is selected, then the one with the slowest memory.
     kinds.sort_by_key(|figures| (figures.compute_capability.unwrap_or(0), figures.memory_bandwidth));
     let with_rate = |figures: &GpuFigures| {
         let gpu = GpuCurve::new(figures);
@@ -227,22 +231,22 @@ fn gpu_curves(fabric: &Fabric) -> Vec<(GpuCurve, f64)> {
 }
 
 impl Efficiency {
-    /// Returns the curve of a fabric's GPUs. With several models it is that of the model with the lowest GEMM rate, and
-    /// of the oldest if their rates are not known.
+    /// Returns the curve of a fabric's GPUs. If the GPUs are of several models, it is the curve of the model with the
+    /// lowest GEMM rate, or of the oldest one if the rates are not known.
     #[must_use]
     pub fn new(fabric: &Fabric) -> Self {
         let slowest = gpu_curves(fabric).into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b));
         slowest.map_or_else(Self::default, |(gpu, _)| gpu.curve)
     }
 
-    /// Returns the weakest basis of the GEMM throughput of a fabric's GPUs.
+    /// Returns the least certain basis of the GEMM throughput of a fabric's GPUs.
     #[must_use]
     pub fn evidence(fabric: &Fabric) -> GemmEvidence {
         gpu_curves(fabric).into_iter().map(|(gpu, _)| gpu.evidence).max().unwrap_or(GemmEvidence::Assumed)
     }
 
-    /// Returns the curve of the slowest of `gpus` GPUs, which determines the step. GEMMs, attention and elementwise
-    /// kernels depend on the clock under the power limit, memory does not.
+    /// Returns the curve of the slowest of `gpus` GPUs, which determines the time of a step. The speed of GEMMs,
+    /// attention and elementwise kernels depends on the clock rate under the power limit; that of memory does not.
     #[must_use]
     pub fn for_slowest_gpu(&self, gpus: u64) -> Self {
         let slowdown = 1.0 + self.spread * expected_maximum(gpus);
@@ -259,8 +263,8 @@ impl Efficiency {
         Picos((operations.max(bytes) * 1e12).round() as u64 + launches * self.start.0)
     }
 
-    /// Returns the seconds for a kernel's operations and for its bytes, without launch; the longer one determines its
-    /// duration.
+    /// Returns the time for a kernel's operations and the time for its bytes, in seconds, without launch. The longer
+    /// one determines its duration.
     fn seconds(&self, kernel: &Kernel, speeds: &PeakRates) -> (f64, f64) {
         let (flops, bytes) = (kernel.flops.0 as f64, kernel.bytes.0 as f64 / speeds.memory.0 as f64);
         match kernel.kind {
@@ -280,8 +284,8 @@ impl Efficiency {
         }
     }
 
-    /// Time to transfer bytes from or to another memory whose links have bandwidth `rate`. Assumes that links reach
-    /// the fraction of their rate that memory-bound kernels reach of the memory bandwidth.
+    /// Returns the time to transfer bytes from or to another memory whose links have bandwidth `rate`. Assumes that
+    /// links reach the fraction of their rate that memory-bound kernels reach of the memory bandwidth.
     pub(crate) fn transfer_time(&self, bytes: Bytes, rate: Bandwidth) -> Picos {
         Picos((bytes.0 as f64 / (rate.0 as f64 * self.memory) * 1e12).round() as u64) + self.start
     }
@@ -292,16 +296,16 @@ impl Efficiency {
         operations >= bytes
     }
 
-    /// Total duration of kernels that run one after the other.
+    /// Returns the total duration of kernels that run one after the other.
     #[must_use]
     pub fn total(&self, kernels: &[Kernel], speeds: &PeakRates) -> Picos {
         kernels.iter().filter(|kernel| **kernel != Kernel::default()).map(|kernel| self.time(kernel, speeds)).sum()
     }
 }
 
-/// Expected maximum of `n` independent standard normal variables, in standard deviations.
+/// Returns the expected maximum of `n` independent standard normal variables, in standard deviations.
 fn expected_maximum(n: u64) -> f64 {
-    // For 1, 2, 4, ...: the integral of 1 - Φⁿ over positive values minus that of Φⁿ over negative values.
+    // Values for n = 1, 2, 4, …: the integral of 1 − Φⁿ over positive values minus that of Φⁿ over negative values.
     const EXPECTED_MAXIMA: [f64; 18] = [
         0.0, 0.564, 1.029, 1.423, 1.766, 2.069, 2.343, 2.594, 2.827, 3.044, 3.248, 3.441, 3.626, 3.802, 3.971, 4.134,
         4.291, 4.443,
@@ -350,7 +354,7 @@ mod tests {
         assert!((efficiency(10_u128.pow(13), 10_u64.pow(12)) / (10.0 * 0.8 * 2.039e12 / 312e12) - 1.0).abs() < 0.01);
     }
 
-    /// Each kind reaches its own fraction of its own peak: 8 bits, 16 bits, memory bandwidth.
+    /// Each type of kernel reaches its own fraction of its own peak: 8-bit, 16-bit and memory bandwidth.
     #[test]
     fn kinds_reach_their_own_fraction_of_peak() {
         let curve = Efficiency { matrix: 0.5, attention: 0.25, memory: 0.8, stream: 0.4, start: Picos(0), spread: 0.0 };
@@ -372,13 +376,14 @@ mod tests {
         let work = 10u128.pow(12);
         let times = [KernelKind::Gemm, KernelKind::GemmExactSums, KernelKind::Gemm16Bit].map(|kind| ms(kind, work, 0));
         assert_eq!(times, [1.0, 1.25, 2.0]);
-        // With as many keys as the fixed cost of a row the efficiency halves.
+        // If the number of keys equals the fixed cost of a row, the efficiency is halved.
         assert_eq!(ms(KernelKind::Attention { keys: 300, implementation: FlashKernel::Newest }, work, 0), 8.0);
         assert!(ms(KernelKind::Attention { keys: 1 << 30, implementation: FlashKernel::Newest }, work, 0) < 4.01);
         assert_eq!(ms(KernelKind::Attention { keys: 300, implementation: FlashKernel::First }, work, 0), 16.0);
         let bytes = 10u64.pow(9);
         assert_eq!([ms(KernelKind::Stream, 0, bytes), ms(KernelKind::Gemm, 0, bytes)], [2.5, 1.25]);
-        // Experts: the tile cost equals the inner dimension, memory efficiency is lower, and there are two launches.
+        // For experts, the tile cost here equals the inner dimension, the memory efficiency is lower, and there are two
+        // launches.
         let experts = KernelKind::GroupedGemm { inner: 500 };
         assert_eq!([ms(experts, work, 0), ms(experts, 0, 85 * bytes / 100)], [2.0, 1.25]);
         let slow_launch = Efficiency { start: Picos(1_000_000_000), ..curve };
@@ -386,7 +391,8 @@ mod tests {
         assert_eq!([launches(KernelKind::Gemm), launches(experts)], [1, 2]);
     }
 
-    /// Elementwise throughput scales with SMs on Hopper, up to the memory limit, and with memory bandwidth elsewhere.
+    /// The throughput of elementwise kernels is proportional to the number of SMs on Hopper, up to the memory limit,
+    /// and to the memory bandwidth on other GPUs.
     #[test]
     fn hopper_elementwise_throughput_scales_with_sms() {
         let curve = |preset: &str| Efficiency::new(&fabricast_topologies::preset::load(preset).unwrap());
@@ -398,7 +404,8 @@ mod tests {
         assert_eq!(curve("hgx-b200").stream, BLACKWELL.stream);
     }
 
-    /// Boards without steps differ from those with steps by their GEMM benchmark; AMD's numbers select no NVIDIA curve.
+    /// Models without measured steps differ from those with steps by their GEMM benchmark. The gfx numbers of AMD GPUs
+    /// select no curve of NVIDIA GPUs.
     #[test]
     fn models_without_steps_follow_their_gemm_benchmark() {
         let curve = |preset: &str| Efficiency::new(&fabricast_topologies::preset::load(preset).unwrap());
@@ -408,7 +415,7 @@ mod tests {
         let mi300x = curve("mi300x");
         assert!((mi300x.matrix - 0.896 * 668.4 / 1307.4).abs() < 1e-9 && mi300x.memory == 0.79, "{mi300x:?}");
         assert!(mi300x.stream <= mi300x.memory);
-        // Ada: half the tensor rate at twice the peak fraction.
+        // Ada generation: half the tensor rate at twice the fraction of the peak.
         let (rtx4090, l40s) = (curve("rtx4090-pcie"), curve("l40s-pcie"));
         let ratio = l40s.matrix * 362.0 / (rtx4090.matrix * 165.2);
         assert!((1.4..1.8).contains(&ratio), "{ratio}");
@@ -426,7 +433,7 @@ mod tests {
         }
     }
 
-    /// A GPU without a compute capability counts as the oldest, whatever the other GPUs are.
+    /// A GPU without a compute capability counts as the oldest GPU, regardless of the other GPUs.
     #[test]
     fn unknown_gpus_use_the_oldest_curve() {
         let gpus = |second: &str| {
@@ -440,11 +447,12 @@ mod tests {
         assert_eq!(gpus(""), Efficiency::default());
     }
 
-    /// The factor for the slowest GPU matches a Monte Carlo estimate; memory efficiency does not depend on the clock.
+    /// The factor for the slowest GPU matches a Monte Carlo estimate. Memory efficiency does not depend on the clock
+    /// rate.
     #[test]
     fn slowest_gpu_matches_monte_carlo() {
         let mut seed = 2026u64;
-        // The sum of twelve uniform numbers minus six is nearly normal.
+        // The sum of twelve uniform numbers minus six is approximately normal.
         let mut uniform = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (seed >> 11) as f64 / (1u64 << 53) as f64
@@ -465,7 +473,7 @@ mod tests {
         assert!(expected_maximum(u64::MAX) >= expected_maximum(1 << 17) && expected_maximum(0) == 0.0);
     }
 
-    /// The `spread` of Hopper's curve matches the six measured H100.
+    /// The `spread` of Hopper's curve matches six measured H100.
     #[test]
     fn spread_matches_six_h100() {
         let lines = include_str!("../../../data/h200-steps/spread.jsonl").lines();
@@ -499,7 +507,7 @@ mod tests {
         for line in lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
             let bits = line["bits"].as_u64().unwrap();
             let [rows, experts, columns, inner] = [0, 1, 2, 3].map(|at| line["of"][at].as_u64().unwrap_or(0));
-            // Outlier of the library: 8 bits with 192 and 256 rows for 32 experts take twice as long as with 512 rows.
+            // Outlier of the library: with 8 bits, 192 and 256 rows for 32 experts take twice as long as 512 rows.
             if line["what"] != "experts" || (bits == 8 && [192, 256].contains(&rows)) {
                 continue;
             }

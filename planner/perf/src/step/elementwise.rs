@@ -1,5 +1,5 @@
-//! Memory traffic of elementwise and normalization kernels (norms, activations, residuals, the loss), by how the
-//! software fuses them.
+//! Memory traffic of elementwise and normalization kernels (norms, activations, residuals, the loss), which depends on
+//! the kernel fusion of the software.
 //!
 //! Figures are bytes per tensor element, forward and backward. `e` is the element size of the job's compute precision;
 //! conversions to 32 bits use four bytes. **Fused** (Megatron-LM, Transformer Engine): each kernel reads its operands
@@ -23,16 +23,17 @@
 //! ```
 //!
 //! Models with a gated feed-forward count as Llama-like, with RMS norms and rotary embedding; others as GPT-like, with
-//! LayerNorm, biases and dropout. At H100's `stream` efficiency the predicted time is 0.91 to 1.04 of the measured one
-//! for layers of four models and for three output layers, and 0.80 for Hugging Face's Llama, which rotates halves;
-//! compiled 0.64 to 0.98 (`planner/data/h200-steps/eager.py` and eager.jsonl, PyTorch 2.11; the test below).
+//! LayerNorm, biases and dropout. At the `stream` efficiency of H100, predicted ÷ measured time is 0.91 to 1.04 for
+//! layers of four models and for three output layers, 0.80 for Hugging Face's Llama, whose rotary embedding rotates
+//! halves, and 0.64 to 0.98 for compiled kernels (`planner/data/h200-steps/eager.py` and eager.jsonl, PyTorch 2.11; the
+//! test below).
 
 use fabricast_workload::job::{Dropout, KernelFusion, Training};
 
-/// Bytes of a 32-bit number.
+/// Number of bytes of a 32-bit number.
 const FP32_BYTES: u64 = 4;
 
-/// Bytes moved in the forward and in the backward pass.
+/// Numbers of bytes moved in the forward and in the backward pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PassBytes {
     pub forward: u64,
@@ -44,7 +45,7 @@ impl PassBytes {
         Self { forward, backward }
     }
 
-    /// Mean of the traffic of two implementations.
+    /// Returns the mean of the traffic of two implementations.
     pub(super) fn mean(self, other: Self) -> Self {
         Self { forward: (self.forward + other.forward) / 2, backward: (self.backward + other.backward) / 2 }
     }
@@ -54,17 +55,17 @@ impl PassBytes {
     }
 }
 
-/// Numbers of elements of the queries and of the keys of all heads.
+/// Numbers of elements of the queries and of the keys, over all heads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadElements {
     pub queries: u64,
     pub keys: u64,
 }
 
-/// Computes the memory traffic of a job's elementwise and normalization kernels with one kind of fusion.
+/// Memory traffic of a job's elementwise and normalization kernels with one kind of kernel fusion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ElementwiseTraffic {
-    /// Bytes per element in the job's compute precision.
+    /// Number of bytes per element in the job's compute precision.
     e: u64,
     fusion: KernelFusion,
     gated: bool,
@@ -78,7 +79,7 @@ impl ElementwiseTraffic {
         Self { e: job.precision.bytes(), fusion, gated, biases, dropout: job.dropout }
     }
 
-    /// Traffic of the normalization of `elements` elements.
+    /// Returns the traffic of the normalization of `elements` elements.
     pub(super) fn norm(self, elements: u64) -> PassBytes {
         let e = self.e;
         let bytes = match (self.fusion, self.gated) {
@@ -89,7 +90,7 @@ impl ElementwiseTraffic {
         bytes.times(elements)
     }
 
-    /// Traffic of dropout and of the addition to the residual, for `elements` elements.
+    /// Returns the traffic of dropout and of the addition to the residual, for `elements` elements.
     pub(super) fn residual(self, elements: u64) -> PassBytes {
         let e = self.e;
         let bytes = match (self.fusion, self.dropout) {
@@ -100,8 +101,8 @@ impl ElementwiseTraffic {
         bytes.times(elements)
     }
 
-    /// Traffic of the activation between the GEMMs of a feed-forward: `elements` activated elements, computed from
-    /// `inputs` inputs of the feed-forward.
+    /// Returns the traffic of the activation between the GEMMs of a feed-forward layer. `elements`: number of activated
+    /// elements; `inputs`: number of inputs of the feed-forward layer.
     pub(super) fn activation(self, elements: u64, inputs: u64) -> PassBytes {
         let e = self.e;
         let matrices = if self.gated { 3 } else { 2 };
@@ -117,8 +118,8 @@ impl ElementwiseTraffic {
         }
     }
 
-    /// Traffic of the kernels around attention: rotary embedding of queries and keys, transposition of heads, and
-    /// concatenation or addition of the gradients of `inputs` inputs.
+    /// Returns the traffic of the kernels around attention: rotary embedding of queries and keys, transposition of
+    /// heads, and concatenation or addition of the gradients of `inputs` inputs.
     pub(super) fn heads(self, heads: HeadElements, inputs: u64) -> PassBytes {
         let HeadElements { queries, keys } = heads;
         let e = self.e;
@@ -134,7 +135,7 @@ impl ElementwiseTraffic {
         }
     }
 
-    /// Traffic of the bias gradients of GEMMs with `elements` output elements.
+    /// Returns the traffic of the bias gradients of GEMMs with `elements` output elements.
     pub(super) fn biases(self, elements: u64) -> PassBytes {
         match self.fusion {
             KernelFusion::Fused => PassBytes::new(0, 0),
@@ -142,22 +143,23 @@ impl ElementwiseTraffic {
         }
     }
 
-    /// Traffic of the kernels over `scores` materialized attention scores: masking with softmax, then dropout.
+    /// Returns the traffic of the kernels over `scores` materialized attention scores: masking with softmax, then
+    /// dropout.
     pub(super) fn attention_scores(self, scores: u64) -> [PassBytes; 2] {
         let e = self.e;
         let normalised = match self.fusion {
             KernelFusion::Fused | KernelFusion::Compiled => PassBytes::new(2 * e, 3 * e),
-            // Scale, mask, softmax.
+            // Three kernels: scale, mask, softmax.
             KernelFusion::Eager => PassBytes::new(2 * e + 3 * e + 2 * e, 3 * e + 2 * e),
         };
         [normalised, PassBytes::new(2 * e + 1, 2 * e + 1)].map(|bytes| bytes.times(scores))
     }
 
-    /// Traffic of the kernels of the loss over `scores` logits. Each entry is one kernel in each pass.
+    /// Returns the traffic of the kernels of the loss over `scores` logits. Each entry is one kernel in each pass.
     pub(super) fn logits(self, scores: u64) -> Vec<PassBytes> {
         let (e, fp32) = (self.e, FP32_BYTES);
         let passes = match self.fusion {
-            // Conversion, maximum, sum of exponentials, then the gradient and its conversion back.
+            // Conversion, maximum, and sum of exponentials, followed by the gradient and its conversion.
             KernelFusion::Fused => {
                 vec![PassBytes::new(e + fp32, fp32 + e), PassBytes::new(fp32, 0), PassBytes::new(2 * fp32, 2 * fp32)]
             }
@@ -178,15 +180,15 @@ mod tests {
     use super::super::kernels::{layer, logits};
     use fabricast_workload::job::{Job, Layout, Training, read_job};
 
-    /// Memory throughput of elementwise kernels on H100 under the Hopper curve, in bytes per second: that of the 132
-    /// SMs of an H200.
+    /// Memory throughput of elementwise kernels on H100 under the Hopper curve, in bytes per second. It equals that of
+    /// an H200, which also has 132 SMs.
     const RATE: f64 = 0.4970 * 4.8e12;
 
-    /// Bytes per parameter of the kernel that adds a weight gradient in an isolated micro-batch: two reads and a write
-    /// in 16 bits.
+    /// Number of bytes per parameter moved by the kernel that adds a weight gradient in an isolated micro-batch: two
+    /// reads and one write in 16 bits.
     const ACCUMULATION_BYTES: u64 = 6;
 
-    /// Bytes per second of an addition kernel: 0.9 of the memory bandwidth.
+    /// Throughput of an addition kernel on H100 in bytes per second: 0.9 of the memory bandwidth of 3.35 TB/s.
     const ADD_BYTES_PER_S: f64 = 3.0e12;
 
     #[derive(Deserialize)]
@@ -236,7 +238,8 @@ mod tests {
         }
     }
 
-    /// Predicted milliseconds of the elementwise and normalization kernels of both passes on H100.
+    /// Returns the predicted time, in milliseconds, of the elementwise and normalization kernels of both passes on
+    /// H100.
     fn predicted_ms(job: &Training, build_kernels: fn(&Training, &Layout) -> PassKernels) -> f64 {
         let passes = build_kernels(job, &Layout::specified_by(job, 1).unwrap().unwrap());
         let kernels = passes.forward.iter().chain(&passes.backward).filter(|kernel| kernel.kind == KernelKind::Stream);
@@ -250,7 +253,7 @@ mod tests {
         for line in file.lines() {
             let Ok(row) = serde_json::from_str::<Row>(line) else { continue };
             let (label, how, predicted, measured) = match row {
-                // With few tokens kernels are bound by launch latency, not by bytes.
+                // With few tokens, the launch latency of kernels and not their bytes determines the time.
                 Row::Layers { tokens: 64, .. } => continue,
                 Row::Layers { model, layers, hidden, heads, kv_heads, ffn, tokens, batch, how, forward, backward } => {
                     let gated = model.ends_with("llama");

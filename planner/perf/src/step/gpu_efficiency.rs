@@ -1,7 +1,8 @@
-//! Share of its 16-bit peak that a GPU model reaches in large GEMMs, from which curves of models without measured steps
-//! are derived.
+//! Share of its 16-bit peak that a GPU model reaches in large GEMMs. The efficiency curves of models without measured
+//! steps are derived from it.
 //!
-//! **Measured**: `gemm_tflops` of `topologies/data/gpus.toml`, most of it from one program on all models.
+//! **Measured**: `gemm_tflops` of `topologies/data/gpus.toml`, most of which was measured with the same program on all
+//! models.
 //!
 //! **By the power limit**: boards of a generation that differ in power and in the number of SMs reach
 //!
@@ -9,33 +10,34 @@
 //! rate per SM ∝ (power limit / SMs)^0.64
 //! ```
 //!
-//! as long as power and not the clock limits them: a part of the power is constant, and the rest grows with the clock
-//! and the square of the voltage. The exponent is the median of three pairs of that table: 0.58 (H100 SXM and PCIe),
-//! 0.64 (L40S and L4) and 0.85 (RTX PRO 6000 Server and Max-Q). Each pair predicts the others within 16 %.
+//! as long as the power limit, and not the maximum clock rate, determines their speed. A part of the power is constant,
+//! and the rest grows with the clock rate and the square of the voltage. The exponent is the median of three pairs of
+//! that table: 0.58 (H100 SXM and PCIe), 0.64 (L40S and L4) and 0.85 (RTX PRO 6000 Server and Max-Q). Each pair
+//! predicts the others within 16 %.
 //!
 //! **Assumed**: the median of the measured models.
 
 use fabricast_topologies::gpus::{GpuModel, models};
 
-/// Exponent of the rate per SM over the power per SM; see the module comment.
+/// Exponent of the power per SM in the rate per SM. See the module documentation.
 const POWER_EXPONENT: f64 = 0.64;
 
-/// Largest share of the peak where power is not the limit: A100 reaches 0.85, RTX PRO 6000 0.83, H20 0.96.
+/// Largest share of the peak if power is not the limit, an estimate. A100 reaches 0.85, RTX PRO 6000 0.83, H20 0.96.
 const MAX_SHARE: f64 = 0.9;
 
-/// Median share of the models in the table with a measured rate.
+/// Median share of the 16-bit peak over the models with a measured rate in `topologies/data/gpus.toml`.
 const TYPICAL_SHARE: f64 = 0.77;
 
 /// Basis of the GEMM throughput of a GPU model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GemmEvidence {
-    /// Training or inference steps on this model set its curve.
+    /// The curve was fitted to training or inference steps on this model.
     Steps,
     /// The GEMM throughput of this model was measured.
     Measured,
-    /// Derived by the power limit from another model of its generation.
+    /// The GEMM throughput was derived from another model of the generation, by the power limit.
     PowerLimit,
-    /// Assumed: neither throughput nor power limit is known.
+    /// The GEMM throughput is an assumption, because neither throughput nor power limit is known.
     Assumed,
 }
 
@@ -47,7 +49,7 @@ pub(super) struct GemmShare {
 }
 
 impl GemmShare {
-    /// Returns the share of a model, or the usual one if nothing of it is known.
+    /// Returns the share of a model, or [`TYPICAL_SHARE`] if neither its rate nor its power limit is known.
     pub(super) fn new(model: Option<&GpuModel>) -> Self {
         model.and_then(Self::of_model).unwrap_or(Self { share: TYPICAL_SHARE, evidence: GemmEvidence::Assumed })
     }
@@ -60,7 +62,7 @@ impl GemmShare {
         }
         let scale = power_scale(model)?;
         let same_generation = models().iter().filter(|other| other.compute_capability == model.compute_capability);
-        // Boards whose units are limited to half their rate say nothing about power.
+        // Boards whose matrix units are limited to half their rate give no information on power.
         let best = same_generation
             .filter_map(|other| Some(other.gemm_tflops? / power_scale(other)?))
             .max_by(f64::total_cmp)?;
@@ -68,7 +70,7 @@ impl GemmShare {
     }
 }
 
-/// Rate of a power-limited model up to a factor of its generation: SMs × (power limit / SMs)^0.64.
+/// Returns the rate of a power-limited model up to a factor of its generation: SMs × (power limit / SMs)^0.64.
 fn power_scale(model: &GpuModel) -> Option<f64> {
     let sms = f64::from(model.sm_count?);
     Some(sms * (model.power_w? / sms).powf(POWER_EXPONENT))

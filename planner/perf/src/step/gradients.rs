@@ -1,9 +1,9 @@
 //! Gradient reduction that overlaps with the backward pass, in buckets as in PyTorch's DistributedDataParallel (Li et
 //! al., arXiv 2006.15704, section 3.2). [`Training::bucket`] gives their size.
 //!
-//! Kernels that overlap with a bucket are slowed (`interference`), which delays the next bucket. Buckets that are
-//! reduced within groups and then among groups use a separate stream for each if the job's software has two
-//! (`stream_overlap`).
+//! Kernels that overlap with the reduction of a bucket are slower (`interference`), which delays the next bucket.
+//! Buckets that are reduced first within groups and then among groups use two separate streams if the job's software
+//! has them (`stream_overlap`).
 
 use fabricast_topologies::Picos;
 
@@ -15,17 +15,17 @@ use crate::communication::SmUsage;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Phase, Training};
 
-/// Gradient buckets of a step, of equal size, reduced one at a time. Different calls of a bucket run one after the
-/// other; if they use two streams, the longer one determines the time of a bucket.
+/// Gradient buckets of a step, of equal size, reduced one at a time. The calls of a bucket run one after the other. If
+/// they use two streams, the longer call determines the time of a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Buckets {
-    /// Number of buckets, spread evenly over the model chunks as far as they divide.
+    /// Number of buckets, distributed over the model chunks as evenly as possible.
     pub count: u64,
     /// Calls of all buckets, overlapped with the kernels of the backward pass.
     pub all: OverlappedCall,
     /// Additional time of the last bucket in the stream with less communication.
     pub last: Picos,
-    /// Total communication time, without overlap between streams.
+    /// Total communication time without overlap between streams.
     pub communication: Picos,
 }
 
@@ -51,19 +51,19 @@ impl Buckets {
         })
     }
 
-    /// Time from the start of the first bucket to the end of the last if buckets run back to back.
+    /// Returns the time from the start of the first bucket to the end of the last if buckets are reduced without gaps.
     pub(super) fn sequential_time(&self) -> Picos {
         self.all.call + self.last
     }
 
-    /// Time of the bucket with an index from 0; the times of all buckets sum up to the total exactly.
+    /// Returns the time of the bucket with an index from 0. The times of all buckets add up to the total exactly.
     fn time(&self, index: u64) -> Picos {
         let elapsed = |index: u64| u128::from(self.all.call.0) * u128::from(index) / u128::from(self.count.max(1));
         Picos((elapsed(index + 1) - elapsed(index)) as u64)
     }
 }
 
-/// Gradient reduction of a stage while its passes run.
+/// State of the gradient reduction of a stage during its passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReductionProgress {
     /// Number of the stage's model chunks whose gradients are complete.
@@ -75,14 +75,14 @@ pub(super) struct ReductionProgress {
 }
 
 impl ReductionProgress {
-    /// End time of work that starts at `begin` and overlaps with the buckets in progress or queued.
+    /// Returns the end time of work that starts at `begin` and overlaps with the buckets in progress or queued.
     pub(super) fn work_end(&self, buckets: &Buckets, begin: Picos, work: Picos) -> Picos {
         let remaining = self.end - begin;
         let OverlappedCall { call, slowdown } = buckets.all;
         if remaining == Picos::ZERO || slowdown == Picos::ZERO {
             return begin + work;
         }
-        // Work done until the buckets have ended; at least their time less the slowdown.
+        // Work that is done when the buckets end: at least their time minus the slowdown.
         let done = (u128::from(remaining.0) * u128::from((call - slowdown).0)).div_ceil(u128::from(call.0.max(1)));
         if u128::from(work.0) >= done {
             return begin + remaining + Picos(work.0 - done as u64);
@@ -91,8 +91,9 @@ impl ReductionProgress {
         begin + Picos(elapsed as u64).min(remaining)
     }
 
-    /// End time of the last backward pass of one of `model_chunks` model chunks. Its gradients become ready evenly: a
-    /// bucket starts when the pass has computed all of its gradients and the previous bucket has ended.
+    /// Returns the end time of the last backward pass of one of `model_chunks` model chunks. Its gradients become ready
+    /// at an even rate. A bucket starts when the pass has computed all gradients of the bucket and the previous bucket
+    /// has ended.
     pub(super) fn last_backward_pass_end(
         &mut self,
         buckets: &Buckets,
@@ -122,7 +123,7 @@ impl ReductionProgress {
 mod tests {
     use super::*;
 
-    /// Returns the end of the last bucket and of the last pass, for passes given by start and duration.
+    /// Returns the end of the last bucket and the end of the last pass, for passes given by start and duration.
     fn run(passes: &[(u64, u64)], count: u64, bucket: u64, slowdown: u64) -> (u64, u64) {
         let all = OverlappedCall { call: Picos(count * bucket), slowdown: Picos(count * slowdown) };
         let (buckets, mut progress, mut end) =
@@ -136,21 +137,22 @@ mod tests {
 
     #[test]
     fn last_bucket_is_exposed() {
-        // Fast: each bucket ends before the next is ready. Slow: they queue. One bucket: no overlap.
+        // Fast reduction: each bucket ends before the next is ready. Slow reduction: buckets queue. One bucket: no
+        // overlap.
         assert_eq!(run(&[(1000, 1000)], 10, 50, 0), (2050, 2000));
         assert_eq!(run(&[(1000, 1000)], 10, 300, 0), (1100 + 3000, 2000));
         assert_eq!(run(&[(1000, 1000)], 1, 700, 700), (2700, 2000));
         assert_eq!(run(&[(0, 10), (50, 10)], 2, 20, 0), (80, 60));
     }
 
-    /// All buckets but the last slow the pass if each ends before the next is ready. If they queue, the pass runs at
-    /// the speed that they leave. If they leave nothing, it waits as without overlap.
+    /// All buckets except the last slow the pass if each ends before the next is ready. If they queue, the pass runs at
+    /// the remaining speed. If they leave no speed, it waits as without overlap.
     #[test]
     fn overlapping_buckets_slow_the_backward_pass() {
         assert_eq!(run(&[(1000, 1000)], 10, 50, 20), (2050 + 9 * 20, 2000 + 9 * 20));
         assert_eq!(run(&[(1000, 1000)], 10, 300, 150), (1100 + 3000, 1100 + 2 * 900));
         assert_eq!(run(&[(1000, 1000)], 10, 300, 300), (2000 + 3000, 2000 + 2700));
-        // A pass that completes no bucket overlaps with those in progress.
+        // A pass that completes no bucket overlaps with the buckets in progress.
         let buckets =
             Buckets { count: 1, all: OverlappedCall { call: Picos(100), slowdown: Picos(50) }, ..Buckets::default() };
         let progress = ReductionProgress { end: Picos(40), ..ReductionProgress::default() };

@@ -1,4 +1,4 @@
-//! Time that the host needs to launch a step: a step is not shorter, however fast its kernels are.
+//! Time that the host needs to launch a step, which is a lower bound on the time of the step.
 //!
 //! ```text
 //! rank      micro-batches × (layers × (layer + recomputation + tensor + gathers) + ends)
@@ -22,10 +22,10 @@
 //! | addition of gradients | 0.037 ms a tensor | for each micro-batch after the first, without FSDP |
 //! | rest | 1 ms | per step |
 //!
-//! Set by least squares of the logarithms of 44 steps of 24 layers on two H100 with PyTorch 2.11
+//! Fitted by least squares of logarithms to 44 steps of 24 layers on two H100 with PyTorch 2.11
 //! (`planner/data/host-steps.csv`); 60 other steps differ by 11 % in the median and 30 % at the 90th percentile. Equal
-//! machines differ by 30 % ([`SPREAD`]), and other CPUs by their time per operator. A step that is one CUDA graph needs no
-//! time per layer.
+//! machines differ by 30 % ([`SPREAD`]), and other CPUs by their time per operator. A step that is one CUDA graph needs
+//! no time per layer.
 
 use fabricast_topologies::Picos;
 
@@ -38,60 +38,60 @@ const fn micros(count: u64) -> Picos {
     Picos(count * 1_000_000)
 }
 
-/// Layer of a Llama-like model, both passes, operator by operator.
+/// Launch time of a layer of a Llama-like model, both passes, one kernel per operator.
 const EAGER_GATED: Picos = micros(1920);
 
-/// Layer of a GPT-like model, both passes, operator by operator.
+/// Launch time of a layer of a GPT-like model, both passes, one kernel per operator.
 const EAGER: Picos = micros(1130);
 
-/// Layer that is compiled or consists of fused kernels.
+/// Launch time of a layer that is compiled or consists of fused kernels, both passes.
 const FUSED: Picos = micros(1420);
 
-/// Recomputation of a layer that is compiled or consists of fused kernels.
+/// Launch time of the recomputation of a layer that is compiled or consists of fused kernels.
 const FUSED_RECOMPUTATION: Picos = micros(2100);
 
-/// Call among tensor-parallel ranks.
+/// Host time of a call among tensor-parallel ranks.
 const TENSOR_CALL: Picos = micros(157);
 
-/// Calls among tensor-parallel ranks in both passes of a layer.
+/// Number of calls among tensor-parallel ranks in both passes of a layer.
 const TENSOR_CALLS: u64 = 4;
 
-/// Gather of a layer's weights by FSDP.
+/// Host time of gathering a layer's weights with FSDP.
 const GATHER: Picos = micros(950);
 
-/// Reduction of a layer's gradients by FSDP.
+/// Host time of reducing a layer's gradients with FSDP.
 const REDUCTION: Picos = micros(1740);
 
-/// Embedding, last norm and loss of a micro-batch.
+/// Host time of the embedding, last norm and loss of a micro-batch.
 const ENDS: Picos = micros(740);
 
-/// Optimizer update of a tensor.
+/// Host time of the optimizer update of a tensor.
 const UPDATE: Picos = micros(11);
 
-/// Optimizer update of a sharded tensor.
+/// Host time of the optimizer update of a sharded tensor.
 const SHARDED_UPDATE: Picos = micros(34);
 
-/// Hook of a tensor's gradient, and its copies into and out of a bucket.
+/// Host time of the hook of a tensor's gradient, and of its copies into and out of a bucket.
 const HOOK: Picos = micros(36);
 
-/// Addition of a tensor's gradient.
+/// Host time of the addition of a tensor's gradient.
 const ADDITION: Picos = micros(37);
 
-/// Kernels that add a tensor's gradient through copies in 32 bits.
+/// Number of kernels that add a tensor's gradient with conversions to 32 bits.
 const COPIES: u64 = 3;
 
-/// Rest of a step.
+/// Host time of a step that does not depend on its layers, tensors and micro-batches.
 const REST: Picos = micros(1000);
 
-/// Spread of host times between equal machines, as a fraction.
+/// Variation of host times between equal machines, as a fraction.
 pub const SPREAD: f64 = 0.3;
 
-/// Host times of the launches of a layer.
+/// Host times of launching a layer.
 #[derive(Clone, Copy)]
 struct LayerTimes {
-    /// Both passes.
+    /// Host time of both passes.
     passes: Picos,
-    /// Recomputation of the layer in the backward pass.
+    /// Host time of recomputing the layer in the backward pass.
     recomputation: Picos,
 }
 
@@ -112,18 +112,18 @@ impl LayerTimes {
     }
 }
 
-/// Host time of the launches of all layers of a replica, in the forward and in the backward pass.
+/// Returns the host time of launching all layers of a replica, in the forward and in the backward pass.
 pub(super) fn pass_times(job: &Training) -> [Picos; 2] {
     let both = scaled(LayerTimes::new(job).passes, job.model.layers);
     [Picos(both.0 / 3), Picos(both.0 - both.0 / 3)]
 }
 
-/// Weight tensors of a layer; a matrix of all experts of a rank counts as one.
+/// Returns the number of weight tensors of a layer. A matrix of all experts of a rank counts as one tensor.
 fn layer_tensors(job: &Training) -> u64 {
     Model { experts: job.model.experts.min(1), shared_experts: 0, ..job.model }.layer_tensors()
 }
 
-/// Returns the time that the processes need to launch a step: that of the stage that takes longest.
+/// Returns the time that the processes need to launch a step: that of the slowest stage.
 #[must_use]
 pub fn host_time(job: &Training, layout: &Layout) -> Picos {
     if job.launch == LaunchMode::Graph {
@@ -183,7 +183,7 @@ mod tests {
         host_time(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap()).us() / 1e3
     }
 
-    /// Job of a measured step, and its number of ranks.
+    /// Returns the job of a measured step, and its number of ranks.
     fn job(
         software: &str,
         model: &str,
@@ -216,7 +216,7 @@ mod tests {
         (text, ranks)
     }
 
-    /// Steps that set nothing: 11 and 30 %; the machines themselves differ by 30 %.
+    /// Held-out steps differ by 11 % in the median and 30 % at the 90th percentile; equal machines differ by 30 %.
     #[test]
     fn host_time_is_that_of_measured_small_steps() {
         let file = include_str!("../../../data/host-steps.csv");

@@ -1,7 +1,8 @@
-//! Selection of the GPUs that a job uses: all of them, or as many as a job with open degrees can be divided among.
+//! Selection of the GPUs that a job uses: all GPUs or, if the job leaves its degrees open, the largest number among
+//! which it can be divided.
 //!
-//! Racks have 72 GPUs and jobs use powers of two: 512 sequences and 80 layers do not divide among 72. Users leave eight
-//! GPUs of each rack idle then (`placement = "0-63,72-135"`), and `parallel = "auto"` does the same. It uses the
+//! Racks have 72 GPUs and jobs use powers of two: 512 sequences and 80 layers do not divide among 72. Users then leave
+//! eight GPUs of each rack idle (`placement = "0-63,72-135"`), and `parallel = "auto"` does the same. It uses the
 //! largest divisible number of GPUs, the same number in each NVLink domain that it uses, and whole hosts in domains of
 //! several hosts. Explicit degrees or placements are used as given.
 
@@ -26,7 +27,7 @@ pub fn active_ranks<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId
         Job::Training(job) if job.parallel == Parallel::Auto && job.processes == Processes::PerGpu => job,
         _ => return Ok(all),
     };
-    // (An explicit placement lists its GPUs.)
+    // An explicit placement lists its GPUs.
     if searched.placement != Placement::Block {
         return Ok(all);
     }
@@ -40,8 +41,8 @@ pub fn active_ranks<'f>(job: &Job, fabric: &'f Fabric) -> Result<Cow<'f, [NodeId
     Ok(largest.map_or(all, Cow::Owned))
 }
 
-/// Returns the next larger global batch, in sequences, that divides among these GPUs, at most an eighth larger; `None`
-/// if there is none.
+/// Returns the next larger global batch, in sequences, that can be divided among these GPUs and is at most an eighth
+/// larger; `None` if there is none.
 pub fn divisible_batch(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Option<u64> {
     let per_host = fabric.max_devices_per_host(ranks);
     let mut larger = job.clone();
@@ -52,7 +53,7 @@ pub fn divisible_batch(job: &Training, fabric: &Fabric, ranks: &[NodeId]) -> Opt
     })
 }
 
-/// Largest number of batch sizes that [`divisible_batch`] examines.
+/// Maximum number of batch sizes that [`divisible_batch`] examines.
 const MAX_BATCHES: u64 = 1024;
 
 /// Subset of the GPUs of a machine: `each` GPUs in each of `domains` NVLink domains.
@@ -62,11 +63,11 @@ struct GpuSubset {
     each: usize,
 }
 
-/// Enumerates the subsets of a machine's GPUs that a job may use.
+/// Enumeration of the subsets of a machine's GPUs that a job may use.
 struct GpuSubsets<'a> {
     /// All devices that the job may use, in rank order.
     all: &'a [NodeId],
-    /// Hosts of each domain with their GPUs, the fullest host first.
+    /// Hosts of each domain with their GPUs, the host with the most GPUs first.
     domains: Vec<Vec<Vec<NodeId>>>,
 }
 
@@ -82,8 +83,8 @@ impl<'a> GpuSubsets<'a> {
         Self { all, domains: domains.map(hosts_by_size).collect() }
     }
 
-    /// Possible numbers of GPUs in a domain: any number of GPUs of one host, or several whole hosts with as many GPUs
-    /// as the fullest.
+    /// Returns the possible numbers of GPUs in a domain: any number of GPUs of one host, or several whole hosts with as
+    /// many GPUs as the fullest host.
     fn possible_sizes(domain: &[Vec<NodeId>]) -> impl Iterator<Item = usize> {
         let full = domain.first().map_or(0, Vec::len);
         let full_hosts = domain.iter().take_while(move |host| host.len() == full).count();
@@ -105,7 +106,7 @@ impl<'a> GpuSubsets<'a> {
         subsets.into_iter()
     }
 
-    /// Returns the GPUs of a subset, from the first domains that have enough.
+    /// Returns the GPUs of a subset, from the first domains that have enough GPUs.
     fn devices(&self, subset: GpuSubset) -> Vec<NodeId> {
         let domains = self.domains.iter().filter(|domain| Self::possible_sizes(domain).any(|each| each == subset.each));
         let selected: FxHashSet<NodeId> = domains
@@ -140,7 +141,7 @@ mod tests {
         let auto = "parallel = \"auto\"";
         assert_eq!(used_gpus("gb200-nvl72", 18, 512, auto), (0..64).collect::<Vec<_>>());
         assert_eq!(used_gpus("gb200-nvl72", 36, 512, auto), (0..64).chain(72..136).collect::<Vec<_>>());
-        // Nine hundred sequences divide among nine hosts.
+        // Nine hundred sequences can be divided among nine hosts.
         assert_eq!(used_gpus("gb200-nvl72", 18, 900, auto).len(), 72);
         assert_eq!(used_gpus("hgx-h100", 4, 512, auto).len(), 32);
         assert_eq!(used_gpus("gb200-nvl72", 18, 512, "parallel = { tp = 8 }").len(), 72);
@@ -162,8 +163,8 @@ mod tests {
         }
     }
 
-    /// Hosts of six GPUs provide four each if nothing larger divides; hosts that lost a GPU provide as many as the
-    /// others; few whole hosts are preferred to parts of many.
+    /// Hosts of six GPUs provide four each if no larger number divides the job. Hosts that lost a GPU provide as many
+    /// as the others. Few whole hosts are preferred to parts of many.
     #[test]
     fn all_hosts_provide_equally_many_gpus() {
         let by_host = |preset: &str, (nodes, gpus): (u32, u32), failed: &[&str], batch: u32, layers: u32| {

@@ -5,18 +5,19 @@ use fabricast_topologies::Bytes;
 use super::elementwise::PassBytes;
 use fabricast_workload::job::{FlashKernel, Flops, Precision, Training};
 
-/// Kind of kernel, which determines its efficiency ([`Efficiency`](super::Efficiency)).
+/// Type of kernel, which determines its efficiency ([`Efficiency`](super::Efficiency)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KernelKind {
-    /// Elementwise and normalization kernels, optimizer updates and copies: bound by memory bandwidth.
+    /// Elementwise and normalization kernels, optimizer updates and copies, which are bound by memory bandwidth.
     #[default]
     Stream,
     /// GEMM in the job's precision.
     Gemm,
-    /// 8-bit GEMM with exact accumulation, used backward (Transformer Engine, `use_split_accumulator` of its recipes).
+    /// 8-bit GEMM with exact accumulation, used in the backward pass (Transformer Engine, `use_split_accumulator` of
+    /// its recipes).
     GemmExactSums,
-    /// GEMM that stays in 16 bits when others use 8: logits, router, attention in several kernels (as in Transformer
-    /// Engine and vLLM).
+    /// GEMM in 16 bits, also if other GEMMs use 8 bits: logits, router, and attention in several kernels (as in
+    /// Transformer Engine and vLLM).
     Gemm16Bit,
     /// Fused attention: one kernel for scores, softmax and values.
     Attention {
@@ -25,30 +26,31 @@ pub enum KernelKind {
         /// Implementation of the fused kernel.
         implementation: FlashKernel,
     },
-    /// Grouped GEMM of all experts of a rank, each with its own rows.
+    /// Grouped GEMM of all experts of a rank, each with separate rows.
     GroupedGemm {
-        /// Bytes of the inner dimension, over which an output element is summed.
+        /// Size in bytes of the inner dimension, over which an output element is summed.
         inner: u64,
     },
 }
 
-/// Rows of a grouped GEMM's tile. The last tile of an expert is computed whole and is half full on average
-/// (`torch._grouped_mm` needs as long for 192 rows per expert as for 256, `planner/data/h200-steps/products.jsonl`).
+/// Number of rows of a tile of a grouped GEMM. The last tile of an expert is computed as a whole, and is half full on
+/// average (`torch._grouped_mm` has the same time for 192 and for 256 rows per expert,
+/// `planner/data/h200-steps/products.jsonl`).
 const TILE: f64 = 128.0;
 
-/// Mean number of rows computed for an expert with `rows` rows, which is padded to whole tiles.
+/// Returns the mean number of rows computed for an expert with `rows` rows, which are padded to whole tiles.
 pub(crate) fn padded_rows(rows: f64) -> f64 {
     (rows + TILE / 2.0).max(TILE)
 }
 
-/// Work of one kernel: kind, operations and memory traffic.
+/// Work of one kernel: type, operations and memory traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// Kind of the kernel.
+    /// Type of the kernel.
     pub kind: KernelKind,
-    /// Operations of the matrix units; the time of other operations is hidden behind memory traffic.
+    /// Number of operations of the matrix units. The time of other operations is hidden behind memory traffic.
     pub flops: Flops,
-    /// Bytes read from and written to memory.
+    /// Number of bytes read from and written to memory.
     pub bytes: Bytes,
 }
 
@@ -59,7 +61,7 @@ impl Kernel {
     }
 }
 
-/// Shape of a GEMM of an m × k by a k × n matrix.
+/// Shape of the GEMM of an m × k matrix and a k × n matrix.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GemmShape {
     pub m: u64,
@@ -77,7 +79,7 @@ pub struct PassKernels {
 }
 
 impl PassKernels {
-    /// Adds `times` GEMMs with `element` bytes per element; the backward pass has two each, one per operand.
+    /// Adds `times` GEMMs with `element` bytes per element. The backward pass has two GEMMs for each, one per operand.
     pub(super) fn add_gemm(&mut self, kind: KernelKind, shape: GemmShape, element: u64, times: u64) {
         let GemmShape { m, n, k } = shape;
         let flops = Flops(2 * u128::from(m) * u128::from(n) * u128::from(k) * u128::from(times));
@@ -87,14 +89,14 @@ impl PassKernels {
         self.backward.extend([kernel, kernel]);
     }
 
-    /// Variant of [`Self::add_gemm`] in which the k × n matrix holds weights of the job. The gradient of the weights is
-    /// accumulated in a buffer of the gradient width, which is read and written.
+    /// Adds GEMMs whose k × n matrix contains weights of the job. The gradient of the weights is accumulated in a
+    /// buffer of the gradient width, which is read and written. Otherwise as [`Self::add_gemm`].
     pub(super) fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
         let GemmShape { m, n, k } = shape;
         let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());
-        // 8-bit GEMMs read 16-bit operands and write them in 8 bits, as they are and transposed: forward operands once
-        // for both passes, gradients for both backward GEMMs (TransformerEngine,
-        // transformer_engine/common/transpose/cast_transpose.cu).
+        // For 8-bit GEMMs, a cast reads 16-bit operands and writes them in 8 bits, both as they are and transposed:
+        // operands of the forward pass once for both passes, gradients for both GEMMs of the backward pass
+        // (TransformerEngine, transformer_engine/common/transpose/cast_transpose.cu).
         let is_fp8 = (job.precision, kind) == (Precision::Fp8, KernelKind::Gemm);
         if is_fp8 {
             self.add_stream(PassBytes { forward: 4 * times * m * k, backward: 4 * times * m * n });
@@ -108,7 +110,7 @@ impl PassKernels {
         }
     }
 
-    /// Adds the grouped GEMM of `experts` experts with weights of the job; `shape` is the shape of each expert's GEMM.
+    /// Adds the grouped GEMM of `experts` experts with weights of the job. `shape`: shape of the GEMM of each expert.
     pub(super) fn add_experts(&mut self, job: &Training, shape: GemmShape, experts: u64) {
         let GemmShape { m: rows, n, k } = shape;
         let element = job.precision.bytes();
@@ -121,7 +123,7 @@ impl PassKernels {
         if let Some(forward) = self.forward.last_mut() {
             group_gemms(forward, k, computed);
         }
-        // The weight gradient is summed over an expert's rows.
+        // The weight gradient is summed over the rows of an expert.
         if let [.., row_gemm, weight_gemm] = self.backward.as_mut_slice() {
             group_gemms(row_gemm, n, computed);
             group_gemms(weight_gemm, rows, 1.0);

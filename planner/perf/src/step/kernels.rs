@@ -1,13 +1,13 @@
 //! Kernels of a layer, of the embedding and logits, and of the optimizer, each with its operations and its memory
 //! traffic.
 //!
-//! GEMMs move their two operands and their result once. Kernels between them are memory-bound ([`super::elementwise`]):
-//! normalization reads and writes its tokens (backward it reads tokens and gradients, and writes), dropout with the
-//! residual reads two tensors and writes one plus a mask of one byte, and so on; the backward figures follow from the
-//! formulas of the derivatives. Unfused attention writes its scores, and reads and writes them again for masking with
-//! softmax and for dropout (Megatron-LM's fused softmax; Korthikanti et al., figure 3). The GEMM that computes a weight
-//! gradient also accumulates it (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a
-//! separate kernel.
+//! GEMMs move their two operands and their result once. The kernels between GEMMs are memory-bound
+//! ([`super::elementwise`]). Normalization, for example, reads and writes its tokens (in the backward pass it reads
+//! tokens and gradients, and writes gradients); dropout with the residual addition reads two tensors and writes one,
+//! plus a mask of one byte per element. The figures of the backward pass follow from the formulas of the derivatives.
+//! Unfused attention writes its scores, and reads and writes them again for masking with softmax and for dropout
+//! (Megatron-LM's fused softmax; Korthikanti et al., figure 3). The GEMM that computes a weight gradient also
+//! accumulates it (Megatron-LM's `gradient_accumulation_fusion`); PyTorch's `AccumulateGrad` is a separate kernel.
 
 use fabricast_topologies::Bytes;
 
@@ -18,7 +18,7 @@ use fabricast_workload::job::{
     Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, Training, rank_parameters,
 };
 
-/// Kernels of a layer, for one micro-batch on one rank.
+/// Returns the kernels of a layer, for one micro-batch on one rank.
 #[must_use]
 pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
@@ -56,16 +56,16 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
             let routed = job.routed_tokens(layout);
             passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape { m: elements / h, n: experts, k: h }, 1);
             let matrices = (experts / u64::from(degrees.expert)).max(1);
-            // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
-            // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
-            // `unpermute`).
+            // Tokens are permuted by destination rank, and sorted by expert on arrival if a rank has several experts;
+            // both are reversed after the experts (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`,
+            // `sort_chunks_by_idxs`, `unpermute`).
             let sent = e * (elements + elements * model.experts_per_token);
             let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
             passes.add_stream(PassBytes { forward: 2 * (sent + sorted), backward: 2 * (sent + sorted) });
             (routed, matrices)
         }
     };
-    // Shared experts act as one expert of their joint width.
+    // Shared experts count as one expert of their total width.
     if model.shared_experts > 0 {
         let shared = model.ffn / tensor * model.shared_experts;
         passes.add_weight_gemm(
@@ -77,7 +77,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         passes.add_stream(software.bytes(|kernels| kernels.activation(tokens * shared, tokens * h)));
         passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: tokens, n: h, k: shared }, 1);
     }
-    // The experts of a rank share its tokens evenly.
+    // The tokens of a rank are divided evenly among its experts.
     let rows = routed.div_ceil(matrices);
     let add_gemms = |passes: &mut PassKernels, n: u64, k: u64| match model.experts {
         0 => passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: rows, n, k }, 1),
@@ -89,7 +89,8 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     let saved = passes.forward.len();
     add_gemms(&mut passes, h, f);
     passes.add_stream(residual);
-    // Outputs: queries, keys and values; attention projection; both GEMMs of the feed-forward.
+    // Output widths of the GEMMs with biases: queries, keys and values; attention projection; both GEMMs of the
+    // feed-forward layer.
     let biased = tokens * (model.query_width() + model.key_width() + model.value_width()) / tensor
         + elements
         + routed * f
@@ -99,15 +100,15 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.prepend(&passes.forward.clone()),
         (Recompute::EarlyStop, _) => passes.backward.prepend(&passes.forward[..saved]),
-        // Flash attention recomputes inside its backward kernel, which is already counted.
+        // Flash attention recomputes inside its backward kernel, whose operations are counted already.
         (Recompute::Selective, Attention::Unfused) => passes.backward.prepend(&core.forward),
         _ => {}
     }
     passes
 }
 
-/// Layers of a model by recomputation setting, with their counts: layers that recompute, and layers that save all
-/// activations.
+/// Returns the layers of a model by recomputation setting, with their numbers: layers that are recomputed, and layers
+/// that save all activations.
 pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(PassKernels, u64)> {
     let recomputed = job.recompute_layers.unwrap_or(job.model.layers);
     let remaining =
@@ -115,9 +116,9 @@ pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(PassKernels, u64)>
     std::iter::once((layer(job, layout), recomputed)).chain(remaining).collect()
 }
 
-/// GEMMs for queries, keys and values. With latent compression, each rank computes the latent vectors of its tokens (of
-/// all tokens without sequence parallelism), normalizes them, and expands its own heads from all (Megatron Core,
-/// `MLASelfAttention`: both down projections are duplicated `TELinear`, and their outputs are gathered).
+/// Adds the GEMMs for queries, keys and values. With latent compression, each rank computes the latent vectors of its
+/// tokens (of all tokens without sequence parallelism), normalizes them, and expands its own heads from all (Megatron
+/// Core, `MLASelfAttention`: both down projections are duplicated `TELinear`, and their outputs are gathered).
 fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKernels) {
     let (model, tensor) = (&job.model.sharded_over(layout.degrees.tensor), u64::from(layout.degrees.tensor));
     let Some(latent) = model.latent else {
@@ -150,11 +151,11 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKe
     passes.add_stream(PassBytes { forward: concatenated, backward: concatenated });
 }
 
-/// GEMMs of a pass whose operands tensor-parallel ranks gather before and whose results they reduce after, in order.
-/// Routed experts have none: their tokens travel by all-to-all.
+/// Returns the GEMMs of a pass whose operands tensor-parallel ranks gather before, or whose results they reduce after,
+/// in order. Routed experts have none, because their tokens are exchanged by all-to-all.
 pub(super) fn tensor_parallel_gemms(job: &Training, passes: &PassKernels) -> Vec<Kernel> {
     let count = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
-    // Latent vectors: the down projection covers only a rank's own tokens, and keys and values follow the queries.
+    // The down projection to latent vectors covers only the tokens of the rank, and keys and values follow the queries.
     let excluded: &[usize] = if job.model.latent.is_some() { &[0, 2] } else { &[] };
     let all = passes.forward.iter().filter(|kernel| kernel.kind == KernelKind::Gemm).enumerate();
     all.filter(|(index, _)| !excluded.contains(index)).map(|(_, kernel)| *kernel).take(count).collect()
@@ -170,8 +171,9 @@ impl PrependKernels for Vec<Kernel> {
     }
 }
 
-/// Traffic of the kernels that add the weight gradients of a micro-batch to those of the step, on average over
-/// micro-batches. Sharded gradients are added in shards, after their reduction, and the first micro-batch adds nothing.
+/// Returns the traffic of the kernels that add the weight gradients of a micro-batch to those of the step, as a mean
+/// over micro-batches. Sharded gradients are added in shards, after their reduction. The first micro-batch needs no
+/// addition.
 fn gradient_addition(job: &Training, layout: &Layout, parameters: u64) -> PassBytes {
     let micro_batches = layout.micro_batches(job).max(1);
     let bytes = match job.gradient_accumulation(layout) {
@@ -184,7 +186,7 @@ fn gradient_addition(job: &Training, layout: &Layout, parameters: u64) -> PassBy
     }
 }
 
-/// Kernels of attention between the projections: scores, softmax, values.
+/// Returns the kernels of attention between the projections: scores, softmax, values.
 fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
     let model = &job.model.sharded_over(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
@@ -202,8 +204,8 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
             passes.add_gemm(KernelKind::Gemm16Bit, GemmShape { m: rows, n: value, k: model.seq }, e, heads);
         }
         Attention::Flash(by) => {
-            // Causal masking halves the forward GEMMs; backward there are five instead of two (Dao, arXiv 2307.08691,
-            // section 4.1).
+            // Causal masking halves the operations of the forward GEMMs. The backward pass has five GEMMs instead of
+            // two (Dao, arXiv 2307.08691, section 4.1).
             let pairs = u128::from(heads) * u128::from(rows) * u128::from(model.seq);
             let bytes = e * tokens * model.attention_width() / tensor;
             // Each round of a context-parallel group is a separate kernel over the keys of one rank.
@@ -218,7 +220,7 @@ fn attention(job: &Training, layout: &Layout, tokens: u64) -> PassKernels {
     passes
 }
 
-/// Kernels of the embedding lookup before the first layer.
+/// Returns the kernels of the embedding lookup before the first layer.
 #[must_use]
 pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
     let degrees = layout.degrees;
@@ -233,7 +235,7 @@ pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
     passes
 }
 
-/// Kernels of the output projection (logits) after the last layer, and of the loss.
+/// Returns the kernels of the output projection (logits) after the last layer, and of the loss.
 #[must_use]
 pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
     let (model, degrees) = (&job.model, layout.degrees);
@@ -254,12 +256,12 @@ pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
     passes
 }
 
-/// Copy of a layer's weights out of the all-gather buffer, or of its gradients into the reduce-scatter buffer at
-/// communication precision, as in PyTorch's FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
+/// Returns the copy of a layer's weights out of the all-gather buffer, or of its gradients into the reduce-scatter
+/// buffer at communication precision, as in PyTorch's FSDP (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py:
 /// `split_with_sizes_copy`, `chunk_cat`); `None` for other calls.
 pub(super) fn fsdp_copy(job: &Training, call: &GroupCall) -> Option<Kernel> {
     match call.phase {
-        // Gradients reduced within groups are reduced among groups in place.
+        // Gradients that were reduced within groups are reduced among groups in place.
         _ if call.dimension.is_replica_group() => None,
         Phase::WeightsForward | Phase::WeightsBackward => Some(Kernel::stream(2 * call.bytes.0)),
         Phase::LayerGradients => {
@@ -305,8 +307,8 @@ mod tests {
         }
     }
 
-    /// Without sequence parallelism each rank computes the latent vectors of all tokens; everything else of latent
-    /// attention is split.
+    /// Without sequence parallelism each rank computes the latent vectors of all tokens. All other kernels of latent
+    /// attention are divided.
     #[test]
     fn latent_projections_follow_sequence_parallelism() {
         for (rank, queries) in [("q_lora_rank = 96, ", 96), ("", 0)] {
@@ -351,8 +353,8 @@ mod tests {
     }
 
     /// A 16-bit parameter moves 42 bytes per step: 2 read and 4 written for its gradient in 32 bits, 16 read and 12
-    /// written by the update, 4 read and 2 written for the weight, 2 for zeroing. In 32 bits 36 bytes, without
-    /// conversions.
+    /// written by the update, 4 read and 2 written for the weight, 2 to set the gradient to zero. A 32-bit parameter
+    /// moves 36 bytes, without conversions.
     #[test]
     fn optimizers_move_the_bytes_of_their_passes() {
         let optimizer_bytes = |lines: &str| -> u64 {
@@ -364,8 +366,8 @@ mod tests {
         );
     }
 
-    /// FSDP copies move 4 bytes per 16-bit weight in each pass, and 6, 4 or 3 bytes per 16-bit gradient sent in 32, 16
-    /// or 8 bits.
+    /// FSDP copies move 4 bytes per 16-bit weight in each pass, and 6, 4 or 3 bytes per 16-bit gradient that is sent in
+    /// 32, 16 or 8 bits.
     #[test]
     fn sharded_weights_and_gradients_are_copied() {
         for (bits, bytes) in [(32, 6), (16, 4), (8, 3)] {
@@ -381,8 +383,9 @@ mod tests {
         assert!(traffic(&unsharded, &layout).iter().all(|call| fsdp_copy(&unsharded, call).is_none()));
     }
 
-    /// Each operand of a GEMM with weights costs 2 bytes read and 1 written twice: inputs of 3 h, h, h and 4 h columns
-    /// forward, gradients of the outputs backward. The logits and attention stay in 16 bits.
+    /// Each operand of a GEMM with weights adds 2 bytes read and twice 1 byte written: inputs of 3 h, h, h and 4 h
+    /// columns in the forward pass, gradients of the outputs in the backward pass. The logits and attention stay in 16
+    /// bits.
     #[test]
     fn fp8_gemms_pay_for_casts() {
         let kernel_bytes = |precision: &str| {
@@ -399,8 +402,8 @@ mod tests {
         assert_eq!(logit_bytes, wide[2]);
     }
 
-    /// Weight gradients are accumulated in place: two reads and a write in all backward passes, minus the write of the
-    /// GEMM.
+    /// Weight gradients are accumulated in place: two reads and one write in all backward passes, minus the write of
+    /// the GEMM.
     #[test]
     fn weight_gradients_are_accumulated_in_place() {
         let bytes = |lines: &str| -> u64 {
@@ -411,7 +414,7 @@ mod tests {
         // 16 bits more are read, and 16 more are written.
         let parameters = 12 * 1024 * 1024;
         assert_eq!(bytes("gradient_bits = 32\n") - bytes(""), 4 * parameters);
-        // A kernel of its own reads what the GEMM writes, in 63 of 64 micro-batches.
+        // A separate kernel reads the result of the GEMM, in 63 of 64 micro-batches.
         let per_parameter = |addition: &str| {
             let added = bytes(&format!("gradient_addition = \"{addition}\"\n")) - bytes("");
             added as f64 / parameters as f64 * 64.0 / 63.0
@@ -429,12 +432,12 @@ mod tests {
         let dense_layer = layer(&dense, &Layout::specified_by(&dense, 1).unwrap().unwrap());
         let expert_layer = layer(&experts, &Layout::specified_by(&experts, 4).unwrap().unwrap());
         let ffn = 2 * 2 * 512 * 1024 * 4096u128;
-        // Each expert has 512 rows like a dense layer, and 64 more are computed for tiles.
+        // Each expert has 512 rows as the dense layer does, and 64 more are computed to fill tiles.
         assert_eq!(flops(&expert_layer.forward), flops(&dense_layer.forward) + ffn + 2 * ffn / 8 + 2 * 512 * 1024 * 8);
     }
 
-    /// Two experts with 512 rows each and 1,024 × 4,096 weights: outputs are summed over 1,024 elements, row gradients
-    /// over 4,096, weight gradients over the rows, without partial tiles.
+    /// Two experts with 512 rows each and weights of 1,024 × 4,096. Outputs are summed over 1,024 elements, row
+    /// gradients over 4,096, and weight gradients over the rows, without partial tiles.
     #[test]
     fn grouped_gemm_inner_dimensions_are_correct() {
         let experts = read(
@@ -454,7 +457,7 @@ mod tests {
     }
 
     /// Two copies of each of 512 tokens (1,024 16-bit elements) are dispatched and combined, and sorted by the two
-    /// experts of a rank and back. With one expert per rank, or all experts on one rank, they are sorted once.
+    /// experts of a rank and back. With one expert per rank, or with all experts on one rank, they are sorted once.
     #[test]
     fn expert_tokens_are_permuted_and_sorted() {
         let bytes = |experts: u32, ranks: u32| {
@@ -464,7 +467,7 @@ mod tests {
             );
             let job = read(&text);
             let passes = layer(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap());
-            // Streaming kernels in addition to those of a dense layer.
+            // Elementwise kernels in addition to those of a dense layer.
             let streams = |kernels: &[Kernel]| -> u64 {
                 kernels.iter().filter(|one| one.kind == KernelKind::Stream).map(|one| one.bytes.0).sum()
             };
@@ -478,12 +481,12 @@ mod tests {
         let dense = layer(&dense, &Layout::specified_by(&dense, 1).unwrap().unwrap());
         let streams =
             dense.forward.iter().filter(|one| one.kind == KernelKind::Stream).map(|one| one.bytes.0).sum::<u64>();
-        // Two feed-forwards per token activate twice as much: 2 reads and writes of 4,096 elements.
+        // Two feed-forward layers per token have twice the activation traffic: 2 reads and writes of 4,096 elements.
         assert_eq!(alone.0 - streams, 2 * (token + copies) + 2 * 4 * token);
     }
 
-    /// GEMMs whose operands tensor-parallel ranks gather and whose results they reduce: all of a dense layer, or those
-    /// of attention in a layer with routed experts.
+    /// The GEMMs whose operands tensor-parallel ranks gather, or whose results they reduce, are all of a dense layer,
+    /// and those of attention in a layer with routed experts.
     #[test]
     fn tensor_parallel_gemms_exclude_routed_experts() {
         let flops = |model: &str| -> Vec<u128> {

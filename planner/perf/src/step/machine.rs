@@ -7,7 +7,7 @@ use fabricast_topologies::{Bytes, NodeId};
 use super::efficiency::Efficiency;
 use crate::communication::SimulatedCosts;
 
-/// Machine on which jobs run: ranks on a fabric, with the cost models of communication and kernels.
+/// Machine on which jobs run: ranks on a fabric, with the cost models of communication and of kernels.
 pub struct Machine<'a> {
     /// Routes between the devices of the fabric.
     pub router: &'a Router<'a>,
@@ -20,7 +20,7 @@ pub struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// Smallest memory of the GPUs with ranks; `None` if a GPU does not state its memory.
+    /// Returns the smallest memory of the GPUs with ranks; `None` if a GPU does not state its memory.
     #[must_use]
     pub fn memory(&self) -> Option<Bytes> {
         let fabric = self.router.fabric();
@@ -31,13 +31,13 @@ impl Machine<'_> {
         self.ranks.iter().map(gpu_memory).collect::<Option<Vec<Bytes>>>()?.into_iter().min()
     }
 
-    /// Number of ranks in the first rank's NVLink domain.
+    /// Returns the number of ranks in the first rank's NVLink domain.
     pub(crate) fn ranks_per_domain(&self) -> u32 {
         let domain = self.ranks.first().map(|&device| self.router.island_of(device));
         self.ranks.iter().filter(|&&device| Some(self.router.island_of(device)) == domain).count() as u32
     }
 
-    /// Number of ranks on the first rank's host.
+    /// Returns the number of ranks on the first rank's host.
     pub(super) fn ranks_per_host(&self) -> u32 {
         let fabric = self.router.fabric();
         let host = self.ranks.first().map(|&device| fabric.node(device).host);

@@ -1,7 +1,8 @@
-//! Offloaded state: data kept outside of a GPU's own memory, and the bandwidth to it.
+//! Offloaded state: data stored outside of a GPU's own memory, and the bandwidth to that memory.
 //!
 //! State in another GPU's or a CPU's memory is accessed over the fabric's route, with all GPUs of the host active, so
-//! that links and the CPU's memory are shared by their users. The peer of a GPU is that of the next rank on its host.
+//! that links and the CPU's memory are shared by their users. Peer memory is that of the GPU of the next rank on the
+//! host.
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -45,7 +46,7 @@ impl<'a> OffloadedData<'a> {
 /// Checks that the GPUs of a fabric have a route to the data that a job offloads.
 ///
 /// # Errors
-/// [`JobError`] at the job's key for the location, or at its placement if the fabric does not have these GPUs.
+/// [`JobError`] at the job's key for the memory tier, or at its placement if the fabric does not have these GPUs.
 pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
     let data = match job {
         Job::Training(job) => OffloadedData::optimizer_state(job),
@@ -64,7 +65,7 @@ impl Machine<'_> {
     /// Returns the peak rates of the GPUs that train a job.
     ///
     /// # Errors
-    /// [`JobError`]: see [`PeakRates::new`]; or a GPU has no route to the data that the job offloads.
+    /// [`JobError`] of [`PeakRates::new`], or if a GPU has no route to the data that the job offloads.
     pub fn training_rates(&self, job: &Training) -> Result<PeakRates, JobError> {
         self.peak_rates(job.precision, &job.spans, &OffloadedData::optimizer_state(job))
     }
@@ -77,15 +78,15 @@ impl Machine<'_> {
         self.peak_rates(job.precision, &job.spans, &OffloadedData::kv_cache(job))
     }
 
-    /// Memory available to each rank; `None` if a GPU does not state its memory. CPUs that do not state it are assumed
-    /// to have enough.
+    /// Returns the memory available to each rank; `None` if a GPU does not state its memory. CPUs that do not state
+    /// their memory are assumed to have enough.
     #[must_use]
     pub fn memories(&self, placement: &Placement) -> Option<MemoryLimits> {
         Some(MemoryLimits { gpu: self.memory()?, host: self.host_memory(placement).unwrap_or(Bytes::MAX) })
     }
 
-    /// Host memory available to each rank: smallest share of the memory of the CPU next to a GPU, divided among all
-    /// ranks there; `None` if CPUs do not state their memory or there are none.
+    /// Returns the host memory available to each rank: the memory of the CPU next to a GPU divided by the number of
+    /// ranks there, smallest over all CPUs. `None` if CPUs do not state their memory or there are none.
     #[must_use]
     pub fn host_memory(&self, placement: &Placement) -> Option<Bytes> {
         let fabric = self.router.fabric();
@@ -115,8 +116,8 @@ impl Machine<'_> {
         Ok(PeakRates { offload_bandwidth: bandwidth, host_memory_bandwidth, ..rates })
     }
 
-    /// Smallest share of a rank in the memory bandwidth of the CPU next to its GPU; `None` if CPUs do not state it or
-    /// there are none.
+    /// Returns the share of a rank in the memory bandwidth of the CPU next to its GPU, smallest over all ranks; `None`
+    /// if CPUs do not state it or there are none.
     fn host_memory_bandwidth(&self, placement: &Placement) -> Option<Bandwidth> {
         let share = |cpu: &NodeId, ranks: u64| match &self.router.fabric().node(*cpu).figures {
             Figures::Cpu(figures) => figures.memory_bandwidth.map(|rate| Bandwidth(rate.0 / ranks.max(1))),
@@ -127,7 +128,7 @@ impl Machine<'_> {
         shares?.into_iter().min()
     }
 
-    /// Number of ranks of each CPU, on hosts that differ in wiring.
+    /// Returns the number of ranks of each CPU, on hosts that differ in wiring.
     fn ranks_by_cpu(&self, placement: &Placement) -> FxHashMap<NodeId, u64> {
         let fabric = self.router.fabric();
         let mut ranks_by_cpu: FxHashMap<NodeId, u64> = FxHashMap::default();
@@ -139,8 +140,8 @@ impl Machine<'_> {
     }
 }
 
-/// Bandwidth at which each GPU reads, and concurrently writes if needed, offloaded data; `None` if the data is in its
-/// own memory.
+/// Returns the bandwidth at which each GPU reads offloaded data and, if needed, writes it concurrently; `None` if the
+/// data is in the GPU's own memory.
 fn offload_bandwidth(
     data: &OffloadedData<'_>,
     router: &Router<'_>,
@@ -196,8 +197,9 @@ fn offload_bandwidth(
     slowest.map(|rate| Some(Bandwidth(rate as u64))).ok_or_else(no_bandwidth)
 }
 
-/// GPUs of each host in rank order: of the first host of each wiring class, or of all hosts if ranks were placed
-/// explicitly. For peer memory, if a host has a single GPU, all ranks form one list, since its peer is on another host.
+/// Returns the GPUs of each host in rank order: of the first host of each wiring class, or of all hosts if ranks were
+/// placed explicitly. For peer memory on hosts with a single GPU, all ranks form one list, since the peer is on another
+/// host.
 fn gpus_by_host(
     tier: Tier,
     placement: &Placement,
@@ -224,8 +226,8 @@ mod tests {
     use crate::serve::tests::served;
     use fabricast_workload::job::Placement;
 
-    /// Bandwidths, in bytes per second, to an offloaded KV cache and to an offloaded optimizer state; `None` if in the
-    /// GPU's own memory.
+    /// Returns the bandwidths, in bytes per second, to an offloaded KV cache and to an offloaded optimizer state;
+    /// `None` if the data is in the GPU's own memory.
     fn rates(fabric: &str, tier: &str) -> [Option<u64>; 2] {
         let fabric = load(&FabricRequest::new(fabric)).unwrap();
         let served = served(&format!("kv_tier = \"{tier}\"\n"));
@@ -237,8 +239,8 @@ mod tests {
             .map(|speeds| speeds.unwrap().offload_bandwidth.map(|rate| rate.0))
     }
 
-    /// A rank's share is half of 2 TB for the four GPUs of a socket, a Grace CPU's memory for two GPUs or for one, and
-    /// `None` if the fabric does not state it.
+    /// The share of a rank is that of one of four GPUs of a socket in 2 TB for both sockets, that of two GPUs or one in
+    /// the memory of a Grace CPU, or `None` if the fabric does not state the memory.
     #[test]
     fn ranks_share_cpu_memory_evenly() {
         let memory_gb = |fabric: &str| {
@@ -255,13 +257,13 @@ mod tests {
     #[test]
     fn offload_bandwidth_matches_the_route() {
         assert_eq!(rates("hgx-h200", "hbm"), [None, None]);
-        // 900 GB/s of NVLink 4 are 450 per direction; each GPU reads from the next, and writes there concurrently with
-        // the previous one's reads.
+        // NVLink 4 has 900 GB/s, 450 per direction. Each GPU reads from the next one, and concurrently writes there
+        // while the previous GPU reads.
         assert_eq!(rates("hgx-h200", "peer"), [Some(450_000_000_000), Some(225_000_000_000)]);
-        // On NVL72 a Grace has 225 GB/s per direction for each of its two GPUs, and 500 GB/s of memory for both
-        // directions of both.
+        // On NVL72 a Grace CPU has 225 GB/s per direction for each of its two GPUs, and 500 GB/s of memory bandwidth
+        // for both directions of both.
         assert_eq!(rates("gb200-nvl72", "host"), [Some(225_000_000_000), Some(125_000_000_000)]);
-        // Bounded by PCIe 5 x16 and its switches.
+        // The bandwidth is limited by PCIe 5 x16 and its switches.
         for pcie in rates("hgx-h200", "host").map(Option::unwrap) {
             assert!(pcie <= 64_000_000_000 && pcie > 10_000_000_000, "{pcie}");
         }

@@ -1,4 +1,4 @@
-//! Kernels of the optimizer update, and its duration.
+//! Kernels of the optimizer update, and the duration of the update.
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
@@ -7,19 +7,20 @@ use super::kernel::Kernel;
 use super::peak_rates::PeakRates;
 use fabricast_workload::job::{MasterWeights, OptimizerDevice, Training};
 
-/// Bytes of a 32-bit number.
+/// Number of bytes of a 32-bit number.
 const FP32_BYTES: u64 = 4;
 
-/// Kernels of Adam over `parameters` parameters, a rank's own shard, as in PyTorch and Megatron-LM. Gradients are read
-/// for their norm and, if narrower, converted to the 32 bits of the state. The update reads gradients and state and
-/// writes the state. Narrower weights are written from the state. Gradients are set to zero.
+/// Returns the kernels of Adam over `parameters` parameters, which are the rank's own shard, as in PyTorch and
+/// Megatron-LM. Gradients are read for their norm and, if narrower, converted to the 32 bits of the state. The update
+/// reads gradients and state, and writes the state. Narrower weights are written from the state. Gradients are set to
+/// zero.
 #[must_use]
 pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     let (weight, gradient, state) = (job.precision.bytes(), job.gradient_bytes(), job.state_bytes());
     let stream = |bytes: u64| Kernel::stream(parameters * bytes);
     let normed = if gradient < FP32_BYTES { gradient + FP32_BYTES } else { gradient };
-    // 32-bit weights are updated in place, in addition to the state.
-    // So are narrower ones without a 32-bit copy.
+    // 32-bit weights are updated in place, in addition to the state. Narrower weights without a 32-bit copy are updated
+    // in the same way.
     let (masters, narrowed) = match job.master_weights {
         MasterWeights::Kept if weight < FP32_BYTES => (0, FP32_BYTES + weight),
         MasterWeights::Kept | MasterWeights::Absent => (2 * weight, 0),
@@ -28,22 +29,22 @@ pub fn optimizer(job: &Training, parameters: u64) -> Vec<Kernel> {
     kernels.into_iter().filter(|&bytes| bytes > 0).map(stream).collect()
 }
 
-/// Memory bandwidth of a CPU that does not state its own, shared by the ranks of eight GPUs on two CPUs: eight channels of
-/// DDR4-3200 each, as on hosts of A100 (AMD EPYC 7003, data sheet).
+/// Memory bandwidth per rank assumed for a CPU that does not state it: two CPUs with eight channels of DDR4-3200 each,
+/// shared by the ranks of eight GPUs, as on hosts of A100 (AMD EPYC 7003, data sheet).
 const ASSUMED_CPU_BANDWIDTH: Bandwidth = Bandwidth(204_800_000_000 / 4);
 
-/// Share of the host memory bandwidth that Adam on a CPU reaches: 10 billion parameters in 2.57 s on two Xeon 8168 with
-/// 256 GB/s (ZeRO-Offload, arXiv 2101.06840, table 4).
+/// Fraction of the host memory bandwidth that Adam reaches on a CPU: 10 billion parameters in 2.57 s on two Xeon 8168
+/// with 256 GB/s (ZeRO-Offload, arXiv 2101.06840, table 4).
 const CPU_ADAM_EFFICIENCY: f64 = 0.43;
 
-/// Duration of the optimizer update of a rank's own shard: its kernels, or the transfer of an offloaded state if that
-/// is longer. On the CPU, gradients are sent there, the update runs at the rank's share of the host memory's bandwidth,
-/// and weights are sent back, one after the other.
+/// Returns the duration of the optimizer update of a rank's own shard: that of its kernels, or of the transfer of an
+/// offloaded state if that is longer. For an update on the CPU, the times add up: gradients are sent to the CPU, the
+/// update runs at the rank's share of the host memory bandwidth, and weights are sent back.
 pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
     if job.optimizer_device == OptimizerDevice::Cpu {
         let sent = Bytes(parameters * (job.gradient_bytes() + job.precision.bytes()));
         let transfers = speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(sent, rate));
-        // The gradient is read, and the state read and written (DeepSpeed, csrc/includes/cpu_adam.h).
+        // The gradient is read, and the state is read and written (DeepSpeed, csrc/includes/cpu_adam.h).
         let moved = parameters * (job.gradient_bytes() + 2 * job.state_bytes());
         let share = speeds.host_memory_bandwidth.unwrap_or(ASSUMED_CPU_BANDWIDTH);
         let seconds = moved as f64 / (share.0.max(1) as f64 * CPU_ADAM_EFFICIENCY);

@@ -13,9 +13,9 @@ const BLACKWELL_ULTRA: u32 = 103;
 /// Peak rates of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PeakRates {
-    /// Matrix operations per second at the precision of GEMMs.
+    /// Matrix operations per second at the precision of the job's GEMMs.
     pub flops_per_s: f64,
-    /// Matrix operations per second of GEMMs that stay in 16 bits when others use 8.
+    /// Matrix operations per second of GEMMs that stay in 16 bits if others use 8.
     pub wide_flops_per_s: f64,
     /// Matrix operations per second of 8-bit GEMMs with exact accumulation.
     pub exact_flops_per_s: f64,
@@ -23,22 +23,24 @@ pub struct PeakRates {
     pub flash_attention_2: f64,
     /// Memory bandwidth of the GPU.
     pub memory: Bandwidth,
-    /// Number of streaming multiprocessors. `None` if the fabric does not state it; calls then do not slow kernels.
+    /// Number of streaming multiprocessors; `None` if the fabric does not state it, in which case calls do not slow
+    /// kernels.
     pub sms: Option<u32>,
     /// Scheduling of GEMM thread blocks on the GPU's SMs.
     pub block_scheduling: BlockScheduling,
-    /// Bandwidth to offloaded state, for reads and for concurrent writes; `None` if all data is in the GPU's own
+    /// Bandwidth to offloaded state for reads, and for concurrent writes; `None` if all data is in the GPU's own
     /// memory.
     pub offload_bandwidth: Option<Bandwidth>,
-    /// Share of a rank in the memory bandwidth of its CPU; `None` if it is not known or nothing is stored there.
+    /// Share of a rank in the memory bandwidth of its CPU; `None` if it is not known or no data is stored there.
     pub host_memory_bandwidth: Option<Bandwidth>,
 }
 
 impl PeakRates {
-    /// Returns the rates of a fabric's slowest GPU at a precision, with everything in its own memory. Data sheets state
-    /// 16-bit peaks. 8-bit units are twice as fast (NVIDIA H100, B200 and L40S and AMD MI300X data sheets), 4-bit units
-    /// four times, on B300 and GB300 six times (NVIDIA GB200 and GB300 NVL72 data sheets, dense), 32 bits half as fast
-    /// (TF32, xf32), an eighth before these (V100). `spans` locates the job's keys for errors.
+    /// Returns the rates of a fabric's slowest GPU at a precision, with all data in its own memory. Data sheets state
+    /// 16-bit peaks. Relative to 16 bits, 8-bit units are twice as fast (NVIDIA H100, B200 and L40S and AMD MI300X data
+    /// sheets) and 4-bit units four times, on B300 and GB300 six times (NVIDIA GB200 and GB300 NVL72 data sheets,
+    /// dense). 32-bit GEMMs are half as fast (TF32, xf32), on GPUs before these formats an eighth (V100). `spans`:
+    /// source locations of the job's keys, for errors.
     ///
     /// # Errors
     /// [`JobError`] at the precision: the fabric does not state a figure, or the GPU has no units for the precision.
@@ -111,8 +113,8 @@ impl PeakRates {
         slowest.ok_or_else(|| JobError::at(&spans.job, format!("fabric `{}` has no GPU", fabric.name())))
     }
 
-    /// Speed of an attention kernel relative to the newest: the first FlashAttention is half as fast as the second
-    /// (arXiv 2307.08691, abstract).
+    /// Returns the speed of an attention kernel relative to the newest one. The first FlashAttention is half as fast as
+    /// the second (arXiv 2307.08691, abstract).
     pub(super) fn attention_rate(&self, kernel: FlashKernel) -> f64 {
         match kernel {
             FlashKernel::Newest => 1.0,
@@ -122,19 +124,20 @@ impl PeakRates {
     }
 }
 
-/// 8-bit rate relative to the 16-bit rate: twice, or as measured where libraries reach less.
+/// Returns the 8-bit rate relative to the 16-bit rate: twice, or the measured value for GPUs on which libraries reach
+/// less.
 fn fp8_factor(figures: &GpuFigures) -> f64 {
     find_model(figures).and_then(|model| Some(model.fp8_gemm_tflops? / model.gemm_tflops?)).unwrap_or(2.0)
 }
 
-/// NVFP4 peak relative to the 16-bit peak: that of the model, or of its generation. GeForce boards have half the 16-bit
-/// rate with accumulation in 32 bits, but the full rate in 4 bits.
+/// Returns the NVFP4 peak relative to the 16-bit peak: that of the model, or of its generation. GeForce boards have
+/// half the 16-bit rate with accumulation in 32 bits, but the full rate in 4 bits.
 fn nvfp4_factor(figures: &GpuFigures, capability: u32) -> f64 {
     let of_model = find_model(figures).and_then(|model| Some(model.fp4_tflops? / model.bf16_tflops?));
     of_model.unwrap_or(if capability == BLACKWELL_ULTRA { 6.0 } else { 4.0 })
 }
 
-/// Smallest value of `compute_capability` that is an AMD gfx number.
+/// Smallest `compute_capability` value that is an AMD gfx number.
 const FIRST_GFX: u32 = 600;
 
 /// Returns true for GPUs with units for 8-bit floating point: NVIDIA from compute capability 8.9 on, AMD CDNA 3 and 4
@@ -144,10 +147,10 @@ fn has_fp8(capability: u32) -> bool {
     (89..FIRST_GFX).contains(&capability) || (940..1000).contains(&capability) || capability >= 1200
 }
 
-/// Speed of FlashAttention-2 relative to the newest attention kernel. On Ampere, FlashAttention-2 is the newest. It
-/// does not use the new units of Hopper and reaches 35 % of the peak there (Shah et al., arXiv 2407.08608, abstract),
-/// where the curve's cuDNN reaches 54 % with many keys. It is the newest on Ada and workstation Blackwell as well, whose
-/// matrix instructions are those of Ampere, and on AMD.
+/// Returns the speed of FlashAttention-2 relative to the newest attention kernel. On Ampere, FlashAttention-2 is the
+/// newest kernel. It does not use the new units of Hopper and reaches 35 % of the peak there (Shah et al., arXiv
+/// 2407.08608, abstract), whereas the cuDNN kernel of the efficiency curve reaches 54 % with many keys. It is also the
+/// newest kernel on AMD GPUs, and on Ada and workstation Blackwell, whose matrix instructions are those of Ampere.
 fn flash_attention_2_speed(capability: u32) -> f64 {
     match capability {
         90..110 => 0.65,
@@ -155,9 +158,9 @@ fn flash_attention_2_speed(capability: u32) -> f64 {
     }
 }
 
-/// Rate of 8-bit GEMMs with exact accumulation relative to the default: Hopper's matrix units accumulate with reduced
-/// precision, and exact sums need additional instructions. `torch._scaled_mm` on H100 with and without
-/// `use_fast_accum`, five shapes of published runs: 0.90 to 0.95, mean 0.93
+/// Returns the rate of 8-bit GEMMs with exact accumulation relative to the default. Hopper's matrix units accumulate
+/// with reduced precision, and exact sums need additional instructions. `torch._scaled_mm` on H100 with and without
+/// `use_fast_accum`, for five shapes of published runs: 0.90 to 0.95, mean 0.93
 /// (`planner/data/h200-steps/shares-h100.jsonl`). Matrix units of other generations accumulate exactly.
 fn exact_sum_rate(precision: Precision, capability: u32) -> f64 {
     match (precision, capability) {
@@ -176,7 +179,8 @@ mod tests {
         PeakRates::new(&preset::load(name).unwrap(), precision, &JobSpans::default())
     }
 
-    /// Dense NVFP4 peaks of the data sheets: 10 Pflop/s per GB200 GPU, 9 per B200, 15 per GB300 GPU, 13.5 per B300.
+    /// Dense NVFP4 peaks equal those of the data sheets: 10 Pflop/s per GB200 GPU, 9 per B200, 15 per GB300 GPU, 13.5
+    /// per B300.
     #[test]
     fn nvfp4_peaks_match_data_sheets() {
         for (name, petaflops) in [("gb200-nvl72", 10.0), ("hgx-b200", 9.0), ("gb300-nvl72", 15.0), ("hgx-b300", 13.5)] {
@@ -205,7 +209,7 @@ mod tests {
         assert!(load_rates("mi300x", Precision::Fp8).is_ok() && load_rates("hgx-b200", Precision::Nvfp4).is_ok());
     }
 
-    /// FlashAttention-2 is the newest kernel on Ampere; FlashAttention is half as fast as FlashAttention-2 everywhere.
+    /// FlashAttention-2 is the newest kernel on Ampere. FlashAttention is half as fast as FlashAttention-2 on all GPUs.
     #[test]
     fn older_attention_is_slower() {
         let kernels = [FlashKernel::Newest, FlashKernel::Second, FlashKernel::First];
@@ -218,7 +222,7 @@ mod tests {
         }
     }
 
-    /// The factor for exact sums equals the measured one, and applies only on Hopper and only to 8 bits.
+    /// The factor for exact sums equals the measured one. It applies only to Hopper and only to 8 bits.
     #[test]
     fn exact_sums_of_eight_bits_cost_hopper() {
         let lines = include_str!("../../../data/h200-steps/shares-h100.jsonl").lines();

@@ -1,9 +1,9 @@
 //! Pipeline schedule: one-forward-one-backward (1F1B), with or without interleaved model chunks.
 //!
-//! The order of a stage's passes is Megatron-LM's (`megatron/core/pipeline_parallel/schedules.py`; Narayanan et al.,
-//! arXiv 2104.04473, section 2.2): warm-up forward passes, then one forward and one backward pass in turn, then the
-//! remaining backward passes. A pass starts when the previous pass of its stage has ended and its activations or
-//! gradients have arrived. Bubbles result from these dependencies, not from a formula.
+//! The order of a stage's passes is that of Megatron-LM (`megatron/core/pipeline_parallel/schedules.py`; Narayanan et
+//! al., arXiv 2104.04473, section 2.2): warm-up forward passes, then one forward and one backward pass in turn, then
+//! the remaining backward passes. A pass starts when the previous pass of its stage has ended and its activations or
+//! gradients have arrived. Bubbles are a result of these dependencies; no formula is used.
 
 use fabricast_topologies::Picos;
 
@@ -39,9 +39,9 @@ pub(super) struct StageTime {
     pub end: Picos,
     /// Total time of the stage's passes, slowdown included.
     pub busy: Picos,
-    /// Time in transfers during which the stage does nothing else.
+    /// Time of transfers during which the stage is idle.
     pub transfer: Picos,
-    /// Total slowdown of passes by gradient reduction.
+    /// Total slowdown of passes due to gradient reduction.
     pub slowed: Picos,
     /// Gradient reduction that overlaps with the passes.
     pub reduction: ReductionProgress,
@@ -55,7 +55,7 @@ pub(super) struct TimedPass {
     pub begin: Picos,
     /// End of the pass, at which its transfer starts.
     pub end: Picos,
-    /// Time from which the stage can run the next pass: after the transfer if transfers do not overlap.
+    /// Time from which the stage can run the next pass. If transfers do not overlap, it is after the transfer.
     pub free: Picos,
 }
 
@@ -70,7 +70,7 @@ impl Pipeline {
             _ => 2 * (stages - stage - 1) + (chunks - 1) * stages,
         };
         let warmup = warmup.min(total);
-        // Model chunks alternate after as many micro-batches as there are stages.
+        // The passes change to the next model chunk after as many micro-batches as there are stages.
         let position = |k: usize| match chunks {
             1 => (0, k),
             _ => (k % (stages * chunks) / stages, k / (stages * chunks) * stages + k % stages),
@@ -96,7 +96,8 @@ impl Pipeline {
         self.run_with(|_| ())
     }
 
-    /// Variant of [`Self::run`] that reports each pass; the passes of a stage are reported in execution order.
+    /// Runs the schedule, and reports each pass to `report`; the passes of a stage are reported in execution order.
+    /// Otherwise as [`Self::run`].
     pub fn run_with(&self, mut report: impl FnMut(TimedPass)) -> Vec<StageTime> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;
@@ -112,7 +113,7 @@ impl Pipeline {
             progressed = false;
             for (stage, ((order, next), time)) in orders.iter().zip(&mut next).zip(&mut times).enumerate() {
                 while let Some(&pass) = order.get(*next) {
-                    // Time at which the inputs of the pass are available, transfers from other stages included.
+                    // Time at which the inputs of the pass are available, including transfers from other stages.
                     let ready = match pass {
                         Pass::Forward { chunk: 0, .. } if stage == 0 => Some(Picos::ZERO),
                         Pass::Forward { chunk, micro } => {
@@ -212,8 +213,8 @@ mod tests {
     }
 
     proptest! {
-        /// Narayanan et al., sections 2.2.1 and 2.2.2: the bubble is (p - 1)(f + b) / v, where f and b are the times of
-        /// all model chunks.
+        /// Closed form of Narayanan et al., sections 2.2.1 and 2.2.2: the bubble is (p − 1)(f + b) / v, where p is the
+        /// number of stages, v the number of model chunks per stage, and f and b are the times of all model chunks.
         #[test]
         fn bubble_matches_closed_form(stages in 1usize..9, chunks in 1usize..4, rounds in 2usize..5) {
             prop_assume!(stages > 1 || chunks == 1);

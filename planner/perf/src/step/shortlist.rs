@@ -1,13 +1,13 @@
-//! Shortlist of the layouts that are worth simulating.
+//! Shortlist of the layouts to simulate.
 
 use fabricast_topologies::{Bytes, SourceLocation};
 
 use super::step_result::TimeError;
 use fabricast_workload::job::{Degrees, JobError, Layout};
 
-/// Returns the `max_layouts` layouts with the lowest estimates among those that fit, best first; if none fits, the one
-/// that needs the least memory. Of layouts that differ only in `interleave`, only the best is returned. Ties are broken
-/// by smaller degrees.
+/// Returns the `max_layouts` layouts with the lowest estimates among those that fit in memory, best first. If none
+/// fits, returns the one that needs the least memory. Of layouts that differ only in `interleave`, only the best is
+/// returned. Ties are resolved in favour of smaller degrees.
 ///
 /// # Errors
 /// Errors of `estimate`.
@@ -40,7 +40,7 @@ pub(crate) fn shortlist<E: Ord + Copy>(
     Ok(shortlisted)
 }
 
-/// Creates the error for a job that no layout divides over `ranks` ranks; `quantities` names its indivisible
+/// Creates the error for a job that no layout can divide among `ranks` ranks. `quantities`: names of the indivisible
 /// quantities.
 pub(crate) fn indivisible_error(location: &SourceLocation, ranks: usize, quantities: &str) -> JobError {
     JobError {

@@ -1,4 +1,4 @@
-//! Reference of the parallel efficiency: completion time of the batch on one GPU.
+//! Reference for the parallel efficiency: completion time of the batch on one GPU.
 
 use fabricast_topologies::Picos;
 
@@ -10,10 +10,10 @@ use super::peak_rates::PeakRates;
 use crate::time::scaled;
 use fabricast_workload::job::{Degrees, Layout, Training};
 
-/// Compute time of the whole batch on one GPU with unlimited memory, in micro-batches of the same size.
+/// Returns the compute time of the whole batch on one GPU with unlimited memory, in micro-batches of the same size.
 pub(super) fn single_gpu_time(job: &Training, speeds: &PeakRates, curve: &Efficiency) -> Picos {
     let layout = Layout { degrees: Degrees::default() };
-    // One GPU holds all experts, so its tokens are spread over them evenly.
+    // One GPU holds all experts, so its tokens are divided evenly among them.
     let total = |passes: &PassKernels| curve.total(&passes.forward, speeds) + curve.total(&passes.backward, speeds);
     let even = Training { skew: 1.0, ..job.clone() };
     let layers: Picos = layers(&even, &layout).iter().map(|(layer, n)| scaled(total(layer), *n)).sum();

@@ -1,5 +1,5 @@
 //! Communication calls of a training step, with their groups, sizes and counts. Link loads and reports are derived from
-//! these calls.
+//! them.
 
 use super::gradient_buckets::buckets;
 use crate::communication::{CallCount, Exchange, StepCall};
@@ -11,7 +11,7 @@ pub fn step_calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
     if job.processes == Processes::Single {
         return Vec::new();
     }
-    // The stage with the most layers, and among equals the one with the most recomputed layers.
+    // The stage with the most layers; among several, the one with the most recomputed layers.
     let layer_counts =
         |stage: u32| (layout.stage_layers(&job.model, stage), job.recomputed_stage_layers(layout, stage));
     let (layers, recomputed) = (0..layout.degrees.pipeline).map(layer_counts).max().unwrap_or_default();

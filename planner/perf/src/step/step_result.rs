@@ -1,4 +1,4 @@
-//! Predicted training step, with its time divided into shares.
+//! Predicted training step, whose time is divided into shares.
 
 use fabricast_topologies::Picos;
 
@@ -22,7 +22,7 @@ pub enum Share {
     Expert,
     /// Exposed data-parallel communication (gradients and weights).
     Data,
-    /// Pipeline point-to-point transfers during which the stage does nothing else.
+    /// Pipeline point-to-point transfers during which the stage is idle.
     PipelineTransfer,
     /// Pipeline bubble: idle time while waiting for other stages.
     Bubble,
@@ -76,7 +76,7 @@ pub struct Step {
     pub layout: Layout,
     /// Completion time of the step.
     pub time: Picos,
-    /// Time of each share on the stage that ends last; the shares sum up to `time`.
+    /// Time of each share on the stage that ends last. The shares add up to `time`.
     pub shares: Vec<(Share, Picos)>,
     /// Total communication time of that stage, hidden or exposed.
     pub communication: Picos,
@@ -105,7 +105,7 @@ impl Step {
         self.fraction(self.shares.iter().filter(|one| one.0.is_communication()).map(|one| one.1).sum())
     }
 
-    /// Returns all communication, hidden or exposed, as a fraction of the step. Exceeds 1 where calls overlap with each
+    /// Returns all communication, hidden or exposed, as a fraction of the step. Exceeds 1 if calls overlap with each
     /// other.
     #[must_use]
     pub fn total_communication(&self) -> f64 {
@@ -129,7 +129,7 @@ impl Step {
 /// Reason why a step has no predicted time.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TimeError {
-    /// The job is invalid, or does not fit these ranks.
+    /// The job is invalid, or cannot be divided among these ranks.
     #[error(transparent)]
     Job(#[from] JobError),
     /// A call has no strategy or cannot be simulated.

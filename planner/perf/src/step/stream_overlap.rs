@@ -2,9 +2,9 @@
 //! among groups (hybrid sharding): communication within a group and reduction among groups.
 //!
 //! The two run concurrently if the job's software has a stream for each ([`ReductionStreams`]) and they use different
-//! links, such as NVLink within a host and NICs between hosts. For n layers with s within and r among groups, both end
-//! after n max(s, r) + min(s, r), since a layer's reduction among groups follows that within its group. Otherwise they
-//! run in sequence.
+//! links, such as NVLink within a host and NICs between hosts. For n layers with time s within groups and r among
+//! groups, both end after n max(s, r) + min(s, r), since the reduction of a layer among groups follows that within its
+//! group. If the condition does not hold, they run in sequence.
 
 use fabricast_topologies::Picos;
 
@@ -15,9 +15,9 @@ use fabricast_workload::job::{Dimension, Overlap, ReductionStreams, Training};
 /// Gradient and weight communication that overlaps with a pass, by stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GradientStreams {
-    /// Total time of the calls within sharding groups, and their dimensions.
+    /// Total time of the calls within sharding groups, and the dimensions of these calls.
     within: (OverlappedCall, Vec<Dimension>),
-    /// Total time of the calls among sharding groups, and their dimensions.
+    /// Total time of the calls among sharding groups, and the dimensions of these calls.
     among_groups: (OverlappedCall, Vec<Dimension>),
 }
 
@@ -29,13 +29,12 @@ impl GradientStreams {
         dimensions.push(dimension);
     }
 
-    /// Total time of the calls of both streams in sequence.
+    /// Returns the total time of the calls of both streams in sequence.
     pub(super) fn communication(&self) -> Picos {
         self.within.0.call + self.among_groups.0.call
     }
 
-    /// Returns both streams combined, and the additional time of the last of several rounds in the stream with less
-    /// communication.
+    /// Returns both streams combined, and the additional time of the last round in the stream with less communication.
     pub(super) fn overlap(&self, job: &Training, call_costs: &CallCosts<'_>) -> (OverlappedCall, Picos) {
         let ((within, within_dimensions), (among, among_dimensions)) = (&self.within, &self.among_groups);
         let shares_links = |&one: &Dimension| {
@@ -59,8 +58,8 @@ pub(super) struct OverlappedLayers {
 }
 
 impl OverlappedLayers {
-    /// Returns the cost of the overlap of the communication of all layers with `work`. All but one layer's
-    /// communication can hide.
+    /// Returns the cost of the overlap of the communication of all layers with `work`. The communication of one layer
+    /// cannot be hidden.
     pub(super) fn cost(kinds: impl Iterator<Item = (Self, u64)> + Clone, work: Picos) -> OverlapCost {
         let kinds = kinds.filter(|(_, layers)| *layers > 0);
         let total =
@@ -82,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// End of the communication of layers whose passes end at equal intervals, each first reduced within its group,
-    /// then among groups.
+    /// Returns the end of the communication of layers whose passes end at equal intervals. The gradients of each layer
+    /// are reduced first within its group, then among groups.
     fn communication_end(layers: u64, work: u64, (within, among): (u64, u64)) -> u64 {
         (1..=layers)
             .fold((0, 0), |(reduced, added), layer| {
@@ -94,8 +93,8 @@ mod tests {
     }
 
     proptest! {
-        /// Without overlap the time is n max(s, r) + min(s, r); overlapped with a pass it is that of a layer-by-layer
-        /// schedule, or up to one layer's calls more.
+        /// Without overlap, the time is n max(s, r) + min(s, r). Overlapped with a pass, it is that of a layer-by-layer
+        /// schedule, or up to the calls of one layer longer.
         #[test]
         fn concurrent_streams_match_layer_by_layer_schedule(layers in 1u64..40, work in 0u64..4000, within in 0u64..200, among in 0u64..200) {
             let overlapped = |call: u64| OverlappedCall { call: Picos(call), slowdown: Picos::ZERO };

@@ -11,12 +11,13 @@
 //!            reduce-scatter, overlapped with the wgrad of GEMMs 1 and 3: GEMM + BESIDE × call
 //! ```
 //!
-//! If overlapping the calls of a pass would cost more than running them after the GEMMs, they run after them, as for a
-//! user who tries both settings.
+//! If overlap would make a pass slower than running the calls after the GEMMs, the calls run after the GEMMs, as for a
+//! user who measures both settings.
 //!
-//! A reduce-scatter hides little behind GEMMs with one block per SM ([`BlockScheduling::Persistent`]): the tiles of SMs
-//! that the call occupies start when it ends. With blocks scheduled as SMs become free, it hides forward except for one
-//! of four splits, and backward as far as the GEMM is long enough.
+//! A reduce-scatter is hardly hidden by GEMMs with one block per SM ([`BlockScheduling::Persistent`]), because the
+//! tiles of SMs that the call occupies start when the call ends. If blocks are scheduled as SMs become free
+//! ([`BlockScheduling::Dynamic`]), it is hidden except for one of four splits in the forward pass, and as far as the
+//! GEMM is long enough in the backward pass.
 //!
 //! Measured on two H100 that each carried the traffic of four and of eight ranks, with layers of five published models
 //! (`planner/data/h200-steps/shares.py`): a layer takes 10 to 17 % longer (`shares-h100.jsonl`; 1 to 7 % for GEMMs in
@@ -33,41 +34,42 @@ use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupCall, Phase};
 
-/// Relative slowdown of GEMMs split into pieces: mean of ten measurements 0.101 (0.01 to 0.19), largest for 512 and
-/// 1,024 rows per piece, smallest for 2,048 and 4,096.
+/// Relative slowdown of GEMMs that are split into pieces: mean of ten measurements, 0.101 (range 0.01 to 0.19). It is
+/// largest for 512 and 1,024 rows per piece, and smallest for 2,048 and 4,096.
 const PIECES_SLOWDOWN: f64 = 0.10;
 
 /// Slowdown of a dgrad GEMM by a concurrent all-gather for the wgrad, as a fraction of the call: median of ten
-/// measurements 0.21 (-0.24 to 0.71).
+/// measurements, 0.21 (range −0.24 to 0.71).
 const GATHER_SLOWDOWN: f64 = 0.21;
 
-/// Exposed fraction of a reduce-scatter that runs in splits behind those of its GEMM: median of ten measurements 0.79
-/// (0.56 to 1.9).
+/// Exposed fraction of a reduce-scatter whose splits follow those of its GEMM: median of ten measurements, 0.79 (range
+/// 0.56 to 1.9).
 const SPLIT_EXPOSED: f64 = 0.79;
 
-/// Exposed fraction of a reduce-scatter overlapped with a wgrad GEMM: median of ten measurements 0.91 (0.74 to 1.1).
+/// Exposed fraction of a reduce-scatter that overlaps with a wgrad GEMM: median of ten measurements, 0.91 (range 0.74
+/// to 1.1).
 const WGRAD_EXPOSED: f64 = 0.91;
 
 /// Number of splits of a GEMM whose output is reduce-scattered (NeMo's `num_splits`).
 const SPLITS: u64 = 4;
 
-/// GEMMs of a layer that tensor-parallel ranks divide. The first and the second form one part of the layer, the third
-/// and the fourth another.
+/// GEMMs of a layer that are divided among tensor-parallel ranks. The first and the second belong to one part of the
+/// layer, the third and the fourth to another.
 pub(super) struct TensorParallelGemms<'a> {
-    /// Duration of each GEMM without overlap, in the layer's order.
+    /// Duration of each GEMM without overlap, in the order of the layer.
     pub gemms: &'a [Picos],
     /// Scheduling of the GEMMs' thread blocks on SMs.
     pub blocks: BlockScheduling,
-    /// Message size of the calls that overlap: all tokens of the ranks. Smaller ones (latent keys and values, tokens
+    /// Message size of the calls that overlap: all tokens of the ranks. Smaller calls (latent keys and values, tokens
     /// routed to experts) are not split (Megatron Core, without user buffers).
     pub tokens: Bytes,
-    /// Number of parts of a layer, each with two of the GEMMs.
+    /// Number of parts of a layer. Each part has two of the GEMMs.
     pub parts: u64,
 }
 
 impl TensorParallelGemms<'_> {
-    /// Cost of the tensor-parallel calls of a pass that overlap with the GEMMs, or of the same calls after the GEMMs if
-    /// that is less.
+    /// Returns the cost of the tensor-parallel calls of a pass that overlap with the GEMMs, or that run after the GEMMs
+    /// if that is faster.
     pub(super) fn cost(&self, phase: Phase, call_costs: &CallCosts<'_>) -> Result<OverlapCost, PlanError> {
         let ranks = u64::from(call_costs.layout.size(Dimension::Tensor)).max(1);
         let mut sequential = OverlapCost::default();
@@ -88,7 +90,7 @@ impl TensorParallelGemms<'_> {
         {
             return sequential;
         }
-        // Activation recomputation adds one forward pass.
+        // Activation recomputation adds the calls of one forward pass.
         let passes = call.count / self.parts.max(1);
         let forward = if phase == Phase::LayerBackward { passes.saturating_sub(1) } else { passes };
         let part_cost = |part: u64| {
@@ -106,7 +108,8 @@ impl TensorParallelGemms<'_> {
         (0..self.parts).map(part_cost).fold(OverlapCost::default(), OverlapCost::plus)
     }
 
-    /// Cost of a GEMM of duration `gemm` whose reduce-scatter of duration `call` runs split by split.
+    /// Returns the cost of a GEMM of duration `gemm` whose output is reduce-scattered split by split by a call of
+    /// duration `call`.
     fn reduce_scatter_cost(&self, gemm: Picos, call: Picos) -> OverlapCost {
         let exposed = match self.blocks {
             BlockScheduling::Persistent => share(call, SPLIT_EXPOSED),
@@ -118,7 +121,8 @@ impl TensorParallelGemms<'_> {
         OverlapCost { exposed, slowdown: share(gemm, PIECES_SLOWDOWN) }
     }
 
-    /// Cost of a reduce-scatter of duration `call` overlapped with an independent GEMM of the same size.
+    /// Returns the cost of a reduce-scatter of duration `call` that overlaps with an independent GEMM of duration
+    /// `gemm`.
     fn overlapped_reduce_scatter_cost(&self, gemm: Picos, call: Picos) -> OverlapCost {
         let exposed = match self.blocks {
             BlockScheduling::Persistent => share(call, WGRAD_EXPOSED),
@@ -128,7 +132,7 @@ impl TensorParallelGemms<'_> {
     }
 }
 
-/// Cost of a GEMM whose input rows are gathered in one piece per rank by an all-gather of duration `call`.
+/// Returns the cost of a GEMM whose input rows are gathered in one piece per rank by an all-gather of duration `call`.
 fn all_gather_cost(gemm: Picos, call: Picos, ranks: u64) -> OverlapCost {
     let slowdown = share(gemm, PIECES_SLOWDOWN);
     let other_pieces = Picos(scaled(gemm + slowdown, ranks.max(1) - 1).0 / ranks.max(1));
@@ -180,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Predicted over measured extra time of a layer with overlapping calls, for five published models; every
+    /// Returns predicted ÷ measured additional time of a layer with overlapping calls, for five published models. Every
     /// reduce-scatter uses 24 thread blocks.
     fn predicted_over_measured(text: &'static str, preset: &str) -> Vec<f64> {
         let ratio = |line: Value| {
@@ -213,8 +217,8 @@ mod tests {
         lines(text, "share").filter(|line| line["how"] == "alone").map(ratio).collect()
     }
 
-    /// The predicted extra time is somewhat too short on H100, which set the constants, and too long on H200, where
-    /// calls cost less.
+    /// The predicted additional time is slightly too short on H100, to which the constants were fitted, and too long on
+    /// H200, on which calls are faster.
     #[test]
     fn predicted_overlap_cost_is_near_measurement() {
         for (measured, preset, range) in [(SHARES, "hgx-h100", 0.6..1.2), (SHARES_ON_H200, "hgx-h200", 0.9..1.6)] {
@@ -224,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// The cost is at most the call plus the slowdown of GEMMs in pieces, and longer GEMMs hide more.
+        /// The cost is at most the call plus the slowdown of GEMMs in pieces. Longer GEMMs hide more of the call.
         #[test]
         fn overlapped_call_cost_is_bounded(
             gemm in 0u64..1_000_000, extra in 0u64..1_000_000, call in 0u64..1_000_000, ranks in 1u64..16,
@@ -244,7 +248,8 @@ mod tests {
                     prop_assert!(longer_cost.exposed <= cost.exposed);
                 }
             }
-            // A gathered call is exposed only as far as the pieces of its GEMM are shorter, and fully for one rank.
+            // A gathered call is exposed only as far as the pieces of its GEMM are shorter; with one rank it is fully
+            // exposed.
             let gathered = all_gather_cost(Picos(gemm), Picos(call), ranks);
             prop_assert!(ranks > 1 || gathered.exposed.0 == call);
             let pieces = gemm as f64 * (1.0 + PIECES_SLOWDOWN) * (ranks - 1) as f64 / ranks as f64;
@@ -267,7 +272,7 @@ mod tests {
             let backward = call(Phase::LayerBackward, collective, 2);
             assert_eq!(call(Phase::LayerBackward, collective, 4), forward.plus(backward));
         }
-        // Gathered pieces hide behind the first and the third GEMM (3,300 and 6,600), but not behind the second (825).
+        // Gathered pieces are hidden by the first and the third GEMM (3,300 and 6,600), but not by the second (825).
         assert_eq!(
             call(Phase::LayerForward, Collective::AllGather, 2),
             OverlapCost { exposed: Picos(0), slowdown: Picos(1_200) }
@@ -278,7 +283,7 @@ mod tests {
         assert_eq!(call(Phase::LayerForward, Collective::ReduceScatter, 2), reduced);
         let overlapped = OverlapCost { exposed: Picos(2 * 1_820), slowdown: Picos(0) };
         assert_eq!(call(Phase::LayerBackward, Collective::ReduceScatter, 2), overlapped);
-        // Calls of whole sequences follow the GEMM, and smaller messages are gathered without overlap.
+        // Calls on whole sequences follow the GEMM, and smaller messages are gathered without overlap.
         for (collective, count) in [(Collective::AllReduce, 2), (Collective::AllGather, 1)] {
             let sequential = OverlapCost { exposed: Picos(2_000 * count), slowdown: Picos(0) };
             assert_eq!(call(Phase::LayerForward, collective, count), sequential);

@@ -1,9 +1,9 @@
 //! Timeline of a training step: intervals of each stage and of the communication that overlaps with it.
 //!
-//! The code that computes the step's time records the timeline pass by pass, so both always agree: the last end is the
-//! step's time, and the intervals of the stage that ends last sum up to the step's shares. The timeline shows one
-//! replica of the model, on the first tensor-parallel rank of each stage. It describes a steady-state step: weights
-//! that the previous step's optimizer sent may still be arriving at its start.
+//! The code that computes the step's time records the timeline pass by pass, so both agree: the last end is the step's
+//! time, and the intervals of the stage that ends last add up to the step's shares. The timeline shows one replica of
+//! the model, on the first tensor-parallel rank of each stage. It describes a steady-state step: weights that the
+//! previous step's optimizer sent may still be arriving at its start.
 
 use fabricast_topologies::Picos;
 
@@ -90,10 +90,10 @@ impl Activity {
 pub struct Interval {
     /// Activity during the interval.
     pub activity: Activity,
-    /// Index from 0: micro-batch of a pass, layer of an inference step, gradient bucket. For [`Activity::Merged`] the
-    /// number of merged intervals.
+    /// Index from 0: micro-batch of a pass, layer of an inference step, or gradient bucket. For [`Activity::Merged`],
+    /// the number of merged intervals.
     pub index: u64,
-    /// Index of a pass's model chunk, from 0; 0 for other activities.
+    /// Index of the model chunk of a pass, from 0; 0 for other activities.
     pub chunk: u64,
     /// Start of the interval, from the start of the step.
     pub begin: Picos,
@@ -102,14 +102,14 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Duration of the interval.
+    /// Returns the duration of the interval.
     #[must_use]
     pub fn time(&self) -> Picos {
         self.end - self.begin
     }
 }
 
-/// One of several consecutive intervals on a track.
+/// Interval in a sequence of consecutive intervals on a track, given by its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimelinePart {
     /// Activity during the interval.
@@ -139,9 +139,9 @@ pub struct Timeline {
     pub omitted_stages: u64,
 }
 
-/// Largest number of pipeline stages in a shortened timeline.
+/// Maximum number of pipeline stages in a shortened timeline.
 const MAX_STAGES: usize = 8;
-/// Largest total number of intervals on compute tracks and on communication tracks in a shortened timeline.
+/// Maximum total numbers of intervals on compute tracks and on communication tracks in a shortened timeline.
 const MAX_INTERVALS: (usize, usize) = (256, 64);
 
 impl Timeline {
@@ -163,7 +163,7 @@ impl Timeline {
         last.map(|interval| interval.end).max().unwrap_or_default()
     }
 
-    /// Appends consecutive intervals to a track from `begin` on. Returns the end of the last one.
+    /// Appends consecutive intervals to a track, starting at `begin`. Returns the end of the last one.
     pub(crate) fn add_sequence(&mut self, track: Track, begin: Picos, parts: &[TimelinePart]) -> Picos {
         parts.iter().fold(begin, |begin, &TimelinePart { activity, index, time }| {
             self.add(track, Interval { activity, index, chunk: 0, begin, end: begin + time });
@@ -171,9 +171,9 @@ impl Timeline {
         })
     }
 
-    /// Shortens the timeline for display. Of many stages it keeps an even selection that includes the first and the
-    /// last. Of many intervals on a track it keeps the first and the last and merges those between into one
-    /// [`Activity::Merged`].
+    /// Shortens the timeline for display. If there are many stages, an even selection remains, which includes the first
+    /// and the last. If a track has many intervals, the first and the last ones remain, and those between are merged
+    /// into one [`Activity::Merged`].
     #[must_use]
     pub fn shortened(mut self) -> Self {
         self.tracks.sort_by_key(|one| one.0.sort_key());
@@ -199,7 +199,8 @@ impl Timeline {
 }
 
 impl Track {
-    /// Returns the sort key by which stages are in order, each followed by its communication track.
+    /// Returns the sort key of a track: tracks are ordered by stage, and the communication track of a stage follows its
+    /// compute track.
     fn sort_key(self) -> (u64, u64) {
         match self {
             Self::Stage(stage) => (stage, 0),
@@ -249,7 +250,8 @@ mod tests {
     }
 
     proptest! {
-        /// Remaining intervals stay in place, omitted ones are counted, and begin and end of each track are unchanged.
+        /// Remaining intervals do not move, omitted ones are counted, and the start and end of each track do not
+        /// change.
         #[test]
         fn shortened_timelines_count_omitted_stages_and_intervals(stages in 1u64..40, intervals in 1u64..300) {
             let full = build_timeline(stages, intervals);

@@ -11,64 +11,64 @@ use fabricast_workload::job::{Degrees, EndAccounting, ExpertSharding, Order, Seq
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// Training steps.
+    /// Training of a model, in steps.
     Training,
-    /// Inference requests.
+    /// Inference, in requests.
     Inference,
-    /// One replay of a recorded trace.
+    /// Replay of a recorded trace.
     Trace,
 }
 
 /// Job of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRow {
-    /// Name.
+    /// Name of the job.
     pub name: String,
-    /// Kind of work.
+    /// Kind of work of the job.
     pub kind: JobKind,
-    /// Weight among the jobs.
+    /// Weight of the job in the score.
     pub weight: f64,
-    /// Names of the candidates that it runs on; empty: all.
+    /// Names of the candidates that the job runs on; empty if it runs on all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<String>,
-    /// Model; absent for traces.
+    /// Model of the job; absent for traces.
     pub model: Option<ModelRow>,
-    /// Precision of GEMMs: `bf16`, …; absent for traces.
+    /// Precision of GEMMs, such as `bf16`; absent for traces.
     pub precision: Option<String>,
-    /// File of a trace as named in the study; absent for others.
+    /// File of a trace, as named in the study; absent for other jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// Sequences per step; absent for inference.
+    /// Number of sequences per step; absent for inference.
     pub global_batch: Option<u64>,
-    /// Sequences per forward pass of a rank; absent for inference.
+    /// Number of sequences per forward pass of a rank; absent for inference.
     pub micro_batch: Option<u64>,
     /// Activation recomputation: `none`, `selective`, `full` or `early_stop`, with the number of layers if not all;
     /// absent for inference.
     pub recompute: Option<String>,
-    /// Prompt tokens; inference only.
+    /// Number of prompt tokens of a request; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_tokens: Option<u64>,
-    /// Output tokens; inference only.
+    /// Number of output tokens of a request; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    /// Concurrent requests over all replicas; inference only, absent for batches.
+    /// Number of concurrent requests over all replicas; inference only, absent if a batch is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
-    /// Requests of a batch; inference only.
+    /// Number of requests of a batch; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
     /// GPU of each rank: `cyclic`, or GPU ranges; absent if ranks follow the GPU numbering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
-    /// True if the degrees were searched; each result has its own.
+    /// True if the degrees of parallelism were searched. The degrees are in each result.
     pub auto: bool,
-    /// Keys and values of the job as TOML.
+    /// Keys and values of the job in the study, as TOML.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(alias = "asked")]
     pub keys: BTreeMap<String, String>,
-    /// Tokens to train on, if given.
+    /// Number of tokens to train on, if the job states it.
     pub train_tokens: Option<u64>,
-    /// Source location: file name, line and column.
+    /// Source location of the job: file name, line and column.
     #[serde(alias = "place")]
     pub location: String,
 }
@@ -76,57 +76,57 @@ pub struct JobRow {
 /// Model of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ModelRow {
-    /// Transformer layers.
+    /// Number of transformer layers.
     pub layers: u64,
-    /// Width of the residual stream.
+    /// Hidden size: the width of the residual stream.
     pub hidden: u64,
-    /// Attention heads.
+    /// Number of attention heads.
     pub heads: u64,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u64,
-    /// Cached elements per token and layer with latent compression of keys and values.
+    /// Number of cached elements per token and layer, for models with latent compression of keys and values (MLA).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latent: Option<u64>,
-    /// Width of the feed-forward, or of each expert.
+    /// Width of the feed-forward layer, or of each expert.
     pub ffn: u64,
     /// Vocabulary size.
     pub vocab: u64,
-    /// Tokens per sequence.
+    /// Number of tokens per sequence.
     pub seq: u64,
-    /// Experts per layer; 0 for dense models.
+    /// Number of experts per layer; 0 for dense models.
     pub experts: u64,
-    /// Experts per token.
+    /// Number of experts that process each token.
     pub experts_per_token: u64,
-    /// Parameters, including all experts.
+    /// Number of parameters, including those of all experts.
     pub parameters: u64,
 }
 
 /// Parallel layout of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ParallelRow {
-    /// Tensor-parallel ranks.
+    /// Number of tensor-parallel ranks.
     pub tp: u32,
-    /// Pipeline stages.
+    /// Number of pipeline stages.
     pub pp: u32,
-    /// Data-parallel replicas.
+    /// Number of data-parallel replicas.
     pub dp: u32,
-    /// Expert-parallel ranks.
+    /// Number of expert-parallel ranks.
     pub ep: u32,
-    /// Tensor-parallel ranks within an expert, if fewer than `tp`.
+    /// Number of tensor-parallel ranks within an expert, if fewer than `tp`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etp: Option<u32>,
-    /// Context-parallel ranks.
+    /// Number of context-parallel ranks.
     pub cp: u32,
-    /// Model chunks per pipeline stage (virtual pipeline).
+    /// Number of model chunks per pipeline stage (virtual pipeline).
     pub interleave: u32,
     /// True if sequence parallelism is on.
     pub sequence: bool,
-    /// True if the embedding and the logits count as a layer each.
+    /// True if the embedding and the logits count as one layer each in the division into pipeline stages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_as_layers: bool,
-    /// ZeRO stage: 0 nothing, 1 optimizer, 2 gradients, 3 weights sharded.
+    /// ZeRO stage: nothing is sharded (0), or optimizer states (1), also gradients (2), also weights (3).
     pub zero: u8,
-    /// Ranks of a sharding group; absent: all data-parallel ranks.
+    /// Number of ranks of a sharding group; absent if it is all data-parallel ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u32>,
 }

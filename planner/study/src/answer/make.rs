@@ -24,7 +24,7 @@ use crate::step_interval::TTFT_SPREAD;
 use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
 use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 
-/// Creates the answer of a study from the outcomes of its runs; `fabrics` are the unchanged ones of its candidates, in
+/// Creates the answer of a study from the outcomes of its runs. `fabrics`: unchanged fabrics of the candidates, in
 /// order. `None` if the outcome of a run of `cases` is missing.
 #[must_use]
 pub fn build_answer(
@@ -103,8 +103,8 @@ pub fn build_answer(
     })
 }
 
-/// Probability of each candidate of the study to have the lowest score among those that it is compared with, with the
-/// model's error; `None` for those that are alone or have no score.
+/// Probability that each candidate of the study has the lowest score among the candidates that it is compared with,
+/// including the model's error. `None` for candidates that are compared with no other or have no score.
 fn probabilities_with_errors(study: &Study, fabrics: &[Fabric], ranking: &[Ranked]) -> Vec<Option<f64>> {
     let mut probabilities = vec![None; study.candidates.len()];
     for compared in ranking.chunk_by(|a, b| a.compared_with == b.compared_with).filter(|compared| compared.len() > 1) {
@@ -137,14 +137,15 @@ fn candidate_name(study: &Study, candidate: usize) -> String {
     study.candidates.get(candidate).map_or_else(String::new, |candidate| candidate.name.clone())
 }
 
-/// Returns the names of the jobs that a candidate is ranked by; empty if all candidates have the same jobs.
+/// Returns the names of the jobs by which a candidate is ranked; empty if all candidates have the same jobs.
 fn job_names(study: &Study, candidate: usize) -> Vec<String> {
     let jobs = study.jobs.iter().enumerate().filter(|(number, _)| study.assignment.is_assigned(candidate, *number));
     let has_different_jobs = study.assignment.has_different_jobs(study.candidates.len());
     jobs.filter(|_| has_different_jobs).map(|(_, job)| job.name().to_owned()).collect()
 }
 
-/// Returns the results of every job on every candidate under a setting, with costs; `None` if a run is missing.
+/// Returns the results of every job on every candidate under a setting, with costs; `None` if the outcome of a run is
+/// missing.
 fn job_results(
     study: &Study,
     sizes: &[MachineSize],
@@ -163,7 +164,7 @@ fn job_results(
             rows.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
                 Outcome::Refused(reason) => Err(format!("{}: {reason}", job.name())),
                 Outcome::Done(row) => {
-                    // Cached runs may have other names.
+                    // A cached run may have been executed under other names.
                     let names = (candidate.name.clone(), job.name().to_owned());
                     let mut row = ResultRow { candidate: names.0, job: names.1, ..(**row).clone() };
                     add_costs(&mut row, candidate, size, job, terms);
@@ -179,17 +180,17 @@ fn job_results(
 fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
     let measured_row = |step: &MeasuredStep| {
         let job = study.jobs.get(step.job)?;
-        // (Rejected jobs have no prediction; the ranking contains the reason.)
+        // Rejected jobs have no prediction; the ranking states the reason.
         let run = rows.get(step.candidate * study.jobs.len() + step.job)?.as_ref()?.as_ref().ok();
         let predicted = run.and_then(|run| step.figure.read_row(job, run));
-        // Every figure scales with the step time, rates inversely.
+        // All figures scale with the step time, rates inversely.
         let scaled = |end: fn(&ResultRow) -> Option<f64>| {
             let factor = run.and_then(|run| Some(end(run)? / run.step_time_s))?;
             Some(if step.figure.is_rate() { predicted? / factor } else { predicted? * factor })
         };
         let ends = [scaled(|run| run.step_time_low_s), scaled(|run| run.step_time_high_s)];
         let ends = match step.figure {
-            // Waiting and host time do not scale with steps.
+            // Queueing and host time do not scale with the step time.
             Figure::Ttft => [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor)),
             _ => ends,
         };
@@ -274,14 +275,14 @@ fn candidate_row(candidate: &Candidate, fabric: &Fabric) -> CandidateRow {
         power_kw_high: power.map(|band| band.high),
         racks: candidate.racks,
         location: format_location(&candidate.location),
-        // Missing only if a shipped file is defective, which the runs have reported by now.
+        // The name is missing only if a shipped file is invalid, which the runs report.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
         kernels: KernelsRow::new(&candidate.efficiency.resolve(fabric)),
         sources: fabric.sources().to_vec(),
     }
 }
 
-/// Returns the price-list entries that the candidates use, each once.
+/// Returns the price-list entries that the candidates use, without duplicates.
 fn sources(study: &Study) -> Vec<SourceRow> {
     let mut rows: Vec<SourceRow> = Vec::new();
     for entry in study.candidates.iter().filter_map(|candidate| candidate.price_entry.as_ref()) {

@@ -1,9 +1,10 @@
-//! Check for negative figures, which are invalid in an answer. JSON itself has no infinities.
+//! Check for negative figures, which are invalid in an answer. Infinite values need no check, since JSON does not have
+//! them.
 
 /// Negative figure in a JSON text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NegativeFigure<'a> {
-    /// Key that precedes the figure.
+    /// Key of the figure.
     pub(super) key: &'a str,
     /// Figure as written in the text.
     pub(super) figure: &'a str,
@@ -13,7 +14,7 @@ pub(super) struct NegativeFigure<'a> {
     pub(super) column: usize,
 }
 
-/// Absolute value up to which a negative figure counts as 0, because of rounding.
+/// Largest absolute value of a negative figure that counts as 0, because it may be due to rounding.
 const ROUNDING: f64 = 1e-9;
 
 /// Returns the first negative figure of a JSON text; `None` if there is none.
@@ -35,7 +36,7 @@ pub(super) fn first_negative(text: &str) -> Option<NegativeFigure<'_>> {
         let end = tail.find(|letter: char| !matches!(letter, '0'..='9' | '.' | 'e' | 'E' | '+' | '-'));
         let (figure, following) = tail.split_at(end.unwrap_or(tail.len()));
         let before = text.get(..text.len() - tail.len())?;
-        // A sign after `e` belongs to an exponent.
+        // A minus sign after `e` belongs to an exponent.
         let is_exponent = before.ends_with(['e', 'E']);
         if !is_exponent && figure.parse::<f64>().is_ok_and(|figure| figure < -ROUNDING) {
             let line = before.rfind('\n').map_or(before, |newline| before.get(newline + 1..).unwrap_or_default());

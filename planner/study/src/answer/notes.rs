@@ -1,10 +1,10 @@
-//! Notes of an answer: omissions because of unstated values, which must not look like an advantage, and assumptions of
-//! runs with the candidates that they apply to.
+//! Notes of an answer: values that are not stated and therefore not counted, which must not look like an advantage, and
+//! assumptions of runs with the candidates that they apply to.
 
 use super::ResultRow;
 use crate::{Candidate, Payment, Study};
 
-/// Returns the notes of a study and its results, each a sentence without its period.
+/// Returns the notes of a study and its results. Each is a sentence without the final period.
 pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     let names = |is_included: &dyn Fn(&&Candidate) -> bool| {
         study
@@ -46,8 +46,8 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
     candidate_notes.chain(assignment_note).chain(overlap_note).chain(row_notes(rows)).collect()
 }
 
-/// Returns the notes of results without duplicates, each with its candidates, and with the job if it does not apply to
-/// all jobs of a candidate.
+/// Returns the notes of results without duplicates. Each names its candidates, and its job unless it applies to all
+/// jobs of a candidate.
 fn row_notes(rows: &[ResultRow]) -> impl Iterator<Item = String> {
     let groups = group_by_statement(rows.iter().flat_map(|row| row.notes.iter().map(move |note| (note, row))));
     groups.into_iter().map(|(note, noted)| format!("{note}: {}", format_names(&noted, rows)))
@@ -65,7 +65,8 @@ pub(crate) fn group_by_statement<S: PartialEq, T>(statements: impl IntoIterator<
     groups
 }
 
-/// Returns the names of the candidates of `noted` results, with the job where not all results of a candidate are noted.
+/// Returns the names of the candidates of the `noted` results, with the job unless all results of the candidate have
+/// the note.
 fn format_names(noted: &[&ResultRow], rows: &[ResultRow]) -> String {
     let mut names: Vec<String> = Vec::new();
     for row in noted {

@@ -16,23 +16,24 @@ pub struct ResultRow {
     pub job: String,
     /// Kind of work.
     pub kind: JobKind,
-    /// Number of GPUs in use.
+    /// Number of ranks, which is the number of GPUs in use.
     pub ranks: u64,
-    /// Parallel layout; absent for traces.
+    /// Parallel layout of the job; absent for traces.
     pub parallel: Option<ParallelRow>,
-    /// Forward passes per rank and step.
+    /// Number of forward passes per rank and step.
     pub micro_batches: u64,
-    /// Step time in seconds; mean for inference, total for a trace.
+    /// Step time in seconds. For inference the mean over steps, for a trace its completion time.
     pub step_time_s: f64,
-    /// Lower end of the step time, with the fastest software if the job does not state its own; absent for traces.
+    /// Lower end of the step time's interval in seconds, with the fastest software if the job does not state its
+    /// software; absent for traces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_time_low_s: Option<f64>,
-    /// Upper end of the step time.
+    /// Upper end of the step time's interval in seconds; absent for traces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_time_high_s: Option<f64>,
-    /// Training or output tokens per second over all GPUs; absent for traces.
+    /// Number of training or output tokens per second over all GPUs; absent for traces.
     pub tokens_per_s: Option<f64>,
-    /// Sequences or requests per second; absent for traces.
+    /// Number of sequences or requests per second; absent for traces.
     pub samples_per_s: Option<f64>,
     /// Time to first token in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,99 +49,99 @@ pub struct ResultRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "answer_step_s")]
     pub decode_step_s: Option<f64>,
-    /// SLO violations: limit, value found and value requested; inference only.
+    /// SLO violations, each with the limit, the predicted value and the requested value; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(alias = "late")]
     pub slo_violations: Vec<String>,
-    /// Concurrent requests over all replicas; inference only.
+    /// Number of concurrent requests over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "in_flight")]
     pub concurrent_requests: Option<u64>,
-    /// Concurrent requests that fit the memory, over all replicas; inference only.
+    /// Number of concurrent requests that fit in memory, over all replicas; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests_that_fit: Option<u64>,
-    /// Alternative changes of the job, each of which makes it fit; inference only.
+    /// Changes of the job that make it fit in memory, each sufficient by itself; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_fit: Vec<String>,
     /// Exposed communication as a fraction of the step.
     pub exposed_comm_share: f64,
-    /// All communication as a fraction of the step; exceeds 1 where calls overlap with each other.
+    /// All communication as a fraction of the step. Exceeds 1 if calls overlap with each other.
     pub total_comm_share: f64,
     /// Speed-up over one GPU with unlimited memory, divided by the number of GPUs; absent for traces.
     pub efficiency: Option<f64>,
     /// Speed-up over one host, divided by the number of hosts; absent if the job cannot run on one host.
     #[serde(default)]
     pub efficiency_node: Option<f64>,
-    /// Step time by share in seconds; the shares sum up to the step.
+    /// Parts of the step time in seconds, by activity. They add up to the step time.
     pub step_s: BTreeMap<String, f64>,
     /// Memory of the most loaded GPU in GB (1e9 bytes); absent for traces.
     pub memory_gb: Option<f64>,
-    /// Parts of that memory; absent for traces.
+    /// Memory of the most loaded GPU by use; absent for traces.
     pub memory: Option<MemoryRow>,
-    /// True if the job fits the memory, as far as it is known, and meets its limits.
+    /// True if the job fits in memory, as far as the memory is known, and meets its limits.
     pub fits: bool,
-    /// Memory in excess of the GPU's, in GB.
+    /// Memory needed in excess of the GPU's memory, in GB; absent if the job fits.
     #[serde(alias = "memory_beyond_gb")]
     pub memory_excess_gb: Option<f64>,
-    /// Memory used on the next CPU per GPU, in GB; absent if nothing is offloaded.
+    /// Memory used on the attached CPU per GPU, in GB; absent if no data is offloaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_memory_gb: Option<f64>,
-    /// Memory in excess of the GPU's share of the CPU memory, in GB.
+    /// Memory needed in excess of the GPU's share of the CPU memory, in GB; absent if it fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "host_memory_beyond_gb")]
     pub host_memory_excess_gb: Option<f64>,
-    /// Cost per hour: the middle of the band. Costs are absent without a price.
+    /// Cost per hour, with the price in the middle of its band. All costs are absent if the candidate has no price.
     pub cost_per_hour: Option<f64>,
     /// Lower end of the cost per hour.
     pub cost_per_hour_low: Option<f64>,
     /// Upper end of the cost per hour.
     pub cost_per_hour_high: Option<f64>,
-    /// Cost per step.
+    /// Cost per step, with the price in the middle of its band.
     pub cost_per_step: Option<f64>,
-    /// Cost per million tokens, as counted by `tokens_per_s`.
+    /// Cost per million of the tokens that `tokens_per_s` counts.
     pub cost_per_million_tokens: Option<f64>,
     /// Lower end of the cost per million tokens.
     pub cost_per_million_tokens_low: Option<f64>,
     /// Upper end of the cost per million tokens.
     pub cost_per_million_tokens_high: Option<f64>,
-    /// kWh per million tokens; absent without power.
+    /// Energy in kWh per million tokens; absent if the candidate does not state its power.
     pub kwh_per_million_tokens: Option<f64>,
-    /// Lower end of the energy, if the power is a band.
+    /// Lower end of the energy in kWh per million tokens, if the power is a band.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kwh_per_million_tokens_low: Option<f64>,
-    /// Upper end of the energy, if the power is a band.
+    /// Upper end of the energy in kWh per million tokens, if the power is a band.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kwh_per_million_tokens_high: Option<f64>,
-    /// Hours to train all tokens, if the job states their number.
+    /// Time to train all tokens in hours, if the job states their number.
     pub time_to_train_h: Option<f64>,
-    /// Cost to train all tokens.
+    /// Cost to train all tokens, if the job states their number.
     pub cost_to_train: Option<f64>,
-    /// Bottleneck: the largest share of `step_s`.
+    /// Bottleneck of the step: the name of the largest part in `step_s`.
     #[serde(alias = "binds")]
     pub bottleneck: String,
-    /// Assumptions behind the figures on this machine, each a sentence without its period.
+    /// Assumptions behind the figures on this machine. Each is a sentence without the final period.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Timelines of steps: for inference one with prefill and one without, if they exist.
+    /// Timelines of steps. For inference, one of a step with prefill and one of a step without, if such steps exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(alias = "courses")]
     pub timelines: Vec<TimelineRow>,
-    /// Calls of a step, for inference of the mean step.
+    /// Calls of a step; for inference, of the mean step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRow>,
-    /// Link utilization in such a step, the busiest first.
+    /// Link utilization in the step, busiest class first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load: Vec<LoadRow>,
 }
 
 impl ResultRow {
-    /// Returns the seconds per million tokens; for a trace, its total time in seconds.
+    /// Returns the number of seconds per million tokens; for a trace, its completion time in seconds.
     #[must_use]
     pub fn seconds_per_unit(&self) -> f64 {
         self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
     }
 
-    /// Creates a row in which all values are empty, 0 or absent.
+    /// Creates a row whose values are empty, 0 or absent.
     pub(crate) fn empty() -> Self {
         Self {
             candidate: String::new(),
@@ -197,18 +198,18 @@ impl ResultRow {
 /// Memory of a GPU by use, in GB (1e9 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRow {
-    /// Weights.
+    /// Memory of weights.
     pub weights_gb: f64,
-    /// Gradients.
+    /// Memory of gradients.
     pub gradients_gb: f64,
-    /// Optimizer state.
+    /// Memory of optimizer states.
     pub optimizer_gb: f64,
-    /// Activations.
+    /// Memory of activations.
     pub activations_gb: f64,
-    /// KV cache.
+    /// Memory of the KV cache.
     #[serde(default)]
     pub kv_cache_gb: f64,
-    /// CUDA context and libraries.
+    /// Memory of the CUDA context and of libraries.
     #[serde(default)]
     pub runtime_gb: f64,
 }

@@ -1,4 +1,4 @@
-//! Tests of reading answers: round trip, acceptance of files of later versions, rejection of other formats.
+//! Tests of reading answers: round trip, acceptance of files of later versions, and rejection of other formats.
 
 use super::*;
 use crate::tests::CompletedStudy;
@@ -33,7 +33,7 @@ fn answers_round_trip_through_json() {
                 < 1e-9
         );
         assert!((result.step_s.values().sum::<f64>() / result.step_time_s - 1.0).abs() < 1e-9);
-        // Timelines end with the step, in ns; a single GPU has no calls.
+        // Timelines end at the end of the step, in ns; a single GPU has no calls.
         let ends =
             result.timelines[0].tracks.iter().flat_map(|track| track.intervals.last()).map(|interval| interval.end_ns);
         assert!((ends.max().unwrap() as f64 / 1e9 - result.step_time_s).abs() < 2e-9);
@@ -46,14 +46,14 @@ fn answers_round_trip_through_json() {
 #[test]
 fn later_versions_are_accepted_and_other_formats_rejected() {
     let text = serde_json::to_string(&sample_answer()).unwrap();
-    // Unknown field of a later version, and field missing in an earlier one.
+    // A field of a later version is unknown, and a field is missing as in an earlier version.
     let format = format!("\"format\":\"{FORMAT}\"");
     let later = text.replacen(&format, &format!("{format},\"colour\":\"blue\""), 1);
     assert_eq!(Answer::read(&later, "r").unwrap(), sample_answer());
     let earlier = text.replace(",\"sensitivities\":[]", "").replace(",\"kv_cache_gb\":0.0", "");
     assert!(earlier.len() + 40 < text.len());
     assert_eq!(Answer::read(&earlier, "r").unwrap(), sample_answer());
-    // Names of the format before.
+    // Key names of the previous format.
     let numbered = text
         .replacen(&format, "\"format\":7", 1)
         .replace("\"bottleneck\"", "\"binds\"")

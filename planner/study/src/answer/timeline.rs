@@ -1,4 +1,4 @@
-//! Timeline of a step in `results.json`: one text per interval, in whole nanoseconds.
+//! Timeline of a step in `results.json`: each interval is a text with times in whole nanoseconds.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use fabricast_perf::step::{Activity, Timeline, Track};
 
-/// Timeline of the stages of a step.
+/// Timeline of the pipeline stages of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TimelineRow {
     /// Kind of step: `step`, or for inference `with prompts` (with prefill) and `without prompts` (decode only).
     pub step: String,
-    /// Number of omitted stages.
+    /// Number of pipeline stages without tracks here.
     #[serde(default)]
     #[serde(alias = "stages_left_out")]
     pub omitted_stages: u64,
-    /// Tracks of the other stages, first to last.
+    /// Tracks of the shown stages, from the first stage to the last.
     #[serde(alias = "lanes")]
     pub tracks: Vec<TrackRow>,
 }
 
-/// Track of a timeline.
+/// Track of a timeline: intervals of one kind on one stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TrackRow {
-    /// Index of the stage, from 0.
+    /// Index of the pipeline stage, from 0.
     pub stage: u64,
     /// Kind of track.
     #[serde(alias = "lane")]
@@ -48,14 +48,14 @@ pub enum TrackKind {
 }
 
 /// Interval, written as `forward 3.0 1000..2500`: activity, index (micro-batch, layer or bucket), model chunk, begin
-/// and end in ns. For `more` the index is the number of merged intervals.
+/// and end in ns. For the activity `more`, the index is the number of merged intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct IntervalRow {
     /// Activity during the interval.
     #[serde(alias = "doing")]
     pub activity: Activity,
-    /// Index of the micro-batch, layer or bucket from 0; for `more`, the number of merged intervals.
+    /// Index of the micro-batch, layer or bucket, from 0. For the activity `more`, the number of merged intervals.
     pub number: u64,
     /// Index of the model chunk, from 0.
     pub chunk: u64,
@@ -65,7 +65,7 @@ pub struct IntervalRow {
     pub end_ns: u64,
 }
 
-/// Error of a text that is not a valid interval.
+/// Error for a text that is not a valid interval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no interval: expected what, numbers and nanoseconds, such as `forward 3.0 1000..2500`")]
 pub struct IntervalError(String);
@@ -114,7 +114,7 @@ impl From<IntervalRow> for String {
     }
 }
 
-/// Schema of an interval, which is serialized as text.
+/// Schema of an interval, which is serialized as a text.
 impl JsonSchema for IntervalRow {
     fn schema_name() -> Cow<'static, str> {
         "IntervalRow".into()
@@ -131,7 +131,7 @@ impl JsonSchema for IntervalRow {
 }
 
 impl TimelineRow {
-    /// Converts the timeline of a kind of step, shortened for display.
+    /// Creates the row for the timeline of a kind of step, shortened for display.
     #[must_use]
     pub fn new(step: &str, timeline: Timeline) -> Self {
         let timeline = timeline.shortened();

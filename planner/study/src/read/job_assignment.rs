@@ -1,4 +1,4 @@
-//! Parser of a job's `candidates = ["…"]`, and lookup of names.
+//! Parser of a job's `candidates = ["…"]`, and look-up of names.
 
 use toml::Spanned;
 
@@ -7,7 +7,10 @@ use crate::{Candidate, JobAssignment};
 use fabricast_workload::job::{JobError, JobText, nearest};
 
 impl Reader<'_> {
-    /// Reads the assignment of jobs to candidates and checks that every candidate has at least one job.
+    /// Reads the assignment of jobs to candidates.
+    ///
+    /// # Errors
+    /// [`JobError`] for unknown candidates, and for a candidate without jobs.
     pub(super) fn job_assignment(
         self,
         jobs: &[Spanned<JobText>],
@@ -42,7 +45,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the index of a name among the known ones; `key` is the key that names it, for errors.
+    /// Returns the index of a name among the known names. `key`: the key whose value is the name, for errors.
+    ///
+    /// # Errors
+    /// [`JobError`] if the name is unknown.
     pub(super) fn find_name<'n>(
         self,
         key: &str,

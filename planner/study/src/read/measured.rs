@@ -43,7 +43,10 @@ impl MeasuredText {
 }
 
 impl Reader<'_> {
-    /// Reads the figures of a `[[measured]]` table, each as a measured step. `run`: index of the table.
+    /// Reads the figures of a `[[measured]]` table as one measured step each. `run`: index of the table.
+    ///
+    /// # Errors
+    /// [`JobError`] at an invalid key or value.
     pub(super) fn measured(
         self,
         run: usize,

@@ -1,4 +1,4 @@
-//! Parser of candidates' prices: given directly or by the name of a price-list entry.
+//! Parser of candidates' prices, which are stated directly or by the name of a price-list entry.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -16,7 +16,7 @@ pub(super) enum BandText {
     Two { low: f64, high: f64 },
 }
 
-/// Counts of a candidate from which the number of units of its price is determined.
+/// Numbers stated by a candidate that determine the number of units of its price.
 #[derive(Clone, Copy)]
 struct PriceCounts {
     /// Number of units that are paid for; `None` if the candidate does not state it.
@@ -26,7 +26,10 @@ struct PriceCounts {
 }
 
 impl Reader<'_> {
-    /// Reads a candidate's price, with its price-list entry if it has one; `None` without a price.
+    /// Reads a candidate's price, with its price-list entry if it names one; `None` without a price.
+    ///
+    /// # Errors
+    /// [`JobError`] at an invalid value or an unknown entry.
     pub(super) fn price(
         self,
         text: &CandidateText,
@@ -58,6 +61,9 @@ impl Reader<'_> {
     }
 
     /// Reads a number or a band with positive ends up to `max`.
+    ///
+    /// # Errors
+    /// [`JobError`] at an invalid value.
     pub(super) fn band(self, name: &str, band: &Spanned<BandText>, max: f64) -> Result<Band, JobError> {
         let (low, high) = match *band.get_ref() {
             BandText::One(price) => (price, price),
@@ -66,9 +72,12 @@ impl Reader<'_> {
         Band { low, high }.validate(name, max).map_err(|message| self.error_at(band.span(), message))
     }
 
-    /// Finds the last price-list entry with this name; entries of the user's list come after the shipped ones. The
-    /// number of units is `price_count` or follows from the unit; for racks of unknown size it is the candidate's
-    /// number of racks.
+    /// Finds the last price-list entry with this name; entries of the user's list follow the shipped ones. The number
+    /// of units is `price_count` or follows from the unit; for racks of unknown size, it is the candidate's number of
+    /// racks.
+    ///
+    /// # Errors
+    /// [`JobError`] if no entry has this name.
     fn listed_price(
         self,
         item: &Spanned<String>,

@@ -28,7 +28,8 @@ pub(super) struct SensitivityText {
     usd_per_kwh: Vec<Spanned<f64>>,
 }
 
-/// Numeric key of `[sensitivity]`: its name, values, upper limit, and the setting that is created from a value.
+/// Numeric key of `[sensitivity]`: its name, its values, their upper limit, and the function that creates a setting
+/// from a value.
 struct SettingValues<'a> {
     name: &'static str,
     values: &'a [Spanned<f64>],
@@ -37,7 +38,10 @@ struct SettingValues<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the settings, in a fixed order that does not depend on the order of the keys.
+    /// Reads the settings in a fixed order, which does not depend on the order of the keys.
+    ///
+    /// # Errors
+    /// [`JobError`] at an invalid value.
     pub(super) fn sensitivities(self, text: Option<&SensitivityText>) -> Result<Vec<Setting>, JobError> {
         let Some(text) = text else { return Ok(Vec::new()) };
         let mut settings = Vec::new();

@@ -60,8 +60,8 @@ fn accuracy_statements_match_published_figures() {
     assert!(differing.is_empty(), "{differing:#?}");
 }
 
-/// Each candidate gets the known accuracy for its jobs and GPUs, or a statement that there is none; candidates with
-/// their own efficiency get none.
+/// Each candidate has the known accuracy for its jobs and GPUs, or a statement that there is none. Candidates with
+/// their own efficiency have no statement.
 #[test]
 fn accuracy_is_reported_per_candidate() {
     let machine = |name: &str, fabric: &str, options: &str| {
@@ -80,7 +80,7 @@ fn accuracy_is_reported_per_candidate() {
     let h100_figures = "predictions of 109 published figures of LLM Foundry, NeMo and Megatron Bridge on H100";
     assert!(h100.contains(&format!("on H100 SXM: {h100_figures}")) && h100.ends_with(": h100"), "{h100}");
     assert!(l40s.contains("on L40S: no published figure here") && l40s.ends_with(": l40s"), "{l40s}");
-    // Another GPU of the same generation.
+    // Published figures exist for another GPU of the same generation.
     let expected = format!("on H200 SXM: no published figure; in the same generation, {h100_figures}");
     assert!(h200.contains(&expected) && h200.ends_with(": h200"), "{h200}");
     // The efficiency of a candidate does not affect the others.

@@ -1,8 +1,8 @@
-//! Tests of assumptions for machines that lack or do not state a property that a job needs.
+//! Tests of assumptions for machines that lack, or do not state, a property that a job needs.
 
 use super::*;
 
-/// Each machine uses the library of its vendor, whose choices are no faster than the fastest strategy.
+/// Each machine uses the library of its vendor. The library's strategies are not faster than the fastest strategy.
 #[test]
 fn machines_use_the_library_of_their_vendor() {
     let study = |collectives: &str| {
@@ -24,7 +24,7 @@ fn machines_use_the_library_of_their_vendor() {
     assert!(!notes.iter().any(|note| note.contains("does not run on these GPUs")), "{notes:?}");
 }
 
-/// Offloaded data uses CPU memory: a Grace CPU has 120 GB for its GPU in GH200; L40S hosts do not state their memory.
+/// Offloaded data uses CPU memory. In GH200, a Grace CPU has 120 GB for its GPU; L40S hosts do not state their memory.
 #[test]
 fn offloaded_data_counts_against_known_cpu_memory() {
     let study = |fabric: &str, concurrency: u32| {
@@ -46,14 +46,14 @@ fn offloaded_data_counts_against_known_cpu_memory() {
     };
     // 3.96 GB per request: 30 requests on each of four GPUs.
     assert_eq!(study("gh200", 120), (true, None, Some(120), 0, vec![]));
-    // The others wait.
+    // The other requests wait.
     assert_eq!(study("gh200", 65_536), (true, None, Some(120), 1, vec![]));
     let (fits, excess, .., note_count, _) = study("l40s-pcie", 4096);
     assert_eq!((fits, excess, note_count), (true, None, 1));
 }
 
-/// A rack of 72 GPUs leaves eight idle if the job does not divide among all. The answer notes it, the whole rack is
-/// paid for, and the time equals that of an explicit placement on 64.
+/// A rack of 72 GPUs leaves eight GPUs idle if the job cannot be divided among all of them. The answer notes it, the
+/// whole rack is paid for, and the time equals that of an explicit placement on 64 GPUs.
 #[test]
 fn indivisible_racks_leave_gpus_idle() {
     let answer = CompletedStudy::new(
@@ -66,14 +66,14 @@ fn indivisible_racks_leave_gpus_idle() {
     .answer();
     let [auto, named] = answer.results.as_slice() else { panic!("{:?}", answer.results) };
     assert_eq!((auto.ranks, auto.step_time_s, auto.cost_per_hour), (64, named.step_time_s, named.cost_per_hour));
-    // (72 sequences are an eighth more than 64.)
+    // 72 sequences are an eighth more than 64.
     let note =
         "8 of 72 GPUs are idle: no layout of the job uses more, and all are paid for (global_batch = 72 would use all)";
     assert_eq!((auto.notes.as_slice(), named.notes.len()), ([note.to_owned()].as_slice(), 0));
     assert_eq!(answer.notes, [format!("{note}: auto on rack")]);
 }
 
-/// Runs cached under another job name yield the same answer, including rejected ones.
+/// Runs that were cached under another job name give the same answer, including rejected runs.
 #[test]
 fn cached_runs_do_not_contain_names() {
     let study = |name: &str| {

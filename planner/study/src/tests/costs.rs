@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A power band widens the bands of cost and energy; its middle yields the same figures as a single number.
+/// A power band widens the bands of cost and energy. The middle of the band gives the same figures as a single number.
 #[test]
 fn power_bands_widen_cost_and_energy() {
     let run_study =
@@ -27,7 +27,7 @@ fn power_bands_widen_cost_and_energy() {
     }
 }
 
-/// Unstated energy counts as zero, and a budget does not limit hired machines; both are noted.
+/// If the power is not stated, energy counts as zero; a budget does not limit rented machines. The answer notes both.
 #[test]
 fn uncounted_costs_are_noted() {
     let notes = |text: &str| CompletedStudy::new(text).answer().notes;
@@ -39,15 +39,15 @@ fn uncounted_costs_are_noted() {
     assert_eq!(notes(&rented), Vec::<String>::new());
     let rented = notes(&format!("{rented}[constraints]\nbudget_usd = 2e5\n"));
     assert!(rented.len() == 1 && rented[0].ends_with("cost_per_hour_usd would: two"), "{rented:?}");
-    // Hired machines are elsewhere: they violate no limits of power and racks unless they state them.
+    // Rented machines are at another site: they violate no limits on power and racks unless they state these values.
     let rented = PAIR.replacen("price_usd", "price_per_hour_usd", 1).replacen("power_kw = 4\n", "", 1);
     let limited = CompletedStudy::new(&format!("{rented}[constraints]\npower_kw = 5\n")).answer();
     assert!(limited.ranking.iter().all(|row| row.meets_constraints), "{:?}", limited.ranking);
     assert!(limited.notes[0].ends_with("rented candidates that state none: two"), "{:?}", limited.notes);
 }
 
-/// The number of units of a listed price follows from its unit and the machine; `price_count` overrides it, and without
-/// either it is an error.
+/// The number of units of a listed price follows from its unit and the machine. `price_count` overrides it. If neither
+/// determines it, it is an error.
 #[test]
 fn listed_prices_count_hosts_gpus_and_racks() {
     let list = "[[price]]\nitem = \"box\"\nlow = 10\nhigh = 20\ncurrency = \"USD\"\nunit = \"UNIT\"\ndate = \"2026\"\nsource = \"s\"\n";

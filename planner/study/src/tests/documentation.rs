@@ -8,7 +8,7 @@ const CANDIDATE: &str = "[[candidate]]\nname = \"a\"\nfabric = \"dgx-a100\"\n";
 const JOB: &str = "[[job]]\nname = \"j\"\nglobal_batch = 8\n";
 const MODEL: &str = "layers = 2, hidden = 64, heads = 2, vocab = 64, seq = 8";
 
-/// Returns the keys that the error for a study with an unknown key expects: words in backquotes after "expected", or
+/// Returns the keys that the error for an unknown key lists as expected: the words in backquotes after "expected", or
 /// plain words if there are none in backquotes.
 fn expected(text: &str) -> Vec<String> {
     let error = read_study(text, "s.toml").unwrap_err().to_string();

@@ -40,8 +40,8 @@ fn jobs_run_only_on_named_candidates() {
     assert!(restricted.notes.iter().any(|note| note.contains("among those with the same")), "{:?}", restricted.notes);
 }
 
-/// Only candidates with the same jobs are compared: they have their own ranks, Pareto fronts and probabilities. A
-/// slower and more expensive group follows without being dominated.
+/// Only candidates with the same jobs are compared, with separate ranks, Pareto fronts and probabilities. A slower and
+/// more expensive group is listed after the first without being dominated.
 #[test]
 fn only_candidates_with_the_same_jobs_are_compared() {
     let candidate = |name: &str, gpus: u32, price: &str| {
@@ -69,7 +69,7 @@ fn only_candidates_with_the_same_jobs_are_compared() {
     assert_eq!(answer.infeasible_jobs().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["huge"]);
     let firsts = answer.first_candidates(&answer.sensitivities[0]);
     assert_eq!(firsts.iter().map(|row| row.candidate.as_str()).collect::<Vec<_>>(), ["cheap", "slow"]);
-    // Without the infeasible job each group has its own Pareto front, and its probabilities sum up to 1.
+    // Without the infeasible job, each group has a Pareto front, and its probabilities add up to 1.
     let answer = CompletedStudy::new(&text.replace(&oversized, "")).answer();
     for group in answer.comparable_groups() {
         assert_eq!(group.iter().filter(|row| row.pareto == Some(true)).count(), 1, "{group:?}");
@@ -83,7 +83,7 @@ fn only_candidates_with_the_same_jobs_are_compared() {
     );
 }
 
-/// An answer belongs only to studies with the same jobs, except for fields without effect.
+/// An answer belongs to a study only if their jobs are equal, except for fields without effect on runs.
 #[test]
 fn answers_of_other_jobs_are_detected() {
     let text = |lines: &str| format!("{THREE}{}", job("j", lines));
@@ -125,7 +125,7 @@ fn invalid_candidate_names_are_errors_with_location() {
     assert!(unassigned.contains("candidate: `k` names others in its `candidates`"), "{unassigned}");
 }
 
-/// All figures of one step yield the same error, in the study's comparison and in the fit of a curve.
+/// All figures of one step give the same error, in the study's comparison and in the fit of an efficiency curve.
 #[test]
 fn all_figures_of_a_step_yield_the_same_error() {
     let step = 0.004;
@@ -165,6 +165,6 @@ fn all_figures_of_a_step_yield_the_same_error() {
         predicted.0 as f64 / measured.time().0 as f64 - 1.0
     };
     let fitted: Vec<f64> = completed.study.measured.iter().map(error).collect();
-    // (Times are rounded to picoseconds, which matters for the time per operation.)
+    // Times are rounded to picoseconds, which is noticeable in the time per operation.
     assert!(fitted.iter().all(|error| (error - expected).abs() < 1e-3), "{fitted:?} {expected}");
 }

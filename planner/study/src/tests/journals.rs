@@ -11,7 +11,7 @@ fn truncated_journal_resumes_to_the_same_answer() {
     for cut in 0..=text.len() {
         let restored = journal::read(&text.as_bytes()[..cut], "runs.jsonl").unwrap();
         let complete = text[..cut].matches('\n').count();
-        // A line that lacks only its line break counts.
+        // A line that lacks only its final line break counts as complete.
         let ends_at_newline = text.as_bytes().get(cut) == Some(&b'\n');
         assert_eq!(restored.runs.len(), complete + usize::from(ends_at_newline), "{cut}");
         assert_eq!(
@@ -20,7 +20,7 @@ fn truncated_journal_resumes_to_the_same_answer() {
             "{cut}"
         );
         assert!(restored.runs == completed.runs[..restored.runs.len()] && restored.complete_bytes <= cut);
-        // The same number of runs yields the same answer.
+        // The same number of restored runs gives the same answer.
         if last_count.replace(restored.runs.len()) == Some(restored.runs.len()) {
             continue;
         }
@@ -62,7 +62,7 @@ fn invalid_journal_lines_are_errors_with_line_number() {
         (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
         (later_format.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
         (digit.trim_end(), "runs.jsonl:2: damaged"),
-        // Outcome under the key of another run.
+        // The outcome is stored under the key of another run.
         (moved.trim_end(), "runs.jsonl:2: damaged"),
         (retitled.trim_end(), "runs.jsonl:2: damaged"),
     ] {
@@ -74,7 +74,7 @@ fn invalid_journal_lines_are_errors_with_line_number() {
     assert_eq!(journal::read(b"\xff\xfe", "r").unwrap().incomplete_line, Some(1));
     assert_eq!(journal::read(b"", "r").unwrap(), journal::Journal::default());
     assert_eq!(journal::read(lines.concat().as_bytes(), "r").unwrap().runs, completed.runs);
-    // The checksum of the earlier format did not cover the key, so its lines are dropped and their runs execute again.
+    // The checksum of format 1 did not cover the key, so its lines are dropped and their runs are executed again.
     let outdated = lines.concat().replacen("\"run\":2", "\"run\":1", 1);
     let restored = journal::read(outdated.as_bytes(), "r").unwrap();
     assert_eq!(

@@ -1,10 +1,11 @@
-//! Tests of the comparison of strategies with what the library would choose.
+//! Tests of the comparison of selected strategies with the library default.
 
 use super::*;
 use crate::answer::ResultRow;
 
-/// Every call of a result has a library default: equal strategies have equal times, the step with the picks is that of
-/// the result, and curves contain the message sizes of the step with times above the lower bounds.
+/// Every call of a result has a library default. Equal strategies have equal times, the step with the selected
+/// strategies is that of the result, and curves contain the message sizes of the step, with times above the lower
+/// bounds.
 #[test]
 fn library_defaults_are_compared_with_picks() {
     let completed = CompletedStudy::new(
@@ -30,7 +31,7 @@ fn library_defaults_are_compared_with_picks() {
             );
             slower += (default.time_us - call.time_us) * call.times / 1e6;
         }
-        // Hidden calls cost nothing more; exposed ones cost at most the difference.
+        // Hidden calls cost no additional time; exposed calls cost at most the difference.
         assert!(
             comparison.step_s.1 - comparison.step_s.0 <= slower.max(0.0) + 1e-9,
             "{:?} {slower}",
@@ -47,13 +48,13 @@ fn library_defaults_are_compared_with_picks() {
                 );
             }
         }
-        // The schedule shown is that of the heaviest call of the step.
+        // The schedule shown is that of the call with the most time in the step.
         let shown = comparison.shown.unwrap();
         let heaviest = row.calls.iter().max_by(|a, b| (a.time_us * a.times).total_cmp(&(b.time_us * b.times))).unwrap();
         assert_eq!((shown.bytes.0, shown.pick), (heaviest.bytes, heaviest.pick));
         assert_eq!(shown.schedule.header().call.collective.to_string(), heaviest.collective);
         fabricast_sim::verify::verify(&shown.schedule, &fabricast_sim::verify::VerifyOptions::default()).unwrap();
-        // A result of another job yields nothing.
+        // There is no comparison for a result of another job.
         let without_calls = ResultRow { calls: Vec::new(), ..row.clone() };
         assert!(library_comparison::compare(&completed.study, job, &without_calls, fabric).is_none());
     }

@@ -2,7 +2,7 @@
 
 use fabricast_workload::job::{Job, Layout, footprint};
 
-/// Predicted tensors of compiled steps are within -4 to 22 % of the peak tensor memory that PyTorch reported
+/// Predicted tensors of compiled steps differ by −4 to 22 % from the peak tensor memory that PyTorch reported
 /// (planner/data/h200-steps/fsdp.py). The jobs are those of steps.toml in the same folder.
 #[test]
 fn tensors_match_measured_fsdp_steps() {

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Explicit placement in order equals the default, in the answer and in keys. Another placement changes both, and the
-/// link loads follow it.
+/// An explicit placement in rank order equals the default, in the answer and in keys. Another placement changes both,
+/// and the link loads change accordingly.
 #[test]
 fn placement_is_part_of_key_and_answer() {
     let run_study = |placement: &str| {

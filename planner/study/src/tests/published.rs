@@ -1,4 +1,4 @@
-//! Comparison of predictions with published or held-out measured steps, by the shipped efficiency curves.
+//! Comparison of predictions with published or held-out measured steps, with the shipped efficiency curves.
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -13,15 +13,15 @@ use super::super::read_study;
 use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::step::{Efficiency, Machine};
 
-/// Prediction of a measured step with the curve of its candidate's GPUs.
+/// Prediction of a measured step with the efficiency curve of its candidate's GPUs.
 pub(crate) struct Predicted {
     pub fabric: String,
     pub job: String,
-    /// Predicted over measured time minus 1.
+    /// Relative error of the predicted time: predicted / measured − 1.
     pub error: f64,
 }
 
-/// Returns the predictions of a study, computed once per text.
+/// Returns the predictions for the measured steps of a study. They are computed once per text.
 pub(crate) fn predicted(text: &'static str) -> Arc<Vec<Predicted>> {
     type Known = Mutex<FxHashMap<&'static str, Arc<OnceLock<Arc<Vec<Predicted>>>>>>;
     static KNOWN: LazyLock<Known> = LazyLock::new(Mutex::default);
@@ -60,7 +60,7 @@ fn assert_predicted(text: &'static str, steps: usize, max_median: f64, range: Ra
     assert_some_predicted(text, |_| true, steps, max_median, range);
 }
 
-/// Variant of [`assert_predicted`] for the jobs whose names satisfy a condition.
+/// Asserts the same as [`assert_predicted`] for the jobs whose names satisfy a condition.
 fn assert_some_predicted(
     text: &'static str,
     is_included: impl Fn(&str) -> bool,
@@ -75,27 +75,28 @@ fn assert_some_predicted(
     assert!(median(absolute) < max_median && errors.iter().all(|error| range.contains(error)), "{errors:?}");
 }
 
-/// The curve that was fitted on two GPUs predicts steps of the same models on four.
+/// The efficiency curve fitted on two GPUs predicts steps of the same models on four GPUs.
 #[test]
 fn curve_of_two_gpus_predicts_steps_on_four() {
     assert_predicted(include_str!("../../../data/h200-steps/four.toml"), 11, 0.02, -0.04..0.04);
 }
 
-/// Thirteen runs are predicted with the curve of two H200. Eight overlap tensor-parallel calls with GEMMs, predicted
-/// with costs measured on H100. The other five are too fast by a similar amount: software of 2024 had slower
-/// elementwise kernels.
+/// Thirteen published runs of NeMo are predicted with the curve of two H200. Eight of them overlap tensor-parallel
+/// calls with GEMMs and use the costs measured on H100. The predictions of the other five are too fast by similar
+/// amounts, because the software of 2024 had slower elementwise kernels.
 #[test]
 fn nemo_runs_are_predicted() {
     let nemo = include_str!("../../../data/nemo.toml");
     let separate =
         ["GPT3-5B on 64", "LLAMA2-7B on 8", "LLAMA2-13B on 16", "LLAMA3-8B on 8", "LLAMA3-70B in bf16 on 64"];
     assert_some_predicted(nemo, |name| !separate.contains(&name), 8, 0.11, -0.17..0.0);
-    // (The largest error is 23 %, with Simple rings as NCCL runs them; LL128 rings, which cost 2 % more, would be
-    // nearer.)
+    // The largest error is 23 %, with Simple rings, which NCCL uses for these calls. LL128 rings, which cost 2 % more,
+    // would be nearer.
     assert_some_predicted(nemo, |name| separate.contains(&name), 5, 0.19, -0.24..-0.13);
 }
 
-/// Ten training steps on one and two H100 are predicted; elementwise throughput scales with the SMs as on H200.
+/// Ten training steps on one and two H100 are predicted. Elementwise throughput scales with the number of SMs as on
+/// H200.
 #[test]
 fn steps_on_h100_are_predicted() {
     assert_predicted(include_str!("../../../data/h200-steps/h100.toml"), 10, 0.03, -0.075..0.02);
@@ -121,37 +122,39 @@ fn megatron_bridge_runs_on_h100_are_predicted() {
     assert_predicted(include_str!("../../../data/megatron-bridge/h100.toml"), 8, 0.065, -0.10..0.08);
 }
 
-/// Runs of 2023 are predicted with eager kernels and the first FlashAttention (`flash_attention = 1`), whose efficiency
-/// comes from papers only.
+/// Published runs of 2023 are predicted with eager kernels and the first FlashAttention (`flash_attention = 1`), whose
+/// efficiency is taken from papers only.
 #[test]
 fn llm_foundry_runs_of_2023_are_predicted() {
     assert_predicted(include_str!("../../../data/llm-foundry/a100.toml"), 60, 0.045, -0.19..0.21);
     assert_predicted(include_str!("../../../data/llm-foundry/h100.toml"), 52, 0.06, -0.21..0.09);
 }
 
-/// Held-out runs of FSDP without a compiler on 64 and 128 A100 are predicted: some, all or no layers recomputed;
-/// sharded within hosts and over all ranks.
+/// Held-out runs of FSDP without a compiler on 64 and 128 A100 are predicted. Some, all or no layers are recomputed;
+/// weights are sharded within hosts or over all ranks.
 #[test]
 fn pytorch_fsdp_runs_are_predicted() {
     assert_predicted(include_str!("../../../data/pytorch-a100.toml"), 9, 0.032, -0.1..0.05);
 }
 
-/// Runs on Blackwell are predicted. Two parameters of the curves were fitted to these runs; communication was not.
+/// Published runs on Blackwell are predicted. Two parameters of the curves were fitted to these runs; communication was
+/// not fitted.
 #[test]
 fn runs_on_blackwell_are_predicted() {
     assert_predicted(include_str!("../../../data/megatron-bridge/blackwell.toml"), 33, 0.05, -0.23..0.23);
     assert_predicted(include_str!("../../../data/megatron-bridge/gb300.toml"), 8, 0.05, -0.08..0.08);
 }
 
-/// Held-out throughput of TensorRT-LLM in tokens per second is predicted.
+/// Held-out throughput of TensorRT-LLM, in tokens per second, is predicted.
 #[test]
 fn tensorrt_llm_throughput_is_predicted() {
-    // (The driver reports some 5 % more memory than the data sheets with which the serving model was fitted, which admits
-    // more requests: -15.1 % and -20.4 % are the ends.)
+    // The largest errors are −15.1 % and −20.4 %. The driver reports about 5 % more memory than the data sheets with
+    // which the serving model was fitted, which admits more requests.
     assert_predicted(include_str!("../../../data/tensorrt-llm/hopper.toml"), 67, 0.055, -0.16..0.17);
     assert_predicted(include_str!("../../../data/tensorrt-llm/blackwell.toml"), 50, 0.065, -0.21..0.10);
     let experts = include_str!("../../../data/tensorrt-llm/experts.toml");
-    // (Two runs on eight H200, whose weights leave little memory: what the driver reports admits a quarter more requests.)
+    // Two runs on eight H200 have weights that leave little memory; the memory that the driver reports admits a quarter
+    // more requests.
     assert_some_predicted(experts, |name| name.starts_with("DeepSeek-R1"), 14, 0.08, -0.41..0.32);
     assert_some_predicted(experts, |name| name.starts_with("Qwen3-235B"), 19, 0.16, -0.34..0.12);
     // A single GPU serves so many requests that its host is the bottleneck.

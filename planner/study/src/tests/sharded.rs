@@ -13,7 +13,7 @@ fn study(lines: &str) -> String {
     )
 }
 
-/// Reduction among sharding groups has its own row, and link loads can be recomputed from the answer.
+/// Reductions among sharding groups have a separate row, and link loads can be recomputed from the answer.
 #[test]
 fn answers_contain_calls_among_sharding_groups() {
     for (shard, parallel) in [(8, "{ dp = 16 }"), (2, "\"auto\"")] {
@@ -48,7 +48,7 @@ fn answers_contain_calls_among_sharding_groups() {
         );
         assert!(compute_utilization(&completed.study.jobs[0], &row, &completed.fabrics[0]).is_some());
     }
-    // A sharding group over both hosts: one host alone runs unsharded.
+    // A sharding group spans both hosts, so a single host runs without sharding.
     let sharded_over_all =
         CompletedStudy::new(&study("zero = 3\nshard = 16\nparallel = { dp = 16 }")).answer().results.remove(0);
     assert!(
@@ -61,7 +61,7 @@ fn answers_contain_calls_among_sharding_groups() {
     assert!(plain.calls.iter().all(|call| call.dimension == "data" && call.ranks == 16));
 }
 
-/// The number of ranks is known only with the candidate; the error is still at the `shard` key.
+/// The number of ranks is known only with the candidate; the error is nevertheless located at the `shard` key.
 #[test]
 fn indivisible_shards_are_errors_with_location() {
     let text = study("parallel = { dp = 16 }\nzero = 3\nshard = 6");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Trace of four ranks: two compute in parallel, then all join an all-reduce.
+/// Trace of four ranks: two ranks compute in parallel, then all ranks join an all-reduce.
 const TRACE: &str = "collective,ranks,bytes,time_us\ncompute,0-1,,900\ncompute,,,100\nall_reduce,,64MiB\n";
 const TRACED: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\nprice_usd = 100000\n\
     [[candidate]]\nname = \"one\"\nfabric = \"hgx-h100\"\ngpus = 8\nprice_usd = 100000\n\
@@ -13,8 +13,8 @@ fn trace_files(trace: &str) -> impl Fn(&str) -> Result<Vec<(String, Vec<u8>)>, S
     move |name| Ok(vec![(format!("in/{name}"), trace.as_bytes().to_vec())])
 }
 
-/// A trace has the completion time that it has alone on the same fabric, costs that share of an hour, and has no
-/// tokens; a candidate with too few GPUs is reported.
+/// A trace has the same completion time as without a study on the same fabric. Its cost is that of its fraction of an
+/// hour, and it has no tokens. A candidate with too few GPUs is reported.
 #[test]
 fn traces_run_as_jobs() {
     let completed = CompletedStudy::with_traces(TRACED, &trace_files(TRACE));
@@ -50,12 +50,13 @@ fn traces_run_as_jobs() {
     );
     let text = serde_json::to_string(&answer).unwrap();
     assert_eq!(Answer::read(&text, "r").unwrap(), answer);
-    // Time without computation and without active calls is waiting, not communication.
+    // Time without computation and without active calls counts as waiting, not as communication.
     let idle = "collective,ranks,bytes,time_us,start_us\ncompute,0,,100,0\nall_reduce,0-3,1MiB,,400\n";
     let idle = CompletedStudy::with_traces(TRACED, &trace_files(idle)).answer().results.remove(0);
     assert!((idle.step_s["waiting"] - 3e-4).abs() < 1e-12 && idle.bottleneck == "waiting", "{idle:?}");
     assert_eq!(idle.exposed_comm_share, idle.total_comm_share);
-    // With additional token jobs, candidates with too few GPUs still have results for those.
+    // With an additional job that counts tokens, candidates with too few GPUs for the trace still have results for that
+    // job.
     let mixed = CompletedStudy::with_traces(
         &format!("{TRACED}{}", &PAIR[PAIR.find("[[job]]").unwrap()..]),
         &trace_files(TRACE),
@@ -64,7 +65,7 @@ fn traces_run_as_jobs() {
     assert_eq!((mixed.scored_by(), mixed.results.len()), (answer::ScoredBy::CostPerUnit, 8));
 }
 
-/// Keys of traces depend on their events, not on their file.
+/// Keys of traces depend only on their events, not on the file name.
 #[test]
 fn trace_keys_depend_on_content_only() {
     let key = |text: &str, trace: &str| {

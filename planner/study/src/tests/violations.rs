@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Memory shortfalls are distinguished: weights alone do not fit, or only the activations of a large step do not.
+/// Memory shortfalls are distinguished: either the weights alone do not fit, or only the activations of a large step do
+/// not fit.
 #[test]
 fn memory_shortfalls_name_their_cause() {
     let violations = |lines: &str| {

@@ -2,9 +2,9 @@
 //! that fit.
 //!
 //! The KV cache of a token has 2 × KV heads × head width elements in each layer (Kwon et al., vLLM, arXiv 2309.06180,
-//! section 3). Tensor-parallel ranks divide it as far as there are KV heads. With latent attention each of them has a
-//! full copy, since all heads need the same latent vector (DeepSeek-V2, arXiv 2405.04434, section 2.1). A request is
-//! counted with its final number of tokens, so that none is preempted.
+//! section 3). Tensor-parallel ranks divide it as far as there are KV heads. With latent attention, each
+//! tensor-parallel rank has a full copy, since all heads need the same latent vector (DeepSeek-V2, arXiv 2405.04434,
+//! section 2.1). Each request counts with its final number of tokens, so that no request is preempted.
 
 use fabricast_topologies::Bytes;
 
@@ -12,7 +12,7 @@ use super::memory::RUNTIME;
 use super::{Footprint, KvPrecision, Layout, LoadedServing, MemoryLimits, Precision, Serving, Tier};
 
 impl Serving {
-    /// KV-cache bytes of a token in all layers and heads.
+    /// Returns the KV-cache size of a token in bytes, over all layers and heads.
     #[must_use]
     pub fn kv_bytes(&self) -> u64 {
         let model = &self.model;
@@ -20,7 +20,7 @@ impl Serving {
         self.kv_bytes_per_token.unwrap_or(width * self.kv_precision.bytes() * model.layers)
     }
 
-    /// KV-cache bytes of a token on one rank, in the layers of its pipeline stage.
+    /// Returns the KV-cache size of a token in bytes on one rank, in the layers of its pipeline stage.
     #[must_use]
     pub fn kv_bytes_per_rank(&self, layout: &Layout) -> u64 {
         let stage_bytes = self.kv_bytes().div_ceil(u64::from(layout.degrees.pipeline));
@@ -30,14 +30,15 @@ impl Serving {
         }
     }
 
-    /// Memory that a job may fill: its share of the GPU's memory ([`Serving::memory_share`]), and all of the CPU's.
+    /// Returns the memory that a job may fill: its share of the GPU's memory ([`Serving::memory_share`]), and all of
+    /// the CPU's memory.
     fn usable_memory(&self, memories: MemoryLimits) -> MemoryLimits {
         MemoryLimits { gpu: Bytes((memories.gpu.0 as f64 * self.memory_share) as u64), ..memories }
     }
 
-    /// Bytes of the weights of a rank of the first stage. Embeddings are stored in the precision of activations. With
-    /// latent attention, each tensor-parallel rank has full down-projections, and the up-projections that decoding
-    /// absorbs into queries and outputs are stored in 16 bits as well (vLLM,
+    /// Returns the size in bytes of the weights of a rank of the first stage. Embeddings are stored in the precision of
+    /// activations. With latent attention, each tensor-parallel rank has full down-projections, and the up-projections
+    /// that decoding absorbs into queries and outputs are also stored in 16 bits (vLLM,
     /// `vllm/v1/attention/backends/mla/common.py`: `process_weights_after_loading`).
     #[must_use]
     pub fn weight_bytes_per_rank(&self, layout: &Layout) -> u64 {
@@ -49,7 +50,7 @@ impl Serving {
         let replicated = stored_bytes(layers * model.replicated_layer_parameters());
         let sharded = stored_bytes(layers * (model.shared_layer_parameters() + experts)) - replicated;
         let up_projections = model.latent.map_or(0, |latent| latent.kv * model.kv_up_projection_width());
-        // With several stages, the first has the embeddings and the last the output projection.
+        // If there are several stages, the first has the embedding and the last has the output projection.
         let output_projection =
             if degrees.pipeline == 1 { model.untied_embeddings * model.output_projection_parameters() } else { 0 };
         let unquantized =
@@ -59,20 +60,20 @@ impl Serving {
 }
 
 impl LoadedServing<'_> {
-    /// Number of requests of the most loaded replica.
+    /// Returns the number of requests of the most loaded replica.
     #[must_use]
     pub fn requests_per_replica(&self, layout: &Layout) -> u64 {
         self.concurrent_requests.div_ceil(u64::from(layout.degrees.data).max(1))
     }
 
-    /// KV cache of the most loaded replica on one rank, in whichever memory tier.
+    /// Returns the KV-cache size of the most loaded replica on one rank, in any memory tier.
     #[must_use]
     pub fn kv_cache_per_rank(&self, layout: &Layout) -> Bytes {
         Bytes(self.requests_per_replica(layout) * self.tokens() * self.kv_bytes_per_rank(layout))
     }
 }
 
-/// Memory use of the rank that uses most.
+/// Returns the memory footprint of the rank that uses most memory.
 #[must_use]
 pub fn serving_footprint(job: &LoadedServing<'_>, layout: &Layout) -> Footprint {
     let (kv_cache, host) = match job.kv_tier {
@@ -89,7 +90,8 @@ pub fn serving_footprint(job: &LoadedServing<'_>, layout: &Layout) -> Footprint 
     }
 }
 
-/// Bytes of activations in the largest possible step: those of one layer, since none is retained, and the logits.
+/// Returns the size in bytes of the activations in the largest possible step: those of one layer, since no activations
+/// are retained, and the logits.
 fn activations(job: &LoadedServing<'_>, layout: &Layout) -> u64 {
     let model = &job.model.sharded_over(layout.degrees.tensor);
     let (e, tensor) = (job.precision.bytes(), u64::from(layout.degrees.tensor));
@@ -105,12 +107,12 @@ fn activations(job: &LoadedServing<'_>, layout: &Layout) -> u64 {
     layer + 4 * job.requests_per_replica(layout) * model.vocab.div_ceil(tensor)
 }
 
-/// Largest number of concurrent requests that fit memories of these sizes, summed over all replicas. All replicas have
-/// equally many; 0 if none fits.
+/// Returns the largest number of concurrent requests that fit in memories of these sizes, summed over all replicas. All
+/// replicas have the same number; 0 if no request fits.
 pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: MemoryLimits) -> u64 {
     let replicas = u64::from(layout.degrees.data);
     let footprint = |concurrent_requests: u64| serving_footprint(&LoadedServing { job, concurrent_requests }, layout);
-    // Each further request of a replica needs as much as its first.
+    // Each further request of a replica needs as much memory as its first.
     let (empty, one_request_each) = (footprint(0), footprint(replicas));
     let usable = job.usable_memory(memories);
     let gpu_limit =
@@ -119,22 +121,22 @@ pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: 
     gpu_limit.min(host_limit).saturating_mul(replicas)
 }
 
-/// Result of a memory check: the missing memory, and changes that would make the job fit.
+/// Result of a memory check: the memory needed in excess, and changes that make the job fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryCheck {
     /// GPU memory that the job may fill.
     pub memory: Bytes,
-    /// GPU memory that the job lacks; `None` if the job fits.
+    /// GPU memory needed in excess of `memory`; `None` if the job fits.
     pub missing: Option<Bytes>,
-    /// CPU memory that the job lacks in a rank's share; `None` if the job fits.
+    /// CPU memory needed in excess of a rank's share; `None` if the job fits.
     pub missing_host: Option<Bytes>,
     /// Largest number of concurrent requests that fit, summed over all replicas.
     pub requests: u64,
-    /// Changes of the job, each of which alone makes it fit, in job-file syntax.
+    /// Changes of the job in job-file syntax, each of which is sufficient to make it fit.
     pub remedies: Vec<String>,
 }
 
-/// Checks if a job fits memories of these sizes.
+/// Checks whether a job fits in memories of these sizes.
 #[must_use]
 pub fn check_memory(job: &LoadedServing<'_>, layout: &Layout, memories: impl Into<MemoryLimits>) -> MemoryCheck {
     let memories = memories.into();
@@ -184,7 +186,7 @@ mod tests {
 
     proptest! {
         /// The KV cache has 2 × layers × heads × width × bytes per token, once per replica, or several times if there
-        /// are fewer KV heads than ranks.
+        /// are fewer KV heads than tensor-parallel ranks.
         #[test]
         fn kv_cache_matches_closed_form(tp in 0u32..5, pp in 0u32..3, dp in 1u32..4, kv in 0u32..4, bits in 0..2, requests in 1u64..99) {
             let (tp, pp, kv) = (1u32 << tp, 1u32 << pp, 1u64 << kv);
@@ -216,8 +218,8 @@ mod tests {
         }
     }
 
-    /// The concurrent requests of a batch are the minimum of what fits, the batch, and the limit of the replicas; one
-    /// if none fits.
+    /// The number of concurrent requests of a batch is the minimum of the number that fits, the size of the batch, and
+    /// the limit of the replicas; it is one if none fits.
     #[test]
     fn batch_concurrency_fills_the_memory() {
         let gigabytes = |count: u64| Some(Bytes(count * 1_000_000_000));
@@ -232,7 +234,7 @@ mod tests {
         };
         assert_eq!(fill(100, 64, None, "hbm").0, 100);
         assert_eq!(fill(1000, 64, None, "hbm").0, 128);
-        // The number that fits does not depend on the number of requests.
+        // The number that fits does not depend on the number of requests of the job.
         let (max_requests, check) = fill(100_000, 1024, gigabytes(40), "hbm");
         let check = check.unwrap();
         assert_eq!((check.missing, check.requests), (None, max_requests));
@@ -240,7 +242,7 @@ mod tests {
         assert_eq!(fill(1 << 24, 1 << 24, gigabytes(40), "hbm").0, max_requests);
         let (single, check) = fill(1000, 1000, gigabytes(5), "hbm");
         assert!(single == 1 && check.unwrap().missing.is_some());
-        // With the KV cache on the host, only logits need GPU memory.
+        // With the KV cache in host memory, only the logits of a request need GPU memory.
         assert!(fill(1 << 24, 1 << 24, gigabytes(40), "host").0 > 100 * max_requests);
         // Concurrent requests are limited to the CPU's memory; more do not fit.
         let host_job =
@@ -255,7 +257,7 @@ mod tests {
             (check.missing, check.missing_host, check.requests),
             (None, Some(Bytes(request_bytes - request_bytes / 2)), 100)
         );
-        // Of a fixed concurrency the rest waits.
+        // The remaining requests of a fixed concurrency wait.
         let waiting = fixed_job.with_concurrency(&layout, Some(memories));
         assert_eq!((waiting.concurrent_requests, waiting.waiting_requests()), (100, 1));
         let job = served("concurrency = 77\nparallel = { tp = 8 }\n");
@@ -263,8 +265,8 @@ mod tests {
         assert_eq!((unfit.concurrent_requests, unfit.waiting_requests()), (1, 76));
     }
 
-    /// Weights of Llama 2 70B have 137e9 bytes in 16 bits. In fp8 half of that except for the embeddings, in nvfp4 9/16
-    /// of fp8.
+    /// Weights of Llama 2 70B have 137e9 bytes in 16 bits, half of that in fp8 except for the embeddings, and 9/16 of
+    /// the fp8 size in nvfp4.
     #[test]
     fn llama_2_70b_weights_match_published_size() {
         let weight_bytes = |precision: &str| {
@@ -277,7 +279,7 @@ mod tests {
         assert!((weight_bytes("bf16") as f64 / 137.4e9 - 1.0).abs() < 0.001);
     }
 
-    /// Expert skew changes the memory only of models with experts.
+    /// Expert skew affects the memory only of models with experts.
     #[test]
     fn skew_affects_only_experts() {
         let activations = |lines: &str| {
@@ -290,7 +292,7 @@ mod tests {
         let mixture = |parallel: &str| format!("model = {DEEPSEEK_V3}\nparallel = {{ {parallel} }}\n");
         let divided = mixture("dp = 8, ep = 8");
         assert!(activations(&format!("{divided}{skewed}")) > activations(&divided));
-        // No rank has more than the load of all.
+        // No rank has more than the total load.
         assert_eq!(activations(&format!("{divided}{skewed}")), activations(&format!("{divided}expert_skew = 8\n")));
         assert_eq!(activations(&format!("{}{skewed}", mixture("tp = 8"))), activations(&mixture("tp = 8")));
     }
@@ -313,7 +315,7 @@ mod tests {
         // A compressed KV cache is not divided among tensor-parallel ranks.
         let latent = served("kv_bytes_per_token = 70272\nparallel = { tp = 8 }\n");
         assert_eq!(latent.kv_bytes_per_rank(&specified_layout(&latent, 8)), 70_272);
-        // DeepSeek-V3 has the same size (arXiv 2505.09343, table 1).
+        // DeepSeek-V3 has the same size of the KV cache (arXiv 2505.09343, table 1).
         let deepseek = served(&format!("parallel = {{ tp = 8 }}\nmodel = {DEEPSEEK_V3}\n"));
         assert_eq!(
             (deepseek.kv_bytes(), deepseek.kv_bytes_per_rank(&specified_layout(&deepseek, 8))),

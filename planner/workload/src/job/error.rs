@@ -2,7 +2,7 @@
 
 use fabricast_topologies::SourceLocation;
 
-/// Invalid job, or job that cannot run on the given ranks.
+/// Error of an invalid job, or of a job that cannot run on the given ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{location}: {message}")]
 pub struct JobError {
@@ -10,7 +10,7 @@ pub struct JobError {
     pub location: SourceLocation,
     /// Description of the problem, and the expected value.
     pub message: String,
-    /// Suggested fix, if there is one beyond the message.
+    /// Suggested fix, in addition to the message.
     pub help: Option<String>,
 }
 

@@ -14,20 +14,20 @@ pub enum Dimension {
     /// Data parallelism: replicas of the same weights. With hybrid sharding, the ranks over which one replica is
     /// sharded.
     Data,
-    /// Variant of [`Self::Data`] for the weights of experts.
+    /// Data parallelism for the weights of experts; otherwise as [`Self::Data`].
     ExpertData,
-    /// Hybrid sharding: ranks with the same shard in different groups of [`Self::Data`].
+    /// Hybrid sharding: ranks that have the same shard in different groups of [`Self::Data`].
     Replica,
-    /// Variant of [`Self::Replica`] for the weights of experts.
+    /// Hybrid sharding for the weights of experts; otherwise as [`Self::Replica`].
     ExpertReplica,
     /// Pipeline parallelism: ranks with different stages of the same model.
     Pipeline,
-    /// First and last pipeline stage, each of which has a copy of the embedding.
+    /// The first and the last pipeline stage, each of which has a copy of the embedding.
     FirstAndLastStage,
 }
 
 impl Dimension {
-    /// Returns true for groups of ranks with the same shard in different replicas.
+    /// Returns true for dimensions whose groups consist of ranks with the same shard in different replicas.
     #[must_use]
     pub fn is_replica_group(self) -> bool {
         matches!(self, Self::Replica | Self::ExpertReplica)
@@ -62,7 +62,8 @@ pub struct GroupShape {
 }
 
 impl GroupShape {
-    /// Pattern of interleaved groups, each of which starts on the first rank that no earlier group has.
+    /// Creates the pattern of interleaved groups, each of which starts at the first rank that belongs to no earlier
+    /// group.
     fn strided(size: u32, stride: u32) -> Self {
         Self { size, stride, interleaved_groups: stride }
     }
@@ -80,8 +81,8 @@ impl GroupShape {
     }
 }
 
-/// Numbering order of the parallel dimensions, innermost first. Context and expert parallelism are inside data
-/// parallelism.
+/// Order in which the parallel dimensions are numbered, innermost first. Context and expert parallelism are part of
+/// data parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order([Axis; 3]);
 
@@ -100,7 +101,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Returns true if tensor-parallel ranks are numbered immediately inside data-parallel ones.
+    /// Returns true if tensor-parallel ranks are numbered immediately inside data-parallel ranks.
     pub(super) fn has_tensor_inside_data(self) -> bool {
         self.0.windows(2).any(|axes| axes == [Axis::Tensor, Axis::Data])
     }
@@ -146,13 +147,13 @@ impl Layout {
         self.shape(dimension).size
     }
 
-    /// Returns the pattern of a dimension's groups. A data group includes context-parallel ranks, since they hold the
-    /// same weights. Ranks that shard one replica are neighbours among them.
+    /// Returns the pattern of a dimension's groups. A data-parallel group includes context-parallel ranks, since they
+    /// have the same weights. Ranks that shard one replica are neighbours in the group.
     pub fn shape(&self, dimension: Dimension) -> GroupShape {
         let Degrees { tensor, pipeline, data, expert, context, order, shard, .. } = self.degrees;
         let [replicas, expert_replicas] = [self.degrees.weight_replicas(), self.degrees.expert_replicas()];
         let shard_ranks = shard.map_or(replicas, |shard| shard.min(replicas)).max(1);
-        // Expert replicas are split into as many groups as the replicas of the other weights.
+        // Expert replicas are divided into as many groups as the replicas of other weights.
         let expert_shard_ranks = (expert_replicas / (replicas / shard_ranks).max(1)).max(1);
         let stride = |target: Axis| {
             let inside = order.0.into_iter().take_while(|axis| *axis != target);
@@ -164,8 +165,8 @@ impl Layout {
                 })
                 .product::<u32>()
         };
-        // Undivided experts are spread over tensor-parallel ranks first, which are then directly inside data
-        // parallelism.
+        // Undivided experts are distributed over tensor-parallel ranks first, which are then immediately inside
+        // data-parallel ranks.
         let experts = stride(match self.degrees.experts {
             ExpertSharding::Divided => Axis::Data,
             ExpertSharding::Whole => Axis::Tensor,
@@ -188,8 +189,8 @@ impl Layout {
         GroupShape::strided(size, step)
     }
 
-    /// Returns all groups of a dimension. Each rank is in exactly one, except for middle stages in
-    /// [`Dimension::FirstAndLastStage`].
+    /// Returns all groups of a dimension. Each rank belongs to exactly one group, except for middle stages in
+    /// [`Dimension::FirstAndLastStage`], which belong to none.
     #[must_use]
     pub fn groups(&self, dimension: Dimension) -> Vec<Vec<u32>> {
         let shape = self.shape(dimension);
@@ -206,7 +207,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Each rank is in exactly one group of each dimension, and groups have the sizes of their degrees.
+        /// Each rank belongs to exactly one group of each dimension, and groups have the sizes of their degrees.
         #[test]
         fn groups_partition_the_ranks(tp in 1u32..4, pp in 1u32..4, cp in 1u32..3, ep in 1u32..3, data_factor in 1u32..3, shard in 1u32..4, undivided in any::<bool>(), order in prop::sample::select(vec![["tp", "dp", "pp"], ["dp", "tp", "pp"], ["pp", "dp", "tp"], ["tp", "pp", "dp"]])) {
             let undivided = undivided && order == ["tp", "dp", "pp"];
@@ -241,7 +242,8 @@ mod tests {
         assert_eq!(first(Dimension::Data), [0, 2, 4, 6]);
         assert_eq!(first(Dimension::ExpertData), [0, 4]);
         assert_eq!(first(Dimension::Pipeline), [0, 8]);
-        // Undivided experts go over tensor groups first, and over context-parallel ranks before replicas.
+        // Undivided experts are distributed over tensor-parallel groups first, and over context-parallel ranks before
+        // replicas.
         let undivided = Layout { degrees: Degrees { experts: ExpertSharding::Whole, expert: 4, ..degrees } };
         assert_eq!(undivided.groups(Dimension::Expert)[..2], [[0, 1, 2, 3], [4, 5, 6, 7]]);
         assert_eq!(undivided.groups(Dimension::ExpertData)[1], [1, 5]);

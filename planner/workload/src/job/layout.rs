@@ -1,11 +1,12 @@
-//! Degrees of parallelism and the groups of ranks that follow from them.
+//! Degrees of parallelism, and the groups of ranks that result from them.
 //!
-//! Ranks are numbered over the fabric's GPUs, host by host, so the stride of a group decides the distance between its
-//! ranks. The dimensions with the most communication are innermost, on neighbouring GPUs: tensor, context, data,
+//! Ranks are numbered over the fabric's GPUs, host by host, so the stride of a group determines the distance between
+//! its ranks. The dimensions with the most communication are innermost, on neighbouring GPUs: tensor, context, data,
 //! pipeline (Megatron-LM's order tp-cp-ep-dp-pp), unless the job sets another [`Order`]. Experts are divided among
-//! ranks with different tokens, so their degree does not multiply the ranks. These are ranks of the context and data
-//! dimensions, and also tensor-parallel ranks if experts are undivided ([`ExpertSharding`]), innermost first (Megatron
-//! Core's `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv 2504.14960).
+//! ranks with different tokens, so their degree does not multiply the ranks. They are divided among ranks of the
+//! context and data dimensions, and also among tensor-parallel ranks if experts are undivided ([`ExpertSharding`]),
+//! innermost first (Megatron Core's `expert_decoder_rank_generator`; Liu et al., "MoE Parallel Folding", arXiv
+//! 2504.14960).
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use fabricast_topologies::SourceLocation;
 
 use super::{JobError, Model, Order, Parallel, Processes, Serving, Training};
 
-/// Degrees of parallelism, and the settings that complete a layout.
+/// Degrees of parallelism, and the settings that together with them define a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degrees {
     /// Tensor-parallel degree: number of ranks that shard the same matrices.
@@ -30,20 +31,21 @@ pub struct Degrees {
     pub context: u32,
     /// Number of model chunks on each stage (virtual pipeline stages); 1 without interleaving.
     pub interleave: u32,
-    /// Sequence parallelism among tensor-parallel ranks, outside the matrices.
+    /// Sequence parallelism among tensor-parallel ranks, for the operations between matrix multiplications.
     pub sequence: SequenceParallelism,
-    /// Accounting for embedding and logits in the pipeline split.
+    /// Treatment of the embedding and the logits in the division of layers among stages.
     pub ends: EndAccounting,
     /// Order of the parallel dimensions in the numbering of ranks.
     pub order: Order,
-    /// Number of ranks over which one copy of the states is sharded; `None` for all ranks that hold replicas.
+    /// Number of ranks over which one copy of the states is sharded; `None` if it is all ranks with replicas.
     pub shard: Option<u32>,
 }
 
-/// Accounting for embedding and logits in the division of layers among pipeline stages.
+/// Treatment of the embedding and the logits in the division of layers among pipeline stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndAccounting {
-    /// All stages have the same number of layers; the first and the last also have the embedding and the logits.
+    /// All stages have the same number of layers. The first stage also has the embedding, and the last stage also has
+    /// the logits.
     #[default]
     Extra,
     /// Embedding and logits count as one layer each, so the first and the last stage have one layer less (Megatron-LM's
@@ -53,7 +55,7 @@ pub enum EndAccounting {
 }
 
 impl EndAccounting {
-    /// Number of layers that embedding and logits count as: 0 or 2.
+    /// Returns the number of layers that the embedding and the logits count as: 0 or 2.
     fn layers(self) -> u64 {
         match self {
             Self::Extra => 0,
@@ -62,7 +64,8 @@ impl EndAccounting {
     }
 }
 
-/// Sequence parallelism (Korthikanti et al.): work of tensor-parallel ranks between their matrices.
+/// Sequence parallelism (Korthikanti et al., arXiv 2205.05198): division of the operations between matrix
+/// multiplications among tensor-parallel ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SequenceParallelism {
     /// Off: each rank processes all tokens.
@@ -102,14 +105,14 @@ impl Default for Degrees {
 }
 
 impl Degrees {
-    /// Total number of ranks: the product of all degrees except the expert-parallel one.
+    /// Returns the total number of ranks: the product of all degrees except the expert-parallel degree.
     #[must_use]
     pub fn ranks(&self) -> u64 {
         let degrees = [self.tensor, self.pipeline, self.data, self.context].into_iter().map(u64::from);
         degrees.fold(1, u64::saturating_mul)
     }
 
-    /// Number of tensor-parallel ranks that divide the matrices of an expert.
+    /// Returns the number of tensor-parallel ranks among which the matrices of an expert are divided.
     #[must_use]
     pub fn expert_tensor(&self) -> u32 {
         match self.experts {
@@ -118,22 +121,22 @@ impl Degrees {
         }
     }
 
-    /// Number of ranks of a stage over which experts may be divided or replicated.
+    /// Returns the number of ranks of a stage over which experts may be divided or replicated.
     pub fn expert_ranks(&self) -> u32 {
         self.tensor / self.expert_tensor().max(1) * self.context * self.data
     }
 
-    /// Number of ranks that hold the same weights: data- and context-parallel ranks.
+    /// Returns the number of ranks that have the same weights: data- and context-parallel ranks.
     pub(super) fn weight_replicas(&self) -> u32 {
         self.data * self.context
     }
 
-    /// Number of ranks that hold the same experts.
+    /// Returns the number of ranks that have the same experts.
     pub(super) fn expert_replicas(&self) -> u32 {
         self.expert_ranks() / self.expert.max(1)
     }
 
-    /// Number of parts into which tensor-parallel ranks divide the tokens between matrices.
+    /// Returns the number of parts into which tensor-parallel ranks divide the tokens between matrix multiplications.
     #[must_use]
     pub fn token_shares(&self) -> u64 {
         match self.sequence {
@@ -161,7 +164,7 @@ impl std::fmt::Display for Degrees {
 /// Parallel layout of a job: degrees whose product is the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Valid degrees for the job.
+    /// Degrees, which are valid for the job.
     pub degrees: Degrees,
 }
 
@@ -169,8 +172,8 @@ impl Layout {
     /// Creates the layout of a training job on `ranks` ranks.
     ///
     /// # Errors
-    /// [`JobError`] at `parallel`: the product of the degrees is not the number of ranks, or the degrees do not divide
-    /// the model or the batch. At `global_batch` or `shard` if these are the cause.
+    /// [`JobError`] at `parallel` if the product of the degrees is not the number of ranks, or the degrees do not
+    /// divide the model or the batch; at `global_batch` or `shard` if these are the cause.
     pub fn new(job: &Training, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
         Self::training(job, ranks, degrees, CheckPurpose::Search)
     }
@@ -222,13 +225,13 @@ impl Layout {
         Ok(Self { degrees: Degrees { shard: job.validated_shard(degrees)?, ..degrees } })
     }
 
-    /// Creates the layout of an inference job on `ranks` ranks. `ep` divides experts and their redundant copies. Within
-    /// a tensor-parallel group each expert's matrices are divided. Dividing the experts instead, as vLLM can, would
-    /// move the same bytes and hold the same weights.
+    /// Creates the layout of an inference job on `ranks` ranks. `ep` divides experts and their redundant copies. The
+    /// matrices of each expert are divided within a tensor-parallel group. (vLLM can divide the experts instead, which
+    /// moves the same number of bytes and stores the same weights.)
     ///
     /// # Errors
-    /// [`JobError`] at `parallel`: the product of the degrees is not the number of ranks, or the degrees do not divide
-    /// the model.
+    /// [`JobError`] at `parallel` if the product of the degrees is not the number of ranks, or the degrees do not
+    /// divide the model.
     pub fn serving(job: &Serving, ranks: u32, degrees: Degrees) -> Result<Self, JobError> {
         Self::inference(job, ranks, degrees, CheckPurpose::Search)
     }
@@ -244,7 +247,7 @@ impl Layout {
         Ok(Self { degrees })
     }
 
-    /// Returns the layout that a training job specifies, on `ranks` ranks; `None` if the job requests a search.
+    /// Returns the layout that a training job specifies on `ranks` ranks; `None` if the job requests a search.
     ///
     /// # Errors
     /// Errors of [`Layout::new`].
@@ -252,7 +255,7 @@ impl Layout {
         job.parallel.degrees(ranks).map(|degrees| Self::training(job, ranks, degrees, CheckPurpose::Report)).transpose()
     }
 
-    /// Returns the layout that an inference job specifies, on `ranks` ranks; `None` if the job requests a search.
+    /// Returns the layout that an inference job specifies on `ranks` ranks; `None` if the job requests a search.
     ///
     /// # Errors
     /// Errors of [`Layout::serving`].
@@ -263,13 +266,14 @@ impl Layout {
             .transpose()
     }
 
-    /// Number of micro-batches of a rank in a step.
+    /// Returns the number of micro-batches of a rank in a step.
     #[must_use]
     pub fn micro_batches(&self, job: &Training) -> u64 {
         job.global_batch / (u64::from(self.degrees.data) * job.micro_batch).max(1)
     }
 
-    /// Number of layers in a model chunk of a stage (see [`Self::chunk_range`]); both are counted from 0.
+    /// Returns the number of layers in a model chunk of a stage (see [`Self::chunk_range`]); stages and chunks are
+    /// numbered from 0.
     #[must_use]
     pub fn chunk_layers(&self, model: &Model, stage: u32, chunk: u32) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
@@ -282,14 +286,15 @@ impl Layout {
         }
     }
 
-    /// Number of layer slots of a model chunk. Embedding and logits use one each if they count as layers.
+    /// Returns the number of layer slots of a model chunk. The embedding and the logits use one slot each if they count
+    /// as layers.
     fn chunk_slots(&self, model: &Model) -> u64 {
         let Degrees { pipeline, interleave, ends, .. } = self.degrees;
         (model.layers + ends.layers()) / (u64::from(pipeline) * u64::from(interleave)).max(1)
     }
 
-    /// Indices of the layers of a model chunk, counted from the model's first layer. Chunk `i` of every stage comes
-    /// before chunk `i + 1` of the first stage.
+    /// Returns the indices of the layers of a model chunk, counted from the model's first layer. Chunk `i` of every
+    /// stage precedes chunk `i + 1` of the first stage.
     #[must_use]
     pub fn chunk_range(&self, model: &Model, stage: u32, chunk: u32) -> Range<u64> {
         let index = u64::from(chunk) * u64::from(self.degrees.pipeline) + u64::from(stage);
@@ -299,14 +304,15 @@ impl Layout {
         first..first + self.chunk_layers(model, stage, chunk)
     }
 
-    /// Number of layers of a pipeline stage, which is counted from 0.
+    /// Returns the number of layers of a pipeline stage; stages are numbered from 0.
     #[must_use]
     pub fn stage_layers(&self, model: &Model, stage: u32) -> u64 {
         (0..self.degrees.interleave).map(|chunk| self.chunk_layers(model, stage, chunk)).sum()
     }
 
-    /// Returns the stages of which one uses the most memory: the last, which computes the logits; the second, which may
-    /// have more layers; and the first, which has the embedding. The first comes last, so that it wins ties.
+    /// Returns the candidates for the stage with the highest memory use: the last stage, which computes the logits; the
+    /// second, which may have more layers; and the first, which has the embedding. The first stage is listed last, so
+    /// that it is selected if several are equal.
     pub(crate) fn fullest_stages(&self) -> [u32; 3] {
         let last = self.degrees.pipeline.saturating_sub(1);
         [last, last.min(1), 0]
@@ -324,24 +330,26 @@ impl Layout {
         [tensor, pipeline, expert, context] == [1; 4]
     }
 
-    /// Number of parts of a layer around which tensor-parallel ranks gather and reduce all tokens: attention, and the
-    /// feed-forward. If routed experts get their tokens otherwise, only shared experts count as a feed-forward.
+    /// Returns the number of parts of a layer before and after which tensor-parallel ranks gather and reduce all
+    /// tokens: attention, and the feed-forward layer. If routed experts receive their tokens in another way, only
+    /// shared experts count as a feed-forward layer.
     #[must_use]
     pub fn tensor_parts(&self, model: &Model) -> u64 {
         let routes_separately = self.degrees.experts == ExpertSharding::Whole || self.gathers_routed_tokens(model);
         if routes_separately && model.shared_experts == 0 { 1 } else { 2 }
     }
 
-    /// Load of the rank with the most loaded experts, divided by the mean. The job's `skew` is limited by the number of
-    /// expert-parallel ranks.
+    /// Returns the load of the rank with the most loaded experts divided by the mean load. The job's `skew` is limited
+    /// by the number of expert-parallel ranks.
     #[must_use]
     pub fn expert_imbalance(&self, skew: f64) -> f64 {
         skew.min(f64::from(self.degrees.expert))
     }
 
-    /// Returns true if tensor-parallel ranks gather routed tokens after the all-to-all, for experts whose matrices they
-    /// divide; each token arrives once per expert chosen here. Without expert parallelism they gather all tokens first,
-    /// as for any feed-forward (Megatron Core, `MoEAlltoAllTokenDispatcher` and `MoEAllGatherTokenDispatcher`).
+    /// Returns true if tensor-parallel ranks gather routed tokens after the all-to-all, because the matrices of experts
+    /// are divided among them. Each token arrives once per selected expert. Without expert parallelism they gather all
+    /// tokens first, as for any feed-forward layer (Megatron Core, `MoEAlltoAllTokenDispatcher` and
+    /// `MoEAllGatherTokenDispatcher`).
     #[must_use]
     pub fn gathers_routed_tokens(&self, model: &Model) -> bool {
         let Degrees { experts, expert, sequence, .. } = self.degrees;
@@ -353,8 +361,8 @@ impl Layout {
 }
 
 impl Parallel {
-    /// Returns the specified degrees on `ranks` ranks. An absent data-parallel degree is computed from the remaining
-    /// ranks.
+    /// Returns the specified degrees on `ranks` ranks, or `None` if the job specifies none. An absent data-parallel
+    /// degree is computed from the number of ranks.
     fn degrees(&self, ranks: u32) -> Option<Degrees> {
         let Self::Given { degrees, data } = self else { return None };
         let remaining = u64::from(ranks) / Degrees { data: 1, ..*degrees }.ranks().max(1);
@@ -363,7 +371,7 @@ impl Parallel {
     }
 }
 
-/// Divisibility checks shared by all kinds of jobs.
+/// Divisibility checks that all kinds of jobs have in common.
 struct DivisibilityCheck<'a> {
     model: &'a Model,
     /// Number of experts of a layer, redundant copies included.
@@ -375,14 +383,14 @@ struct DivisibilityCheck<'a> {
 /// Purpose of a divisibility check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CheckPurpose {
-    /// Report to the user who specified the degrees: errors suggest alternatives.
+    /// Report to the user who specified the degrees; errors suggest alternatives.
     Report,
-    /// Search over many degrees, which ignores error texts.
+    /// Search over many degrees; error texts are not used.
     Search,
 }
 
-/// Returns the divisors of `number` nearest to `divisor`, as text: the largest below, and the smallest above if a
-/// bounded scan finds it.
+/// Returns the divisors of `number` nearest to `divisor` as text: the largest smaller one, and the smallest larger one
+/// if a bounded search finds it.
 fn nearest_divisors(number: u64, divisor: u64) -> String {
     let divides = |candidate: &u64| number.is_multiple_of(*candidate);
     let below = (1..divisor.min(number + 1)).rev().find(divides).unwrap_or(1);
@@ -406,7 +414,10 @@ impl DivisibilityCheck<'_> {
         }
     }
 
-    /// Checks that the product of the degrees is the number of ranks, and that the model is divisible by them.
+    /// Checks that the product of the degrees is the number of ranks, and that the model can be divided by the degrees.
+    ///
+    /// # Errors
+    /// [`JobError`] at `parallel` otherwise.
     fn check(&self, ranks: u32, degrees: Degrees) -> Result<(), JobError> {
         let wrong = |message: String| Err(JobError::at(self.location, message));
         let Degrees { tensor, pipeline, data, expert, context, interleave, .. } = degrees;

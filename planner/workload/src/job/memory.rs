@@ -1,12 +1,12 @@
 //! Memory of a training rank: weights, gradients, optimizer states, activations.
 //!
 //! States follow Rajbhandari et al. (ZeRO, arXiv 1910.02054, section 3.1 and figure 1), activations Korthikanti et al.
-//! (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forwards of any width, gates and experts are
-//! covered. Predicted tensors of eleven measured FSDP steps are 4 % too small to 21 % too large, median 4 % too large
-//! (test `tensors_match_measured_fsdp_steps`).
+//! (arXiv 2205.05198, equations 1 to 6), term by term, so that feed-forward layers of any width, gates and experts are
+//! included. Predicted tensors of eleven measured FSDP steps differ by −4 to 21 %, in the median by 4 % (test
+//! `tensors_match_measured_fsdp_steps`).
 //!
-//! The largest of three stages counts: the first, which holds the most micro-batches and the embedding; the second,
-//! which may have more layers; the last, which has a copy of the embedding and the logits.
+//! The memory of a job is the largest of three stages: the first, which holds the most micro-batches and the embedding;
+//! the second, which may have more layers; and the last, which has a copy of the embedding and the logits.
 
 use fabricast_topologies::Bytes;
 
@@ -24,13 +24,13 @@ pub struct Footprint {
     pub gradients: Bytes,
     /// Optimizer states in GPU memory.
     pub optimizer: Bytes,
-    /// Activations retained for the backward pass, and those of the layer being computed.
+    /// Activations retained for the backward pass, and activations of the layer being computed.
     pub activations: Bytes,
     /// KV cache of concurrent requests.
     pub kv_cache: Bytes,
     /// CUDA context, libraries and communication buffers.
     pub runtime: Bytes,
-    /// Data in the memory of the attached CPU; uses no GPU memory.
+    /// Data in the memory of the attached CPU, which uses no GPU memory.
     pub host: Bytes,
 }
 
@@ -56,25 +56,26 @@ impl From<Bytes> for MemoryLimits {
 }
 
 /// Memory of a process in addition to its tensors: CUDA and cuBLAS contexts, NCCL buffers. Measured with PyTorch 2.11
-/// and NCCL 2.28.9 on two H200 as driver usage minus PyTorch's reservation (`planner/data/h200-steps/memory.jsonl`,
-/// 1.69 to 1.70 GB in fifteen steps). Grows with ranks and groups, which is ignored.
+/// and NCCL 2.28.9 on two H200 as memory used according to the driver minus memory reserved by PyTorch
+/// (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70 GB in fifteen steps). The growth with the numbers of ranks and
+/// groups is neglected.
 pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
 
 impl Footprint {
-    /// Total use of GPU memory.
+    /// Returns the total use of GPU memory.
     #[must_use]
     pub fn total(&self) -> Bytes {
         let parts = [self.weights, self.gradients, self.optimizer, self.activations, self.kv_cache, self.runtime];
         Bytes(parts.iter().map(|part| part.0).sum())
     }
 
-    /// Excess of the total over a GPU's memory; `None` if it fits.
+    /// Returns the excess of the total over a GPU's memory; `None` if it fits.
     #[must_use]
     pub fn excess(&self, memory: Bytes) -> Option<Bytes> {
         self.total().0.checked_sub(memory.0).filter(|&excess| excess > 0).map(Bytes)
     }
 
-    /// Excess of the host data over a rank's share of its CPU's memory; `None` if it fits.
+    /// Returns the excess of the host data over a rank's share of its CPU's memory; `None` if it fits.
     #[must_use]
     pub fn host_excess(&self, share: Bytes) -> Option<Bytes> {
         self.host.0.checked_sub(share.0).filter(|&excess| excess > 0).map(Bytes)
@@ -90,21 +91,21 @@ impl Footprint {
 /// Numbers of parameters of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParameterCounts {
-    /// Parameters that all tokens use.
+    /// Number of parameters that all tokens use.
     pub shared: u64,
-    /// Parameters of the rank's experts.
+    /// Number of parameters of the rank's experts.
     pub experts: u64,
 }
 
 impl ParameterCounts {
-    /// Total number of parameters.
+    /// Returns the total number of parameters.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.shared + self.experts
     }
 }
 
-/// Number of parameters of a rank on the stage with the most.
+/// Returns the numbers of parameters of a rank on the stage with the most parameters.
 pub fn parameters(job: &Training, layout: &Layout) -> ParameterCounts {
     let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
     stages.into_iter().max_by_key(ParameterCounts::total).unwrap_or_default()
@@ -119,8 +120,8 @@ fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> ParameterCou
     )
 }
 
-/// Number of parameters of a stage outside its layers: the embedding on the first stage; on the last the output
-/// projection, which is a copy of the embedding or a separate matrix.
+/// Returns the number of parameters of a stage outside its layers. On the first stage it is the embedding; on the last
+/// stage the output projection, which is a copy of the embedding or a separate matrix.
 pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: u32) -> u64 {
     match (stage, layout.is_last(stage)) {
         (0, true) => model.embedding_parameters() + model.untied_embeddings * model.output_projection_parameters(),
@@ -130,7 +131,7 @@ pub(super) fn stage_embedding_parameters(model: &Model, layout: &Layout, stage: 
     }
 }
 
-/// Number of parameters of a rank for `layers` layers and `others` parameters outside them.
+/// Returns the numbers of parameters of a rank for `layers` layers and `others` parameters outside them.
 #[must_use]
 pub fn rank_parameters(model: &Model, layout: &Layout, layers: u64, others: u64) -> ParameterCounts {
     let degrees = layout.degrees;
@@ -172,7 +173,7 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         Tier::Hbm | Tier::Peer => (state, Bytes(0)),
         Tier::Host => (Bytes(0), state),
     };
-    // The update on the CPU reads gradients there.
+    // For an update on the CPU, the gradients are read there.
     let host = match job.optimizer_device {
         OptimizerDevice::Cpu => Bytes(host.0 + shard_bytes(job.gradient_bytes(), job.zero > Zero::None).0),
         OptimizerDevice::Gpu => host,
@@ -192,9 +193,10 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     }
 }
 
-/// Bytes of a logit while the loss is computed: its value and gradient in 32 bits in one place. In eager mode PyTorch has
-/// it in the computed type, its copy in 32 bits, the logarithm of the softmax and the gradient (torch/nn/functional.py,
-/// `cross_entropy`; transformers, `ForCausalLMLoss`, which converts logits to 32 bits).
+/// Returns the number of bytes of a logit while the loss is computed: its value and gradient in 32 bits in the same
+/// memory. In eager mode, PyTorch stores it in the computed type, its copy in 32 bits, the logarithm of the softmax,
+/// and the gradient (torch/nn/functional.py, `cross_entropy`; transformers, `ForCausalLMLoss`, which converts logits to
+/// 32 bits).
 fn logit_bytes(job: &Training) -> u64 {
     match job.fusion {
         Some(KernelFusion::Eager) => job.precision.bytes() + 3 * 4,
@@ -202,8 +204,8 @@ fn logit_bytes(job: &Training) -> u64 {
     }
 }
 
-/// Bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next one, which is
-/// prefetched (as in PyTorch's FSDP2).
+/// Returns the size in bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next
+/// one, which is prefetched (as in PyTorch's FSDP2).
 fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
     let ParameterCounts { shared, experts } = rank_parameters(&job.model, layout, 1, 0);
     let sharded = |parameters: u64, dimension: Dimension| if layout.size(dimension) > 1 { parameters } else { 0 };
@@ -211,15 +213,16 @@ fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
     layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
 }
 
-/// Activations that a rank of a stage retains, those of a layer being recomputed, and the logits on the last stage.
+/// Returns the size of the activations that a rank of a stage retains, of those of a layer being recomputed, and of the
+/// logits on the last stage.
 fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let degrees = layout.degrees;
     let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
     let layers = layout.stage_layers(&job.model, stage);
     let (is_last, index) = (layout.is_last(stage), u64::from(stage));
-    // Micro-batches whose activations a stage holds: under 1F1B those on it or after it, so those of all stages for the
-    // first. With interleaved chunks (p - 1) / v of a stage's more (equations 5 and 6); each further stage has two
-    // chunks less.
+    // Number of micro-batches whose activations a stage holds. Under 1F1B it is the number of stages from this one to
+    // the last. With interleaved chunks, (p − 1) / v of a stage's activations are added (equations 5 and 6); each
+    // further stage has two chunks less.
     let in_flight = (if chunks > 1 { stages } else { stages - index }).min(layout.micro_batches(job));
     let retained = match job.recompute {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
@@ -244,7 +247,7 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
         (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
         _ => 0,
     };
-    // Logits, and their gradient in 32 bits, of one piece of the tokens.
+    // Logits and their 32-bit gradient, for one piece of the tokens.
     let loss_tokens = tokens.div_ceil(job.loss_chunks.max(1));
     let logits =
         (4 * tokens * job.model.hidden + logit_bytes(job) * loss_tokens * job.model.vocab) / u64::from(degrees.tensor);
@@ -252,24 +255,25 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
 }
 
-/// Bytes of a layer's input on a rank, for a micro-batch.
+/// Returns the size in bytes of a layer's input on a rank, for a micro-batch.
 fn layer_input(job: &Training, layout: &Layout) -> u64 {
     let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
     job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
 }
 
-/// Bytes that a layer retains on a rank for a micro-batch.
+/// Returns the number of bytes that a layer retains on a rank for a micro-batch.
 fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
     let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
     let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
-    // Inputs of attention, feed-forward and both norms; with dropout, two masks of one byte per element.
+    // Inputs of attention, of the feed-forward layer and of both norms; with dropout, also two masks of one byte per
+    // element.
     let masks = if job.dropout == Dropout::On { 2 } else { 0 };
     let norms_and_dropouts = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
     let latent_width = model.latent.map_or(0, |latent| latent.latent_width());
     let attention = tokens * model.attention_width() * e / tensor + tokens * latent_width * e / degrees.token_shares();
-    // Feed-forward columns of the tokens processed here, and the tokens copied for routed experts (Megatron Core's
-    // dispatchers permute tokens by expert, and GEMMs retain their inputs).
+    // Feed-forward columns of the tokens that the rank processes, and the tokens copied for routed experts (Megatron
+    // Core's dispatchers permute tokens by expert, and GEMMs retain their inputs).
     let (columns, routed_inputs) = match model.experts {
         0 => (tokens * model.ffn / tensor, 0),
         _ => {
@@ -287,8 +291,8 @@ fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute)
         }
         _ => 0,
     };
-    // In eager mode, RMS norms retain their input in 32 bits and their output, and the activation function's output is
-    // retained next to the gated product.
+    // In eager mode, RMS norms retain their input in 32 bits and their output, and the output of the activation
+    // function is retained in addition to the gated product.
     let unfused = match (job.fusion, model.ffn_matrices) {
         (Some(KernelFusion::Eager), 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
         _ => 0,
@@ -324,7 +328,7 @@ mod tests {
         assert_eq!(layer_bytes("", "full"), 2 * s * b * h);
     }
 
-    /// Without dropout, a layer retains sbh (8 + ...) bytes: two bytes less per element of the hidden state.
+    /// Without dropout, a layer retains sbh (8 + …) bytes: two bytes less per element of the hidden state.
     #[test]
     fn dropout_masks_are_absent_without_dropout() {
         let layer_bytes = |dropout: bool| {
@@ -334,8 +338,8 @@ mod tests {
         assert_eq!(layer_bytes(true) - layer_bytes(false), 2 * 2048 * 12_288);
     }
 
-    /// In eager mode, each of two RMS norms retains its input in 32 bits and its output in 16, and the activation
-    /// function's output is retained.
+    /// In eager mode, each of two RMS norms retains its input in 32 bits and its output in 16 bits, and the output of
+    /// the activation function is retained.
     #[test]
     fn eager_kernels_retain_more_activations() {
         let layer_bytes = |kernels: &str, gated: bool| {
@@ -355,7 +359,7 @@ mod tests {
         footprint(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap())
     }
 
-    /// Model chunks alternate, and no stage holds more of a micro-batch than all of its layers.
+    /// Model chunks alternate, and no stage holds more activations of a micro-batch than those of all its layers.
     #[test]
     fn interleaving_does_not_exceed_all_layers_of_a_stage() {
         let stage_activations = |options: &str| {
@@ -382,12 +386,12 @@ mod tests {
                 4,
             )
         };
-        // Masks of four micro-batches, and two layers' two masks in the one that is recomputed.
+        // Masks of four micro-batches, and two masks for each of two layers in the one that is recomputed.
         assert_eq!(memory(true).activations.0 - memory(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
     }
 
-    /// Each token is copied for each of its experts, weighted by the skew. Tensor-parallel ranks that divide experts
-    /// have all copies.
+    /// Each token is copied for each of its experts, weighted by the skew. Tensor-parallel ranks among which experts
+    /// are divided have all copies.
     #[test]
     fn expert_activations_scale_with_routed_tokens() {
         let layer_bytes = |lines: &str, experts_per_token: u64| {
@@ -414,7 +418,7 @@ mod tests {
         assert_eq!(undivided(3) - undivided(1), expert_bytes);
     }
 
-    /// The stage with the most host memory need not be the one with the most GPU memory.
+    /// The stage with the highest host memory use need not be the one with the highest GPU memory use.
     #[test]
     fn host_memory_is_that_of_the_fullest_host_stage() {
         let job = job(
@@ -427,7 +431,7 @@ mod tests {
         assert_eq!(footprint(&job, &layout).host, max_host);
     }
 
-    /// The last stage holds the logits, however many stages come before it.
+    /// The last stage holds the logits, regardless of the number of stages before it.
     #[test]
     fn logits_are_held_on_the_last_stage() {
         let activations = |stages: u32| {
@@ -443,7 +447,7 @@ mod tests {
         }
     }
 
-    /// ZeRO, figure 1: 7.5e9 parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
+    /// Memory equals that of ZeRO, figure 1: 7.5e9 parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
     #[test]
     fn zero_stages_match_published_state_bytes() {
         let bytes_per_parameter = |zero: u32| {
@@ -464,7 +468,7 @@ mod tests {
     }
 
     /// A rank with sharded weights holds two gathered layers of 12 h² + 13 h parameters of 2 bytes, halved by tensor
-    /// parallelism; one layer if the stage has only one; no gathered layer without replicas.
+    /// parallelism. It holds one layer if the stage has only one, and no gathered layer without replicas.
     #[test]
     fn sharded_weights_hold_two_gathered_layers() {
         let gathered = |copies: u32, stages: u32| {
@@ -478,7 +482,8 @@ mod tests {
         assert_eq!([gathered(1, 1), gathered(4, 1), gathered(4, 2), gathered(4, 4)], [0, 2 * layer, 2 * layer, layer]);
     }
 
-    /// Each tensor-parallel rank has full down-projections to latent vectors, with their norms; the rest is divided.
+    /// Each tensor-parallel rank has full down-projections to latent vectors, with their norms. All other matrices are
+    /// divided.
     #[test]
     fn latent_down_projections_are_replicated() {
         let tensor_parameters = |tp: u32| {
@@ -492,7 +497,8 @@ mod tests {
         assert_eq!(tensor_parameters(8), (tensor_parameters(1) - replicated) / 8 + replicated);
     }
 
-    /// The paper's 175B job fits 80 GB with selective recomputation and sequence parallelism, but not on one GPU.
+    /// The 175B job of arXiv 2205.05198 fits in 80 GB with selective recomputation and sequence parallelism, but not on
+    /// one GPU.
     #[test]
     fn excess_over_gpu_memory_is_reported() {
         let job =

@@ -5,12 +5,13 @@
 //! - `"block"` (the default): host by host, as in `srun --distribution=block`, `mpirun --map-by slot` and `torchrun`;
 //! - `"cyclic"`: one rank to each host in turn, as `srun --distribution=cyclic` and `mpirun --map-by node` do;
 //! - the GPU of each rank, as in `srun --distribution=arbitrary`, an Open MPI rankfile or `CUDA_VISIBLE_DEVICES`:
-//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`. Unnamed GPUs are
-//!   idle: they count for the cost but do no work, such as eight of each rack of 72 in jobs of power-of-two size.
+//!   `[0, 4, 1, 5]`, or ranges of GPUs in the order of the ranks, `"0-3,8-11"`, with steps `"0-15:8"`. GPUs that are
+//!   not named are idle but still count for the cost, for example eight of each rack of 72 in jobs whose size is a
+//!   power of two.
 //!
-//! There is no separate placement file: ranges are shorter than a rankfile, and the job remains a single file. GPUs are
-//! numbered as in the fabric, host by host from 0. `parallel.order` is independent: it decides which ranks form a
-//! group. Both together decide the GPUs of a group.
+//! There is no separate placement file, since ranges are short. GPUs are numbered as in the fabric, host by host,
+//! starting with 0. `parallel.order` is independent of the placement: it determines the ranks of a group, and the
+//! placement determines their GPUs.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use super::{JobError, JobSpans};
 
-/// Largest number of GPUs that a list or ranges may name.
+/// Maximum number of GPUs that a list or ranges may name.
 const MAX_RANKS: usize = 1 << 20;
 
 /// Assignment of a GPU to each rank.
@@ -28,7 +29,8 @@ pub enum Placement {
     /// Ranks on all GPUs in the fabric's order, host by host.
     #[default]
     Block,
-    /// Ranks on one GPU of each host in turn, in order within each host. Full hosts are skipped.
+    /// Ranks on one GPU of each host in turn, in the order of GPUs within each host. Hosts without a free GPU are
+    /// skipped.
     Cyclic,
     /// GPU number of each rank, indexed by rank, without duplicates.
     Listed(Vec<u32>),
@@ -47,10 +49,10 @@ const PLACEMENT_HELP: &str =
     "name GPUs that the candidate has, or use \"cyclic\" or \"block\", which fit candidates of any size";
 
 impl Placement {
-    /// Creates a placement from the GPU number of each rank; the numbers must be distinct.
+    /// Creates a placement from the GPU number of each rank. The numbers must be distinct.
     ///
     /// # Errors
-    /// Returns the first duplicate.
+    /// The first duplicate.
     pub(crate) fn from_list(gpus: Vec<u32>) -> Result<Self, DuplicateGpu> {
         let mut ranks = FxHashMap::default();
         for (rank, &gpu) in gpus.iter().enumerate() {
@@ -61,7 +63,7 @@ impl Placement {
         Ok(Self::Listed(gpus))
     }
 
-    /// Returns true if the placement equals the default one, as far as that is known without a fabric.
+    /// Returns true if the placement equals the default placement, as far as that can be determined without a fabric.
     #[must_use]
     pub fn is_in_order(&self) -> bool {
         match self {
@@ -71,7 +73,7 @@ impl Placement {
         }
     }
 
-    /// Returns the number of listed GPUs if it differs from `gpus`; `None` otherwise, and without a list.
+    /// Returns the number of listed GPUs if it differs from `gpus`; `None` if it is equal or there is no list.
     #[must_use]
     pub fn listed_count(&self, gpus: usize) -> Option<usize> {
         match self {
@@ -83,7 +85,7 @@ impl Placement {
     /// Returns the device of each rank on a fabric.
     ///
     /// # Errors
-    /// [`JobError`] at the placement if it lists GPUs that the fabric lacks.
+    /// [`JobError`] at the placement if it lists GPUs that the fabric does not have.
     pub(crate) fn devices<'f>(&self, fabric: &'f Fabric, spans: &JobSpans) -> Result<Cow<'f, [NodeId]>, JobError> {
         let gpus = fabric.gpus();
         let listed = match self {
@@ -107,14 +109,14 @@ impl Placement {
                 wrong(spans.largest_gpu.clone(), message)
             })
         };
-        // Check the GPU with the largest number first: its source location is known.
+        // The GPU with the largest number is checked first, because its source location is known.
         let largest = listed.iter().enumerate().max_by_key(|entry| entry.1);
         largest.map(device).transpose()?;
         listed.iter().enumerate().map(device).collect::<Result<Vec<_>, _>>().map(Cow::Owned)
     }
 }
 
-/// Writes the syntax of job files; lists are written as ranges.
+/// Writes the placement in the syntax of job files; lists are written as ranges.
 impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -131,11 +133,11 @@ fn cyclic(fabric: &Fabric) -> Vec<NodeId> {
     (0..max_gpus).flat_map(|index| hosts.iter().filter_map(move |host| host.get(index)).copied()).collect()
 }
 
-/// Parses a set of numbers in range notation: `0-3,8`, `0-7:2`. Duplicates are allowed. `noun` is the noun used in
-/// errors.
+/// Parses a set of numbers in range notation, such as `0-3,8` or `0-7:2`. Duplicates are allowed. `noun`: noun for the
+/// numbers in errors.
 ///
 /// # Errors
-/// Description of an invalid number or range, or of too many numbers.
+/// A message on an invalid number or range, or on too many numbers.
 pub fn parse_ranges(text: &str, noun: &str) -> Result<Vec<u32>, String> {
     let mut numbers = Vec::new();
     for part in text.split(',') {
@@ -157,7 +159,7 @@ pub fn parse_ranges(text: &str, noun: &str) -> Result<Vec<u32>, String> {
     Ok(numbers)
 }
 
-/// Formats numbers in range notation, greedily merging ascending runs of equal step.
+/// Formats numbers in range notation; ascending sequences with equal steps are merged greedily.
 fn format_ranges(numbers: &[u32]) -> String {
     let mut parts = Vec::new();
     let mut remaining = numbers;
@@ -166,7 +168,7 @@ fn format_ranges(numbers: &[u32]) -> String {
         let continues =
             |&(number, offset): &(u32, u32)| step.is_some_and(|step| first.checked_add(step * offset) == Some(number));
         let run = following.iter().copied().zip(1..).take_while(continues).count();
-        // Two non-adjacent numbers are written separately.
+        // Two numbers that are not adjacent are written separately.
         let run = if run == 1 && step != Some(1) { 0 } else { run };
         let last = first + step.unwrap_or(0) * run as u32;
         parts.push(match (run, step) {

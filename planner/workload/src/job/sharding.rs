@@ -1,12 +1,14 @@
-//! Sharding of data-parallel states: what is sharded, how long weights stay gathered, and the size of gradient buckets.
+//! Sharding of data-parallel states: the states that are sharded, the lifetime of gathered weights, and the size of
+//! gradient buckets.
 //!
-//! Stages follow Rajbhandari et al. (ZeRO, arXiv 1910.02054). How long weights stay gathered and when gradients are
-//! sharded trades memory against traffic; both computations use this module. Defaults are PyTorch's. Without pipeline
-//! stages, every micro-batch gathers weights for each pass and shards its gradients. With pipeline stages, weights are
-//! gathered once per step (torchtitan's default: `reshard_after_forward = not pp_enabled`), and gradients are
-//! accumulated unsharded until the last backward pass of a model chunk, after which they are reduced
-//! (`torch/distributed/pipelining/stage.py`: `backward_maybe_with_nosync`). Llama 3 does the same (arXiv 2407.21783,
-//! section 3.3.2). ZeRO stages 2 and 3 then have the traffic and the memory of stage 1.
+//! Stages follow Rajbhandari et al. (ZeRO, arXiv 1910.02054). The lifetime of gathered weights and the time at which
+//! gradients are sharded are a trade-off between memory and traffic; the computations of memory and of traffic both use
+//! this module. Defaults are those of PyTorch. Without pipeline stages, every micro-batch gathers weights for each pass
+//! and shards its gradients. With pipeline stages, weights are gathered once per step (torchtitan's default:
+//! `reshard_after_forward = not pp_enabled`), and gradients are accumulated unsharded until the last backward pass of a
+//! model chunk, after which they are reduced (`torch/distributed/pipelining/stage.py`: `backward_maybe_with_nosync`).
+//! Llama 3 does the same (arXiv 2407.21783, section 3.3.2). ZeRO stages 2 and 3 then have the traffic and the memory of
+//! stage 1.
 //!
 //! Hybrid sharding ([`Training::shard`]) shards a replica over some of the ranks only: groups of neighbouring ranks
 //! have one replica each, and ranks with the same shard all-reduce their gradients in addition. PyTorch calls it
@@ -24,13 +26,13 @@ use super::{Dimension, JobError, Layout, Training};
 /// Bucket size of PyTorch's DistributedDataParallel, in bytes (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
 const DDP_BUCKET: u64 = 25 << 20;
 
-/// Minimum bucket size of Megatron Core, in parameters. Buckets grow with the data-parallel ranks, by
-/// [`MEGATRON_BUCKET_PER_RANK`] each, because their start-up latency does
+/// Minimum bucket size of Megatron Core, in parameters. Since the latency of a call grows with the number of
+/// data-parallel ranks, buckets grow by [`MEGATRON_BUCKET_PER_RANK`] for each rank
 /// (`megatron/core/distributed/distributed_data_parallel.py`, `bucket_size`).
 const MEGATRON_BUCKET: u64 = 40_000_000;
 const MEGATRON_BUCKET_PER_RANK: u64 = 1_000_000;
 
-/// Parameter tensors outside of layers: embedding, last norm, output projection.
+/// Number of parameter tensors outside the layers: embedding, last norm, output projection.
 const END_TENSORS: u64 = 3;
 
 /// States that data-parallel ranks shard instead of replicating them (Rajbhandari et al., ZeRO).
@@ -51,21 +53,22 @@ pub enum Zero {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StatePartition {
-    /// Equal shards of one buffer: gradients are reduced and scattered, updated weights gathered.
+    /// Equal shards of one buffer. Gradients are reduced and scattered, and updated weights are gathered.
     #[default]
     Shards,
-    /// Whole parameter tensors (ZeRO-1 only): all gradients are reduced on all ranks, and each owner broadcasts its updated
-    /// tensors, after the optimizer (InternEvo, internlm/solver/optimizer/hybrid_zero_optim.py, `broadcast_params`; PyTorch,
-    /// torch/distributed/optim/zero_redundancy_optimizer.py, `_sync_params`).
+    /// Whole parameter tensors (ZeRO-1 only). All gradients are reduced on all ranks, and after the optimizer each
+    /// owner broadcasts its updated tensors (InternEvo, internlm/solver/optimizer/hybrid_zero_optim.py,
+    /// `broadcast_params`; PyTorch, torch/distributed/optim/zero_redundancy_optimizer.py, `_sync_params`).
     Tensors,
 }
 
 /// Time at which gathered weights are released (FSDP's `reshard_after_forward`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reshard {
-    /// After the forward pass; the backward pass gathers them again.
+    /// After the forward pass. The backward pass gathers the weights again.
     AfterForward,
-    /// After the backward pass; with pipeline stages, whose passes interleave, after the last one of the step.
+    /// After the backward pass. With pipeline stages, whose passes interleave, after the last backward pass of the
+    /// step.
     AfterBackward,
 }
 
@@ -73,13 +76,13 @@ pub enum Reshard {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Accumulate {
-    /// Sharded gradients: every micro-batch reduces its gradients.
+    /// Gradients are sharded: every micro-batch reduces its gradients.
     Shards,
-    /// Unsharded gradients on every rank (FSDP's `no_sync`), reduced after the last micro-batch.
+    /// Gradients are accumulated unsharded on every rank (FSDP's `no_sync`) and reduced after the last micro-batch.
     Whole,
 }
 
-/// Streams on which hybrid sharding runs the gradient reductions within and between replicas.
+/// Streams on which hybrid sharding executes the gradient reductions within and between replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReductionStreams {
     /// One stream: the two reductions are sequential.
@@ -89,23 +92,23 @@ pub enum ReductionStreams {
     Separate,
 }
 
-/// Period for which a rank holds gathered weights; determines how often they are gathered.
+/// Period for which a rank holds gathered weights. It determines the number of gathers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightLifetime {
-    /// One pass of a layer; weights are gathered for each pass.
+    /// One pass of a layer. Weights are gathered for each pass.
     Pass,
-    /// From a micro-batch's forward pass to its backward pass; weights are gathered once per micro-batch.
+    /// Time from a micro-batch's forward pass to its backward pass. Weights are gathered once per micro-batch.
     MicroBatch,
-    /// The whole step; weights are gathered once, after the optimizer.
+    /// The whole step. Weights are gathered once, after the optimizer.
     Step,
 }
 
 impl Training {
-    /// Returns the number of ranks over which a replica is sharded for these degrees; `None` for all ranks that hold
+    /// Returns the number of ranks over which a replica is sharded for these degrees; `None` if it is all ranks with
     /// replicas.
     ///
     /// # Errors
-    /// [`JobError`] at `shard` if it does not divide the ranks that hold replicas, of all weights or of experts.
+    /// [`JobError`] at `shard` if it does not divide the number of ranks with replicas, of all weights or of experts.
     pub(super) fn validated_shard(&self, degrees: Degrees) -> Result<Option<u32>, JobError> {
         let Some(shard) = self.shard else { return Ok(None) };
         let reject = |message: String| Err(JobError::at(&self.spans.shard, format!("shard: {message}")));
@@ -123,9 +126,9 @@ impl Training {
         Ok(Some(shard).filter(|&shard| shard < replicas))
     }
 
-    /// Returns the streams of the software that the job models: FSDP has a separate stream for the all-reduce between
+    /// Returns the number of streams of the job's software. FSDP has a separate stream for the all-reduce between
     /// replicas (`_all_reduce_stream`, torch/distributed/fsdp; `all_reduce_stream`,
-    /// torch/distributed/fsdp/_fully_shard). Megatron Core has one for both (`communication_stream`,
+    /// torch/distributed/fsdp/_fully_shard). Megatron Core has one stream for both (`communication_stream`,
     /// param_and_grad_buffer.py).
     #[must_use]
     pub fn streams(&self) -> ReductionStreams {
@@ -135,7 +138,8 @@ impl Training {
         }
     }
 
-    /// Number of ranks that own optimizer states as whole tensors: at most as many as a stage has parameter tensors.
+    /// Returns the number of ranks that own optimizer states as whole tensors, which is at most the number of parameter
+    /// tensors of a stage.
     #[must_use]
     pub(super) fn tensor_owners(&self, layout: &Layout, dimension: Dimension) -> u64 {
         let layers = layout.fullest_stages().into_iter().map(|stage| layout.stage_layers(&self.model, stage)).max();
@@ -143,7 +147,8 @@ impl Training {
         u64::from(layout.size(dimension)).clamp(1, tensors)
     }
 
-    /// Number of parameters whose states the rank with the most of them has, of a total over all data-parallel ranks.
+    /// Returns the number of parameters whose states are on the rank with the most of them. `total`: number of
+    /// parameters of all data-parallel ranks.
     #[must_use]
     pub fn local_state_parameters(&self, layout: &Layout, dimension: Dimension, total: u64) -> u64 {
         let ranks = u64::from(layout.size(dimension)).max(1);
@@ -154,7 +159,7 @@ impl Training {
         }
     }
 
-    /// Parameters of the largest tensor of a rank: the embedding or a feed-forward matrix.
+    /// Returns the number of parameters of a rank's largest tensor: the embedding or a feed-forward matrix.
     fn largest_tensor(&self, layout: &Layout) -> u64 {
         let tensor = u64::from(layout.degrees.tensor);
         (self.model.vocab.max(self.model.ffn) * self.model.hidden).div_ceil(tensor)
@@ -184,8 +189,9 @@ impl Training {
         }
     }
 
-    /// Bucket size in bytes of stored gradients. The default is that of the software: PyTorch's DistributedDataParallel
-    /// for pure data parallelism, one layer for FSDP, and Megatron Core's larger buckets otherwise.
+    /// Returns the bucket size in bytes of stored gradients. The default is that of the software: PyTorch's
+    /// DistributedDataParallel for pure data parallelism, one layer for FSDP, and the larger buckets of Megatron Core
+    /// otherwise.
     #[must_use]
     pub fn bucket(&self, layout: &Layout) -> Bytes {
         let parameters = match (self.bucket_mb, self.zero) {
@@ -197,15 +203,16 @@ impl Training {
         Bytes(parameters.saturating_mul(self.gradient_bytes()))
     }
 
-    /// Bytes of a stored gradient: those of the precision, or of the communicated type if larger (`gradient_bits = 32`:
-    /// accumulation in 32 bits, as in Megatron-LM's `--accumulate-allreduce-grads-in-fp32`).
+    /// Returns the number of bytes of a stored gradient: those of the precision, or of the communicated type if that is
+    /// larger (`gradient_bits = 32`: accumulation in 32 bits, as with Megatron-LM's
+    /// `--accumulate-allreduce-grads-in-fp32`).
     #[must_use]
     pub fn gradient_bytes(&self) -> u64 {
         self.precision.bytes().max(u64::from(self.gradient_bits.div_ceil(8)))
     }
 }
 
-/// Bucket size of Megatron Core for a layout, in parameters.
+/// Returns the bucket size of Megatron Core for a layout, in parameters.
 fn megatron_bucket(layout: &Layout) -> u64 {
     let ranks = u64::from(layout.size(Dimension::Data)) * u64::from(layout.size(Dimension::Replica));
     MEGATRON_BUCKET.max(MEGATRON_BUCKET_PER_RANK.saturating_mul(ranks))
@@ -230,7 +237,7 @@ mod tests {
         let dense = job("global_batch = 64\nzero = 3\nshard = 4\nparallel = { tp = 2, cp = 2, dp = 4 }\n");
         assert_eq!(groups(&dense, 16, Dimension::Data)[..2], [[0, 2, 4, 6], [1, 3, 5, 7]]);
         assert_eq!(groups(&dense, 16, Dimension::Replica)[..3], [[0, 8], [1, 9], [2, 10]]);
-        // Experts have fewer replicas, in as many groups.
+        // Experts have fewer replicas, in the same number of groups.
         let mixture = |ep: u32| {
             job(&format!(
                 "zero = 1\nshard = 4\nparallel = {{ dp = 16, ep = {ep} }}\n\
@@ -276,8 +283,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(128))]
 
-        /// The states of a rank are those in a job on the ranks of one replica alone, and so are the calls within a
-        /// replica's group. Ranks with the same shard all-reduce their shard of every reduced gradient.
+        /// The states of a rank equal those of a job on the ranks of a single replica, and so do the calls within the
+        /// group of a replica. Ranks with the same shard all-reduce their shard of every reduced gradient.
         #[test]
         fn hybrid_sharding_matches_closed_form(
             part in 1u32..4, groups in 1u32..4, cp in 0u32..2, zero in 1u32..4, bits in prop::sample::select(vec![16u64, 32]),
@@ -308,7 +315,7 @@ mod tests {
                 prop_assert_eq!(between.bytes, Bytes(reduced.bytes.0.div_ceil(u64::from(shard))));
                 prop_assert!(matches!(between.phase, Phase::Gradients | Phase::LayerGradients));
             }
-            // Sharding over all ranks equals no `shard`.
+            // Sharding over all ranks equals a job without `shard`.
             let (sharded_over_all, unlimited) = (build(&format!("shard = {replicas}\n"), replicas), build("", replicas));
             prop_assert_eq!(sharded_over_all, unlimited);
         }
@@ -339,7 +346,7 @@ mod tests {
         assert_eq!(bucket("zero = 1", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
         assert_eq!(bucket("zero = 1\nshard = 8", "tp = 2, pp = 4", 1024), 2 * 128_000_000);
         assert_eq!(bucket("zero = 1\ngradient_bits = 32", "tp = 1, pp = 1", 16), 4 * 40_000_000);
-        // Weights of four projections and two feed-forward matrices; norms and biases are small.
+        // Weights of four projections and two feed-forward matrices. Norms and biases are negligible.
         let layer = 2 * (4 * 4096 * 4096 + 2 * 4096 * 16_384);
         assert!((layer..layer + layer / 1000).contains(&bucket("zero = 3", "tp = 1, pp = 1", 16)));
     }

@@ -1,4 +1,4 @@
-//! Memory tiers of a GPU.
+//! Memory tiers that are available to a GPU.
 
 use serde::Deserialize;
 
@@ -6,13 +6,13 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// Own memory of the GPU.
+    /// Memory of the GPU itself.
     #[default]
     Hbm,
-    /// Memory of another GPU, which holds the same amount of data for its peer: accessed over the fabric, without a
-    /// gain in capacity.
+    /// Memory of another GPU, which in turn stores the same amount of data for a peer. It is accessed over the fabric
+    /// and adds no capacity.
     Peer,
-    /// Memory of the attached CPU (Grace over NVLink-C2C, others over PCIe), shared by its GPUs. Unlimited if the
+    /// Memory of the attached CPU (Grace over NVLink-C2C, others over PCIe), shared by the CPU's GPUs. Unlimited if the
     /// fabric does not state its size.
     Host,
 }

@@ -1,7 +1,7 @@
 //! Trace jobs: replay of a recorded trace.
 //!
-//! Ranks and kernel times are those of the trace on every machine; only collectives differ. A machine with fewer GPUs
-//! cannot run the job; on a larger one the remaining GPUs are idle.
+//! Ranks and kernel times are those of the trace on every machine; only the times of collectives differ. A machine with
+//! too few GPUs cannot run the job; on a larger machine the remaining GPUs are idle.
 
 use std::sync::Arc;
 

@@ -18,9 +18,9 @@
 //! larger buffer.
 //!
 //! A send does not wait for its receiver: it starts when its predecessors are done, and ends when the data has arrived.
-//! A receive ends when both its predecessors and the data are there (ASTRA-sim,
-//! `CommonNetworkApi::process_chunk_arrival`). Otherwise a ring in which each rank sends and then receives would
-//! deadlock.
+//! A receive ends when its predecessors are done and the data has arrived (ASTRA-sim,
+//! `CommonNetworkApi::process_chunk_arrival`). If sends waited for receivers, a ring in which each rank sends and then
+//! receives would deadlock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use super::wire::{Field, Reader, Value, WireError, zigzag};
 use super::{Call, Event, EventKind, MAX_EVENTS, Processor, Trace};
 use crate::job::JobError;
 
-/// Collectives in the numeric order of Chakra's `CollectiveCommType`; `None` is a barrier.
+/// Collectives in the numeric order of Chakra's `CollectiveCommType`; `None` represents a barrier.
 const COLLECTIVES: [Option<Collective>; 10] = [
     Some(Collective::AllReduce),
     Some(Collective::Reduce),
@@ -48,7 +48,7 @@ const COLLECTIVES: [Option<Collective>; 10] = [
     None,
 ];
 
-/// Fields of a Chakra node that are used.
+/// Fields of a Chakra node that the reader uses.
 #[derive(Debug, Default)]
 struct Node {
     id: u64,
@@ -70,11 +70,11 @@ pub struct RankFile<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Reads the traces of ranks 0, 1, ..., one file per rank, into one trace.
+/// Reads the traces of ranks 0, 1, … from one file per rank into one trace.
 ///
 /// # Errors
-/// [`JobError`] with the file and the byte offset: an invalid message, a node with an unknown predecessor, ranks whose
-/// collectives do not match.
+/// [`JobError`] with the file and the byte offset: an invalid message, a node with an unknown predecessor, or ranks
+/// whose collectives do not match.
 pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
     let mut all = Vec::with_capacity(files.len());
     let mut count = 0;
@@ -104,7 +104,10 @@ pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
     Trace::new(builder.events, ignored, source)
 }
 
-/// Reads the nodes of a file, after its metadata.
+/// Reads the nodes of a file, which follow its metadata.
+///
+/// # Errors
+/// [`WireError`] for an invalid message.
 fn nodes(bytes: &[u8]) -> Result<Vec<Node>, WireError> {
     let mut file = Reader::new(bytes);
     if file.is_empty() {
@@ -174,7 +177,8 @@ fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError>
     Ok(())
 }
 
-/// Returns the ranks of each group by name: those whose collectives name it; the empty name is the group of all ranks.
+/// Returns the ranks of each group by its name: the ranks whose collectives contain the name. The empty name is the
+/// group of all ranks.
 fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
     let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (rank, nodes) in (0u32..).zip(all) {
@@ -196,8 +200,8 @@ struct TraceBuilder<'a> {
     files: &'a [RankFile<'a>],
     groups: BTreeMap<String, Arc<[u32]>>,
     events: Vec<Event>,
-    /// Collectives of each group in order: index of the event, and collective and message size in the first rank's
-    /// trace.
+    /// Collectives of each group in order: index of the event, and collective and message size as recorded by the first
+    /// rank.
     calls: FxHashMap<String, Vec<(u32, Collective, u64)>>,
     /// Number of collectives that each rank has made in a group so far.
     call_counts: BTreeMap<(String, u32), usize>,
@@ -286,7 +290,7 @@ impl TraceBuilder<'_> {
             return Err(self.fail(rank, node, &format!("comm_type {kind} is none of Chakra's 0 to 9")));
         };
         let group = self.groups.get(&node.group).cloned().unwrap_or_else(|| [rank].into());
-        // A barrier counts as the smallest all_reduce; in a group of one it has no effect.
+        // A barrier counts as the smallest all_reduce. In a group of one rank it has no effect.
         let (collective, bytes) = match collective {
             Some(collective) => (collective, self.size(rank, node)?),
             None => (Collective::AllReduce, 4),
@@ -321,6 +325,9 @@ impl TraceBuilder<'_> {
     }
 
     /// Returns the index of the event of a message that this rank sends or receives.
+    ///
+    /// # Errors
+    /// [`JobError`] if the peer is invalid, or sender and receiver record different sizes.
     fn message(&mut self, rank: u32, node: &Node, side: Endpoint) -> Result<u32, JobError> {
         let peer = match side {
             Endpoint::Sender => "comm_dst",
@@ -356,7 +363,10 @@ impl TraceBuilder<'_> {
         }
     }
 
-    /// Checks that every rank of a group made all of the group's calls, and that every receive has a send.
+    /// Checks that every rank of a group made all calls of the group, and that every receive has a send.
+    ///
+    /// # Errors
+    /// [`JobError`] with the file otherwise.
     fn check_complete(&self) -> Result<(), JobError> {
         let missing = self.messages.iter().filter(|(_, messages)| messages.missing() > 0);
         if let Some(((from, to, tag), messages)) = missing.min_by_key(|(key, _)| **key) {
@@ -427,8 +437,8 @@ mod tests {
         assert_eq!((trace.ranks, trace.ignored.len()), (4, 0));
         let everyone = vec![0, 1, 2, 3];
         let actual = calls(&trace);
-        // Three layers, two passes: activations gathered in the forward pass, gradients of weights, and of inputs
-        // except the first layer's.
+        // Three layers, two passes: activations are gathered in the forward pass; gradients of weights are reduced, and
+        // gradients of inputs except for the first layer.
         assert_eq!(actual.len(), 2 * (3 + 2 + 3));
         assert!(actual.iter().all(|(_, group, _)| *group == everyone));
         assert_eq!(actual[0], ("all_gather", everyone.clone(), 4 * 65_536));
@@ -454,13 +464,13 @@ mod tests {
             [("send_recv", vec![0, 1], 4096), ("send_recv", vec![1, 0], 4096), ("all_reduce", vec![0, 1], 64)]
         );
         let after: Vec<usize> = trace.events.iter().map(|event| event.after.len()).collect();
-        // Eight dependencies from the files, and one for each of two receives on its message.
+        // Eight dependencies are from the files, and each of two receives depends on its message.
         assert_eq!(after.iter().sum::<usize>(), 10);
         assert!(trace.ignored[0].starts_with("2 nodes"), "{:?}", trace.ignored);
     }
 
-    /// In the trace, each rank sends to the next and then receives from the previous one, fourteen times, and reduces
-    /// seven of the messages.
+    /// In the trace, each rank sends to the next rank and then receives from the previous one, fourteen times, and
+    /// reduces seven of the messages.
     #[test]
     fn astra_sim_ring_is_read() {
         let trace = read(&RING).unwrap();
@@ -485,12 +495,12 @@ mod tests {
         assert!(error.to_string().starts_with("t.1.et: byte ") && error.to_string().ends_with(expected), "{error}");
     }
 
-    /// Encodes an `AttributeProto` of a name and one more field.
+    /// Encodes an `AttributeProto` with a name and one more field.
     fn encoded_attribute(name: &str, field: &[u8]) -> Vec<u8> {
         [&[0x0a, name.len() as u8][..], name.as_bytes(), field].concat()
     }
 
-    /// A number of each type of Chakra, as Google's protobuf library writes it.
+    /// Numbers of each type of Chakra, encoded as by Google's protobuf library, are read with their sign.
     #[test]
     fn numbers_of_attributes_keep_their_sign() {
         let minus_one = [&[0xff_u8; 9][..], &[0x01][..]].concat();
@@ -517,7 +527,7 @@ mod tests {
 
     #[test]
     fn negative_sizes_are_rejected() {
-        // Node 1, an all_reduce of -4 bytes (sint64), after empty metadata.
+        // Node 1, an all_reduce of −4 bytes (sint64), after empty metadata.
         let mut node = vec![0x08, 1, 0x18, 7];
         for attribute in [encoded_attribute("comm_type", &[0x38, 0]), encoded_attribute("comm_size", &[0x88, 0x01, 7])]
         {
@@ -532,7 +542,8 @@ mod tests {
     #[test]
     fn damaged_traces_are_rejected_with_byte_offset() {
         for cut in 1..MLP[0].len() {
-            // A cut between two messages gives a shorter trace that lacks collectives of the other ranks.
+            // A file that is cut between two messages gives a shorter trace, which lacks collectives of the other
+            // ranks.
             let error = read(&[&MLP[0][..cut], MLP[1], MLP[2], MLP[3]]).unwrap_err().to_string();
             assert!(error.starts_with("t."), "{cut}: {error}");
         }
@@ -540,7 +551,7 @@ mod tests {
         assert!(read(&[b"hello, this is text"]).unwrap_err().to_string().starts_with("t.0.et: byte "));
         let error = read(&[MLP[0], PIPELINE[0]]).unwrap_err().to_string();
         assert!(error.contains("t.1.et: ") && !error.is_empty(), "{error}");
-        // Any damaged byte must not cause a panic.
+        // A damaged byte must not cause a panic.
         for offset in 0..MLP[0].len() {
             let mut damaged = MLP[0].to_vec();
             damaged[offset] ^= 0x55;

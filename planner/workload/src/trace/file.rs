@@ -1,4 +1,4 @@
-//! Detects the format of trace files and reads them.
+//! Detection of the format of trace files, and their reading.
 
 use super::{RankFile, Trace, read_chakra, read_nccl_log, read_table};
 use crate::job::JobError;
@@ -7,11 +7,12 @@ use fabricast_topologies::SourceLocation;
 /// Trace file: its name for errors, and its contents.
 pub type Contents = (String, Vec<u8>);
 
-/// Reads a trace. Several files, or one whose name ends in `.et`, are Chakra traces from rank 0 on. Otherwise the file
-/// is an NCCL log if it contains a line of one, else a table. `all`: number of ranks for table lines that name none.
+/// Reads a trace. Several files, or one whose name ends in `.et`, are Chakra traces in order of rank. Otherwise the
+/// file is an NCCL log if it contains a line of such a log, and a table if not. `all`: number of ranks for table lines
+/// that name none.
 ///
 /// # Errors
-/// [`JobError`] with the file, and with line and column if there are any.
+/// [`JobError`] with the file and, if there are any, line and column.
 pub fn read(files: &[Contents], all: Option<u32>) -> Result<Trace, JobError> {
     match files {
         [(source, bytes)] if !source.ends_with(".et") => {

@@ -1,4 +1,4 @@
-//! Messages between two ranks, recorded on both sides: the n-th send of one is the n-th receive of the other.
+//! Messages between two ranks, which both sides record. The n-th send of one side is the n-th receive of the other.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -12,7 +12,7 @@ pub(super) enum Endpoint {
     Receiver,
 }
 
-/// Messages of one sender to one receiver in order: indices of their events, and the number recorded on each side.
+/// Messages from one sender to one receiver in order: indices of their events, and the number recorded on each side.
 #[derive(Default)]
 pub(super) struct Messages {
     events: Vec<u32>,
@@ -22,7 +22,7 @@ pub(super) struct Messages {
 
 impl Messages {
     /// Returns the event index of the next message that a side records. Returns `None` if the other side has not
-    /// recorded it yet; the event index of the message is then `new`.
+    /// recorded the message yet; its event index is then `new`.
     pub fn next(&mut self, side: Endpoint, new: u32) -> Option<u32> {
         let count = match side {
             Endpoint::Sender => &mut self.sent,

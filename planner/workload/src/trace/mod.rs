@@ -6,9 +6,9 @@
 //! Chakra ───────┘                            └─call_mix───► how often each call occurs, for `plan`
 //! ```
 //!
-//! A trace contains no model, only events and their order. An event starts when all of its predecessors have ended; a
-//! collective is one event of all its ranks. A GPU executes one computation at a time, and so does its host thread.
-//! Calls of one group run in order.
+//! A trace contains events and their order, and no model. An event starts when all of its predecessors have ended. A
+//! collective is a single event of all its ranks. A GPU executes one computation at a time, and so does its host
+//! thread. Calls of one group are executed in order.
 
 mod chakra;
 mod file;
@@ -30,10 +30,10 @@ use fabricast_topologies::{Bytes, Picos, SourceLocation};
 
 use crate::job::JobError;
 
-/// Largest number of events in a trace.
+/// Maximum number of events in a trace.
 pub const MAX_EVENTS: usize = 1 << 20;
 
-/// Limit on the total computing time of all events: half the range of 64-bit picoseconds, so that times do not
+/// Limit on the total computing time of all events: half the range of 64-bit picoseconds, so that times cannot
 /// overflow.
 const MAX_COMPUTE: Picos = Picos(u64::MAX / 2);
 
@@ -42,9 +42,9 @@ const MAX_COMPUTE: Picos = Picos(u64::MAX / 2);
 pub struct Trace {
     /// Number of ranks: the largest rank that occurs, plus one.
     pub ranks: u32,
-    /// Events of all ranks. Predecessors of an event may come later in the list.
+    /// Events of all ranks. The predecessors of an event may follow it in the list.
     pub events: Vec<Event>,
-    /// Parts of the input that were ignored, one sentence each.
+    /// Parts of the input that were ignored, as one sentence each.
     pub ignored: Vec<String>,
 }
 
@@ -75,12 +75,12 @@ pub enum EventKind {
         /// Duration of the computation on each rank.
         time: Picos,
     },
-    /// Zero-duration event of these ranks that ends when its predecessors have: the completion of a receive, or a node
-    /// without cost.
+    /// Event of these ranks without duration, which ends when its predecessors have ended: the completion of a receive,
+    /// or a node without cost.
     Wait(Arc<[u32]>),
     /// Collective of a group.
     Call(Call),
-    /// Message from the first of two ranks to the second: one direction of a [`Collective::SendRecv`].
+    /// Message from the first of two ranks to the second, which is one direction of a [`Collective::SendRecv`].
     Message(Call),
 }
 
@@ -106,10 +106,10 @@ pub struct Call {
 }
 
 impl Trace {
-    /// Checks that there is a device for each rank.
+    /// Checks that there is a device for each rank. `source`: name of the trace.
     ///
     /// # Errors
-    /// [`JobError`] if there are fewer devices than ranks; `source` is the trace's name.
+    /// [`JobError`] if there are fewer devices than ranks.
     pub fn check_ranks(&self, devices: usize, source: &str) -> Result<(), JobError> {
         if self.ranks as usize > devices {
             let message = format!("ranks 0 to {}, and the fabric has {devices} GPUs in use", self.ranks - 1);
@@ -154,7 +154,7 @@ impl Trace {
         }
     }
 
-    /// Returns an event in or behind a dependency cycle; `None` if there is no cycle.
+    /// Returns an event that is in a dependency cycle or depends on one; `None` if there is no cycle.
     fn find_cycle(&self) -> Option<&Event> {
         let (mut waiting, followers) = self.dependencies();
         let mut ready: Vec<u32> = (0u32..).zip(&waiting).filter(|(_, n)| **n == 0).map(|(event, _)| event).collect();
@@ -204,7 +204,7 @@ impl EventKind {
         }
     }
 
-    /// Returns the communication of the event; `None` if it is no collective or message.
+    /// Returns the communication of the event; `None` if the event is neither a collective nor a message.
     #[must_use]
     pub fn call(&self) -> Option<&Call> {
         match self {

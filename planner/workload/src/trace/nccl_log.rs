@@ -6,7 +6,8 @@
 //! host:pid:tid [0] NCCL INFO ncclCommInitRank comm 0x… rank 0 nranks 8 cudaDev 0 … commId 0x… - Init COMPLETE
 //! ```
 //!
-//! Formats: `src/enqueue.cc` and `src/init.cc`; RCCL's are equal. Unknown words are ignored.
+//! The formats are those of NCCL's `src/enqueue.cc` and `src/init.cc`, and equal to those of RCCL. Unknown words are
+//! ignored.
 //!
 //! A communicator has a separate address in each process. Init lines identify the addresses that belong together, and
 //! their ranks. The largest communicator defines the ranks of the trace. Without init lines, newer versions log
@@ -28,7 +29,7 @@ use super::messages::{Endpoint, Messages, message};
 use super::{Call, Event, EventKind, MAX_EVENTS, Trace, ranks::MAX_RANKS};
 use crate::job::JobError;
 
-/// Collectives by their names in the log, with the relation of a rank's `count` to the larger buffer.
+/// Collectives by their names in the log, with the ratio of the larger buffer to a rank's `count`.
 const CALLS: [(&str, Collective, CountScale); 9] = [
     ("AllReduce", Collective::AllReduce, CountScale::Whole),
     ("Broadcast", Collective::Broadcast, CountScale::Whole),
@@ -41,25 +42,25 @@ const CALLS: [(&str, Collective, CountScale); 9] = [
     ("Scatter", Collective::Scatter, CountScale::Part),
 ];
 
-/// Relation of a rank's `count` to the larger buffer: all of it, or one part per rank.
+/// Relation of a rank's `count` to the larger buffer: equal, or one part per rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CountScale {
     Whole,
     Part,
 }
 
-/// Element size in bytes by NCCL's type number (`ncclDataType_t`, nccl.h): 8-bit integers, 32- and 64-bit integers,
-/// half, float, double, bfloat16 and two 8-bit floats.
+/// Element size in bytes by NCCL's type number (`ncclDataType_t`, nccl.h): 8-bit, 32-bit and 64-bit integers, half,
+/// float, double, bfloat16 and two 8-bit floating-point types.
 const ELEMENTS: [u64; 12] = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1];
 
-/// Key of a communicator in a process: process identifier (host and pid), and address of the communicator.
+/// Key of a communicator in a process: process (host and pid), and address of the communicator.
 type Handle<'a> = (&'a str, &'a str);
 
 /// Call on a line of the log.
 struct LoggedCall<'a> {
     line: u32,
     handle: Handle<'a>,
-    /// NCCL's `opCount`; equal for calls of one group (`ncclGroupStart`).
+    /// NCCL's `opCount`, which is equal for calls of one group (`ncclGroupStart`).
     number: &'a str,
     name: &'a str,
     bytes: u64,
@@ -69,18 +70,18 @@ struct LoggedCall<'a> {
     global: Option<u32>,
 }
 
-/// Communicator, and the rank of a process in it.
+/// Membership of a process in a communicator: the communicator, and the rank in it.
 struct Member<'a> {
     communicator: &'a str,
     rank: u32,
     ranks: u32,
 }
 
-/// Reads a log; `source` is the name used in errors.
+/// Reads a log. `source`: name of the log in errors.
 ///
 /// # Errors
-/// [`JobError`] with the line: a missing or invalid field, ranks whose calls do not match, a communicator whose ranks
-/// are unknown.
+/// [`JobError`] with the line: a missing or invalid field, ranks whose calls do not match, or a communicator whose
+/// ranks are unknown.
 pub fn read_nccl_log(text: &str, source: &str) -> Result<Trace, JobError> {
     let mut calls = Vec::new();
     let mut members: BTreeMap<Handle<'_>, Member<'_>> = BTreeMap::new();
@@ -130,7 +131,10 @@ fn parse_init<'a>(process: &'a str, tail: &'a str) -> Option<(Handle<'a>, Member
     Some(((process, word_after(&words, "comm")?), Member { communicator: word_after(&words, "commId")?, rank, ranks }))
 }
 
-/// Parses the fields of a call; `None` if its name is unknown.
+/// Parses the fields of a call; `None` if the name of the call is unknown.
+///
+/// # Errors
+/// [`JobError`] for a missing or invalid field.
 fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Result<Option<LoggedCall<'a>>, String> {
     let name = name.rsplit_once(' ').map_or(name, |(_, last)| last);
     let collective = CALLS.iter().find(|row| row.0 == name);
@@ -181,11 +185,11 @@ fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Resu
     }))
 }
 
-/// Members of each communicator, by ranks of the trace.
+/// Members of each communicator, as ranks of the trace.
 struct Groups<'a> {
-    /// Ranks of the trace by communicator, in the communicator's order.
+    /// Ranks of the trace by communicator, in the order of the communicator.
     members: BTreeMap<&'a str, Arc<[u32]>>,
-    /// Communicator, and rank in it, of each process's address.
+    /// Communicator and rank in it, by process and address.
     ranks_by_handle: BTreeMap<Handle<'a>, (&'a str, u32)>,
 }
 
@@ -196,11 +200,11 @@ impl<'a> Groups<'a> {
         source: &str,
     ) -> Result<Self, JobError> {
         let handles = Self::members(calls, handles, source)?;
-        // The rank in the largest communicator is the rank of the trace.
+        // Ranks in the largest communicator are the ranks of the trace.
         let max_ranks = handles.values().map(|member| member.ranks).max().unwrap_or(0);
         let world = handles.values().find(|member| member.ranks == max_ranks).map(|member| member.communicator);
         let mut globals: BTreeMap<Handle<'a>, u32> = BTreeMap::new();
-        // A process may drive several devices; its addresses are then ambiguous except in the largest communicator.
+        // A process may drive several devices. Its addresses are then ambiguous, except in the largest communicator.
         let mut ranks_by_process: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
         for ((process, _), member) in &handles {
             if Some(member.communicator) == world {
@@ -254,7 +258,10 @@ impl<'a> Groups<'a> {
         Ok(Self { members: complete, ranks_by_handle })
     }
 
-    /// Returns the members of all communicators from init lines, or from the calls if there are no init lines.
+    /// Returns the members of all communicators, from init lines or, without these, from the calls.
+    ///
+    /// # Errors
+    /// [`JobError`] if the ranks of a communicator are unknown.
     fn members(
         calls: &[LoggedCall<'a>],
         handles: BTreeMap<Handle<'a>, Member<'a>>,
@@ -293,8 +300,8 @@ impl<'a> Groups<'a> {
 
     fn trace(&self, calls: &[LoggedCall<'a>], source: &str) -> Result<Trace, JobError> {
         let mut events: Vec<Event> = Vec::new();
-        // Calls of each communicator so far, with the line of the first rank that logged it, and the number of calls of
-        // each member.
+        // Calls of each communicator so far, each with the line of the first rank that logged it, and the number of
+        // calls of each member.
         let mut calls_by_communicator: FxHashMap<&str, Vec<(u32, u32, &str, u64)>> = FxHashMap::default();
         let mut call_counts: FxHashMap<Handle<'_>, usize> = FxHashMap::default();
         let mut streams: FxHashMap<(u32, &str), Stream<'_>> = FxHashMap::default();
@@ -387,7 +394,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Events on a stream of a rank: its latest calls, and the ones before them.
+/// Events on a stream of a rank: its latest calls, and the calls before them.
 #[derive(Default)]
 struct Stream<'a> {
     before: Vec<u32>,
@@ -415,7 +422,7 @@ mod tests {
         trace.events.iter().map(summary).collect()
     }
 
-    /// Interleaved lines of two processes that are out of step yield calls in the order of each rank.
+    /// Interleaved lines of two processes at different positions give calls in the order of each rank.
     #[test]
     fn interleaved_logs_are_ordered_by_rank() {
         let trace = read_nccl_log(LOG, "two-ranks.log").unwrap();
@@ -448,8 +455,8 @@ mod tests {
         )
     }
 
-    /// Ranks in communicators are mapped to ranks of the trace: four processes, a communicator of all, two of pairs,
-    /// and concurrent messages in both directions between the pairs' first ranks.
+    /// Ranks in communicators are mapped to ranks of the trace. The log has four processes, a communicator of all, two
+    /// communicators of pairs, and concurrent messages in both directions between the first ranks of the pairs.
     #[test]
     fn communicators_and_messages_are_mapped_to_trace_ranks() {
         let mut text = String::new();

@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     }
 }
 
-/// Largest number of ranks in a trace; ranks are smaller.
+/// Maximum number of ranks in a trace; rank numbers are smaller.
 pub(super) const MAX_RANKS: u32 = 1 << 17;
 
 #[cfg(test)]

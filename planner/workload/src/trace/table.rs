@@ -83,7 +83,7 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
 
 /// Events and references of the lines read so far.
 struct TraceBuilder {
-    /// Ranks of lines without `ranks`; `None` if the number of ranks is unknown.
+    /// Ranks of lines without `ranks`, which are all ranks; `None` if the number of ranks is unknown.
     everyone: Option<Arc<[u32]>>,
     events: Vec<Event>,
     names: FxHashMap<String, u32>,
@@ -133,7 +133,7 @@ impl TraceBuilder {
             if group.len() < 2 {
                 return Err(line.error(field("ranks").unwrap_or(word), "a call needs two ranks or more"));
             }
-            // A barrier moves no bytes, whatever the column holds.
+            // A barrier moves no bytes, regardless of the column.
             let bytes = if collective == Collective::Barrier { Bytes(0) } else { bytes };
             EventKind::Call(Call { group: Arc::clone(&group), collective, bytes })
         };
@@ -191,7 +191,7 @@ impl Line<'_> {
     fn location(&self, field: &str) -> SourceLocation {
         let before = self.record.iter().take_while(|other| !std::ptr::eq(other.as_ptr(), field.as_ptr()));
         let number = before.clone().count();
-        // A slice inside a field is not found among the fields.
+        // A slice that lies inside a field is not found among the fields.
         let known = if number < self.record.len() { number } else { 0 };
         self.origin.locate_field(self.start, before.take(known), field)
     }

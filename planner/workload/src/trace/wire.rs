@@ -1,4 +1,4 @@
-//! Protocol buffers wire format, as far as traces need it (protobuf.dev, "Encoding").
+//! Wire format of protocol buffers, limited to the features that traces need (protobuf.dev, "Encoding").
 
 /// Value of a protocol-buffer field, by wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) enum Value<'a> {
 pub(super) struct Field<'a> {
     pub number: u64,
     pub value: Value<'a>,
-    /// Byte offset in the file of the field, or of the contents of a length-delimited one.
+    /// Byte offset of the field in the file; for a length-delimited field, of its contents.
     pub at: usize,
 }
 
@@ -64,6 +64,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a variable-length integer: seven bits per byte, the lowest first.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes end early or the integer has more than ten bytes.
     pub fn varint(&mut self) -> Result<u64, WireError> {
         let begin = *self;
         let mut value = 0u64;
@@ -78,6 +81,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a length-delimited message and returns a reader of its contents.
+    ///
+    /// # Errors
+    /// [`WireError`] if the bytes end early.
     pub fn delimited(&mut self) -> Result<Self, WireError> {
         let begin = *self;
         let length = self.varint()?;
@@ -90,6 +96,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the next field; `None` at the end of the message.
+    ///
+    /// # Errors
+    /// [`WireError`] for an invalid field.
     pub fn field(&mut self) -> Result<Option<Field<'a>>, WireError> {
         if self.is_empty() {
             return Ok(None);
@@ -122,6 +131,9 @@ impl<'a> Reader<'a> {
 
 impl Value<'_> {
     /// Returns the numbers of a repeated integer field, packed or single. `at`: byte offset of the field, for errors.
+    ///
+    /// # Errors
+    /// [`WireError`] if the field does not contain integers.
     pub fn numbers(self, at: usize) -> Result<Vec<u64>, WireError> {
         match self {
             Self::Varint(number) => Ok(vec![number]),
@@ -138,7 +150,7 @@ impl Value<'_> {
     }
 }
 
-/// Decodes a `sint32` or `sint64`: 0, 1, 2, 3, 4 encode 0, -1, 1, -2, 2.
+/// Decodes a `sint32` or `sint64`. The codes 0, 1, 2, 3, 4 represent 0, −1, 1, −2, 2.
 pub(super) fn zigzag(encoded: u64) -> i64 {
     let sign = -((encoded & 1) as i64);
     (encoded >> 1) as i64 ^ sign
@@ -148,14 +160,14 @@ pub(super) fn zigzag(encoded: u64) -> i64 {
 mod tests {
     use super::*;
 
-    /// Both examples of protobuf.dev: 150 in field 1, "testing" in field 2.
+    /// The two examples of protobuf.dev are read: 150 in field 1, "testing" in field 2.
     #[test]
     fn published_examples_are_read() {
         let mut reader = Reader::new(&[0x08, 0x96, 0x01, 0x12, 0x07, 0x74, 0x65, 0x73, 0x74, 0x69, 0x6e, 0x67]);
         assert_eq!(reader.field(), Ok(Some(Field { number: 1, value: Value::Varint(150), at: 0 })));
         assert_eq!(reader.field(), Ok(Some(Field { number: 2, value: Value::Bytes(b"testing"), at: 5 })));
         assert_eq!(reader.field(), Ok(None));
-        // Packed: field 6 holds 3, 270 and 86,942.
+        // Packed numbers: field 6 contains 3, 270 and 86,942.
         let mut reader = Reader::new(&[0x32, 0x06, 0x03, 0x8e, 0x02, 0x9e, 0xa7, 0x05]);
         let Ok(Some(Field { number: 6, value, at })) = reader.field() else { panic!() };
         assert_eq!(value.numbers(at), Ok(vec![3, 270, 86_942]));

@@ -21,8 +21,9 @@ fn axis(quantity: Quantity, values: impl Iterator<Item = f64>) -> Axis {
     if high > low * LOGARITHMIC_RATIO { Axis::logarithmic(quantity) } else { Axis::linear(quantity) }
 }
 
-/// Cost per hour against the time by which candidates are compared: of a step, or of a million tokens for inference,
-/// whose steps differ. One point per candidate, with the price band and the Pareto front; `None` without prices.
+/// Returns the chart of cost per hour against the time by which candidates are compared: of a step or, for inference,
+/// whose steps differ, of a million tokens. It has one point per candidate, with the price band, and the Pareto front;
+/// `None` without prices.
 #[must_use]
 pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
     let lines = pareto_lines(answer, job)?;
@@ -112,12 +113,12 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
     })
 }
 
-/// Composition of a job's steps, a bar per candidate, the best first.
+/// Returns the chart of the composition of a job's steps, with one bar per candidate, best first.
 #[must_use]
 pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     let names = Share::ALL.map(Share::name);
     let mut parts: Vec<String> = names.map(String::from).to_vec();
-    // Includes the parts of all jobs, so that a part has one colour in all of them.
+    // The parts of all jobs are included, so that a part has the same colour in all charts.
     let further = answer.results.iter().flat_map(|row| row.step_s.keys());
     let mut further: Vec<String> = further.filter(|name| !names.contains(&name.as_str())).cloned().collect();
     further.sort_unstable();
@@ -140,8 +141,8 @@ pub fn breakdown(answer: &Answer, job: &str) -> BarChart {
     }
 }
 
-/// Memory use of the most loaded GPU, a bar per candidate, the best first; `None` for a trace, which does not contain
-/// it.
+/// Returns the chart of the memory use of the most loaded GPU, with one bar per candidate, best first; `None` for a
+/// trace, which does not contain memory use.
 #[must_use]
 pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
     let rows: Vec<(&ResultRow, Vec<(String, f64)>)> =
@@ -170,7 +171,7 @@ pub fn memory(answer: &Answer, job: &str) -> Option<BarChart> {
     })
 }
 
-/// Parts of a GPU's memory, by their names in the results: `weights_gb` and so on.
+/// Returns the parts of a GPU's memory by their names in the results: `weights_gb` and others.
 fn memory_parts(row: &ResultRow) -> Vec<(String, f64)> {
     let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(row.memory) else { return Vec::new() };
     let part =
@@ -178,7 +179,7 @@ fn memory_parts(row: &ResultRow) -> Vec<(String, f64)> {
     fields.iter().filter_map(part).collect()
 }
 
-/// Results of a job, in the ranking order of their candidates.
+/// Returns the results of a job, in the ranking order of their candidates.
 pub(super) fn sort_results<'a>(answer: &'a Answer, job: &'a str) -> impl Iterator<Item = &'a ResultRow> {
     let of = move |name: &'a str| answer.results.iter().find(move |row| row.job == job && row.candidate == name);
     answer.ranking.iter().filter_map(move |ranked| of(&ranked.candidate))

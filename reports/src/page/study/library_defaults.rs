@@ -1,4 +1,4 @@
-//! The library's default choices in a step of the first-ranked candidate, and its calls over sizes.
+//! The library's default strategies in a step of the first-ranked candidate, and its calls over sizes.
 
 use fabricast_libraries::Library;
 use fabricast_study::answer::{Answer, ResultRow};
@@ -15,10 +15,10 @@ use crate::chart::Figure;
 use crate::format;
 use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
-/// Relative difference below which times count as equal.
+/// Relative difference below which two times count as equal.
 const MIN_DIFFERENCE: f64 = 0.005;
 
-/// The library's choices in a step of a job, as a sentence and by call.
+/// Returns the library's strategies in a step of a job, as a sentence and by call.
 pub(super) fn choices(answer: &Answer, job: &str, comparison: &LibraryComparison) -> Vec<Block> {
     let Some(row) = first_ranked_result(answer, job) else { return Vec::new() };
     vec![
@@ -27,7 +27,7 @@ pub(super) fn choices(answer: &Answer, job: &str, comparison: &LibraryComparison
     ]
 }
 
-/// Sentence on jobs whose calls on the first-ranked candidate were not examined; `None` if all were.
+/// Returns a sentence on jobs whose calls on the first-ranked candidate were not examined; `None` if all were examined.
 pub(super) fn unexamined_jobs(answer: &Answer, comparisons: &[(String, LibraryComparison)]) -> Option<String> {
     let is_left_out = |job: &&str| {
         first_ranked_result(answer, job).is_some_and(|row| !row.calls.is_empty())
@@ -47,7 +47,7 @@ fn first_ranked_result<'a>(answer: &'a Answer, job: &str) -> Option<&'a ResultRo
     answer.results.iter().find(|row| row.candidate == *first && row.job == job)
 }
 
-/// Display name of a library: `NCCL 2.29`.
+/// Returns the display name of a library, such as `NCCL 2.29`.
 fn name(library: Library) -> String {
     match library {
         Library::Nccl(version) => format!("NCCL {version}"),
@@ -58,7 +58,7 @@ fn name(library: Library) -> String {
 
 fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
     let name = name(comparison.library);
-    // A decode step, for example, has no prefill calls.
+    // Some steps lack calls: a decode step, for example, has no calls of prefill.
     let active_calls = || row.calls.iter().zip(&comparison.calls).filter(|(call, _)| call.times > 0.0);
     let total = active_calls().count();
     let predicted: Vec<_> = active_calls().filter_map(|(call, default)| Some((call, default.as_ref()?))).collect();
@@ -93,7 +93,7 @@ fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
         0 => String::new(),
         some => format!(" and faster for {some}"),
     };
-    // Calls that overlap with kernels slow these down by the SMs that they use.
+    // Calls that overlap with kernels slow the kernels by the SMs that they use.
     let reason = if slower == 0 && more >= MIN_DIFFERENCE { ", because of the SMs that its calls use" } else { "" };
     format!(
         "On {}, the default of {name} is slower than the pick for {does} of the {total} calls of {}{better}; {step}{reason}.{unknown}",
@@ -138,7 +138,7 @@ fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
     table
 }
 
-/// Picture of the schedule of the call with the largest share of a step; empty if there is none.
+/// Returns the picture of the schedule of the call with the largest share of a step; empty if there is none.
 pub(super) fn schedule(comparison: &LibraryComparison) -> Vec<Block> {
     let Some(ShownSchedule { dimension: among, bytes, pick, schedule }) = &comparison.shown else { return Vec::new() };
     let call = &schedule.header().call;
@@ -156,12 +156,12 @@ pub(super) fn schedule(comparison: &LibraryComparison) -> Vec<Block> {
     Picture::from_schedule(caption, schedule).map(Block::Picture).into_iter().collect()
 }
 
-/// Charts of the bus bandwidth of the calls with the largest shares of a step.
+/// Returns charts of the bus bandwidth of the calls with the largest shares of a step.
 pub(super) fn curves(comparison: &LibraryComparison) -> Vec<Block> {
     comparison.curves.iter().map(curve).collect()
 }
 
-/// Bus bandwidth of the calls with the largest shares of a step, one figure per call.
+/// Returns the bus bandwidth of the calls with the largest shares of a step, one figure per call.
 #[must_use]
 pub fn bandwidths(comparison: &LibraryComparison) -> Vec<Figure> {
     let figure = |curve: &Curve| {

@@ -1,4 +1,4 @@
-//! Utilization of links in a step, by the kinds of devices that they join, and the calls of the step.
+//! Utilization of links in a step, by the kinds of devices at their ends, and the calls of the step.
 
 use fabricast_study::answer::{Answer, CallRow, LoadRow, ResultRow};
 use fabricast_topologies::{Bytes, Picos};
@@ -14,7 +14,7 @@ use crate::table::{Column, Table, Unit, Value};
 /// Number of candidates whose calls are shown.
 const SHOWN: usize = 3;
 
-/// Blocks on a job: the links of the first-ranked candidate, and those of all.
+/// Returns the blocks on a job: the links of the first-ranked candidate, and those of all candidates.
 pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = links(answer, job).map(Block::Bars).into_iter().collect();
     let rows: Vec<&ResultRow> = sort_results(answer, job).filter(|row| !row.load.is_empty()).collect();
@@ -24,7 +24,7 @@ pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     blocks
 }
 
-/// Table of the calls of a job's step, for the first-ranked candidates.
+/// Returns tables of the calls of a job's step, for the first-ranked candidates.
 pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
     let rows: Vec<&ResultRow> = sort_results(answer, job).filter(|row| !row.calls.is_empty()).take(SHOWN).collect();
     match rows.is_empty() {
@@ -33,8 +33,8 @@ pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
     }
 }
 
-/// Utilization of the first-ranked candidate's links in a step of a job, a bar per class of equal links; `None` if
-/// unknown.
+/// Returns the chart of the utilization of the first-ranked candidate's links in a step of a job, with one bar per
+/// class of equal links; `None` if it is unknown.
 #[must_use]
 pub fn links(answer: &Answer, job: &str) -> Option<BarChart> {
     let row = sort_results(answer, job).find(|row| !row.load.is_empty())?;

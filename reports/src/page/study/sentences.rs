@@ -1,14 +1,14 @@
-//! Answer of a study in sentences: the best machine, by how much, and its bottleneck.
+//! Answer of a study in sentences: the best machine, its advantage, and its bottleneck.
 
 use fabricast_study::answer::{Answer, DECISIVE, RankedRow, ResultRow, ScoredBy, SensitivityRow};
 
 use super::{candidate_results, step_term};
 use crate::format;
 
-/// Maximum number of sets of candidates with their own jobs that are described in sentences.
+/// Maximum number of groups of candidates with different jobs that are described in sentences.
 const MAX_DESCRIBED_SETS: usize = 4;
 
-/// Returns the answer, most important sentence first.
+/// Returns the sentences of the answer, most important sentence first.
 pub(super) fn sentences(answer: &Answer) -> Vec<String> {
     let parts = answer.comparable_groups();
     if parts.is_empty() {
@@ -47,8 +47,8 @@ pub(super) fn sentences(answer: &Answer) -> Vec<String> {
     sentences
 }
 
-/// Returns true if all candidates are compared, and the first one remains first and within all constraints under every
-/// other assumption.
+/// Returns true if all candidates are compared with each other, and the first one remains first and within all
+/// constraints under every other assumption.
 fn stays_first(answer: &Answer) -> bool {
     let Some(first) = answer.ranking.first() else { return false };
     let is_first = |sensitivity: &SensitivityRow| {
@@ -60,7 +60,7 @@ fn stays_first(answer: &Answer) -> bool {
     answer.comparable_groups().len() == 1 && answer.sensitivities.iter().all(is_first)
 }
 
-/// Returns the sentences on candidates that have the same jobs.
+/// Returns the sentences on candidates with the same jobs.
 fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     let Some(first) = part.first() else { return Vec::new() };
     let is_alone = part.len() == 1;
@@ -105,7 +105,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
                 format::percent(share),
                 if share < DECISIVE { ": too close to call" } else { "" }
             ),
-            // Results of versions that did not count the model's error.
+            // Results of earlier versions do not include the model's error.
             (None, Some(share)) => format!(
                 " With prices anywhere in their bands, {} has the lowest cost in {} % of cases.",
                 first.candidate,
@@ -135,7 +135,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     sentences
 }
 
-/// Joins names; of more than three, only the first three and the number of the rest.
+/// Joins names. If there are more than three, names the first three and the number of the others.
 fn several(names: &[String]) -> String {
     match names {
         [first, second, third, more @ ..] if !more.is_empty() => {
@@ -158,13 +158,13 @@ fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> 
     part.iter().filter(|one| one.meets_constraints).find(is_fastest)
 }
 
-/// Unit of a score, as in `USD per million tokens`.
+/// Returns the unit of a score, such as `USD per million tokens`.
 fn unit(answer: &Answer, score: ScoredBy) -> String {
     let denominator = score.unit().replace("M tokens", "million tokens");
     format!("{} per {denominator}", if score.is_cost() { &answer.currency } else { "seconds" })
 }
 
-/// Sentence on the bottleneck and exposed communication of the first-ranked candidate.
+/// Returns the sentence on the bottleneck and the exposed communication of the first-ranked candidate.
 fn bound_by(answer: &Answer, first: &RankedRow) -> String {
     let mut rows: Vec<&ResultRow> = candidate_results(answer, &first.candidate).collect();
     rows.sort_by(|a, b| b.exposed_comm_share.total_cmp(&a.exposed_comm_share));

@@ -1,4 +1,4 @@
-//! Tables of a study's page.
+//! Tables on the page of a study.
 
 use fabricast_study::answer::{Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow};
 
@@ -26,10 +26,10 @@ fn words(values: &[String]) -> Cell {
     if values.is_empty() { Value::Missing.into() } else { Value::text(values.join("; ")).into() }
 }
 
-/// Column, and the function that fills its cell from a row.
+/// Column, and the function that computes its cell from a row.
 type Field<'a, R> = (Column, Box<dyn Fn(&R) -> Cell + 'a>);
 
-/// Creates a table without its empty columns.
+/// Creates a table without the columns that are empty in all rows.
 fn filled<R>(rows: &[R], fields: Vec<Field<'_, R>>) -> Table {
     let fields: Vec<_> = fields.into_iter().filter(|(_, cell)| rows.iter().any(|row| cell(row).is_known())).collect();
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
@@ -44,7 +44,7 @@ macro_rules! fields {
 
 pub(super) fn ranking(answer: &Answer) -> Table {
     let first = |row: &RankedRow| candidate_results(answer, &row.candidate).next();
-    // The cost covers the whole machine; a job may leave some GPUs out.
+    // The cost is that of the whole machine, although a job may leave some GPUs idle.
     let machine = |row: &RankedRow| answer.candidates.iter().find(|one| one.name == row.candidate);
     let score = format!(
         "{} per {}",
@@ -202,7 +202,7 @@ pub(super) fn candidates(answer: &Answer) -> Table {
     table
 }
 
-/// Power of a candidate in kW, as a number or a range.
+/// Returns the power of a candidate in kW, as a number or a range.
 fn power(candidate: &CandidateRow) -> Cell {
     match (candidate.power_kw_low, candidate.power_kw_high) {
         (Some(low), Some(high)) => {
@@ -257,7 +257,7 @@ pub(super) fn jobs(answer: &Answer) -> Table {
     )
 }
 
-/// Job parameters with columns of their own.
+/// Job parameters that have separate columns.
 const SHOWN: [&str; 12] = [
     "kind",
     "model",
@@ -273,10 +273,10 @@ const SHOWN: [&str; 12] = [
     "requests",
 ];
 
-/// Maximum characters of a placement in a table.
+/// Maximum number of characters of a placement in a table.
 const MAX_SHOWN: usize = 40;
 
-/// Returns a placement, truncated if it is too long.
+/// Returns a placement, truncated if it is longer than [`MAX_SHOWN`].
 fn cut(placement: &str) -> String {
     match placement.char_indices().nth(MAX_SHOWN) {
         None => placement.to_owned(),
@@ -318,7 +318,7 @@ pub(super) fn sources(answer: &Answer) -> Table {
     table
 }
 
-/// Table of measured compared with predicted figures.
+/// Returns the table of measured figures with their predictions.
 #[must_use]
 pub fn measured(answer: &Answer) -> Table {
     let mut table = Table::new(vec![

@@ -7,15 +7,15 @@ use super::super::Block;
 use crate::chart::{Span, Spans};
 use crate::format;
 
-/// Number of candidates shown, which limits the size of the page.
+/// Number of candidates whose timelines are shown, which limits the size of the page.
 const SHOWN: usize = 3;
 
-/// Blocks with the timelines of a job's steps, for the first-ranked candidates.
+/// Returns blocks with the timelines of a job's steps, for the first-ranked candidates.
 pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
     timelines(answer, job).into_iter().map(Block::Spans).collect()
 }
 
-/// Timelines of a job's steps, for the first-ranked candidates.
+/// Returns the timelines of a job's steps, for the first-ranked candidates.
 #[must_use]
 pub fn timelines(answer: &Answer, job: &str) -> Vec<Spans> {
     super::charts::sort_results(answer, job)
@@ -88,7 +88,7 @@ fn track_name(lane: &TrackRow, several: bool) -> String {
     }
 }
 
-/// Name of an activity in the legend.
+/// Returns the name of an activity in the legend.
 fn kind(activity: Activity) -> &'static str {
     match activity {
         Activity::Forward => "forward",

@@ -1,8 +1,7 @@
 //! Ranges of equal operations within runs.
 //!
-//! Two operations of a run are equal if they have the same route, latency, work, software time and line, wait for the
-//! same edges, and the same edges wait for them. A run's *borders* are the indexes at which an operation differs from
-//! the one before.
+//! Two operations of a run are equal if they have the same route, latency, work, software time and line, and the same
+//! edges begin and end at them. A run's *borders* are the indexes at which an operation differs from the one before.
 
 use super::super::graph::{EdgeRange, awaited_range};
 use super::super::{Edge, LinePosition, PerOp, Workload, passage_ranges};
@@ -15,11 +14,11 @@ pub(super) struct Interior {
     starts: Vec<u32>,
     /// Borders of each run, sorted; the last is its length.
     borders: Vec<u32>,
-    /// Dependencies with a step, and the ranges of operations that they affect.
+    /// Dependencies with a non-zero step, and the ranges of operations that they affect.
     dependencies: Vec<Dependency>,
 }
 
-/// Dependency of a run on another, by which operation i waits for operation `start + step·i`.
+/// Dependency of a run on another. Operation i waits for operation `start + step·i`.
 #[derive(Debug)]
 struct Dependency {
     waiting_run: u32,
@@ -61,8 +60,8 @@ impl Interior {
         interior
     }
 
-    /// Returns the number of further periods before a run reaches its next border, given the operations done at the
-    /// start of a period and the progress at its end.
+    /// Returns the number of further whole periods before any run reaches its next border, given the operations done at
+    /// the start of a period and the progress at its end.
     pub(super) fn whole_periods(&self, earlier: &[u32], present: &Progress) -> u32 {
         let shift = |run: u32| present.done[run as usize] - earlier[run as usize];
         let stays_in_step = |dependency: &Dependency| {
@@ -93,7 +92,7 @@ impl Interior {
     }
 }
 
-/// Returns the borders of a run's routes, amounts, delays and lines.
+/// Returns the borders of a run that are due to its routes, amounts, delays and lines.
 fn own_borders(workload: &Workload, run: u32) -> Vec<u32> {
     let work_run = workload.runs[run as usize];
     let mut borders: Vec<u32> = passage_ranges(workload, run).map(|range| range.start).collect();

@@ -8,7 +8,8 @@ use super::super::queue::EventQueue;
 use super::Period;
 use super::snapshot::Snapshot;
 
-/// Distance by which a jump advances the engine: periods, their total time, and the costs that every open chain gains.
+/// Distance by which a jump advances the engine: number of periods, their total time, and the costs that every open
+/// chain gains.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::engine) struct Distance {
     /// Number of periods that are skipped.
@@ -18,9 +19,9 @@ pub(in crate::engine) struct Distance {
 }
 
 impl Engine<'_> {
-    /// Returns true if all times after a jump are in range.
+    /// Returns true if all times after a jump over `periods` periods can be represented.
     pub(super) fn can_jump(&self, period: &Period, periods: u32) -> bool {
-        // Half of the range is left to active operations.
+        // Half of the range of times is reserved for active operations.
         let distance = period.time.0.checked_mul(u64::from(periods)).and_then(|time| time.checked_add(self.now.0));
         distance.is_some_and(|time| time < u64::MAX / 2)
     }
@@ -67,7 +68,7 @@ impl Engine<'_> {
         for (end, _) in self.outcome.run_ends.iter_mut().zip(shifts).filter(|(_, shift)| **shift > 0) {
             *end += distance.time;
         }
-        // Operations that count ended in the last period, and so they do in each of the next ones.
+        // If operations that determine the end ended in the last period, they also end in each of the next periods.
         if self.outcome.end > period_start {
             self.outcome.end += distance.time;
             let chain_costs = ChainCosts::from(self.outcome.costs) + distance.costs;

@@ -3,20 +3,20 @@
 //! Schedules that stream chunks are eventually periodic. The engine's *relative state* at an instant contains
 //! everything that determines its future: the active operations and the events ahead, with times relative to the
 //! present and indexes relative to the progress of their runs, the remaining work of every transfer, the operations
-//! that wait and the messages that are parked ([`snapshot`]). If the relative state at an instant equals that at an
-//! earlier one, and every run stays inside a range of equal operations ([`interior`]), then the events of the next
-//! period are those of the last one, shifted by the same time and by the same number of operations of each run: the
-//! engine is a function of the relative state and of the properties of the operations ahead, which are equal. By
-//! induction this holds for every period until the first run leaves its range. A jump over k periods adds k times the
-//! shift to every time and index ([`jump`]).
+//! that wait and the messages that wait for earlier ones of their connection ([`snapshot`]). If the relative state at
+//! an instant equals that at an earlier one, and every run stays inside a range of equal operations ([`interior`]),
+//! then the events of the next period are those of the last one, shifted by the same time and by the same number of
+//! operations of each run: the engine is a function of the relative state and of the properties of the operations
+//! ahead, which are equal. By induction this holds for every period until the first run leaves its range. A jump over k
+//! periods adds k times the shift to every time and index ([`jump`]).
 //!
 //! Costs are part of the state: all chains of operations that are still open must have grown by the same costs, so that
 //! every comparison of chains has the same result in every period.
 //!
-//! Recurrence is looked for at instants at which a long run completes an operation, against one earlier instant that is
-//! replaced at exponentially growing distances (Brent, *An improved Monte Carlo factorization algorithm*, BIT 1980), so
-//! a period of any length is found. Times are whole picoseconds and rates are whole units, so states recur exactly or
-//! not at all.
+//! The search compares the state at each instant at which a long run completes an operation with the state at one
+//! earlier instant, which is replaced at exponentially growing distances (Brent, *An improved Monte Carlo factorization
+//! algorithm*, BIT 1980), so a period of any length is found. Times are whole picoseconds and rates are whole units, so
+//! states recur exactly or not at all.
 
 mod interior;
 mod jump;
@@ -34,19 +34,19 @@ use interior::Interior;
 pub(super) use jump::Distance;
 use snapshot::Snapshot;
 
-/// Smallest number of remaining operations of the longest run for which a steady state is searched.
+/// Minimum number of remaining operations of the longest run for a steady-state search.
 const MIN_REMAINING: u32 = 16;
 
-/// Smallest number of operations of a workload for which a steady state is searched.
+/// Minimum number of operations of a workload for a steady-state search.
 const MIN_OPERATIONS: u64 = 4096;
 
 /// Treatment of steady states: skipping or simulating their periods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SteadyStates {
-    /// Skip whole periods, unless spans are recorded.
+    /// Whole periods are skipped, unless spans are recorded.
     #[default]
     Skip,
-    /// Simulate every operation.
+    /// Every operation is simulated.
     Simulate,
 }
 
@@ -56,7 +56,7 @@ struct Period {
     costs: ChainCosts,
 }
 
-/// Progress of all runs, and the search for a recurrence.
+/// Search for a steady state, with the progress of all runs.
 #[derive(Debug)]
 pub(super) struct SteadyState {
     /// Ranges of equal operations, computed when the first recurrence is found.
@@ -71,13 +71,13 @@ pub(super) struct SteadyState {
     interval: Picos,
     /// State at an earlier instant, with which later states are compared; `None` until one is recorded.
     earlier: Option<Snapshot>,
-    /// Number of instants of comparison since `earlier`, and the number of them after which `earlier` is replaced.
+    /// Number of instants of comparison since `earlier`, and the number after which `earlier` is replaced.
     instants: u64,
     replaced_at: u64,
-    /// Number of events handled until the last comparison of whole states.
+    /// Number of events that had been handled at the last comparison of whole states.
     compared_at: u64,
-    /// Latest earliest start ([`Pace::not_before`](super::Pace::not_before)) of all operations; states before it are
-    /// not compared.
+    /// Latest of the earliest start times ([`Pace::not_before`](super::Pace::not_before)) of all operations. States
+    /// before it are not compared.
     last_start: Picos,
 }
 
@@ -86,15 +86,16 @@ pub(super) struct SteadyState {
 struct Progress {
     /// Number of operations done, by run.
     done: Vec<u32>,
-    /// Largest index of an operation done, plus one, by run. Equals `done` if operations ended in order of index.
+    /// By run, one plus the largest index of an operation that is done. Equals `done` if operations ended in order of
+    /// index.
     last_done: Vec<u32>,
-    /// Largest index, plus one, of an operation that is ready or for which an awaited operation is done, by run.
+    /// By run, one plus the largest index of an operation that is ready or for which an awaited operation is done.
     frontier: Vec<u32>,
 }
 
 impl SteadyState {
-    /// Creates a search; `None` if spans are recorded, the workload is small, or no run has [`MIN_REMAINING`]
-    /// operations.
+    /// Creates a search; `None` if spans are recorded, the workload is small, or every run has fewer than
+    /// [`MIN_REMAINING`] operations.
     pub(super) fn search(workload: &Workload, watch: Watch<'_>) -> Option<Self> {
         let longest = workload.runs.iter().map(|run| run.len).max().unwrap_or_default();
         let is_wanted = watch.steady_states == SteadyStates::Skip && watch.recording != Recording::Spans;
@@ -120,7 +121,7 @@ impl SteadyState {
         Some(steady_state)
     }
 
-    /// Records that an operation is ready, or that something that it waits for is done.
+    /// Records that an operation is ready, or that an operation that it waits for is done.
     pub(super) fn record_reached(&mut self, run: u32, index: u32) {
         let frontier = &mut self.progress.frontier[run as usize];
         *frontier = (*frontier).max(index + 1);
@@ -133,7 +134,7 @@ impl SteadyState {
         *last = (*last).max(index + 1);
     }
 
-    /// Starts a new search, at the run with the most operations ahead.
+    /// Starts a new search, with the run that has the most operations left as its reference.
     fn restart(&mut self, workload: &Workload) {
         let remaining = |&run: &u32| workload.runs[run as usize].len - self.progress.done[run as usize];
         let runs = 0..workload.runs.len() as u32;
@@ -148,7 +149,7 @@ impl SteadyState {
         workload.runs[self.reference as usize].len - self.progress.done[self.reference as usize]
     }
 
-    /// Returns true, and records the time, if the present is an instant of comparison.
+    /// Returns true if the present is an instant of comparison, and records its time.
     fn is_due(&mut self, now: Picos) -> bool {
         let done = self.progress.done[self.reference as usize];
         if done == self.reference_done || now < self.last_start {
@@ -207,7 +208,7 @@ impl Engine<'_> {
                 progress.advance(|run| shifts[run] * periods);
                 search.last_time = self.now;
             }
-            // Some run is about to leave its range: what follows is another state.
+            // A run is about to leave its range of equal operations, so the state does not recur.
             search.restart(self.workload);
             return;
         }
@@ -225,7 +226,7 @@ impl Engine<'_> {
 }
 
 impl Progress {
-    /// Records that further operations of each run are done and reached.
+    /// Records that each run has completed and reached further operations. `operations`: number of them, by run.
     fn advance(&mut self, operations: impl Fn(usize) -> u32) {
         for counts in [&mut self.done, &mut self.last_done, &mut self.frontier] {
             counts.iter_mut().enumerate().for_each(|(run, count)| *count += operations(run));

@@ -1,9 +1,9 @@
 //! Relative state of the engine: everything that determines its future, relative to the present and to the progress of
 //! the runs.
 //!
-//! Left out is what no future event can read: ends and costs of operations that are done, and arrival times in the
-//! past. (A chain of dependencies that arrives later always counts; those of one instant are handled together, before a
-//! snapshot.)
+//! The state omits values that no future event reads: ends and costs of operations that are done, and arrival times in
+//! the past. (A chain of dependencies that arrives later always counts; those of one instant are handled together,
+//! before a snapshot.)
 
 use fabricast_topologies::Picos;
 
@@ -24,18 +24,18 @@ pub(super) struct Snapshot {
     pub done: Vec<u32>,
     /// Relative state, in a canonical order.
     words: Vec<u64>,
-    /// Costs of open chains, in the order of `words`.
+    /// Costs of the chains that are still open, in the order of `words`.
     costs: Vec<ChainCosts>,
     /// Number of awaited operations done so far, by dependent run.
     pub arrived: Vec<u32>,
     /// Work that has not begun on each tracked capacity; empty without a deadline.
     pub unstarted: Vec<Work>,
-    /// Number of ties in lines that levels decided so far.
+    /// Number of ties on lines that levels have resolved so far.
     level_ties: u64,
 }
 
 impl Snapshot {
-    /// Returns the shift since an earlier instant; `None` unless both relative states are equal and the costs of all
+    /// Returns the shift since an earlier snapshot; `None` unless both relative states are equal and the costs of all
     /// open chains have grown equally.
     pub(super) fn period_since(&self, earlier: &Self) -> Option<Period> {
         if self.words != earlier.words || self.level_ties != earlier.level_ties || self.time <= earlier.time {
@@ -48,7 +48,7 @@ impl Snapshot {
     }
 }
 
-/// Relative state that is being written.
+/// Writer of a relative state.
 struct Writer<'a> {
     now: Picos,
     progress: &'a Progress,
@@ -61,12 +61,12 @@ impl Writer<'_> {
         self.words.push(word);
     }
 
-    /// Writes a time relative to the present.
+    /// Writes a time as a difference from the present.
     fn time(&mut self, time: Picos) {
         self.words.push(time.0.wrapping_sub(self.now.0));
     }
 
-    /// Writes an operation relative to the progress of its run.
+    /// Writes an operation by its index relative to the progress of its run.
     fn operation(&mut self, run: u32, index: u32) {
         let relative = index.wrapping_sub(self.progress.done[run as usize]);
         self.words.push(u64::from(run) << 32 | u64::from(relative));
@@ -74,7 +74,7 @@ impl Writer<'_> {
 }
 
 impl Engine<'_> {
-    /// Returns the relative state; `None` if it depends on absolute times or indexes.
+    /// Returns the relative state of the engine; `None` if its future depends on absolute times or indexes.
     pub(super) fn snapshot(&self, progress: &Progress, interval: Picos) -> Option<Snapshot> {
         let is_ordered = progress.done == progress.last_done;
         if !is_ordered || self.queue.has_present_events() || !self.lines.are_relative() {
@@ -100,7 +100,7 @@ impl Engine<'_> {
         })
     }
 
-    /// Returns true if an event still has an effect: finish events are stale once the rate of their bundle changed.
+    /// Returns true if an event still has an effect. Finish events are stale once the rate of their bundle has changed.
     pub(super) fn is_current(&self, time: Picos, event: Event) -> bool {
         match event {
             Event::Finish { route } => self.bundles.next_end(RouteId(route)) == Some(time),

@@ -1,5 +1,5 @@
-//! Skipped periods change no result: streams of chunks over random runs, dependencies and capacities end at the same
-//! picosecond, at the same costs, as if every operation is simulated.
+//! Tests that skipped periods change no result: random streams of chunks over random runs, dependencies and capacities
+//! end at the same picosecond and with the same costs as if every operation is simulated.
 
 use fabricast_topologies::Picos;
 use proptest::collection::vec;
@@ -16,12 +16,12 @@ use crate::sharing::{ResourceId, Use, WHOLE};
 /// Parameters of one random run of a stream of chunks.
 #[derive(Clone, Debug)]
 struct Stream {
-    /// Operations per chunk: 1 or 2.
+    /// Number of operations per chunk: 1 or 2.
     steps: u32,
-    /// Index of an earlier run whose operations are awaited (modulo the number of earlier runs), and by how many
-    /// operations the awaited one is ahead.
+    /// Dependencies on earlier runs: index of the awaited run (modulo the number of earlier runs), and number of
+    /// operations by which the awaited operation is ahead.
     awaited: Vec<(usize, u32)>,
-    /// Number of operations by which the run may be ahead of a later run that it feeds; `None`: any number.
+    /// Number of operations by which the run may be ahead of a later run that waits for it; `None`: no limit.
     window: Option<u32>,
     /// Largest number of concurrent operations.
     max_concurrent: u32,
@@ -34,7 +34,7 @@ struct Stream {
     software: u64,
     spacing: u64,
     start: u64,
-    /// Number of chunks left out at the end.
+    /// Number of chunks omitted at the end.
     shortened: u32,
 }
 
@@ -70,7 +70,7 @@ fn streams() -> impl Strategy<Value = Vec<Stream>> {
     vec(stream, 1..8)
 }
 
-/// Builds the workload of streams of `chunks` chunks.
+/// Builds a workload in which each stream transfers `chunks` chunks.
 fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
     let mut workload = Workload::new();
     let resources: Vec<ResourceId> =
@@ -89,7 +89,8 @@ fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
         for &(index, ahead) in stream.awaited.iter().filter(|_| number > 0) {
             let awaited = index as u32 % number;
             let steps = streams[awaited as usize].steps;
-            // One operation per chunk waits for all of the chunk; of two per chunk, only equal ones are matched.
+            // One operation per chunk waits for the whole chunk; with two operations per chunk, each waits for the
+            // corresponding one.
             if steps >= stream.steps && steps.is_multiple_of(stream.steps) {
                 let step = steps / stream.steps;
                 waits.push(Edge { run: awaited, start: (ahead * step + step - 1) as i32, step });
@@ -116,7 +117,7 @@ fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
     workload
 }
 
-/// Adds dependencies on later runs: a run waits until the run that it feeds has taken earlier chunks.
+/// Adds dependencies on later runs: a run waits until the run that waits for it has received earlier chunks.
 fn add_windows(workload: &mut Workload, streams: &[Stream]) {
     let mut waits: Vec<Vec<Edge>> = (0..streams.len() as u32).map(|run| workload.run_waits(run).to_vec()).collect();
     for (later, edges) in waits.clone().into_iter().enumerate() {
@@ -172,8 +173,8 @@ proptest! {
     }
 }
 
-/// Over 90 % of the operations are skipped in a chain of three runs with back pressure, of which the second is the
-/// slowest and the others share a capacity.
+/// Most operations are skipped in a chain of three runs with back pressure. The second run is the slowest; the others
+/// share a capacity.
 #[test]
 fn most_operations_of_a_stream_are_skipped() {
     let stream = |awaited: Option<usize>, capacity: usize| Stream {

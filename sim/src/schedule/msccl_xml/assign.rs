@@ -1,10 +1,10 @@
 //! Assignment of operations to thread blocks, and their order.
 //!
 //! A thread block sends to one GPU and receives from one. Every channel of the schedule therefore becomes one thread
-//! block per peer that it sends to (the first also executes its local operations), and every connection one that
-//! receives. If received data is forwarded as it arrives, one thread block does both in single steps (`rcs`, `rrcs`). A
-//! thread block *relays* a connection if it forwards data from it in order of arrival and waits for nothing else
-//! before.
+//! block per peer that it sends to (the first also executes the channel's local operations), and every connection
+//! becomes one thread block that receives. If received data is forwarded as it arrives, one thread block receives and
+//! forwards in single steps (`rcs`, `rrcs`). A thread block *relays* a connection if it forwards data from it in order
+//! of arrival and waits for nothing else before.
 //!
 //! Connections between the same GPUs are distinguished by channel. A thread block has one channel for its send and its
 //! receive, so all connections along a chain of relays have the same channel.
@@ -25,18 +25,19 @@ pub(super) struct Connections {
     pub(super) connection_of_op: Vec<u32>,
 }
 
-/// Thread blocks of every GPU, by GPU, with the connections between them.
+/// Thread blocks of every GPU, and the connections between them.
 pub(super) struct Assignment {
     pub(super) gpus: Vec<Vec<Block>>,
     pub(super) connections: Connections,
-    /// The channel of every connection.
+    /// Channel of every connection.
     pub(super) channels: Vec<u32>,
 }
 
-/// Channel of a GPU with a flag: true for its sends in response to gets of others. Its own operations sort first.
+/// Sort key of a GPU's channel. The flag is true for sends in response to gets of other GPUs, so that the GPU's own
+/// operations come first.
 type ChannelKey = (bool, u16);
 
-/// Use of steps that relay received data.
+/// Use of steps that relay received data: `rcs` and `rrcs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RelayUse {
     Allowed,
@@ -44,7 +45,10 @@ pub(super) enum RelayUse {
 }
 
 impl Assignment {
-    /// Assigns all operations to thread blocks; with or without relays.
+    /// Assigns all operations to thread blocks, with or without relays.
+    ///
+    /// # Errors
+    /// [`WriteError`] for a local operation that reduces two chunks into a third one.
     pub(super) fn new(flat: &FlatSchedule, ranks: u32, relay_use: RelayUse) -> Result<Self, WriteError> {
         let connections = Connections::new(flat);
         // Transfers on each connection, and local operations of each channel of a GPU.
@@ -127,7 +131,8 @@ impl Connections {
     }
 }
 
-/// One thread block per peer of each channel; the first of a channel also executes its local operations.
+/// Returns one thread block per peer of each channel. The first block of a channel also executes the channel's local
+/// operations.
 fn sending_blocks(
     flat: &FlatSchedule,
     connections: &Connections,
@@ -137,7 +142,7 @@ fn sending_blocks(
 ) -> Vec<Block> {
     let with_lane = |&connection: &u32| (connections.lanes[connection as usize], connection);
     let mut sends: Vec<(ChannelKey, u32)> = outgoing.iter().map(with_lane).collect();
-    // By channel, then by connection, that is by peer.
+    // Sorted by channel, then by connection and thereby by peer.
     sends.sort_unstable();
     let mut lanes: Vec<ChannelKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
     lanes.sort_unstable();

@@ -1,10 +1,10 @@
-//! Deadlock check of thread blocks that execute their steps in sequence.
+//! Deadlock check for thread blocks that execute their steps in sequence.
 
-/// Marks the absence of a thread block.
+/// Placeholder for a missing thread block number.
 const NONE: u32 = u32::MAX;
 
 /// Returns true if every thread block completes. `first_steps` has the first step of each block; steps are numbered
-/// block by block. Each block advances until a step waits for an unfinished one, and resumes when that is done.
+/// block by block. Each block advances until a step waits for an unfinished step, and resumes when that step is done.
 ///
 /// # Complexity
 /// Linear in steps and dependencies.
@@ -50,7 +50,7 @@ mod tests {
     use crate::schedule::precedence::wait_only_schedule;
 
     proptest! {
-        /// All blocks complete exactly if a graph of the same steps has a topological order.
+        /// All blocks complete if and only if the graph of the same steps has a topological order.
         #[test]
         fn blocks_complete_unless_steps_form_a_cycle(
             lengths in prop::collection::vec(0u32..5, 1..6),

@@ -1,9 +1,9 @@
-//! Hazards: memory of a receiver that a transfer must not write yet.
+//! Hazards: memory of a receiver that a transfer must not write before other operations have finished with it.
 //!
 //! In MSCCL the receiving thread block takes data out of the FIFO when it reaches that step. All its earlier steps, and
 //! those it waited for, have then finished with the memory that it writes. A transfer directly to the destination must
-//! wait for exactly those: operations on the same memory that precede the receiving step in the file and do not precede
-//! the transfer otherwise. Accesses that the file leaves unordered stay unordered, for the verifier to report.
+//! therefore wait for the operations on the same memory that precede the receiving step in the file, unless they
+//! precede the transfer anyway. Accesses that the file does not order stay unordered, and the verifier reports them.
 
 use rustc_hash::FxHashMap;
 
@@ -15,14 +15,14 @@ use crate::schedule::order::{Cycle, Graph, Order};
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};
 
-/// Last operation that wrote a chunk, and the operations that have read the chunk since.
+/// Last operation that wrote a chunk, and the operations that have read the chunk since then.
 #[derive(Default)]
 struct ChunkAccesses {
     writer: Option<u32>,
     readers: Vec<u32>,
 }
 
-/// An operation that accesses a chunk before a transfer does, in one order of the steps.
+/// Operation that accesses a chunk before a transfer does, in one order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Conflict {
     transfer: u32,
@@ -31,13 +31,13 @@ struct Conflict {
 
 /// Result of [`add_hazard_dependencies`].
 pub(super) enum HazardResult {
-    /// Every transfer can write directly to its destination.
+    /// Every transfer writes directly to its destination.
     Resolved,
-    /// Receiving steps that cannot be merged with their sends because of a dependency cycle.
+    /// Receiving steps that cannot be merged with their sends, because merging would create a dependency cycle.
     Cycle(Vec<u32>),
 }
 
-/// Steps at which an operation accesses memory.
+/// Steps in which an operation accesses memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AccessSteps {
     /// Step that reads the source.
@@ -46,8 +46,8 @@ pub(super) struct AccessSteps {
     pub writes_at: u32,
 }
 
-/// Makes transfers wait for other accesses to the memory of their receivers. `access_steps` has the steps of each
-/// operation.
+/// Makes transfers wait for earlier accesses to the memory of their receivers. `access_steps`: steps in which each
+/// operation accesses memory.
 pub(super) fn add_hazard_dependencies(
     steps: &Steps<'_>,
     draft: &mut Draft,
@@ -88,14 +88,15 @@ pub(super) fn add_hazard_dependencies(
     Ok(HazardResult::Resolved)
 }
 
-/// The step after which the earlier operation of a conflict no longer uses the memory of the transfer's receiver.
+/// Returns the step after which the earlier operation of a conflict no longer uses the memory of the transfer's
+/// receiver.
 fn last_use_step(steps: &Steps<'_>, draft: &Draft, access_steps: &[AccessSteps], conflict: Conflict) -> u32 {
     let receiver = draft.ops[conflict.transfer as usize].peer;
     let AccessSteps { reads_at, writes_at } = access_steps[conflict.earlier as usize];
     if steps.block(writes_at).gpu == receiver { writes_at } else { reads_at }
 }
 
-/// The steps as a schedule of operations that move no data.
+/// Returns the steps as a schedule of operations that move no data.
 fn step_schedule(steps: &Steps<'_>) -> Schedule {
     let ops = steps.blocks.iter().flat_map(|block| block.steps().map(move |step| (block.first, step))).map(
         |(first, step)| {
@@ -107,9 +108,10 @@ fn step_schedule(steps: &Steps<'_>) -> Schedule {
     wait_only_schedule(ops)
 }
 
-/// Accesses to a receiver's memory that precede a transfer's, in the order of the steps.
+/// Returns the accesses to a receiver's memory that precede those of a transfer, in the order of the steps.
 fn conflicts(draft: &Draft, access_steps: &[AccessSteps], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
-    // Every operation acts where it reads and where it writes; within one step, arriving data comes first.
+    // Accesses in order of step: an operation reads in one step and writes in another; within a step, arriving data
+    // comes first.
     let mut accesses: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(access_steps.len() * 2);
     for (op, &AccessSteps { reads_at, writes_at }) in access_steps.iter().enumerate() {
         let same_step = reads_at == writes_at;
@@ -155,7 +157,7 @@ fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
     steps.error(first, format!("waits for itself through {}{more}", names.join(", ")))
 }
 
-/// Reports a dependency cycle that arises only from merging each send with its receive.
+/// Returns the receiving steps in a dependency cycle that arises only because each send is merged with its receive.
 fn merged_cycle(access_steps: &[AccessSteps], cycle: &Cycle) -> HazardResult {
     let steps = cycle.0.iter().map(|op| access_steps[op.0 as usize]);
     HazardResult::Cycle(steps.filter(|step| step.reads_at != step.writes_at).map(|step| step.writes_at).collect())

@@ -1,8 +1,8 @@
 //! Translates steps into operations.
 //!
 //! A send and its receive become one transfer, executed by the sender: in MSCCL the data passes through a FIFO slot of
-//! the receiver and does not stay there. The transfer waits for the dependencies of the sending step. If the receiver's
-//! memory must not be written yet ([`hazards`](super::hazards)), it waits for that as well.
+//! the receiver and is not stored there. The transfer waits for the dependencies of the sending step and, if other
+//! operations still use the receiver's memory ([`hazards`](super::hazards)), for those operations.
 //!
 //! | receiving step | transfer | then, at the receiver |
 //! |---|---|---|
@@ -16,7 +16,8 @@
 //! If a transfer to its final location would create a dependency cycle, the data must stay in the FIFO: the transfer
 //! puts it into a separate scratch slot, and the receiving step copies or reduces it from there.
 //!
-//! A step that also sends (`rcs`, `rrs`, `rrcs`) sends the result of its receive. Channels are thread blocks.
+//! A step that also sends (`rcs`, `rrs`, `rrcs`) sends the result of its receive. Each thread block becomes a channel
+//! of the schedule.
 
 use rustc_hash::FxHashSet;
 
@@ -29,31 +30,34 @@ use crate::schedule::file_format::{FormatError, Source};
 use crate::schedule::flat::MAX_UNITS_MOVED;
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
-/// Largest number of rounds that resolve dependency cycles; files that need more are rejected.
+/// Maximum number of rounds to resolve dependency cycles. Files that need more are rejected.
 const MAX_ROUNDS: u32 = 64;
 
-/// Placement of the data that a step receives.
+/// Location of the data that a step receives, and the local operations that follow.
 #[derive(Clone, Copy, Debug)]
 struct Placement {
     kind: OpKind,
     location: ChunkRef,
-    /// Subsequent local operations of the receiver as (kind, source, destination).
+    /// Local operations of the receiver after the transfer, as (kind, source, destination).
     follow_ups: [Option<(OpKind, ChunkRef, ChunkRef)>; 2],
     /// Location of the result of the receiving step.
     result: ChunkRef,
 }
 
 impl Placement {
-    /// Places the data at its destination, with an optional reduction of `add` into it.
+    /// Creates a placement of the data at its destination, with an optional reduction of `add` into it.
     fn new(kind: OpKind, location: ChunkRef, add: Option<ChunkRef>) -> Self {
         Self { kind, location, follow_ups: [add.map(|src| (OpKind::Reduce, src, location)), None], result: location }
     }
 }
 
-/// State after a step: the last operation of its own thread block, and the last transfer to it since then.
+/// State after a step: the last operation of the thread block, and the last transfer to it since then.
 pub(super) type BlockState = [Option<u32>; 2];
 
 /// Builds the schedule of a parsed file.
+///
+/// # Errors
+/// [`FormatError`] located at the step that cannot be translated.
 pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatError> {
     let steps = Steps::new(source, algo)?;
     let algo_error = |message: String| source.error(algo.span.clone(), message);
@@ -126,16 +130,16 @@ struct Lowering<'a> {
     numbering: &'a ChunkNumbering,
     draft: Draft,
     placements: Vec<Option<Placement>>,
-    /// Draft operation that is the transfer of each sending step; [`NONE`] for other steps.
+    /// Operation of the draft that is the transfer of each sending step; [`NONE`] for other steps.
     outgoing: Vec<u32>,
-    /// First and last operation executed by the step's own GPU.
+    /// First and last operation that each step's own GPU executes.
     first_op: Vec<u32>,
     last_op: Vec<u32>,
     /// Steps at which each operation reads and writes.
     access_steps: Vec<AccessSteps>,
     /// Next free scratch slot of each GPU.
     next_slot: Vec<u64>,
-    /// Receiving steps whose data stays in the FIFO until they execute.
+    /// Receiving steps whose data stays in the FIFO until the step is executed.
     in_fifo: &'a FxHashSet<u32>,
 }
 
@@ -185,7 +189,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Places the data of an `rrs` step, which MSCCL does not store, in scratch of its own.
+    /// Places the data of an `rrs` step in separate scratch chunks, since MSCCL does not store it.
     fn place_unstored(&mut self, step: u32, src: ChunkRef, passing: &mut FxHashSet<(u32, u32)>) -> Placement {
         let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
         let span = src.index..src.index + count;
@@ -197,7 +201,7 @@ impl Lowering<'_> {
         Placement::new(OpKind::Put, self.slot(gpu, count), Some(src))
     }
 
-    /// Places the data in a slot until the receiving step executes, in lieu of the FIFO.
+    /// Places the data in a scratch slot, which represents the FIFO, until the receiving step is executed.
     fn place_in_slot(&mut self, step: u32, placement: Placement) -> Placement {
         let (gpu, count) = (self.steps.block(step).gpu, self.steps.steps[step as usize].count);
         let (slot, dst) = (self.slot(gpu, count), placement.location);
@@ -210,16 +214,16 @@ impl Lowering<'_> {
         Placement { kind: OpKind::Put, location: slot, follow_ups, result: dst }
     }
 
-    /// Allocates `count` unused scratch chunks of a GPU; returns the first.
+    /// Allocates `count` unused scratch chunks of a GPU; returns the first of them.
     fn slot(&mut self, gpu: u32, count: u32) -> ChunkRef {
         let slot = &mut self.next_slot[gpu as usize];
-        // Past 2³² the schedule is rejected.
+        // If the number exceeds 2³², the schedule is rejected later.
         let chunk = ChunkRef { buffer: Buffer::Scratch, index: *slot as u32 };
         *slot += u64::from(count);
         chunk
     }
 
-    /// Creates the operations, thread block by thread block.
+    /// Creates the operations of all steps, thread block by thread block.
     fn create_operations(&mut self) -> Result<(), FormatError> {
         for number in 0..self.steps.steps.len() as u32 {
             let step = self.steps.steps[number as usize];
@@ -278,12 +282,12 @@ impl Lowering<'_> {
         self.placements.get(receiver as usize).copied().flatten().map(|placement| (receiver, placement))
     }
 
-    /// The transfer that a step receives.
+    /// Returns the transfer that a step receives; `None` if it receives nothing.
     fn incoming(&self, step: u32) -> Option<u32> {
         self.outgoing.get(self.steps.sender[step as usize] as usize).copied().filter(|&op| op != NONE)
     }
 
-    /// Adds the dependencies on preceding and awaited steps to every operation.
+    /// Adds dependencies on preceding and awaited steps to every operation.
     fn order(&mut self) {
         let states = self.block_states();
         for block in &self.steps.blocks {
@@ -315,7 +319,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// State after each step. Transfers to a thread block are sequential, so only the last one counts.
+    /// Returns the state after each step. Transfers to a thread block are sequential, so only the last one counts.
     fn block_states(&self) -> Vec<BlockState> {
         let mut states = vec![[None; 2]; self.steps.steps.len()];
         for block in &self.steps.blocks {

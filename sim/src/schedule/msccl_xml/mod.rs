@@ -37,14 +37,14 @@ use super::file_format::{CallSizes, FormatError, Source};
 /// Reads an MSCCL file. `source` names the text in errors.
 ///
 /// # Errors
-/// [`FormatError`] with line and column, naming the step: invalid XML, another format, steps of unknown types, sends
-/// without a receive, chunks that do not exist, steps that wait for each other.
+/// [`FormatError`] with line and column, which names the step: invalid XML, another format, steps of unknown types,
+/// sends without a receive, chunks that do not exist, steps that wait for each other.
 pub fn from_xml(text: &str, source: &str) -> Result<Schedule, FormatError> {
     from_xml_for(text, source).map(|(schedule, _)| schedule)
 }
 
-/// Variant of [`from_xml`] that also returns the smallest and largest call size; the largest is `u64::MAX` if
-/// unlimited.
+/// Reads an MSCCL file, and returns the schedule with the smallest and largest call size for which the file is valid.
+/// The largest is `u64::MAX` if unlimited.
 ///
 /// # Errors
 /// [`FormatError`], as [`from_xml`].

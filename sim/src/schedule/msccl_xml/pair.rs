@@ -1,18 +1,19 @@
 //! Numbering of all steps of a file: pairs of sends and receives, and dependencies between steps.
 //!
 //! A connection leads from one GPU to another on a channel. One thread block sends into it and one receives from it,
-//! each in the order of its steps, so that the k-th send pairs with the k-th receive. A step that names another waits
-//! for the first step at or after that one that sets its completion flag (`hasdep`): flags only increase.
+//! each in the order of its steps, so that the k-th send pairs with the k-th receive. A step with a dependency
+//! (`depid`, `deps`) waits for the first step, at or after the named one, that sets its completion flag (`hasdep`),
+//! because flags only increase.
 
 use rustc_hash::FxHashMap;
 
 use super::parse::{Algo, Block, Step, StepKind};
 use crate::schedule::file_format::{FormatError, Source};
 
-/// Marks a missing step.
+/// Placeholder for a missing step number.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A thread block and the number of its first step.
+/// Thread block with the number of its first step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberedBlock<'a> {
     pub(super) gpu: u32,
@@ -27,17 +28,17 @@ impl NumberedBlock<'_> {
     }
 }
 
-/// The steps of all thread blocks of all GPUs.
+/// Steps of all thread blocks of all GPUs.
 pub(super) struct Steps<'a> {
     source: Source<'a>,
     pub(super) blocks: Vec<NumberedBlock<'a>>,
     pub(super) steps: Vec<&'a Step>,
     block_by_step: Vec<u32>,
-    /// For each sending step, its receiving step; [`NONE`] for other steps.
+    /// By step, the receiving step that a sending step is paired with; [`NONE`] for other steps.
     pub(super) receiver: Vec<u32>,
-    /// For each receiving step, its sending step; [`NONE`] for other steps.
+    /// By step, the sending step that a receiving step is paired with; [`NONE`] for other steps.
     pub(super) sender: Vec<u32>,
-    /// Step of another thread block that each step waits for; [`NONE`] if there is none.
+    /// By step, the step of another thread block that it waits for; [`NONE`] if there is none.
     pub(super) awaited: Vec<u32>,
 }
 
@@ -69,19 +70,19 @@ impl<'a> Steps<'a> {
         Ok(result)
     }
 
-    /// The thread block of a step.
+    /// Returns the thread block of a step.
     pub(super) fn block(&self, step: u32) -> &NumberedBlock<'a> {
         &self.blocks[self.block_by_step[step as usize] as usize]
     }
 
-    /// Name of a step, such as `step 3 (rrs) of thread block 2 of gpu 0`.
+    /// Returns the name of a step for messages, such as `step 3 (rrs) of thread block 2 of gpu 0`.
     pub(super) fn name(&self, step: u32) -> String {
         let block = self.block(step);
         let kind = self.steps[step as usize].kind.name();
         format!("step {} ({kind}) of thread block {} of gpu {}", step - block.first, block.number, block.gpu)
     }
 
-    /// Creates an error about a step; the message follows the step's name.
+    /// Creates an error about a step; the message follows the name of the step.
     pub(super) fn error(&self, step: u32, message: impl std::fmt::Display) -> FormatError {
         let offset = self.steps[step as usize].at;
         self.source.error(offset..offset + "<step".len(), format!("{} {message}", self.name(step)))
@@ -142,6 +143,9 @@ impl<'a> Steps<'a> {
     }
 
     /// Pairs the sends of a thread block with the receives of another.
+    ///
+    /// # Errors
+    /// [`FormatError`] if their numbers differ or their chunks do not match.
     fn pair(&mut self, from: NumberedBlock<'a>, to: Option<NumberedBlock<'a>>, peer: u32) -> Result<(), FormatError> {
         let channel = from.block.channel;
         let mut receives = to.map_or(0..0, |to| to.steps());

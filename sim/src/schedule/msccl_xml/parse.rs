@@ -9,7 +9,7 @@ use crate::schedule::file_format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol};
 
-/// Largest number of thread blocks per GPU.
+/// Maximum number of thread blocks per GPU.
 const MAX_BLOCKS: u32 = 1 << 16;
 
 /// Contents of the element `<algo>`: the whole algorithm.
@@ -46,7 +46,7 @@ pub(super) struct Block {
     pub(super) steps: Vec<Step>,
 }
 
-/// Kind of a step, named by the file's letters: receive, reduce, copy, send.
+/// Type of a step, named by the initials of its actions: receive, reduce, copy, send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepKind {
     Send,
@@ -60,7 +60,7 @@ pub(super) enum StepKind {
     Nothing,
 }
 
-/// Step kinds by their name in the file.
+/// Types of steps by their name in the file.
 const KINDS: [(&str, StepKind); 9] = [
     ("s", StepKind::Send),
     ("r", StepKind::Receive),
@@ -74,7 +74,7 @@ const KINDS: [(&str, StepKind); 9] = [
 ];
 
 impl StepKind {
-    /// Returns the name of the kind in files, such as `rrc`.
+    /// Returns the name of the type in files, such as `rrc`.
     pub(super) fn name(self) -> &'static str {
         KINDS.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
@@ -92,7 +92,7 @@ impl StepKind {
         matches!(self, Self::ReceiveReduceCopy | Self::ReceiveReduceSend | Self::ReceiveReduceCopySend)
     }
 
-    /// Returns whether the step reads `src` and whether it writes `dst`.
+    /// Returns two flags: true if the step reads `src`, and true if it writes `dst`.
     fn accesses(self) -> (bool, bool) {
         match self {
             Self::Send | Self::ReceiveReduceSend => (true, false),
@@ -120,6 +120,9 @@ pub(super) struct Step {
 }
 
 /// Parses an MSCCL file.
+///
+/// # Errors
+/// [`FormatError`] with line and column.
 pub(super) fn parse(source: Source<'_>) -> Result<Algo, FormatError> {
     let mut reader = Reader::from_str(source.text);
     let mut parser = Parser { source, algo: None, parsed_gpus: Vec::new(), path: Vec::new(), gpu: 0 };
@@ -158,7 +161,7 @@ enum Level {
     Gpu,
     Block,
     Step,
-    /// Ignored element, as in MSCCL.
+    /// Element that is ignored, as in MSCCL.
     Other,
 }
 
@@ -204,7 +207,7 @@ impl Parser<'_> {
     fn open_algo(&mut self, tag: &Tag<'_>) -> Result<(), FormatError> {
         let limit = i64::from(MAX_RANKS) + 1;
         let ranks = tag.number("ngpus", 1..limit, None)?;
-        // Every GPU has an element, so a larger count is rejected early.
+        // Every GPU has an element, so a count that exceeds the number of elements is rejected early.
         let elements = self.source.text.get(tag.bytes.end..).unwrap_or_default().matches("<gpu").count() as i64;
         if ranks > elements {
             return Err(
@@ -224,7 +227,7 @@ impl Parser<'_> {
             }
         };
         let in_place = tag.flag("inplace", Some(0))?;
-        // If only `inplace` is given, it determines which of the two the file is for.
+        // If a file has only the attribute `inplace`, it is valid only for that use of buffers.
         let out_of_place = tag.flag("outofplace", Some(i64::from(!in_place)))?;
         if !in_place && !out_of_place {
             return Err(
@@ -344,7 +347,7 @@ impl Parser<'_> {
                 return Ok(FileChunk { buffer, offset: 0 });
             }
             let chunks = match buffer {
-                // In place, input and output are one buffer, and a file may declare the chunks of either.
+                // In place, input and output are one buffer, and a file may declare its chunks as those of either.
                 Buffer::Input | Buffer::Output if in_place => limits.0.max(limits.1),
                 Buffer::Input => limits.0,
                 Buffer::Output => limits.1,

@@ -1,20 +1,21 @@
-//! Selection of thread blocks that receive a connection and forward its data, and the channels of the connections.
+//! Selection of the thread blocks that receive on a connection and forward the data, and of the connections' channels.
 
 use rustc_hash::FxHashMap;
 
 use super::thread_block::{Block, Connection, NONE, StepAction};
 use crate::schedule::flat::FlatSchedule;
 
-/// Assigns connections to the thread blocks that relay them.
+/// Assignment of connections to the thread blocks that relay them.
 pub(super) struct Relays<'a> {
     flat: &'a FlatSchedule,
     /// Connection of each operation; [`NONE`] for operations within a GPU.
     connections: &'a [u32],
     /// Operations that arrive on each connection, in order.
     arrivals: &'a [Vec<u32>],
-    /// Position of each operation among the arrivals of its connection; [`NONE`] if it does not move between GPUs.
+    /// Position of each operation among the arrivals of its connection; [`NONE`] if it does not transfer data between
+    /// GPUs.
     arrival_index: Vec<u32>,
-    /// For each operation, the last examined thread block that sends it (by a serial number) and the position there.
+    /// By operation, the serial number of the last examined thread block that sends it, and its position in that block.
     sent: Vec<(u32, u32)>,
     current_block: u32,
 }
@@ -28,7 +29,7 @@ impl<'a> Relays<'a> {
         Self { flat, connections, arrivals, arrival_index, sent: vec![(NONE, 0); flat.ops.len()], current_block: 0 }
     }
 
-    /// Moves the incoming connections that the thread blocks of a GPU can relay from `incoming` to those blocks.
+    /// Moves incoming connections that thread blocks of a GPU can relay from `incoming` to those blocks.
     pub(super) fn assign(&mut self, blocks: &mut [Block], incoming: &mut Vec<u32>, chains: &mut Chains<'_>) {
         for block in blocks.iter_mut() {
             let Some(sends) = block.sends else { continue };
@@ -59,7 +60,7 @@ impl<'a> Relays<'a> {
         }
     }
 
-    /// Connections whose data a thread block forwards, sorted; empty if the block does anything other than send.
+    /// Returns the connections whose data a thread block forwards, sorted; empty if the block does not only send.
     fn candidates(&self, actions: &[StepAction]) -> Vec<u32> {
         let mut connections = Vec::new();
         for action in actions {
@@ -78,8 +79,8 @@ impl<'a> Relays<'a> {
         connections
     }
 
-    /// Actions of a thread block that also receives `connection`, and the number of transfers that it relays; `None` if
-    /// it cannot relay that connection.
+    /// Returns the actions of a thread block if it also receives on `connection`, and the number of transfers that it
+    /// relays; `None` if it cannot relay that connection.
     fn relayed(&self, actions: &[StepAction], connection: u32) -> Option<(usize, Vec<StepAction>)> {
         let arrivals = self.arrivals.get(connection as usize)?;
         let mut result = Vec::with_capacity(actions.len() + arrivals.len());
@@ -113,7 +114,7 @@ impl<'a> Relays<'a> {
                     result.push(StepAction::Relay(arrivals[position], id));
                     (received, count) = (position + 1, count + 1);
                 }
-                // It must not wait for data that this thread block receives only later.
+                // The transfer must not depend on data that this thread block receives later.
                 None if after.iter().any(|&on| arrival_position(on).is_some_and(|position| position >= received)) => {
                     return None;
                 }
@@ -125,7 +126,7 @@ impl<'a> Relays<'a> {
     }
 }
 
-/// Chains of connections that must have the same channel.
+/// Chains of connections that must all have the same channel.
 pub(super) struct Chains<'a> {
     routes: &'a [Connection],
     /// Index of each connection's chain.
@@ -144,7 +145,7 @@ impl<'a> Chains<'a> {
         }
     }
 
-    /// Source and destination GPU of a connection.
+    /// Returns the source and destination GPU of a connection.
     fn ends(&self, connection: u32) -> (u32, u32) {
         let (from, to, _) = self.routes[connection as usize];
         (from, to)
@@ -175,7 +176,8 @@ impl<'a> Chains<'a> {
         }
     }
 
-    /// Channel of each connection: the lowest for each chain that is free between all of its GPU pairs, chain by chain.
+    /// Returns the channel of each connection: for each chain in order, the lowest channel that is not used between any
+    /// of its GPU pairs.
     pub(super) fn channels(mut self) -> Vec<u32> {
         self.chains.iter_mut().for_each(|chain| chain.sort_unstable());
         self.chains.sort_unstable();

@@ -7,10 +7,10 @@ use quick_xml::events::BytesStart;
 
 use crate::schedule::file_format::{FormatError, Source, shortened};
 
-/// Largest number of attributes read per element; MSCCL's own limit is 16.
+/// Maximum number of attributes read per element; the limit of MSCCL is 16.
 const MAX_ATTRIBUTES: usize = 32;
 
-/// An opening or empty tag.
+/// Opening tag, or tag of an empty element.
 pub(super) struct Tag<'a> {
     pub(super) source: Source<'a>,
     /// Location of the tag in the text.
@@ -58,17 +58,23 @@ impl<'a> Tag<'a> {
         self.source.error(span, message)
     }
 
-    /// Text of an attribute; `None` if the tag does not have it.
+    /// Returns the text of an attribute; `None` if the tag does not have it.
     pub(super) fn text(&self, attribute: &str) -> Option<&str> {
         self.find(attribute).map(|(value, _)| value)
     }
 
-    /// Text of a required attribute.
+    /// Returns the text of an attribute.
+    ///
+    /// # Errors
+    /// [`FormatError`] if the tag does not have it.
     pub(super) fn required(&self, attribute: &str) -> Result<&str, FormatError> {
         self.text(attribute).ok_or_else(|| self.error(format!("<{}> needs the attribute `{attribute}`", self.name)))
     }
 
-    /// Integer attribute within `range`; a missing attribute has the value `missing`, if given.
+    /// Returns an integer attribute within `range`. A missing attribute has the value `missing`, if given.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the attribute if it is invalid or missing.
     pub(super) fn number(&self, attribute: &str, range: Range<i64>, missing: Option<i64>) -> Result<i64, FormatError> {
         let text = match (self.text(attribute), missing) {
             (None, Some(missing)) => return Ok(missing),
@@ -81,17 +87,26 @@ impl<'a> Tag<'a> {
         })
     }
 
-    /// Attribute that is a count or an index of 32 bits.
+    /// Returns an attribute that is a count or an index of 32 bits.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the attribute if it is invalid or missing.
     pub(super) fn index(&self, attribute: &str) -> Result<u32, FormatError> {
         Ok(self.number(attribute, 0..1 << 32, None)? as u32)
     }
 
-    /// Index attribute; `None` if −1.
+    /// Returns an attribute that is an index; `None` for −1.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the attribute if it is invalid or missing.
     pub(super) fn optional_index(&self, attribute: &str) -> Result<Option<u32>, FormatError> {
         Ok(u32::try_from(self.number(attribute, -1..1 << 32, None)?).ok())
     }
 
-    /// Boolean attribute, 0 or 1.
+    /// Returns a Boolean attribute, which is 0 or 1. A missing attribute has the value `missing`, if given.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the attribute if it is invalid or missing.
     pub(super) fn flag(&self, attribute: &str, missing: Option<i64>) -> Result<bool, FormatError> {
         Ok(self.number(attribute, 0..2, missing)? == 1)
     }

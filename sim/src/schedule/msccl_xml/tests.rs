@@ -1,4 +1,4 @@
-//! Tests on published files and on files with one error each.
+//! Tests with published files, and with files that have one error each.
 
 use super::from_xml;
 use crate::schedule::{OpKind, Schedule};
@@ -30,7 +30,7 @@ fn published_files_compute_their_collective() {
     }
 }
 
-/// Two-GPU file with the given thread blocks of each GPU.
+/// Returns a file for two GPUs, with the thread blocks of each.
 fn pair(collective: &str, in_place: bool, blocks: [&str; 2]) -> String {
     let (inside, outside) = (u8::from(in_place), u8::from(!in_place));
     let gpu =
@@ -43,8 +43,8 @@ fn pair(collective: &str, in_place: bool, blocks: [&str; 2]) -> String {
     )
 }
 
-/// Thread block that sends to and receives from one GPU. Steps are `type src dst`, optionally followed by the `tb step`
-/// they wait for.
+/// Returns a thread block that sends to and receives from one GPU. Steps are `type src dst`, optionally followed by the
+/// `tb step` that they wait for.
 fn block(id: u32, peer: i32, steps: &[&str]) -> String {
     let mut text = format!("<tb id=\"{id}\" send=\"{peer}\" recv=\"{peer}\" chan=\"{id}\">\n");
     for (s, step) in steps.iter().enumerate() {
@@ -59,7 +59,7 @@ fn block(id: u32, peer: i32, steps: &[&str]) -> String {
     text + "</tb>\n"
 }
 
-/// MSCCL XML of an all_reduce on two GPUs: GPU 1 adds its input to GPU 0's and sends the sum back.
+/// Returns the file of an all_reduce on two GPUs: GPU 1 adds its input to that of GPU 0 and sends the sum back.
 fn sum() -> String {
     pair("allreduce", false, [&block(0, 1, &["s i o", "r i o"]), &block(0, 0, &["rrcs i o"])])
 }
@@ -110,7 +110,7 @@ fn receiver_order_protects_its_memory() {
     assert_eq!(outcome(&one_way(&["cpy o s", "r o o"], 0)), Ok(3));
     // In the reverse order it copies the received data.
     assert_eq!(outcome(&one_way(&["r o o", "cpy o s"], 1)), Err(FaultKind::WrongResult));
-    // The copy and the receive in different thread blocks are unordered.
+    // The copy and the receive are in different thread blocks and therefore unordered.
     assert!(from_xml(&swap(&["r o o"]), "swap").is_ok());
     let separate = pair(
         "sendrecv",
@@ -125,7 +125,7 @@ fn receiver_order_protects_its_memory() {
 
 #[test]
 fn data_that_must_stay_in_the_fifo_gets_a_scratch_slot() {
-    // Both GPUs send, then both receive into the same memory: neither can put before the other has.
+    // Both GPUs send, then both receive into the same memory: neither can put its data before the other has.
     let text = pair("sendrecv", true, [&block(0, 1, &["s o o", "r o o"]), &block(0, 0, &["s o o", "r o o"])]);
     let schedule = from_xml(&text, "swap").unwrap();
     let count = |kind| count(&schedule, kind);

@@ -4,19 +4,19 @@
 /// channels.
 pub(super) type Connection = (u32, u32, u32);
 
-/// Marks a missing connection, step or position.
+/// Placeholder for the number of a missing connection, step or position.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Action of one step.
+/// Action of one step. Values are operation numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StepAction {
-    /// Copy or reduction in the GPU's memory.
+    /// Copies or reduces in the GPU's memory.
     Local(u32),
-    /// Sends the transfer.
+    /// Sends the data of a transfer.
     Send(u32),
-    /// Receives the transfer.
+    /// Receives the data of a transfer.
     Receive(u32),
-    /// Receives the transfer `.0` and forwards it by the transfer `.1`.
+    /// Receives the data of transfer `.0` and forwards it by transfer `.1`.
     Relay(u32, u32),
 }
 
@@ -36,7 +36,7 @@ impl StepAction {
     }
 }
 
-/// A thread block; its connections are given by number.
+/// Thread block, with its connections given by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Block {
     pub(super) sends: Option<u32>,

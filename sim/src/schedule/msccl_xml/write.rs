@@ -1,11 +1,12 @@
 //! Writer of MSCCL algorithm files.
 //!
-//! Every transfer becomes a send and a receive, in the thread blocks of [`assign`](super::assign). The dependencies of
-//! an operation must be operations that its rank takes part in or, if they protect the memory it writes, that its
-//! target takes part in: MSCCL's thread blocks wait only for others of the same GPU.
+//! Every transfer becomes a send and a receive, in the thread blocks of [`assign`](super::assign). MSCCL's thread
+//! blocks wait only for others of the same GPU. The dependencies of an operation must therefore be operations that
+//! involve its rank or, if they protect the memory that it writes, operations that involve its target.
 //!
-//! A schedule is for one size, and so is its file by default. Gets become sends by the other rank. One-sided protocols
-//! are written as `Simple`, because MSCCL only has FIFOs. Received data goes through memory unless it is relayed.
+//! A schedule is valid for one size, and so is its file by default. Gets become sends by the other rank. One-sided
+//! protocols are written as `Simple`, because MSCCL only has FIFOs. Received data goes through memory unless it is
+//! relayed.
 
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
@@ -34,7 +35,8 @@ pub fn to_xml(schedule: &Schedule) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// Variant of [`to_xml`] that appends to `text` and covers the call sizes `sizes`; chunks scale with the size.
+/// Appends a schedule as an MSCCL file to `text`, declared valid for the call sizes `sizes`; chunks scale with the
+/// size.
 ///
 /// # Errors
 /// [`WriteError`], as [`to_xml`]; `text` may then end with a partial file.
@@ -49,7 +51,7 @@ pub(in crate::schedule) fn write_xml(
     let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Allowed)?);
     let steps = match relaying.check(&flat)? {
         OrderCheck::Ordered => relaying,
-        // Relays would make the steps of some thread blocks wait for themselves.
+        // With relays, the steps of some thread blocks would wait for themselves.
         OrderCheck::Cycle(_) => {
             let steps = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Forbidden)?);
             if let OrderCheck::Cycle(operation) = steps.check(&flat)? {
@@ -61,20 +63,20 @@ pub(in crate::schedule) fn write_xml(
     steps.write(schedule, &flat, sizes, text)
 }
 
-/// All steps, numbered, with their dependencies.
+/// All steps, by number, with their dependencies.
 struct Steps {
     assignment: Assignment,
     /// First step of each thread block, by GPU.
     first_steps: Vec<Vec<u32>>,
     actions: Vec<StepAction>,
-    /// Index within its GPU of the thread block of each step.
+    /// By step, the index of its thread block within the GPU.
     block_by_step: Vec<u32>,
-    /// For each operation, the step that sends or executes it, and the step that receives it.
+    /// By operation, the step that sends or executes it, and the step that receives it.
     send_step: Vec<u32>,
     receive_step: Vec<u32>,
     /// By step: dependencies on other thread blocks of the same GPU, as (thread block, last step awaited there).
     after: Lists<(u32, u32)>,
-    /// Dependencies that no thread block can wait for, as (operation, dependency).
+    /// Dependencies that no thread block can wait for, as (operation, awaited operation).
     unsignalled: Vec<(u32, u32)>,
 }
 
@@ -126,7 +128,7 @@ impl Steps {
         steps
     }
 
-    /// The step after which a rank has finished its part in an operation; `None` if it has no part.
+    /// Returns the step after which a rank has finished its part of an operation; `None` if the rank is not involved.
     fn completion_step(&self, flat: &FlatSchedule, op: u32, rank: u32) -> Option<u32> {
         let flat_op = &flat.ops[op as usize];
         let step = if flat_op.crosses() && flat_op.target() == rank {
@@ -171,13 +173,13 @@ impl Steps {
         self.after = after;
     }
 
-    /// Dependencies of a step, except for the preceding step of its thread block.
+    /// Returns the dependencies of a step, except for the preceding step of its thread block.
     fn waits_for(&self, step: u32) -> impl Iterator<Item = u32> + '_ {
         let sent = self.actions[step as usize].received().map(|op| self.send_step[op as usize]);
         self.after.get(step).iter().map(|(_, on)| *on).chain(sent)
     }
 
-    /// Checks that thread blocks, executing their steps in sequence, satisfy all dependencies.
+    /// Checks that the thread blocks, which execute their steps in sequence, satisfy all dependencies.
     fn check(&self, flat: &FlatSchedule) -> Result<OrderCheck, WriteError> {
         let first_steps: Vec<u32> = self.first_steps.iter().flatten().copied().collect();
         if self.unsignalled.is_empty()
@@ -288,7 +290,7 @@ impl Steps {
         Ok(())
     }
 
-    /// Number of each step in its thread block, counting the steps that only wait.
+    /// Returns the number of each step in its thread block; steps that only wait count as well.
     fn numbers(&self) -> Vec<u32> {
         let mut numbers = vec![0; self.actions.len()];
         for blocks in self.first_steps.iter().zip(&self.assignment.gpus) {
@@ -304,7 +306,7 @@ impl Steps {
         numbers
     }
 
-    /// Writes the type, chunks and count of a step.
+    /// Writes the type, chunks and number of chunks of a step.
     fn write_step_fields(
         &self,
         flat: &FlatSchedule,
@@ -326,7 +328,8 @@ impl Steps {
             (StepAction::Relay(..), true) => "rrcs",
             (StepAction::Relay(..), false) => "rcs",
         };
-        // The source of a reducing receive is the receiver's; otherwise it is the sender's, for information only.
+        // The source of a reducing receive is in the receiver's memory. Otherwise `src` is the sender's chunk, for
+        // information only.
         let src = match action {
             StepAction::Receive(_) | StepAction::Relay(..) if op.kind == OpKind::PutReduceInput => {
                 let input = ChunkRef { buffer: Buffer::Input, index: op.dst.start };

@@ -1,5 +1,5 @@
 //! Text of a thread block's operations: one line per operation, with a barrier of the thread block where an operation
-//! must not begin before the preceding ones are done.
+//! must wait for the preceding ones.
 
 use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;
@@ -21,16 +21,16 @@ impl MemoryAccess {
     }
 }
 
-/// Largest number of tracked accesses without a barrier of the thread block.
+/// Maximum number of tracked accesses without a barrier of the thread block.
 const MAX_UNFENCED: usize = 64;
 
-/// Writer of a thread block's lines, at the end of a text.
+/// Writer of the lines of a thread block, appended to a text.
 pub(super) struct BlockText<'a> {
     text: &'a mut String,
     has_lines: bool,
     /// Accesses since the last barrier of the thread block.
     unfenced: Vec<MemoryAccess>,
-    /// True if the thread block has waited since the last barrier.
+    /// True if the thread block has waited for another one since the last barrier.
     has_waited: bool,
 }
 
@@ -39,7 +39,7 @@ impl<'a> BlockText<'a> {
         Self { text, has_lines: false, unfenced: Vec::with_capacity(MAX_UNFENCED + 8), has_waited: false }
     }
 
-    /// Prepares for an operation that accesses this memory; writes a barrier first if needed.
+    /// Prepares for an operation that accesses this memory: writes a barrier first if an earlier access conflicts.
     pub(super) fn begin_access(&mut self, accesses: impl Iterator<Item = MemoryAccess> + Clone) {
         let conflict = accesses.clone().any(|a| self.unfenced.iter().any(|b| a.conflicts(*b)));
         if self.has_waited || conflict || self.unfenced.len() > MAX_UNFENCED {
@@ -48,7 +48,7 @@ impl<'a> BlockText<'a> {
         self.unfenced.extend(accesses);
     }
 
-    /// Starts a new line and returns the text.
+    /// Starts a new line, and returns the text to append to.
     pub(super) fn line(&mut self) -> &mut String {
         if self.has_lines {
             self.text.push_str(",\n            ");
@@ -57,7 +57,7 @@ impl<'a> BlockText<'a> {
         self.text
     }
 
-    /// Starts a line that waits for another thread block; the next operation gets a barrier.
+    /// Starts a line that waits for another thread block. A barrier precedes the next operation.
     pub(super) fn wait(&mut self) -> &mut String {
         self.has_waited = true;
         self.line()
@@ -77,7 +77,7 @@ impl<'a> BlockText<'a> {
     }
 }
 
-/// Chunks of a buffer, as referred to by an operation.
+/// Chunks of a buffer that an operation refers to.
 pub(super) struct Chunks {
     pub(super) buffer: BufferOwner,
     pub(super) index: u32,
@@ -86,11 +86,11 @@ pub(super) struct Chunks {
 
 /// Owner of a buffer.
 pub(super) enum BufferOwner {
-    /// The GPU itself, by the buffer's letter.
+    /// The GPU itself; holds the letter of the buffer.
     Own(char),
-    /// A peer, by position among the remote buffers of the thread block.
+    /// A peer; holds the position among the remote buffers of the thread block.
     Remote(u32),
-    /// A group, by position among the switch channels of the thread block.
+    /// A group of GPUs; holds the position among the switch channels of the thread block.
     Switch(u32),
 }
 

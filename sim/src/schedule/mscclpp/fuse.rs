@@ -1,26 +1,26 @@
-//! Fusion of switch operations for plans: a multicast reduce and the store of its result to the whole group become one
-//! operation (`glres`), the only load through the switch that MSCCL++'s executor supports.
+//! Fusion of switch operations for MSCCL++ plans. A multicast reduce and the store of its result to the whole group
+//! become one operation (`glres`), which is the only load through the switch that MSCCL++'s executor supports.
 
 use crate::schedule::file_format::WriteError;
 use crate::schedule::flat::{FlatOp, FlatSchedule};
 use crate::schedule::lists::Lists;
 use crate::schedule::{OpKind, Rank, Schedule};
 
-/// The teams of a schedule, and the loads that are fused with a store.
+/// Teams of a schedule, and the loads that are fused with a store.
 pub(super) struct FusedSwitchOps<'a> {
     teams: &'a [Vec<Rank>],
-    /// For each operation, true for a load whose result is stored by the same instruction.
+    /// By operation, true for a load whose result is stored by the same instruction.
     stored: Vec<bool>,
 }
 
 impl<'a> FusedSwitchOps<'a> {
-    /// Fuses stores with the preceding load from the same GPUs; the remaining store operation moves no data.
+    /// Fuses stores with the preceding load from the same GPUs. The remaining store operation moves no data.
     ///
     /// # Errors
-    /// [`WriteError`]: a load whose result stays with its rank.
+    /// [`WriteError`] for a load whose result stays with its rank, which MSCCL++ does not support.
     pub(super) fn new(schedule: &'a Schedule, flat: &mut FlatSchedule) -> Result<Self, WriteError> {
         let mut stored = vec![false; flat.ops.len()];
-        // The load that each store is fused with.
+        // By store operation, the load that it is fused with.
         let mut fused_load: Vec<Option<u32>> = vec![None; flat.ops.len()];
         for (id, op) in (0u32..).zip(&flat.ops).filter(|(_, op)| op.kind == OpKind::MulticastPut) {
             let is_load = |load: &&u32| {
@@ -61,23 +61,23 @@ impl<'a> FusedSwitchOps<'a> {
         Ok(Self { teams: &schedule.header().teams, stored })
     }
 
-    /// The GPUs of an operation's group; empty if it is not multicast.
+    /// Returns the GPUs of an operation's group; empty if the operation is not multicast.
     pub(super) fn members(&self, op: &FlatOp) -> &'a [Rank] {
         let team = op.kind.is_multicast().then(|| self.teams.get(op.peer as usize)).flatten();
         team.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the GPUs of a group (team), in ascending order.
+    /// Returns the GPUs of a team, in ascending order.
     pub(super) fn team(&self, team: u32) -> &'a [Rank] {
         self.teams.get(team as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns true if an operation loads data reduced by the switch.
+    /// Returns true if an operation loads data that the switch reduces.
     pub(super) fn loads(&self, op: &FlatOp) -> bool {
         op.kind == OpKind::MulticastReduce
     }
 
-    /// Returns true if an operation stores to its whole group.
+    /// Returns true if an operation stores data to its whole group.
     pub(super) fn stores(&self, id: u32, op: &FlatOp) -> bool {
         op.kind == OpKind::MulticastPut || self.stored.get(id as usize).copied().unwrap_or(false)
     }

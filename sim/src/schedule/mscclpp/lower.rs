@@ -13,8 +13,9 @@
 //! | `glre`; `gstore`; `glres` | a multicast reduce; a multicast put; one after the other |
 //! | `nop`, `pipeline`, `flush` | order within the thread block, which is preserved anyway |
 //!
-//! A sum whose destination is none of its addends begins with a copy (or get) of the first. Readers of packets wait for
-//! the writer, because packets carry flags. Operations that a pipeline overlaps are executed in sequence.
+//! If the destination of a sum is not one of its addends, the sum begins with a copy (or get) of the first addend. An
+//! operation that reads packets waits for the one that writes them, since packets carry flags. Operations that a
+//! pipeline would overlap are executed in sequence.
 //!
 //! Module `switch` handles operations through switch channels.
 
@@ -29,6 +30,9 @@ use crate::schedule::flat::MAX_UNITS_MOVED;
 use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout, OpKind, Rank, Schedule};
 
 /// Builds the schedule of a parsed plan.
+///
+/// # Errors
+/// [`FormatError`] located at the operation that cannot be translated.
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {
     let plan_error = |message: String| source.error(0..1, message);
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
@@ -71,14 +75,14 @@ pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, For
     draft.schedule(header).map_err(|error| plan_error(error.to_string()))
 }
 
-/// Communication between thread blocks: signals, barriers, semaphores and packets.
+/// Synchronization between thread blocks: signals, barriers, semaphores and packets.
 #[derive(Default)]
 pub(super) struct Synchronization<'p, 'a> {
-    /// All dependencies to resolve, each with the operation that waits.
+    /// Dependencies that are not resolved yet, each with the operation that waits.
     pending_dependencies: Vec<(DependencyKey, OpContext<'p, 'a>)>,
-    /// Number of waits on each channel, by its sending end.
+    /// Number of waits on each channel, by the sending end of the channel.
     waits: FxHashMap<ChannelKey, u32>,
-    /// Arrivals at each barrier, by (GPU, barrier, round): the last operation before it.
+    /// Arrivals at each barrier, by (GPU, barrier, round). Each is the last operation before the barrier.
     barriers: FxHashMap<(u32, u32, u32), Vec<Option<u32>>>,
     /// Number of times each thread block has reached each barrier, by (GPU, barrier, thread block).
     rounds: FxHashMap<(u32, u32, u32), u32>,
@@ -87,8 +91,8 @@ pub(super) struct Synchronization<'p, 'a> {
     packets: FxHashMap<(u32, u32), u32>,
 }
 
-/// Counter between thread blocks: releases as (thread block, last operation before it), and the acquiring thread
-/// blocks.
+/// Counter between thread blocks. A release is (thread block, last operation before it); acquisitions are listed by
+/// thread block.
 #[derive(Default)]
 struct Semaphore {
     releases: Vec<(u32, Option<u32>)>,
@@ -96,7 +100,10 @@ struct Semaphore {
 }
 
 impl Synchronization<'_, '_> {
-    /// Resolves all dependencies and returns the draft.
+    /// Resolves all dependencies, and returns the draft.
+    ///
+    /// # Errors
+    /// [`FormatError`] at an operation that waits for a signal, barrier, semaphore or packet that never arrives.
     fn resolve_all(&self, ordered: OrderedDraft, plan: &Plan<'_>) -> Result<Draft, FormatError> {
         let mut resolved: FxHashMap<DependencyKey, Vec<u32>> = FxHashMap::default();
         for (after, context) in &self.pending_dependencies {
@@ -116,7 +123,7 @@ impl Synchronization<'_, '_> {
         Ok(draft)
     }
 
-    /// The operations that a dependency resolves to.
+    /// Returns the operations that a dependency represents.
     fn resolve(
         &self,
         key: DependencyKey,
@@ -165,8 +172,11 @@ impl Synchronization<'_, '_> {
 }
 
 impl Semaphore {
-    /// Operations that are done after the n-th acquisition. If several thread blocks release the semaphore, their order
-    /// is known only after the last release.
+    /// Returns the operations that are done after the n-th acquisition. If several thread blocks release the semaphore,
+    /// their order is unknown until the last release.
+    ///
+    /// # Errors
+    /// A message if the semaphore is acquired more often than released, or acquired by several thread blocks.
     fn acquired(&self, n: u32, initial: u32) -> Result<Vec<u32>, String> {
         let Some(n) = n.checked_sub(initial) else { return Ok(Vec::new()) };
         if self.acquirers.iter().any(|block| self.acquirers.first() != Some(block)) {
@@ -193,11 +203,11 @@ pub(super) struct BlockLowering<'t, 'p, 'a> {
     moved: &'t mut u64,
 }
 
-/// Variant of a sum operation.
+/// Options of a sum operation.
 struct Sum {
-    /// Addends are read as packets, and the sum is sent as packets.
+    /// True if addends are read as packets and the sum is sent as packets.
     packets: bool,
-    /// The sum is also written to the GPU's own packets.
+    /// True if the sum is also written to the GPU's own packets.
     writes_own_packets: bool,
     sends: bool,
 }
@@ -373,7 +383,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
             }
         }
         let span = self.span(context, first, destination)?;
-        // The sum begins with the addend at the destination, or with a copy of the first.
+        // The sum begins with the addend at the destination, or with a copy of the first addend.
         let is_at_target = |chunks: &Chunks| {
             chunks.rank == context.rank
                 && self.locate(context, *chunks).is_ok_and(|chunk| same_memory(chunk, target, self.numbering.buffers))
@@ -443,7 +453,10 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         if chunks.rank == context.rank { Err(context.error("uses its own memory as a peer's")) } else { Ok(()) }
     }
 
-    /// Location of chunks that must belong to the GPU itself.
+    /// Returns the first of some chunks, which must belong to the GPU itself.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the operation if the chunks belong to another GPU or do not exist.
     pub(super) fn local_chunk(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
         if chunks.rank != context.rank {
             return Err(context.error(format!("uses memory of gpu {} as its own", chunks.rank)));
@@ -462,7 +475,10 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
             })
     }
 
-    /// Number of chunks moved from `src` to `dst`, which must be equally large.
+    /// Returns the number of chunks moved from `src` to `dst`, which must be equal on both sides.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the operation if the numbers differ or the plan moves too many chunks in total.
     pub(super) fn span(&mut self, context: OpContext<'p, 'a>, src: Chunks, dst: Chunks) -> Result<u32, FormatError> {
         if src.count != dst.count {
             let message = format!("moves {} chunks to where there are {} (in pieces)", src.count, dst.count);

@@ -31,14 +31,14 @@ use super::file_format::{CallSizes, FormatError, Source};
 /// Reads an execution plan. `source` names the text in errors.
 ///
 /// # Errors
-/// [`FormatError`] with line and column, naming the operation: invalid JSON, another format, operations of unknown or
-/// unsupported types, channels, buffers and chunks that do not exist, waits without a signal.
+/// [`FormatError`] with line and column, which names the operation: invalid JSON, another format, operations of unknown
+/// or unsupported types, channels, buffers and chunks that do not exist, waits without a signal.
 pub fn from_plan(text: &str, source: &str) -> Result<Schedule, FormatError> {
     from_plan_for(text, source).map(|(schedule, _)| schedule)
 }
 
-/// Variant of [`from_plan`] that also returns the smallest and largest call size; the largest is `u64::MAX` if
-/// unlimited.
+/// Reads an execution plan, and returns the schedule with the smallest and largest call size for which the plan is
+/// valid. The largest is `u64::MAX` if unlimited.
 ///
 /// # Errors
 /// [`FormatError`], as [`from_plan`].

@@ -1,8 +1,8 @@
 //! Dependencies in a plan: the order within a thread block, and its synchronization with others.
 //!
 //! Loads, local copies and sums block a thread block until they are done. Stores to peers do not: later operations
-//! overlap with them, unless they write memory that the stores read. A signal means that all earlier operations are
-//! done. It is an operation of its own, or carried by the last stores to the same peer if it follows them directly.
+//! overlap with them, unless they write memory that the stores read. A signal states that all earlier operations are
+//! done. It is a separate operation, or is carried by the last stores to the same peer if it follows them directly.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use crate::schedule::chunk_numbering::cell;
 use crate::schedule::draft::{Draft, DraftOp};
 use crate::schedule::{BufferUse, ChunkRef, OpKind};
 
-/// Dependency of an operation; some kinds can be resolved only after the whole plan has been read.
+/// Dependency of an operation. Some types can be resolved only after the whole plan has been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum DependencyKey {
     /// Completion of a single operation of the draft.
@@ -33,10 +33,10 @@ pub(super) struct Endpoints {
     pub(super) dst: ChunkRef,
 }
 
-/// Largest number of dependencies of a thread block before they are joined in a wait operation.
+/// Maximum number of dependencies of a thread block before they are joined in one wait operation.
 const MAX_WAITS: usize = 16;
 
-/// A store that no operation has waited for yet.
+/// Store that no operation has waited for so far.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     op: u32,
@@ -70,9 +70,9 @@ pub(super) struct BlockOrder<'o> {
     pub(super) buffers: BufferUse,
     /// Dependencies of all later operations of the thread block.
     sync: Vec<DependencyKey>,
-    /// Counter of changes of `sync`.
+    /// Number of changes of `sync` so far.
     state: u32,
-    /// True if `sync` has a dependency that no operation has waited for yet.
+    /// True if `sync` has a dependency that no operation has waited for so far.
     has_unused_wait: bool,
     pending: Vec<Pending>,
     /// Pending stores that read each chunk.
@@ -85,7 +85,7 @@ impl<'o> BlockOrder<'o> {
         Self { ordered, rank, channel, buffers, sync, state: 0, has_unused_wait: false, pending, reading }
     }
 
-    /// Adds an operation that blocks the thread block; returns its number.
+    /// Adds an operation that blocks its thread block; returns the number of the operation.
     pub(super) fn push_blocking(&mut self, kind: OpKind, peer: u32, ends: Endpoints, span: u32) -> u32 {
         let mut after = self.sync.clone();
         // Local memory is written only after the pending stores that read it.
@@ -104,7 +104,7 @@ impl<'o> BlockOrder<'o> {
         op
     }
 
-    /// Adds a store into a peer's memory, which does not block the thread block; returns its number.
+    /// Adds a store into a peer's memory, which does not block its thread block; returns the number of the operation.
     pub(super) fn store(&mut self, peer: u32, ends: Endpoints, span: u32) -> u32 {
         let op = self.op(OpKind::Put, peer, ends, span);
         let op = self.ordered.push(op, self.sync.clone());
@@ -119,8 +119,8 @@ impl<'o> BlockOrder<'o> {
         op
     }
 
-    /// Adds a store to all GPUs of a team, including the own. It blocks the thread block and can carry a subsequent
-    /// signal.
+    /// Adds a store to all GPUs of a team, including the rank's own. It blocks its thread block, and can carry a
+    /// subsequent signal.
     pub(super) fn store_to_all(&mut self, team: u32, ends: Endpoints, span: u32) {
         let op = self.push_blocking(OpKind::MulticastPut, team, ends, span);
         if self.pending.len() >= MAX_WAITS * MAX_WAITS {
@@ -151,7 +151,7 @@ impl<'o> BlockOrder<'o> {
         self.reading.clear();
     }
 
-    /// Ends the thread block; adds a wait operation for dependencies that no operation has waited for.
+    /// Ends the thread block. Adds a wait operation for dependencies that no operation has waited for.
     pub(super) fn finish(&mut self) {
         if self.has_unused_wait {
             let op = self.op_without_data(OpKind::Wait, self.rank);
@@ -160,7 +160,7 @@ impl<'o> BlockOrder<'o> {
         }
     }
 
-    /// Returns an operation that completes after all earlier ones; `None` if there are none.
+    /// Returns an operation that completes after all earlier ones; `None` if there are no earlier operations.
     pub(super) fn join(&mut self) -> Option<u32> {
         let dependencies: Vec<DependencyKey> =
             self.sync.iter().copied().chain(self.pending.iter().map(|p| DependencyKey::Op(p.op))).collect();
@@ -174,7 +174,7 @@ impl<'o> BlockOrder<'o> {
         }
     }
 
-    /// Signals to a peer that all earlier operations are done.
+    /// Adds a signal to a peer that all earlier operations are done.
     pub(super) fn signal(&mut self, channel: ChannelKey, peer: u32) {
         let carried = self
             .pending
@@ -197,7 +197,7 @@ impl<'o> BlockOrder<'o> {
     fn join_pending(&mut self) {
         let op = self.op_without_data(OpKind::Wait, self.rank);
         let op = self.ordered.push(op, self.pending.iter().map(|pending| DependencyKey::Op(pending.op)).collect());
-        // The stores have different peers, so a later signal is separate or carried by a later store.
+        // The stores have different peers, so a later signal is a separate operation or is carried by a later store.
         self.pending = vec![Pending { op, peer: Some(self.rank), start_state: self.state }];
     }
 

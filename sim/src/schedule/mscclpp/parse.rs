@@ -1,4 +1,5 @@
-//! Parser of plans: converts the text to indices and checks that everything referred to exists.
+//! Parser of plans: converts the text to indices, and checks that all ranks, channels and chunks that it refers to
+//! exist.
 
 use rustc_hash::FxHashMap;
 use serde::Deserialize;
@@ -9,10 +10,10 @@ use crate::schedule::file_format::{FormatError, Source, shortened};
 use crate::schedule::json::MAX_RANKS;
 use crate::schedule::{Buffer, Collective, Protocol, gcd};
 
-/// Largest number of pieces per chunk that groups of thread blocks may require.
+/// Maximum number of pieces per chunk that groups of thread blocks may require.
 const MAX_PIECES: u32 = 1 << 12;
 
-/// Largest number of thread blocks per GPU; MSCCL++ allows 64, channels have 16 bits.
+/// Maximum number of thread blocks per GPU. MSCCL++ allows 64; channel numbers have 16 bits.
 const MAX_BLOCKS: usize = 1 << 16;
 
 /// Parsed execution plan.
@@ -22,12 +23,12 @@ pub(super) struct Plan<'a> {
     pub(super) protocol: Protocol,
     pub(super) in_place: bool,
     pub(super) root: u32,
-    /// Smallest and largest message size in bytes; a largest size of 0 means no limit.
+    /// Smallest and largest message size in bytes. A largest size of 0 means no limit.
     pub(super) sizes: (u64, u64),
     /// Number of pieces that each chunk is divided into, for thread blocks that share chunks.
     pub(super) pieces: u32,
     pub(super) gpus: Vec<Gpu<'a>>,
-    /// Groups of GPUs connected by switch channels, each once, in ascending order.
+    /// Groups of GPUs connected by switch channels, without duplicates, in ascending order.
     pub(super) teams: Vec<Vec<u32>>,
     /// The opposite end of every channel.
     other_ends: FxHashMap<ChannelKey, ChannelKey>,
@@ -35,11 +36,11 @@ pub(super) struct Plan<'a> {
 
 /// GPU of a plan, with its thread blocks.
 pub(super) struct Gpu<'a> {
-    /// Number of input chunks, in the file's units (as the two fields below).
+    /// Number of input chunks, in the units of the file (like the two fields below).
     pub(super) input_chunks: u32,
     pub(super) output_chunks: u32,
     pub(super) scratch_chunks: u32,
-    /// Peers of the memory channels and of the port channels.
+    /// Peers of the memory channels, and of the port channels.
     peers: [Vec<u32>; 2],
     remote: Vec<(u32, Buffer)>,
     switches: Vec<Switch>,
@@ -47,7 +48,7 @@ pub(super) struct Gpu<'a> {
     pub(super) blocks: Vec<Block<'a>>,
 }
 
-/// A switch channel: one buffer on all GPUs of a group, in ascending order.
+/// Switch channel: one buffer on all GPUs of a group, which are in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Switch {
     ranks: Vec<u32>,
@@ -62,7 +63,7 @@ pub(super) struct Block<'a> {
     pub(super) ops: Vec<Op<'a>>,
 }
 
-/// An operation with its location in the text.
+/// Operation, with its location in the text.
 pub(super) struct Op<'a> {
     pub(super) text: OpText<'a>,
     pub(super) at: usize,
@@ -70,7 +71,7 @@ pub(super) struct Op<'a> {
     number: usize,
 }
 
-/// Chunks of a rank's buffer, in pieces.
+/// Chunks of a rank's buffer, measured in pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     pub(super) rank: u32,
@@ -79,7 +80,7 @@ pub(super) struct Chunks {
     pub(super) count: u32,
 }
 
-/// A channel as (rank, type, index among those of its type); type 0 is memory, 1 is port.
+/// Channel as (rank, type, index among the channels of that type). Type 0 is memory, type 1 is port.
 pub(super) type ChannelKey = (u32, usize, u32);
 
 fn slot(channel: ChannelType) -> Option<usize> {
@@ -91,6 +92,10 @@ fn slot(channel: ChannelType) -> Option<usize> {
 }
 
 /// Parses an execution plan.
+///
+/// # Errors
+/// [`FormatError`] with line and column: invalid JSON, or references to ranks, channels, buffers and chunks that do not
+/// exist.
 pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     let text: PlanText<'_> = object(source, source.text, 0)?;
     let at_key = |key: &str, message: String| {
@@ -139,7 +144,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
     Ok(plan)
 }
 
-/// Pairs channel ends: the k-th of a rank to a peer with the k-th of the peer to the rank, for each type.
+/// Pairs channel ends of each type: the k-th channel of a rank to a peer with the k-th channel of the peer to the rank.
 fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
     let mut channels_by_pair: FxHashMap<(u32, u32, usize), Vec<u32>> = FxHashMap::default();
     for (rank, gpu) in gpus.iter().enumerate() {
@@ -158,7 +163,10 @@ fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
     ends
 }
 
-/// Deserializes an object of the file.
+/// Deserializes an object of the file, which begins at byte `base`.
+///
+/// # Errors
+/// [`FormatError`] with line and column.
 fn object<'a, T: Deserialize<'a>>(source: Source<'_>, part: &'a str, base: usize) -> Result<T, FormatError> {
     serde_json::from_str(part).map_err(|error| {
         // serde_json counts lines from 1 and columns in bytes.
@@ -218,7 +226,10 @@ fn parse_gpu<'a>(
     Ok(gpu)
 }
 
-/// The switch channels of a GPU, one per group, in order.
+/// Returns the switch channels of a GPU, one per group, in order.
+///
+/// # Errors
+/// A message if a group is invalid.
 fn switches(text: &GpuText<'_>, rank: usize, ranks: usize) -> Result<Vec<Switch>, String> {
     let mut switches = Vec::new();
     for channel in text.channels.iter().filter(|channel| channel.channel_type == ChannelType::Switch) {
@@ -283,7 +294,7 @@ fn parse_block<'a>(
     };
     for (number, raw) in text.ops.into_iter().enumerate() {
         let op = parse_op(raw, number)?;
-        // A pipeline executes its operations slice by slice; the data moved and its order are the same.
+        // A pipeline executes its operations slice by slice. It moves the same data in the same order.
         let inner = if op.text.name == "pipeline" { op.text.ops.clone() } else { Vec::new() };
         block.ops.push(op);
         for raw in inner {
@@ -293,7 +304,7 @@ fn parse_block<'a>(
     Ok(block)
 }
 
-/// Context of an operation, for resolving its references.
+/// Operation with its GPU and plan, to resolve its references.
 #[derive(Clone, Copy)]
 pub(super) struct OpContext<'p, 'a> {
     pub(super) source: Source<'p>,
@@ -312,7 +323,7 @@ impl OpContext<'_, '_> {
         &self.gpu().blocks[self.block as usize]
     }
 
-    /// Creates an error about the operation; the message follows the operation's name.
+    /// Creates an error about the operation; the message follows the name of the operation.
     pub(super) fn error(&self, message: impl std::fmt::Display) -> FormatError {
         let (name, number) = (shortened(&self.op.text.name), self.op.number);
         let description = format!("operation {number} ({name}) of thread block {} of gpu {}", self.block, self.rank);
@@ -324,7 +335,10 @@ impl OpContext<'_, '_> {
         slot(channel).ok_or_else(|| self.error("names no memory or port channel"))
     }
 
-    /// The channels that the operation refers to, and their peers.
+    /// Returns the channels that the operation refers to, and their peers.
+    ///
+    /// # Errors
+    /// [`FormatError`] for a channel that does not exist.
     pub(super) fn channels(&self) -> Result<Vec<(ChannelKey, u32)>, FormatError> {
         let slot = self.slot()?;
         let ids = self.op.text.channel_ids.iter().map(|&id| {
@@ -336,12 +350,15 @@ impl OpContext<'_, '_> {
         ids.collect()
     }
 
-    /// The opposite end of a channel.
+    /// Returns the opposite end of a channel.
     pub(super) fn other_end(&self, channel: ChannelKey) -> Option<ChannelKey> {
         self.plan.other_ends.get(&channel).copied()
     }
 
-    /// Chunks read and chunks written, in order.
+    /// Returns the chunks that the operation reads, and the chunks that it writes, in order.
+    ///
+    /// # Errors
+    /// [`FormatError`] for chunks that do not exist.
     pub(super) fn chunks(&self) -> Result<(Vec<Chunks>, Vec<Chunks>), FormatError> {
         let resolve =
             |list: &[ChunksText]| list.iter().map(|chunks| self.chunk(*chunks)).collect::<Result<Vec<_>, _>>();
@@ -370,7 +387,10 @@ impl OpContext<'_, '_> {
         self.buffer_chunks(rank, buffer, text)
     }
 
-    /// The team of a switch channel, and the chunks on each of its GPUs.
+    /// Returns the team of a switch channel, and the chunks on each of its GPUs.
+    ///
+    /// # Errors
+    /// [`FormatError`] for a channel or chunks that do not exist.
     pub(super) fn switch_chunks(&self, text: ChunksText) -> Result<(u32, Vec<Chunks>), FormatError> {
         let id = text.switch_channel_id.ok_or_else(|| self.error("names no switch channel"))?;
         let switch = self.block().switches.get(id as usize).and_then(|&id| self.gpu().switches.get(id as usize));
@@ -386,7 +406,10 @@ impl OpContext<'_, '_> {
         Ok((team, chunks.collect::<Result<_, _>>()?))
     }
 
-    /// Resolves chunks of a buffer of a GPU, in pieces.
+    /// Resolves chunks of a GPU's buffer to pieces.
+    ///
+    /// # Errors
+    /// [`FormatError`] for chunks that do not exist.
     fn buffer_chunks(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<Chunks, FormatError> {
         let owner = &self.plan.gpus[rank as usize];
         let chunks = match buffer {

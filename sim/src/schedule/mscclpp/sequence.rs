@@ -1,6 +1,7 @@
 //! Assignment of operations to thread blocks, their order, and the signals between thread blocks.
 //!
-//! A GPU is done when its thread blocks are, so they must have waited for all data that others put into its memory.
+//! A GPU is done when its thread blocks are done. They must therefore wait for all data that other GPUs put into its
+//! memory.
 
 use rustc_hash::FxHashMap;
 
@@ -11,10 +12,10 @@ use crate::schedule::order::Graph;
 use crate::schedule::precedence::wait_only_schedule;
 use crate::schedule::{OpId, OpKind, RunId, Schedule};
 
-/// A signal or wait between two thread blocks.
+/// Signal or wait between two thread blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Signal {
-    /// Position in the order of the thread block: a wait comes before it, a signal after it.
+    /// Position in the order of the thread block. A wait precedes the operation at this position; a signal follows it.
     pub(super) position: u32,
     /// Thread block at the other end of the signal.
     pub(super) other: u32,
@@ -22,7 +23,7 @@ pub(super) struct Signal {
 
 /// Thread blocks of all GPUs, numbered consecutively.
 pub(super) struct Sequences {
-    /// GPU and channel of each thread block, sorted.
+    /// GPU and channel of each thread block, in sorted order.
     blocks: Vec<(u32, u16)>,
     ops: Vec<Vec<u32>>,
     /// Waits and signals of each thread block, by position, then by the other thread block.
@@ -31,7 +32,7 @@ pub(super) struct Sequences {
 }
 
 impl Sequences {
-    /// The rank that executes an operation: a put that reduces is executed as a read by its target.
+    /// Returns the rank that executes an operation. A put that reduces is executed as a read by its target.
     pub(super) fn executor(op: &FlatOp) -> u32 {
         match op.kind {
             OpKind::PutReduce | OpKind::PutReduceInput => op.target(),
@@ -112,38 +113,38 @@ impl Sequences {
         &self.ops[block as usize]
     }
 
-    /// The thread blocks of a GPU.
+    /// Returns the thread blocks of a GPU.
     pub(super) fn rank_blocks(&self, rank: u32) -> std::ops::Range<u32> {
         let start = |rank: u32| self.blocks.partition_point(|block| block.0 < rank) as u32;
         start(rank)..start(rank + 1)
     }
 
-    /// Waits of a thread block, to be consumed position by position.
+    /// Returns the waits of a thread block, to be consumed by position.
     pub(super) fn waits(&self, block: u32) -> Cursor<'_> {
         Cursor(&self.waits[block as usize])
     }
 
-    /// Signals of a thread block, to be consumed position by position.
+    /// Returns the signals of a thread block, to be consumed by position.
     pub(super) fn signals(&self, block: u32) -> Cursor<'_> {
         Cursor(&self.signals[block as usize])
     }
 
-    /// Pairs of own and other thread blocks that signal each other across GPUs: by peer, then by pair, so that both
-    /// ends number the channels alike.
+    /// Returns the pairs of a thread block of this GPU and one of another GPU that signal each other, ordered by peer,
+    /// then by pair, so that both GPUs number the channels in the same way.
     pub(super) fn rank_channels(&self, rank: u32) -> Vec<(u32, u32)> {
         let mut pairs: Vec<(u32, u32)> = self.signalling_pairs(rank, false);
         pairs.sort_unstable_by_key(|&(block, other)| (self.rank(other), block.min(other), block.max(other)));
         pairs
     }
 
-    /// Pairs of thread blocks of a GPU of which the first signals the second.
+    /// Returns the pairs of thread blocks of a GPU of which the first signals the second.
     pub(super) fn rank_semaphores(&self, rank: u32) -> Vec<(u32, u32)> {
         let mut pairs = self.signalling_pairs(rank, true);
         pairs.sort_unstable();
         pairs
     }
 
-    /// Pairs of own and other thread blocks with a signal between them, each pair once.
+    /// Returns the pairs of a thread block of the GPU and another one with a signal between them, without duplicates.
     fn signalling_pairs(&self, rank: u32, same_gpu: bool) -> Vec<(u32, u32)> {
         let own_blocks = self.rank_blocks(rank);
         let mut last_block = vec![u32::MAX; self.blocks.len()];
@@ -167,7 +168,7 @@ impl Sequences {
 pub(super) struct Cursor<'a>(&'a [Signal]);
 
 impl<'a> Cursor<'a> {
-    /// Consumes the signals up to `position`.
+    /// Consumes the signals up to `position`, and returns them.
     pub(super) fn take(&mut self, position: u32) -> &'a [Signal] {
         let count = self.0.iter().take_while(|signal| signal.position <= position).count();
         let (consumed, remaining) = self.0.split_at(count);
@@ -175,14 +176,14 @@ impl<'a> Cursor<'a> {
         consumed
     }
 
-    /// Returns true if there are signals up to `position`.
+    /// Returns true if there are unconsumed signals up to `position`.
     pub(super) fn has(&self, position: u32) -> bool {
         self.0.first().is_some_and(|signal| signal.position <= position)
     }
 }
 
-/// Returns an operation that waits for itself if thread blocks execute in the order `ops`, which must be consistent
-/// with `key`; `None` if no operation does.
+/// Returns an operation that waits for itself if thread blocks execute in the order `ops`; `None` if no operation does.
+/// The order must be consistent with `key`.
 fn find_deadlock(flat: &FlatSchedule, ops: &[Vec<u32>], key: impl Fn(u32) -> (u32, u32)) -> Option<OpId> {
     let after = |op: u32| flat.dependencies(op).iter().all(|&on| key(on) < key(op));
     if (0..flat.ops.len() as u32).all(after) {
@@ -202,8 +203,8 @@ fn find_deadlock(flat: &FlatSchedule, ops: &[Vec<u32>], key: impl Fn(u32) -> (u3
     Graph::new(&schedule).order().err().map(|cycle| cycle.0.first().copied().unwrap_or_default())
 }
 
-/// Waits and signals of every thread block. A GPU is done when its thread blocks are, so one of them waits at the end
-/// for all received data that no other dependency covers.
+/// Determines the waits and signals of every thread block. A GPU is done when its thread blocks are done, so one of
+/// them waits at the end for all received data that no other dependency covers.
 fn plan_signals(
     flat: &FlatSchedule,
     fused: &FusedSwitchOps<'_>,
@@ -219,8 +220,8 @@ fn plan_signals(
     }
     let puts = puts(flat, fused, ops);
     let (mut waits, mut signals) = (vec![Vec::new(); ops.len()], vec![Vec::new(); ops.len()]);
-    // Known progress of other thread blocks: as seen by one thread block, and by any thread block of the GPU at its
-    // end.
+    // Known progress of other thread blocks: as known to one thread block, and as known to any thread block of the GPU
+    // at its end.
     let mut progress = KnownProgress::new(blocks.len());
     let mut final_progress = KnownProgress::new(blocks.len());
     let mut needed: Vec<(u32, u32)> = Vec::new();
@@ -249,7 +250,7 @@ fn plan_signals(
         let after = puts.partition_point(|put| put.gpu < gpu);
         for put in puts.iter().skip(after).take_while(|put| put.gpu == gpu) {
             if final_progress.record(put.from, put.position) {
-                // The thread block of the same channel waits, or the first.
+                // The thread block of the same channel waits; without one, the first does.
                 let lane = blocks[put.from as usize].1;
                 let receiver = block_range.start + gpu_blocks.binary_search(&(gpu, lane)).unwrap_or(0);
                 waits[receiver].push(Signal { position: ops[receiver].len() as u32, other: put.from });
@@ -263,7 +264,7 @@ fn plan_signals(
 
 /// Last operation of each thread block that is known to be done.
 struct KnownProgress {
-    /// For each thread block, the round of the last update and the known position.
+    /// By thread block, the round of the last update and the known position.
     positions: Vec<(u32, u32)>,
     round: u32,
 }
@@ -273,12 +274,13 @@ impl KnownProgress {
         Self { positions: vec![(0, 0); blocks], round: 0 }
     }
 
-    /// Forgets the known progress of all thread blocks.
+    /// Resets the known progress of all thread blocks.
     fn reset(&mut self) {
         self.round += 1;
     }
 
-    /// Records that a thread block has completed the operation at `position`; returns true if that was not known.
+    /// Records that a thread block has completed the operation at `position`. Returns true if this was not known
+    /// before.
     fn record(&mut self, block: u32, position: u32) -> bool {
         let known = &mut self.positions[block as usize];
         let is_new = known.0 != self.round || known.1 < position;
@@ -289,7 +291,7 @@ impl KnownProgress {
     }
 }
 
-/// Last put of a thread block (`from`) into another GPU.
+/// Last put of thread block `from` into the memory of another GPU.
 struct LastPut {
     gpu: u32,
     from: u32,

@@ -7,8 +7,8 @@
 //! | `gstore` | own chunks | the group's chunks |
 //! | `glres` | the group's chunks, combined | the group's chunks |
 //!
-//! `glres` holds the sum in registers. In a schedule the sum passes through the rank's own chunks of the destination.
-//! The store then writes the same values there again, which is not observable.
+//! In the executor, `glres` holds the sum in registers. In a schedule, the sum passes through the rank's own chunks of
+//! the destination, and the store writes the same values there again, which changes no result.
 //!
 //! Names and semantics: `Instruction` of python/mscclpp/language/internal/types.py and `handleMultiLoadReduceStore`,
 //! `handleMultiStore` of src/include/execution_kernel.hpp of microsoft/mscclpp. Its executor supports `glres` and
@@ -21,7 +21,7 @@ use super::text::ChunksText;
 use crate::schedule::file_format::FormatError;
 use crate::schedule::{ChunkRef, OpKind};
 
-/// Chunks of a group, as held by one of its GPUs.
+/// Chunks of a group, and those of one of its GPUs.
 struct Grouped {
     team: u32,
     local: Chunks,
@@ -49,7 +49,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
             None => self.local_chunks(context, dst)?,
         };
         let span = self.span(context, local_source.0, local_target.0)?;
-        // The data stored to all is in the own part of the destination.
+        // The data stored to all GPUs is in the rank's own part of the destination.
         let stored = match &source {
             Some(grouped) => {
                 let ends = Endpoints { src: grouped.location, dst: local_target.1 };
@@ -69,7 +69,10 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok((chunks, self.local_chunk(context, chunks)?))
     }
 
-    /// The chunks of all GPUs of a group, which must be the same chunks of the collective.
+    /// Returns the chunks of all GPUs of a group, which must be the same chunks of the collective.
+    ///
+    /// # Errors
+    /// [`FormatError`] at the operation otherwise.
     fn grouped(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<Grouped, FormatError> {
         let (team, chunks) = context.switch_chunks(text)?;
         let local = chunks.iter().copied().find(|chunks| chunks.rank == context.rank);

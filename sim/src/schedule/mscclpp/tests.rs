@@ -1,4 +1,4 @@
-//! Tests on published plans and on plans with one error each.
+//! Tests with published plans, and with plans that have one error each.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn published_plans_compute_their_collective() {
 
 #[test]
 fn published_reduce_is_valid_without_its_unused_copy() {
-    // GPU 0 copies chunks 2 and 3 into its scratch, but GPU 1 reads them in GPU 0's input.
+    // GPU 0 copies chunks 2 and 3 into its scratch buffer, but GPU 1 reads them in the input of GPU 0.
     let text = text("mscclpp-reduce.json");
     let fault = outcome(&from_plan(&text, "reduce").unwrap()).unwrap_err();
     assert!(
@@ -45,8 +45,8 @@ fn published_reduce_is_valid_without_its_unused_copy() {
     assert_eq!(outcome(&from_plan(&plan.to_string(), "reduce").unwrap()), Ok(13));
 }
 
-/// Two-GPU plan with a channel and access to all buffers of each other, given the operations of each GPU's thread
-/// blocks.
+/// Returns a plan for two GPUs with the given thread blocks. Each GPU has a channel to the other and access to all its
+/// buffers.
 fn pair(collective: &str, blocks: [&[&[&str]]; 2]) -> String {
     let gpu = |id: usize| {
         let block = |(number, ops): (usize, &&[&str])| {
@@ -85,7 +85,8 @@ const RELEASE: &str = r#"{"name": "sem_release", "semaphore_ids": [0]}"#;
 const ACQUIRE: &str = r#"{"name": "sem_acquire", "semaphore_ids": [0]}"#;
 const BARRIER: &str = r#"{"name": "barrier", "barrier_id": 0, "num_threadblocks": 2}"#;
 
-/// `put i o` moves both chunks from the first buffer to the peer's second; `get` moves them in the other direction.
+/// Returns an operation on both chunks. `put i o` moves them from the first buffer to the second buffer of the peer;
+/// `get` moves them in the other direction.
 fn op(words: &str) -> String {
     let words: Vec<&str> = words.split(' ').collect();
     let local = |letter: &str| format!(r#"{{"type": "{letter}", "index": 0, "size": 2}}"#);
@@ -99,7 +100,7 @@ fn op(words: &str) -> String {
     format!(r#"{{"name": "{}", "src_buff": [{src}], "dst_buff": [{dst}]{channel}}}"#, words[0])
 }
 
-/// Both GPUs put their input into the other's output.
+/// Returns a plan in which each GPU puts its input into the output of the other.
 fn swap() -> String {
     let put = op("put i o");
     let ops: &[&[&str]] = &[&[put.as_str(), SIGNAL, WAIT]];
@@ -127,7 +128,7 @@ fn signal_after_local_work_is_a_separate_operation() {
     let text = pair("sendrecv", [ops, ops]);
     assert_eq!(kinds(&text)[..3], [OpKind::Copy, OpKind::Signal, OpKind::Get]);
     assert_eq!(outcome(&from_plan(&text, "text").unwrap()), Ok(6));
-    // Without the wait there is no order after the peer's copy.
+    // Without the wait, no order with the copy of the peer is defined.
     let unsynchronized: &[&[&str]] = &[&[copy.as_str(), SIGNAL, get.as_str()]];
     let fault = outcome(&from_plan(&pair("sendrecv", [unsynchronized, unsynchronized]), "blind").unwrap()).unwrap_err();
     assert!(fault.contains("reads scratch chunk 0 of rank 1, which"), "{fault}");
@@ -162,8 +163,9 @@ fn thread_blocks_that_share_chunks_move_one_part_each() {
     assert_eq!(outcome(&schedule), Ok(6));
 }
 
-/// Plan that MSCCL++'s `SwitchChannel` language construct generates for two GPUs that each reduce and store their chunk
-/// through the switch (as in its executor's tests), with a signal and a wait of both before and after.
+/// Returns the plan that MSCCL++'s `SwitchChannel` language construct generates for two GPUs that each reduce and store
+/// their chunk through the switch (as in the tests of its executor), with a signal and a wait on both GPUs before and
+/// after.
 fn through_switch(collective: &str, ops: [&str; 2]) -> String {
     let gpu = |id: usize| {
         let peer = 1 - id;
@@ -189,7 +191,7 @@ fn through_switch(collective: &str, ops: [&str; 2]) -> String {
     )
 }
 
-/// Reduction of chunk `index` of all GPUs, stored to all.
+/// Returns a reduction of chunk `index` of all GPUs whose result is stored to all.
 fn glres(index: u32) -> String {
     let chunks = format!(r#"{{"switch_channel_id": 0, "index": {index}, "size": 1}}"#);
     format!(
@@ -208,7 +210,7 @@ fn switch_operations_round_trip() {
     assert_eq!(written.matches("\"glres\"").count(), 2, "{written}");
     let reparsed = from_plan(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
     assert_eq!(to_plan(&reparsed).unwrap(), written);
-    // In a pipeline, and as two operations.
+    // The same reduction in a pipeline, and as two operations.
     let piped = |i| {
         format!(
             r#"{{"name": "pipeline", "iter_context": {{"unit_size": 1024, "num_chunks": 1}}, "ops": [{}]}}"#,
@@ -231,10 +233,10 @@ fn switch_operations_round_trip() {
 #[test]
 fn invalid_switch_operations_are_rejected() {
     let valid = through_switch("allreduce", [&glres(0), &glres(1)]);
-    // Both reduce the same chunk, and the other chunk is missing.
+    // Both GPUs reduce the same chunk, and the other chunk is missing from the result.
     let twice = from_plan(&through_switch("allreduce", [&glres(0), &glres(0)]), "twice").unwrap();
     assert!(outcome(&twice).unwrap_err().contains("multicast"), "{:?}", outcome(&twice));
-    // No GPU reads data written by another: signals are needed only for the notification of results.
+    // No GPU reads data that another one wrote; signals only report that results are complete.
     let unsynchronized = valid.replace("rlxwait", "nop").replace("rlxsignal", "nop");
     let fault = outcome(&from_plan(&unsynchronized, "blind").unwrap());
     assert!(fault.is_ok(), "{fault:?}");
@@ -269,7 +271,7 @@ fn invalid_switch_operations_are_rejected() {
     ] {
         assert!(valid.contains(from), "{from}");
         let message = match expected.contains("gpu 0 does not have") {
-            // The group of the other GPU differs.
+            // The groups of the two GPUs differ.
             true => error(&valid.replacen(from, to, 1)).replace("gpu 1", "gpu 0"),
             false => error(&valid.replacen(from, to, 1)),
         };

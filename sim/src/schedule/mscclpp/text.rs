@@ -1,5 +1,5 @@
-//! JSON objects of an execution plan, in the file's form. Other keys do not affect the computation and are ignored, as
-//! in MSCCL++.
+//! JSON objects of an execution plan, in the form of the file. Other keys do not affect the computation and are
+//! ignored, as in MSCCL++.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -19,7 +19,7 @@ pub(super) struct PlanText<'a> {
     pub(super) min_message_size: u64,
     #[serde(default)]
     pub(super) max_message_size: u64,
-    /// The root of a rooted collective; an extension, not part of MSCCL++.
+    /// Root of a rooted collective; an extension that is not part of MSCCL++.
     #[serde(default)]
     pub(super) root: u32,
 }
@@ -59,28 +59,28 @@ pub(super) struct BlockText<'a> {
 pub(super) enum ChannelType {
     /// Loads and stores by the GPU's threads.
     Memory,
-    /// Proxy: copy engines or RDMA.
+    /// Transfers by a proxy: copy engines or RDMA.
     Port,
-    /// NVSwitch multicast.
+    /// Multicast and reduction by the NVSwitch.
     Switch,
     /// No access to a peer.
     None,
 }
 
-/// Channels of a GPU, one per listed peer.
+/// Channels of one type of a GPU, one per listed peer.
 #[derive(Deserialize)]
 pub(super) struct ChannelText {
     pub(super) channel_type: ChannelType,
     #[serde(default)]
     pub(super) connected_to: Vec<u32>,
-    /// For switch channels: the buffer that is accessed on every GPU of a group.
+    /// Buffer that a switch channel accesses on every GPU of a group; absent for other channels.
     pub(super) buffer_type: Option<BufferType>,
-    /// For switch channels: the groups of GPUs, one channel each.
+    /// Groups of GPUs of switch channels, one channel each; empty for other channels.
     #[serde(default)]
     pub(super) rank_groups: Vec<RankGroupText>,
 }
 
-/// GPUs whose buffers a switch reduces or replicates.
+/// Group of GPUs whose buffers a switch reduces, or to which it replicates data.
 #[derive(Deserialize)]
 pub(super) struct RankGroupText {
     pub(super) ranks: Vec<u32>,
@@ -115,7 +115,7 @@ pub(super) struct SemaphoreText {
     pub(super) init_value: u32,
 }
 
-/// Kind of buffer, given by its letter in the file.
+/// Buffer of a GPU, given by its letter in the file.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) enum BufferType {
     #[serde(rename = "i")]
@@ -170,7 +170,7 @@ pub(super) struct ChunksText {
     pub(super) size: u32,
 }
 
-/// Index of the thread block in a group that shares an operation.
+/// Share of a thread block in an operation that several thread blocks execute: its index among them.
 #[derive(Clone, Copy, Deserialize)]
 pub(super) struct GroupText {
     pub(super) tb_id: u32,

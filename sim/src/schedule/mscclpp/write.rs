@@ -1,9 +1,10 @@
 //! Writer of MSCCL++ execution plans.
 //!
-//! Channels become thread blocks. MSCCL++ cannot reduce into a peer's memory, so a put that reduces is written as the
-//! peer's read and reduce, in the peer's thread block of that channel. Thread blocks of different GPUs signal each
-//! other through one memory channel per pair, those of one GPU through one semaphore per direction; each waits only for
-//! operations not yet known to be done. Switch operations have one switch channel per group of GPUs and buffer.
+//! Each channel of the schedule becomes a thread block. MSCCL++ cannot reduce into a peer's memory, so a put that
+//! reduces is written as the peer's read and reduce, in the peer's thread block of that channel. Thread blocks of
+//! different GPUs signal each other through one memory channel per pair, those of one GPU through one semaphore per
+//! direction. A thread block waits only for operations that it does not know to be done. Switch operations have one
+//! switch channel per group of GPUs and buffer.
 //!
 //! A plan, like a schedule, assumes that buffers are ready on all GPUs when it begins.
 
@@ -24,7 +25,7 @@ use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Protocol, Rank, Sched
 /// Writes a schedule as an execution plan for exactly its size.
 ///
 /// # Errors
-/// [`WriteError`]: too large, chunks without a common size, or operations that wait for each other.
+/// [`WriteError`]: a schedule that is too large, chunks without a common size, or operations that wait for each other.
 pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     let bytes = schedule.header().call.bytes;
     let mut text = String::new();
@@ -32,7 +33,8 @@ pub fn to_plan(schedule: &Schedule) -> Result<String, WriteError> {
     Ok(text)
 }
 
-/// Variant of [`to_plan`] that appends to `text` and covers the call sizes `sizes`; chunks scale with the size.
+/// Appends a schedule as an execution plan to `text`, declared valid for the call sizes `sizes`; chunks scale with the
+/// size.
 ///
 /// # Errors
 /// [`WriteError`], as [`to_plan`]; `text` may then end with a partial plan.
@@ -80,10 +82,10 @@ struct Writer<'a> {
 
 /// Resources shared by the thread blocks of a GPU.
 struct GpuResources {
-    /// Ends of each channel: own and other thread block.
+    /// Ends of each channel: the GPU's own thread block, and the other thread block.
     channels: Vec<(u32, u32)>,
     semaphores: BTreeMap<(u32, u32), u32>,
-    /// Buffers of peers, sorted; the position is the buffer's number.
+    /// Buffers of peers, sorted. The position of a buffer is its number.
     remote: Vec<(u32, Buffer)>,
 }
 
@@ -92,7 +94,7 @@ struct BlockResources {
     block: u32,
     /// Numbers of the thread block's channels among those of the GPU.
     channels: Vec<u32>,
-    /// Pairs of other thread block and position of the channel to it, sorted.
+    /// By other thread block, the position of the channel to it, sorted.
     channel_positions: Vec<(u32, u32)>,
     /// Buffers of peers that the thread block uses.
     remote: Vec<(u32, Buffer)>,
@@ -110,13 +112,13 @@ impl BlockResources {
         Self { block, channels, channel_positions, remote, switches }
     }
 
-    /// Position of the channel to another thread block.
+    /// Returns the position of the channel to another thread block.
     fn channel(&self, other: u32) -> u32 {
         let index = self.channel_positions.binary_search_by_key(&other, |(other, _)| *other);
         index.ok().and_then(|index| self.channel_positions.get(index)).map_or(0, |(_, position)| *position)
     }
 
-    /// Position of a peer's buffer among those that the thread block uses.
+    /// Returns the position of a peer's buffer among those that the thread block uses.
     fn remote(&self, rank: u32, buffer: Buffer) -> u32 {
         self.remote.binary_search(&(rank, buffer)).unwrap_or(0) as u32
     }
@@ -167,7 +169,7 @@ impl Writer<'_> {
         GpuResources { channels: self.sequences.rank_channels(rank), semaphores, remote }
     }
 
-    /// Buffers of peers that each thread block of a GPU uses, sorted.
+    /// Returns the buffers of peers that each thread block of a GPU uses, sorted.
     fn remote_buffers(&self, rank: u32) -> Vec<Vec<(u32, Buffer)>> {
         const BUFFERS: usize = 3;
         // The thread block in which each buffer was last seen.
@@ -191,6 +193,9 @@ impl Writer<'_> {
     }
 
     /// Writes the operations of a thread block.
+    ///
+    /// # Errors
+    /// [`WriteError`] for an operation that MSCCL++ does not support.
     fn operations(
         &self,
         resources: &BlockResources,
@@ -200,7 +205,7 @@ impl Writer<'_> {
         let ops = self.sequences.ops(resources.block);
         let (mut waits, mut signals) = (self.sequences.waits(resources.block), self.sequences.signals(resources.block));
         let mut copy = None;
-        // Waits and signals not yet written; no data is moved in between.
+        // Waits and signals that are not written yet; no data is moved between them.
         let mut pending_waits: Vec<Signal> = Vec::new();
         let mut pending_signals: Vec<Signal> = Vec::new();
         let mut position = 0;
@@ -210,7 +215,7 @@ impl Writer<'_> {
             pending_signals.extend(signals.take(position));
             position += 1;
             let next = ops.get(position as usize);
-            // A copy and the reduce directly after it are written as one operation.
+            // A copy, and the reduce that directly follows it, are written as one operation.
             let can_fuse = !waits.has(position) && pending_signals.is_empty();
             if can_fuse && next.is_some_and(|&next| self.begins_sum(op, next, copy)) {
                 copy = Some(op);
@@ -244,14 +249,17 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Returns true if operation `op` copies the data that `next` reduces a peer's chunks into.
+    /// Returns true if operation `op` copies the data into which operation `next` reduces a peer's chunks.
     fn begins_sum(&self, op: u32, next: u32, copy: Option<u32>) -> bool {
         let (op, next) = (&self.flat.ops[op as usize], &self.flat.ops[next as usize]);
         let adds = next.crosses() && matches!(next.kind, OpKind::GetReduce | OpKind::PutReduce);
         copy.is_none() && op.kind == OpKind::Copy && adds && next.target() == op.rank && next.dst == op.dst
     }
 
-    /// Writes an operation, fused with the copy that precedes it.
+    /// Writes an operation, fused with the copy that precedes it if there is one.
+    ///
+    /// # Errors
+    /// [`WriteError`] for an operation that MSCCL++ does not support.
     fn data(
         &self,
         id: u32,
@@ -342,7 +350,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The target's own contribution to an operation that reduces with the input.
+    /// Returns the target's own contribution to an operation that reduces with the input.
     fn input_range(&self, op: &FlatOp) -> UnitRange {
         let call = self.schedule.header().call;
         let input = ChunkRef { buffer: Buffer::Input, index: op.dst.start };

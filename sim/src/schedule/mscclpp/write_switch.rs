@@ -8,14 +8,14 @@ use crate::schedule::lists::Lists;
 use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;
 
-/// A group and the letter of its buffer.
+/// Switch channel: number of the group and letter of the buffer.
 type Channel = (u32, char);
 
 /// Switch channels of a plan, and those that each operation uses.
 pub(super) struct SwitchChannels<'a> {
     flat: &'a FlatSchedule,
     fused: &'a FusedSwitchOps<'a>,
-    /// All channels, sorted; each GPU has those of its groups in this order.
+    /// All channels, sorted. Each GPU has the channels of its groups in this order.
     channels: Vec<Channel>,
     /// Channels that each operation uses.
     operation_channels: Lists<Channel>,
@@ -44,7 +44,10 @@ impl<'a> SwitchChannels<'a> {
         Ok(result)
     }
 
-    /// Letter of the buffer and offset of the chunks, which must be the same on all GPUs of the group.
+    /// Returns the letter of the buffer and the offset of the chunks, which must be the same on all GPUs of the group.
+    ///
+    /// # Errors
+    /// [`WriteError`] otherwise.
     fn locate(&self, id: u32, op: &FlatOp, range: UnitRange) -> Result<(char, u32), WriteError> {
         let mut positions = self.fused.members(op).iter().map(|rank| self.flat.name(id, rank.0, range));
         let first = positions.next().unwrap_or_else(|| self.flat.name(id, op.rank, range))?;
@@ -63,7 +66,7 @@ impl<'a> SwitchChannels<'a> {
         self.channels.iter().copied().filter(is_own)
     }
 
-    /// Writes the channels of a GPU, each preceded by `separator`.
+    /// Writes the switch channels of a GPU, each preceded by `separator`.
     pub(super) fn write_channels(&self, rank: u32, mut separator: &'static str, text: &mut String) {
         for (team, letter) in self.gpu_channels(rank) {
             let ranks: Vec<u32> = self.fused.team(team).iter().map(|member| member.0).collect();
@@ -73,14 +76,18 @@ impl<'a> SwitchChannels<'a> {
         }
     }
 
-    /// Numbers of the GPU's channels that the thread block with these operations uses.
+    /// Returns the numbers of the GPU's channels that a thread block with these operations uses.
     pub(super) fn block_channels(&self, rank: u32, ops: &[u32]) -> Vec<u32> {
         let used = |channel: &Channel| ops.iter().any(|&op| self.operation_channels.get(op).contains(channel));
         let numbered = self.gpu_channels(rank).zip(0u32..).filter(|(channel, _)| used(channel));
         numbered.map(|(_, number)| number).collect()
     }
 
-    /// Chunks of a group in a thread block that uses the channels `block_channels` of its GPU.
+    /// Returns the chunks of a group, as referred to in a thread block that uses the channels `block_channels` of its
+    /// GPU.
+    ///
+    /// # Errors
+    /// [`WriteError`] for chunks at different offsets on the GPUs of the group.
     pub(super) fn chunks(
         &self,
         id: u32,

@@ -51,23 +51,23 @@ pub(in crate::algorithm) struct AllReduce {
 /// Numbers of the runs of one loop of a lane, equal on all ranks. The runs of a loop follow those of the previous loop.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Puts of parts to the other ranks of the host.
+    /// Run of puts of parts to the other ranks of the host.
     scatter: u32,
-    /// Last operation of the host's sum.
+    /// Run whose operations complete the host's sum.
     sum: u32,
-    /// First half of the ring, reducing.
+    /// Run of the first half of the ring, which reduces.
     reduce: u32,
-    /// Second half of the ring, forwarding.
+    /// Run of the second half of the ring, which forwards sums.
     pass: u32,
-    /// Sequential arrivals of the second half.
+    /// Run of waits for the arrivals of the second half, in order.
     arrive: u32,
-    /// Puts of the result to the other ranks of the host.
+    /// Run of puts of the result to the other ranks of the host.
     share: u32,
     /// Number of runs in a loop.
     count: u32,
 }
 
-/// Loop `round` of a lane, and the numbers of its runs.
+/// Loop `round` of a lane, with the numbers of its runs.
 #[derive(Clone, Copy)]
 struct Round {
     at: Lane,
@@ -103,18 +103,18 @@ impl AllReduce {
         }
     }
 
-    /// First chunk of the part of a position.
+    /// Returns the first chunk of the part of a position.
     fn part(&self, position: u32, at: Round) -> Walk {
         Walk::fixed(self.cut.chunk(position * self.levels.hosts, at.round, at.lane))
     }
 
-    /// Parts of the other positions of the host, starting after `position`.
+    /// Returns the parts of the other positions of the host, starting with the position after `position`.
     fn other_parts(&self, position: u32, at: Round) -> Walk {
         Walk::cyclic(self.cut.chunk(0, at.round, at.lane), position + 1, 1, self.levels.per_host)
             .strided(self.levels.hosts)
     }
 
-    /// Dependency on the same operation of the previous loop.
+    /// Returns the dependency on the same operation of the previous loop; `None` in the first loop.
     fn loop_before(at: Round, run: u32) -> Option<Dependency> {
         (at.round > 0).then(|| Dependency::shifted(at.at.rank(), run - at.runs.count, 0))
     }

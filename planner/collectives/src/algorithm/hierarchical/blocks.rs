@@ -6,14 +6,15 @@
 //! **reduce_scatter** runs backwards: the contributions of one host to a block are summed at the owner's position
 //! there, in the order in which the ring needs them, and the ring then accumulates them. Links between hosts carry
 //! (h−1)/h · bytes/g per rank, those within (g−1)/g · bytes. With one loop, latency L and bandwidth B within, L' and B'
-//! between, let S = L + (g−1)·bytes/(n·B) and T = L' + bytes/(n·B'). If S ≤ T: (h−1)·T + S; for reduce_scatter (h−1)·T
-//! + 2S, or S on a single host. Runs per rank, lane and loop: g + 2 for all_gather, at most 4g for reduce_scatter.
+//! between, let S = L + (g−1)·bytes/(n·B) and T = L' + bytes/(n·B'). If S ≤ T, the time is (h−1)·T + S; for
+//! reduce_scatter it is (h−1)·T + 2S, or S on a single host. Runs per rank, lane and loop: g + 2 for all_gather, at
+//! most 4g for reduce_scatter.
 //!
 //! Source: the decomposition of [`super::all_reduce`]; the overlap is that of NCCL's rings over NICs and NVLink.
 //!
 //! # Example
 //!
-//! An all_gather on two hosts of four ranks. Rank 0 sends its block to rank 4 on the other host and to its mates, which
+//! An all_gather on two hosts of four ranks. Rank 0 sends its block to rank 4 on the other host and to its peers, which
 //! also get the block that arrives from there.
 //!
 //! ```
@@ -57,8 +58,8 @@ impl AllGather {
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, 0), cut, levels })
     }
 
-    /// Number of runs of a loop: the first ring step, the other ring steps, the own block to all other ranks of the
-    /// host, and forwarded blocks to each of them.
+    /// Returns the number of runs of a loop: the first ring step, the other ring steps, the puts of the rank's own
+    /// block to all other ranks of the host, and forwarded blocks to each of them.
     fn runs(&self) -> u32 {
         3 + self.levels.peer_count()
     }
@@ -81,7 +82,8 @@ impl AllGather {
         let arrivals =
             [Dependency { rank: previous, run: start, start: 0, step: 1 }, Dependency::shifted(previous, ring, -1)];
         let steps = levels.hosts - 1;
-        // A loop starts on the ring after the previous one has completed its ring; otherwise full FIFOs would deadlock.
+        // A loop starts on the ring after the previous loop has completed its ring steps; otherwise full FIFOs would
+        // deadlock.
         let round_before = (round > 0).then(|| match steps {
             0 | 1 => Dependency::on_operation(at.rank(), start.wrapping_sub(self.runs()), 0),
             _ => Dependency::on_operation(at.rank(), ring.wrapping_sub(self.runs()), steps - 2),
@@ -94,7 +96,7 @@ impl AllGather {
         for offset in 1..=levels.peer_count() {
             let to = Walk::fixed(levels.peer_on_host(location, offset));
             let run = share + offset;
-            // Only the first forwarded block follows the own block on its connection.
+            // Only the first forwarded block follows the rank's own block on its connection.
             let own_block_sent =
                 Dependency { rank: at.rank(), run: share, start: offset as i32 - 1, step: levels.peer_count() };
             let chunk_before = Dependency::shifted(at.rank(), run, -1);
@@ -143,7 +145,8 @@ impl ReduceScatter {
         let RankLocation { host, position } = location;
         let steps = levels.hosts - 1;
         let in_place = self.header.call.buffers == BufferUse::InPlace;
-        // First the sums for other hosts, starting with the previous host and going backwards; then the own host's sum.
+        // The sums for other hosts come first, starting with the previous host and going backwards; the sum of the
+        // rank's own host follows.
         let remote_sums = program.runs().len() as u32;
         let local_sum = remote_sums + Sum::runs(levels);
         let ring = local_sum + Sum::runs(levels);
@@ -192,7 +195,7 @@ impl ReduceScatter {
         awaited.extend(loop_before(ring + 1).map(first_after));
         let passing = steps.saturating_sub(1);
         program.push(at.transfer(OpKind::PutReduce, passing, Walk::fixed(next), sums, sums), &awaited);
-        // The last transfer carries the next rank's own block.
+        // The last transfer carries the block of the next rank.
         let next_block = Walk::fixed(cut.chunk(next, round, lane));
         let (src, dst) = ((Buffer::Scratch, next_block), (Buffer::Output, next_block));
         let mut awaited = vec![summed(remote_sums, at.rank, passing as i32), summed(local_sum, next, 0)];

@@ -15,7 +15,7 @@
 //!
 //! # Example
 //!
-//! An all_to_all on two hosts of four ranks. Rank 0 sends its mates their blocks and those for their positions on the
+//! An all_to_all on two hosts of four ranks. Rank 0 sends its peers their blocks and those for their positions on the
 //! other host, then the four blocks gathered for rank 4. In a direct exchange it would send to four ranks there.
 //!
 //! ```
@@ -55,15 +55,16 @@ pub(in crate::algorithm) struct AllToAll {
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Puts of blocks for other hosts to the peers on the host, one run per peer.
+    /// First run of puts of blocks for other hosts to the peers on the host; one run per peer.
     gather: u32,
-    /// Puts of the blocks whose destinations are the peers themselves.
+    /// Run of puts of the blocks whose destinations are the peers themselves.
     inside: u32,
-    /// Wait until all blocks for a host have arrived.
+    /// Run of waits until all blocks for a host have arrived.
     ready: u32,
-    /// Puts of blocks to the other hosts: one run per rank of the host, starting with the rank's own blocks.
+    /// First run of puts of blocks to the other hosts: one run per rank of the host, starting with the rank's own
+    /// blocks.
     across: u32,
-    /// In place: wait until all data has been sent.
+    /// Run that waits until all data has been sent; used in place.
     all_sent: u32,
     count: u32,
 }
@@ -87,7 +88,7 @@ impl AllToAll {
         Runs { gather: first, inside, ready: inside + 1, across, all_sent, count }
     }
 
-    /// Buffer and chunks at which blocks arrive.
+    /// Returns the buffer and the chunks at which blocks arrive.
     fn arrival(&self, walk: Walk) -> Chunks {
         if self.in_place {
             (Buffer::Scratch, Walk { base: walk.base + self.header.layout.chunks(), ..walk })
@@ -102,7 +103,7 @@ impl AllToAll {
         let RankLocation { host, position } = location;
         let runs = self.runs(program.runs().len() as u32);
         let hosts = levels.hosts - 1;
-        // Blocks of a position, from the next host on.
+        // Blocks of a position, starting with the next host.
         let remote_blocks = |position: u32| {
             let walk = Walk::cyclic(position, host + 1, 1, levels.hosts).strided(levels.per_host);
             cut.over_parts(walk, round, lane)
@@ -147,7 +148,7 @@ impl AllToAll {
         }
     }
 
-    /// In place: copies arrived blocks to their destination once the data there is no longer needed.
+    /// Copies blocks that have arrived to their destination after the data stored there has been sent. Used in place.
     fn write_copies_to_output(&self, at: Lane, lane: u32, round: u32, runs: Runs, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
         let location = levels.location(at.rank);

@@ -41,14 +41,14 @@ pub(super) use uneven::AllToAllV;
 /// Loop of a rank's program on one lane.
 #[derive(Clone, Copy, Debug)]
 struct LaneLoop {
-    /// The rank on its channel.
+    /// Rank, and the channel of the lane.
     at: Lane,
     lane: u32,
     /// Index of the loop, from 0.
     round: u32,
 }
 
-/// Iterates over the loops of a rank's program in writing order.
+/// Iterates over the loops of a rank's program in the order in which they are written.
 fn rounds(header: &Header, cut: &Chunking, rank: Rank) -> impl Iterator<Item = LaneLoop> + use<> {
     let (channels, loops) = (header.channels, cut.loops);
     (0..cut.lanes).flat_map(move |lane| {
@@ -78,37 +78,37 @@ impl Levels {
         Ok(Self { hosts: shape.call.ranks / per_host, per_host })
     }
 
-    /// Host and position of a rank.
+    /// Returns the host and position of a rank.
     fn location(self, rank: u32) -> RankLocation {
         RankLocation { host: rank / self.per_host, position: rank % self.per_host }
     }
 
-    /// The rank at the same position, `offset` hosts after this one.
+    /// Returns the rank at the same position, `offset` hosts after this one.
     fn on_rail(self, location: RankLocation, offset: u32) -> u32 {
         (location.host + offset) % self.hosts * self.per_host + location.position
     }
 
-    /// The rank of the same host, `offset` positions after this one.
+    /// Returns the rank of the same host, `offset` positions after this one.
     fn peer_on_host(self, location: RankLocation, offset: u32) -> u32 {
         location.host * self.per_host + (location.position + offset) % self.per_host
     }
 
-    /// Number of other ranks in a host.
+    /// Returns the number of other ranks in a host.
     fn peer_count(self) -> u32 {
         self.per_host - 1
     }
 
-    /// The other ranks of a rank's host, starting with the next one.
+    /// Returns the other ranks of a rank's host, starting with the next one.
     fn host_peers(self, location: RankLocation) -> Walk {
         Walk::cyclic(location.host * self.per_host, location.position + 1, 1, self.per_host)
     }
 
-    /// Blocks of a position, host by host backwards from `host`.
+    /// Returns the blocks of a position, host by host in descending order from `host`.
     fn blocks_by_descending_host(self, host: u32, position: u32) -> Walk {
         Walk::cyclic(position, host % self.hosts, self.hosts - 1, self.hosts).strided(self.per_host)
     }
 
-    /// Symmetry of two-level schedules: rotations of positions and of hosts.
+    /// Returns the symmetry of two-level schedules: rotations of positions and of hosts.
     fn symmetry(self) -> Symmetry {
         let digits = [
             RotationDigit { stride: 1, length: self.per_host },

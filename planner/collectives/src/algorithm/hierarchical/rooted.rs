@@ -13,8 +13,8 @@
 //!
 //! # Example
 //!
-//! A broadcast to two hosts of four ranks. The root divides the buffer over its mates, passes its own quarter to rank 4
-//! on the other host, and sends that quarter to its mates.
+//! A broadcast to two hosts of four ranks. The root divides the buffer over its host, passes its own quarter to rank 4
+//! on the other host, and sends that quarter to its peers.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
@@ -60,7 +60,7 @@ impl Rooted {
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, root })
     }
 
-    /// Number of hosts from the root's host to `host`, cyclically.
+    /// Returns the number of hosts from the root's host to `host`, cyclically.
     fn hosts_after_root(&self, host: u32) -> u32 {
         (host + self.levels.hosts - self.root.host) % self.levels.hosts
     }
@@ -83,8 +83,8 @@ impl Broadcast {
         Rooted::new(shape).map(Self)
     }
 
-    /// Writes the runs of a lane: the root's parts to the other ranks of its host, the chain, the own part to each
-    /// other rank of the host.
+    /// Writes the runs of a lane: the root's parts to the other ranks of its host, the chain over the hosts, and the
+    /// rank's own part to each other rank of its host.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
@@ -103,7 +103,7 @@ impl Broadcast {
             let run = at.put(len_if(is_root), Walk::fixed(mate), (src, chunks), (Buffer::Output, chunks));
             program.push(run, &[chunk_before(first + offset - 1)]);
         }
-        // Arrival of the own part: from the root within the root's host, elsewhere along the chain.
+        // Arrival of the rank's own part: from the root within the root's host, along the chain on other hosts.
         let from_root = (position + levels.per_host - root.position) % levels.per_host;
         let arrival = match (host == root.host, from_root.checked_sub(1)) {
             (true, None) => None,
@@ -119,7 +119,7 @@ impl Broadcast {
             let mate = levels.peer_on_host(location, offset);
             let run =
                 at.put(len_if(!self.0.is_root(mate)), Walk::fixed(mate), (src, own_part), (Buffer::Output, own_part));
-            // The root's own part follows the mate's part on the same connection.
+            // The root's own part follows the receiver's part on the same connection.
             let scattered = is_root.then(|| Dependency::shifted(rank, first + offset - 1, 0));
             let awaited: Vec<Dependency> =
                 arrival.into_iter().chain(scattered).chain([chunk_before(share + offset - 1)]).collect();
@@ -151,7 +151,8 @@ impl Reduce {
         Rooted::new(shape).map(Self)
     }
 
-    /// Writes the runs of a lane: the sums within the host, the chain, the own part to the root.
+    /// Writes the runs of a lane: the sums within the host, the chain over the hosts, and the rank's own part to the
+    /// root.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
         let Rooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
@@ -180,7 +181,7 @@ impl Reduce {
         let hosts_after_root = self.0.hosts_after_root(host);
         let next = levels.on_rail(location, 1);
         let previous = levels.on_rail(location, levels.hosts - 1);
-        // The chain starts at the host after the root's.
+        // The chain starts at the host that follows the root's host.
         let arrival =
             (hosts_after_root != 1 && levels.hosts > 1).then(|| Dependency::shifted(Rank(previous), chain, 0));
         let dst = (sum_buffer(RankLocation { host: (host + 1) % levels.hosts, position }), own_part);

@@ -1,28 +1,31 @@
 //! Sums within a host: every rank reduces the contributions of the other ranks of its host (*peers*) to its own part,
 //! item by item.
 //!
-//! The next peer's data is reduced with the rank's own input on arrival. The data of each other peer waits for a local
-//! reduction in a scratch slot, at the index of that peer's part. A rank alone in its host copies its input.
+//! The next peer's data is reduced with the rank's own input on arrival. The data of every other peer arrives in a
+//! scratch slot, at the index of that peer's part, and is then reduced locally. A rank that is alone in its host copies
+//! its input.
 
 use fabricast_sim::schedule::{Buffer, Dependency, OpKind, Program, Rank, Walk};
 
 use super::Levels;
 use crate::algorithm::lane::Lane;
 
-/// Sums of one rank on one lane, with the same number of items on every rank.
+/// Sums that one rank computes on one lane. The number of items is equal on all ranks.
 pub(super) struct Sum<'a> {
     pub(super) at: Lane,
     pub(super) levels: Levels,
     /// Number of the first run, equal on all ranks of the host.
     pub(super) first_run: u32,
     pub(super) items: u32,
-    /// Chunks of the part of a position, one per item; the same indices in input, sums and slots.
+    /// Function that returns the chunks of the part of a position, one per item. Indices are the same in input, sums
+    /// and slots.
     pub(super) part: &'a dyn Fn(u32) -> Walk,
-    /// Buffer that holds the sums of a position.
+    /// Function that returns the buffer that holds the sums of a position.
     pub(super) sum_buffer: &'a dyn Fn(u32) -> Buffer,
     /// True if input and output are the same buffer.
     pub(super) in_place: bool,
-    /// Additional dependency of a run's operations, by the index of the run from the first.
+    /// Function that returns an additional dependency of a run's operations, given the index of the run relative to the
+    /// first.
     pub(super) extra_dependency: &'a dyn Fn(u32) -> Option<Dependency>,
 }
 
@@ -32,7 +35,7 @@ impl Sum<'_> {
         1 + 2 * levels.peer_count().saturating_sub(1)
     }
 
-    /// Returns the rank and run whose operations complete the sums of `rank`.
+    /// Returns the rank and the run whose operations complete the sums of `rank`.
     pub(super) fn completing_run(levels: Levels, first_run: u32, rank: u32) -> (Rank, u32) {
         match levels.per_host {
             1 => (Rank(rank), first_run),

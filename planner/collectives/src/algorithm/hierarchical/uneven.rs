@@ -3,7 +3,7 @@
 //! Blocks for another host first go to the rank of the own host at the position of their destination, and from there
 //! travel on its rail once the blocks of all ranks of the host for that destination host have arrived. Empty blocks are
 //! skipped; their runs have length 0 so that run numbers do not depend on sizes. With equal blocks, the out-of-place
-//! operations equal those of the all_to_all. 2gh runs per rank, lane and loop.
+//! operations equal those of the all_to_all. Each rank has 2gh runs per lane and loop.
 //!
 //! Source: see `exchange`.
 //!
@@ -49,9 +49,9 @@ pub(in crate::algorithm) struct AllToAllV {
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
 struct Runs {
-    /// Puts of blocks for the other hosts to the peers (other ranks of the host): one run per peer and host.
+    /// First run of puts of blocks for other hosts to the peers (other ranks of the host); one run per peer and host.
     gather: u32,
-    /// Waits until all peers' blocks for a host have arrived: one run per host.
+    /// First run of waits until all peers' blocks for a host have arrived; one run per host.
     ready: u32,
     /// Number of runs in a loop.
     count: u32,
@@ -82,7 +82,7 @@ impl AllToAllV {
         Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
     }
 
-    /// Run of a put to `peer`; empty if the block has fewer loops.
+    /// Returns the run of a put to `peer`; empty if the block has fewer loops.
     fn put(&self, at: Lane, peer: u32, put: BlockPut) -> Run {
         let BlockPut { from, to, lane, round, src, dst } = put;
         let chunk = Walk::fixed(self.cut.chunk(from, to, round, lane));
@@ -95,7 +95,7 @@ impl AllToAllV {
         let location = levels.location(at.rank);
         let runs = self.runs(program.runs().len() as u32);
         let others = levels.hosts - 1;
-        // A chunk follows that of the previous loop on the same connection.
+        // A chunk follows the chunk of the previous loop on the same connection.
         let push = |program: &mut Program, run, extra: Option<Dependency>| {
             let number = program.runs().len() as u32;
             let before = (round > 0).then(|| Dependency::on_operation(at.rank(), number.wrapping_sub(runs.count), 0));

@@ -1,5 +1,5 @@
 //! Load of the busiest link between NVLink domains under the communication pattern of an algorithm. Scaled-down groups
-//! represent the full groups only if they load it alike.
+//! represent the full groups only if they put the same load on it.
 
 use fabricast_topologies::fabric::Link;
 use fabricast_topologies::route::Router;
@@ -8,12 +8,12 @@ use rayon::prelude::*;
 
 use super::scaling_law::ScalingLaw;
 
-/// Largest relative difference between the load of the busiest link of the scaled-down groups and that of the full
-/// groups. Counter-example: rings over an odd number of dragonfly groups put twice the load on a link on the way back.
+/// Largest relative difference between the load of the busiest link with the scaled-down groups and with the full
+/// groups. Counter-example: on the way back, rings over an odd number of dragonfly groups put twice the load on a link.
 const LOAD_TOLERANCE: f64 = 0.01;
 
-/// Number of partial link-load sums computed in parallel; fixed, so that results do not depend on the number of
-/// threads.
+/// Number of partial sums of link loads that are computed in parallel. It is fixed, so that results do not depend on
+/// the number of threads.
 const PARTIAL_SUMS: usize = 16;
 
 /// Communication pattern of the ranks of a group.
@@ -21,7 +21,8 @@ const PARTIAL_SUMS: usize = 16;
 pub(in crate::communication) enum Pattern {
     /// Each rank sends all of its bytes to the next rank.
     Ring,
-    /// Each rank sends a half to the next rank, a quarter to the second next, an eighth to the fourth next, and so on.
+    /// Each rank sends half of its bytes to the next rank, a quarter to the rank two positions away, an eighth to the
+    /// rank four positions away, and so on.
     PowersOfTwo,
 }
 
@@ -34,7 +35,7 @@ impl Pattern {
         }
     }
 
-    /// Returns sender, receiver and share of the sender's bytes, for all pairs that communicate.
+    /// Returns all communicating pairs as sender, receiver and share of the sender's bytes.
     fn pairs(self, group: &[NodeId]) -> impl Iterator<Item = (&NodeId, &NodeId, f64)> {
         let ranks = group.len();
         let distances = match self {
@@ -47,8 +48,8 @@ impl Pattern {
         })
     }
 
-    /// Largest relative difference of the busiest link's load at which a sample represents the full groups. (PAT in
-    /// larger groups has additional, smaller shares.)
+    /// Largest relative difference of the busiest link's load at which a sample represents the full groups. (In larger
+    /// groups, PAT sends additional, smaller shares.)
     fn load_tolerance(self) -> f64 {
         match self {
             Self::Ring => LOAD_TOLERANCE,
@@ -56,22 +57,22 @@ impl Pattern {
         }
     }
 
-    /// Returns true if the transfer time of the busiest link in a sample is within [`Self::load_tolerance`] of that in
-    /// the full groups.
+    /// Returns true if the transfer time of the busiest link in a sample differs from that in the full groups by at
+    /// most [`Self::load_tolerance`].
     pub(in crate::communication) fn is_within_tolerance(self, sample_time: f64, full_time: f64) -> bool {
         (sample_time - full_time).abs() <= self.load_tolerance() * full_time
     }
 }
 
-/// Transfer time of the busiest link, in seconds, if each rank sends one byte in total to its partners and only
-/// transfers between domains count.
+/// Returns the transfer time of the busiest link, in seconds, if each rank sends one byte in total to its partners.
+/// Only transfers between domains count.
 pub(in crate::communication) fn busiest_link_time(
     router: &Router<'_>,
     groups: &[Vec<NodeId>],
     pattern: Pattern,
 ) -> f64 {
     let fabric = router.fabric();
-    // Summation order does not depend on the number of threads.
+    // The order of summation does not depend on the number of threads.
     let groups_per_task = groups.len().div_ceil(PARTIAL_SUMS).max(1);
     let partial_loads: Vec<Vec<f64>> = groups
         .par_chunks(groups_per_task)
@@ -87,14 +88,14 @@ pub(in crate::communication) fn busiest_link_time(
     fabric.links().zip(loads).map(seconds).fold(0.0, f64::max)
 }
 
-/// Load of each link, indexed by [`LinkId`], if each rank of the groups sends one byte in total to its partners;
-/// transfers inside domains do not count.
+/// Returns the load of each link, indexed by [`LinkId`], if each rank of the groups sends one byte in total to its
+/// partners. Transfers inside domains do not count.
 fn load_between_domains(router: &Router<'_>, groups: &[Vec<NodeId>], pattern: Pattern) -> Vec<f64> {
     let mut loads = vec![0.0; router.fabric().links().len()];
     let mut hops = Vec::new();
     for (&from, &to, share) in groups.iter().flat_map(|group| pattern.pairs(group)) {
         hops.clear();
-        // (Unreachable pairs are rejected by the simulation.)
+        // Unreachable pairs are rejected by the simulation.
         if router.island_of(from) == router.island_of(to) || router.route_into(from, to, 0, &mut hops).is_err() {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Extrapolation of the completion time of large calls from simulations of smaller ones. Each file has the arithmetic
-//! of one method and knows neither simulation nor caches: the smaller calls are timed by a function that it is given.
-//! `timing_method` decides which method applies.
+//! Extrapolation of the completion time of large calls from simulations of smaller ones. Each file contains the
+//! arithmetic of one method. Methods use neither simulations nor caches; they time smaller calls with a function that
+//! the caller passes. `timing_method` selects the method.
 
 pub(super) mod busiest_link;
 pub(super) mod near_size;

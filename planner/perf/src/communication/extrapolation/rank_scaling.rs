@@ -1,20 +1,22 @@
 //! Extrapolates the completion time of rings, double binary trees and PAT over large groups from simulations of
-//! [`FIRST_RANKS`] ranks and of twice as many. A partly filled last NVLink domain is simulated as well. Of several
-//! groups that share links, [`FIRST_RANKS_OF_SEVERAL`] ranks each and twice as many are simulated if they load the
-//! busiest link like all ranks, otherwise [`FIRST_RANKS`] if these do. PAT always uses [`FIRST_RANKS`].
+//! [`FIRST_RANKS`] ranks and of twice as many. A partly filled last NVLink domain is simulated as well. If several
+//! groups share links, [`FIRST_RANKS_OF_SEVERAL`] ranks of each and twice as many are simulated, provided that they put
+//! the same load on the busiest link as all ranks; otherwise [`FIRST_RANKS`], under the same condition. PAT always uses
+//! [`FIRST_RANKS`].
 //!
-//! Rings: n - 1 steps (or a multiple of it), each of which moves the bytes of one rank. With constant bytes per rank
-//! the time is linear in n. From 128 and 256 ranks, those of 512, 1,024 and 4,096 are within 0.63 % (HGX H100 on rails,
-//! all_gather and all_reduce, LL128 and Simple, 16 KiB and 1 MiB per rank) at a fiftieth of the cost.
+//! Rings have n − 1 steps (or a multiple of it), each of which moves the bytes of one rank. With constant bytes per
+//! rank, the time is linear in n. Times extrapolated from 128 and 256 ranks to 512, 1,024 and 4,096 ranks differ from
+//! simulation by at most 0.63 % (HGX H100 on rails, all_gather and all_reduce, LL128 and Simple, 16 KiB and 1 MiB per
+//! rank) at one fiftieth of the simulation time.
 //!
-//! PAT, one GPU per host: exact for powers of two, up to 4.5 % too short for 600 ranks (HGX H100 on rails, 256 KiB to 2
-//! MiB per rank). Smaller parts are bound by the threads that send them, and the time is linear in n within 0.7 % (64
-//! KiB, 128 to 1,500 hosts, H100 and GB200).
+//! For PAT with one GPU per host, the result is exact for powers of two, and up to 4.5 % too short for 600 ranks (HGX
+//! H100 on rails, 256 KiB to 2 MiB per rank). Smaller messages are bound by the threads that send them, and the time is
+//! linear in n within 0.7 % (64 KiB, 128 to 1,500 hosts, H100 and GB200).
 //!
-//! Double binary trees: each doubling of the ranks adds one level, and the buffer streams through all levels, so the
-//! time grows by a constant per doubling. Between doublings the first added ranks cost most, as each is one level
-//! further from the root; a square root models this within 0.5 % (H100, one GPU and one 400 Gb/s NIC per host, 256 MiB,
-//! Simple, 128 to 1,024 hosts).
+//! In double binary trees, each doubling of the number of ranks adds one level, and the buffer streams through all
+//! levels, so the time grows by a constant per doubling. Between doublings, the first additional ranks add most of the
+//! time, since they are one level further from the root. A square root models this within 0.5 % (H100, one GPU and one
+//! 400 Gb/s NIC per host, 256 MiB, Simple, 128 to 1,024 hosts).
 
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
@@ -23,35 +25,36 @@ use super::size_sampling::SAMPLE_BYTES_STREAMING;
 use crate::communication::calls::CallWithStrategy;
 use fabricast_search::plan::PlanError;
 
-/// Ranks of the first simulation of a single group, rounded up to whole NVLink domains. The second has twice as many.
+/// Number of ranks of the first simulation of a single group, rounded up to whole NVLink domains. The second simulation
+/// has twice as many.
 pub(in crate::communication) const FIRST_RANKS: usize = 128;
 
-/// Variant of [`FIRST_RANKS`] for each of several groups that share links, all of which are simulated.
+/// Number of ranks of the first simulation for each of several groups that share links and are all simulated.
 pub(in crate::communication) const FIRST_RANKS_OF_SEVERAL: usize = 64;
 
-/// Longest period, in NVLink domains, after which rank counts per domain repeat. Example: with a rank stride of 16,
-/// racks of 72 GPUs hold five and four ranks in turn.
+/// Longest period, in NVLink domains, after which the rank counts per domain may repeat. Example: with a rank stride of
+/// 16, racks of 72 GPUs have alternately five and four ranks.
 const LONGEST_PERIOD: usize = 4;
 
-/// Bytes per rank from which PAT's steps are bandwidth-bound and run one after the other, so that the time is linear in
-/// the ranks.
+/// Number of bytes per rank from which PAT's steps are bandwidth-bound and sequential, so that the time is linear in
+/// the number of ranks.
 const PAT_BANDWIDTH_BOUND_BYTES: u64 = 256 << 10;
 
-/// Smallest bytes per rank for the extrapolation of PAT. Below [`PAT_BANDWIDTH_BOUND_BYTES`], PAT must be bound by
-/// threads: links may need at most half of the time.
+/// Minimum number of bytes per rank for the extrapolation of PAT. Below [`PAT_BANDWIDTH_BOUND_BYTES`], PAT must be
+/// bound by threads: links may need at most half of the time.
 const PAT_MIN_BYTES: u64 = 4 << 10;
 
-/// Smallest time ratio of the second simulation to the first, in hundredths, that counts as linear. (Latency-bound
-/// calls with tiny parts gain only one step per doubling.)
+/// Minimum ratio of the second simulation's time to the first's, in percent, that counts as linear. (Latency-bound
+/// calls with very small messages add only one step per doubling.)
 const LINEAR_RATIO_PERCENT: u64 = 180;
 
 /// Scaled-down simulations from which the time of a call of a large group is extrapolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::communication) struct ScaledDown {
-    /// Ranks in whole domains in the first simulation; the second has twice as many.
+    /// Number of ranks in whole domains in the first simulation. The second simulation has twice as many.
     first_ranks: usize,
-    /// Ranks in a partly filled last domain, which has fewer NICs; part of both simulations. 0 if the last domain is
-    /// full.
+    /// Number of ranks in a partly filled last domain, which has fewer NICs and is part of both simulations; 0 if the
+    /// last domain is full.
     last_domain_ranks: usize,
     /// Number of ranks of the call whose time is extrapolated.
     ranks: usize,
@@ -59,12 +62,12 @@ pub(in crate::communication) struct ScaledDown {
     law: ScalingLaw,
 }
 
-/// Group and call that are to be scaled down.
+/// Group and call to scale down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::communication) struct ScaledGroup {
     /// Number of ranks of the group.
     pub ranks: usize,
-    /// Message size of the call, in bytes.
+    /// Message size of the call.
     pub bytes: Bytes,
     /// Growth law of the algorithm's completion time.
     pub law: ScalingLaw,
@@ -82,7 +85,7 @@ impl ScaledDown {
         let ScaledGroup { ranks, bytes, law } = group;
         let fills = match law {
             ScalingLaw::Rank => true,
-            // A message that does not fill the pipeline of a tree is bound by its longest path.
+            // A message that does not fill the pipeline of a tree is bound by the longest path of the tree.
             ScalingLaw::Doubling => bytes.0 >= SAMPLE_BYTES_STREAMING,
             ScalingLaw::RankIfConfirmed => bytes.0 >= PAT_MIN_BYTES * ranks as u64,
         };
@@ -95,7 +98,7 @@ impl ScaledDown {
             |period: &usize| others.iter().zip(others.iter().skip(*period)).all(|(one, next)| one == next);
         let period = others.get(..(1..=LONGEST_PERIOD).find(is_periodic)?)?;
         let first_ranks = min_ranks.next_multiple_of(period.iter().sum());
-        // (Ranks of a partly filled last domain.)
+        // Number of ranks of a partly filled last domain.
         let last_domain_ranks = if last == *period.get(others.len() % period.len())? { 0 } else { last };
         (last <= *period.iter().max()? && ranks > 2 * first_ranks + last_domain_ranks).then_some(Self {
             first_ranks,
@@ -116,7 +119,7 @@ impl ScaledDown {
         [self.first_ranks + self.last_domain_ranks, 2 * self.first_ranks + self.last_domain_ranks]
     }
 
-    /// Selects `ranks` ranks of a group: from its first domains, and all of a partly filled last one.
+    /// Selects `ranks` ranks of a group: those of its first domains, and all of a partly filled last domain.
     pub(in crate::communication) fn select(self, group: &[NodeId], ranks: usize) -> Option<Vec<NodeId>> {
         let (full_domains, last) = group.split_at_checked(group.len().checked_sub(self.last_domain_ranks)?)?;
         Some([full_domains.get(..ranks.checked_sub(self.last_domain_ranks)?)?, last].concat())
@@ -127,7 +130,7 @@ impl ScaledDown {
         groups.iter().filter_map(|group| self.select(group, ranks)).collect()
     }
 
-    /// Returns the call scaled down to `ranks` ranks, with the message size that keeps its growth law valid.
+    /// Returns the call scaled down to `ranks` ranks, with the message size for which the growth law is valid.
     pub(in crate::communication) fn scaled_call(self, call: &CallWithStrategy, ranks: usize) -> CallWithStrategy {
         CallWithStrategy { bytes: self.scaled_bytes(ranks), ..*call }
     }
@@ -146,10 +149,10 @@ impl ScaledDown {
     pub(in crate::communication) fn extrapolate(self, [first, second]: [Picos; 2]) -> Picos {
         let [_, second_ranks] = self.sample_ranks();
         let (first_ranks, second_ranks) = (self.first_ranks.max(1), second_ranks.max(1));
-        // Multiple of the increment between the simulations, as a fraction `numerator / denominator`.
+        // Factor on the increment between the two simulations, as the fraction `numerator / denominator`.
         let (numerator, denominator) = match self.law {
             ScalingLaw::Rank | ScalingLaw::RankIfConfirmed => (self.ranks.saturating_sub(second_ranks), first_ranks),
-            // Whole doublings, plus the square root of the remaining fraction of a doubling, in thousandths.
+            // Number of whole doublings plus the square root of the remaining fraction of a doubling, in thousandths.
             ScalingLaw::Doubling => {
                 let doublings = (self.ranks / second_ranks).max(1).ilog2();
                 let doubled_ranks = second_ranks << doublings;
@@ -160,8 +163,8 @@ impl ScaledDown {
         second + Picos((u128::from((second - first).0) * numerator as u128 / denominator as u128) as u64)
     }
 
-    /// Runs both simulations and extrapolates. `link_bound` is the transfer time of the busiest link with all ranks.
-    /// `None` if PAT's times do not grow linearly.
+    /// Runs both simulations and extrapolates their times. `link_bound`: transfer time of the busiest link with all
+    /// ranks. `None` if the times of PAT do not grow linearly.
     ///
     /// # Errors
     /// Errors of `simulate`, which times the groups scaled down to a number of ranks.
@@ -179,8 +182,8 @@ impl ScaledDown {
         Ok(is_linear.then_some(extrapolated))
     }
 
-    /// Returns true if PAT's times grow linearly with the ranks and, for small messages, links need at most half of the
-    /// time.
+    /// Returns true if the times of PAT grow linearly with the number of ranks and, for small messages, links need at
+    /// most half of the time.
     fn confirms_linear(
         self,
         [first, second]: [Picos; 2],
@@ -196,8 +199,8 @@ impl ScaledDown {
 mod tests {
     use super::*;
 
-    /// Times of rings and PAT are linear in the ranks, those of trees in the doublings, with square roots between
-    /// doublings.
+    /// Times of rings and PAT are linear in the number of ranks; those of trees in the number of doublings, with square
+    /// roots between doublings.
     #[test]
     fn extrapolation_is_linear_in_ranks_or_doublings() {
         let extrapolate = |law, ranks| {
@@ -211,7 +214,7 @@ mod tests {
 
     #[test]
     fn small_or_irregular_groups_are_not_extrapolated() {
-        // (Ranks by domain of eight GPUs, of which the first and the last may be partly used.)
+        // Numbers of ranks by domain of eight GPUs. The first and the last domain may be partly used.
         let scaled_down = |counts: &[usize], bytes, law| {
             let group = ScaledGroup { ranks: counts.iter().sum(), bytes: Bytes(bytes), law };
             ScaledDown::new(FIRST_RANKS, group, || counts.to_vec())

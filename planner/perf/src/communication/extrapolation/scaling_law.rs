@@ -7,11 +7,11 @@ use fabricast_collectives::algorithm::Algorithm;
 /// Growth law of the completion time with the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::communication) enum ScalingLaw {
-    /// Linear in the ranks, at constant bytes per rank: rings.
+    /// Linear in the number of ranks at constant bytes per rank: rings.
     Rank,
-    /// Constant increment per doubling of the ranks, at constant total bytes: double binary trees.
+    /// Constant increment per doubling of the number of ranks at constant total bytes: double binary trees.
     Doubling,
-    /// Linear in the ranks unless messages are tiny, if the two simulations confirm it: PAT.
+    /// Linear in the number of ranks if the two simulations confirm it, which they do not for very small messages: PAT.
     RankIfConfirmed,
 }
 

@@ -1,8 +1,8 @@
 //! Sampling of large calls: smaller calls are timed and the rest is extrapolated linearly.
 //!
-//! Chunk sizes are bounded, so from some message size on the marginal time per byte is constant. Where buffers are cut
-//! into a block per rank, that size grows with the number of ranks ([`SAMPLE_BYTES_IN_DOMAIN`],
-//! [`SAMPLE_BYTES_BETWEEN_DOMAINS`]). Where buffers stream in chunks of one size
+//! Chunk sizes are bounded, so above some message size the marginal time per byte is constant. If buffers are divided
+//! into one block per rank, that size grows with the number of ranks ([`SAMPLE_BYTES_IN_DOMAIN`],
+//! [`SAMPLE_BYTES_BETWEEN_DOMAINS`]). If buffers are streamed in chunks of one size
 //! ([`Algorithm::is_pipelined`](fabricast_collectives::algorithm::Algorithm::is_pipelined)), it does not
 //! ([`SAMPLE_BYTES_STREAMING`]).
 
@@ -11,20 +11,20 @@ use fabricast_topologies::{Bytes, Picos};
 use crate::communication::cost_model::CallExtent;
 use fabricast_search::plan::PlanError;
 
-/// Bytes per rank, in large groups, above which the transfer time of a ring's chunks is several times its other step
-/// costs: about 20 µs over a 400 Gb/s NIC.
+/// Number of bytes per rank, in large groups, above which the transfer time of a ring's chunks (about 20 µs over a 400
+/// Gb/s NIC) is several times the other costs of a step.
 pub(in crate::communication) const SEARCH_BYTES_PER_RANK: u64 = 1 << 20;
 
-/// Bytes per rank, inside an NVLink domain, from which the marginal time per byte is constant. Calls of this size and
-/// of twice the size are timed.
+/// Number of bytes per rank, inside an NVLink domain, from which the marginal time per byte is constant. Calls of this
+/// size and of twice this size are timed.
 const SAMPLE_BYTES_IN_DOMAIN: u64 = 1 << 30;
 
-/// Variant of [`SAMPLE_BYTES_IN_DOMAIN`] for groups that leave their domain: total bytes over all ranks, but at least
-/// [`SEARCH_BYTES_PER_RANK`] per rank. In large groups each chunk has many operations.
+/// Sample size for groups that leave their domain: total bytes over all ranks, but at least [`SEARCH_BYTES_PER_RANK`]
+/// per rank. It is a total because in large groups each chunk has many operations.
 const SAMPLE_BYTES_BETWEEN_DOMAINS: u64 = 1 << 30;
 
-/// Variant of [`SAMPLE_BYTES_IN_DOMAIN`] for streaming algorithms in large groups: total bytes. For trees over 2,048
-/// hosts, the time of 2 GiB extrapolated from 128 and 256 MiB is 0.5 % too short.
+/// Sample size for streaming algorithms in large groups: total bytes. For trees over 2,048 hosts, the time of 2 GiB
+/// extrapolated from 128 and 256 MiB is 0.5 % shorter than the simulated time.
 pub(in crate::communication) const SAMPLE_BYTES_STREAMING: u64 = 128 << 20;
 
 /// Message sizes that are timed for a call.
@@ -32,8 +32,8 @@ pub(in crate::communication) const SAMPLE_BYTES_STREAMING: u64 = 128 << 20;
 pub(in crate::communication) enum SizeSample {
     /// One call of this message size, equal or close to the actual one.
     Whole(Bytes),
-    /// Calls of `before` and of `last` bytes per rank for `ranks` ranks. The marginal time between the two extrapolates
-    /// from `last` to `part` bytes per rank.
+    /// Calls of `before` and of `last` bytes per rank for `ranks` ranks. The marginal time between the two is used to
+    /// extrapolate from `last` to `part` bytes per rank.
     Part { ranks: u64, before: u64, last: u64, part: u64 },
 }
 
@@ -65,7 +65,7 @@ impl SizeSample {
     }
 
     /// Selects the message sizes at which a streaming call in a large group is timed; `None` if the call is small
-    /// enough to be simulated whole.
+    /// enough to be simulated as a whole.
     pub(in crate::communication) fn for_streaming_call(bytes: Bytes) -> Option<Self> {
         let (ranks, before) = (1, SAMPLE_BYTES_STREAMING);
         (bytes.0 > 2 * before).then_some(Self::Part { ranks, before, last: 2 * before, part: bytes.0 })
@@ -79,7 +79,7 @@ impl SizeSample {
         }
     }
 
-    /// Completion time of the call, given the time `time_at` of each sampled message size.
+    /// Returns the completion time of the call. `time_at`: function that returns the time at a sampled message size.
     pub(in crate::communication) fn extrapolate(
         &self,
         time_at: impl Fn(Bytes) -> Result<Picos, PlanError> + Sync,
@@ -97,8 +97,8 @@ impl SizeSample {
     }
 }
 
-/// Rounds a rank's bytes to seven significant bits, so that channels and chunks are equal and one represents all. The
-/// relative error is at most 1/128.
+/// Rounds the number of bytes of a rank to seven significant bits, so that channels and chunks are equal and one of
+/// them represents all. The relative error is at most 1/128.
 fn round_to_seven_bits(part: u64) -> u64 {
     let unit = 1u64 << part.checked_ilog2().unwrap_or(0).saturating_sub(6);
     ((part + unit / 2) / unit * unit).max(1)

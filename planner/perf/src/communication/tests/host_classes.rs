@@ -1,4 +1,4 @@
-//! Wiring classes of hosts: same class only for equal wiring.
+//! Tests of wiring classes: hosts are in the same class only if their wiring is equal.
 
 use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::HostId;

@@ -24,7 +24,7 @@ fn timed_call(exchange: Exchange, strategy: Strategy, count: CallCount) -> Timed
     TimedCall { call, strategy, time: Picos(1) }
 }
 
-/// Link loads equal those of a simulation of all groups, without representatives.
+/// Link loads equal those of a simulation of all groups in which no group represents others.
 #[test]
 fn link_load_matches_simulation_of_all_groups() {
     let fabric = rails(4);
@@ -72,8 +72,8 @@ fn link_load_matches_simulation_of_all_groups() {
     }
 }
 
-/// A router that lists one representative of equivalent links yields the same load as one that lists all links. No
-/// call is faster than its busiest link.
+/// A router that lists one representative of equivalent links gives the same load as one that lists all links. No call
+/// is faster than the transfer time of its busiest link.
 #[test]
 fn equivalent_links_carry_equal_load_and_bound_holds() {
     for (network, has_equivalent_links) in
@@ -119,8 +119,8 @@ fn equivalent_links_carry_equal_load_and_bound_holds() {
     }
 }
 
-/// Each stage sends its activations forward and its gradients backward. With interleaving the last stage also sends
-/// to the first.
+/// Each stage sends its activations forward and its gradients backward. With interleaving, the last stage also sends to
+/// the first.
 #[test]
 fn pipeline_transfers_load_links_in_both_directions() {
     let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();

@@ -24,13 +24,13 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::TimedStrategy;
 use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
 
-/// Completion time of the slowest group, simulated without sampling.
+/// Returns the completion time of the slowest group, simulated without sampling.
 fn slowest(simulated: &SimulatedCosts<'_>, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Picos {
     let calls = simulated.calls();
     calls.slowest(&calls.representative_calls(groups, call), call).unwrap()
 }
 
-/// Completion time extrapolated from fewer ranks; `None` if another method times the call.
+/// Returns the completion time extrapolated from scaled-down groups; `None` if another method times the call.
 fn extrapolated_time(simulated: &SimulatedCosts<'_>, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Option<Picos> {
     let timer = simulated.timer();
     let (scaled_down, sampled) = timer.rank_scaling(groups, call)?;
@@ -59,8 +59,8 @@ fn sm_usage_extent_follows_group_placement() {
     assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
 }
 
-/// Eight groups share one NIC: the pick is the fastest candidate with all groups concurrent, and differs at times from
-/// the fastest for one group alone.
+/// Eight groups share one NIC. The selected strategy is the fastest candidate with all groups concurrent, which in some
+/// cases differs from the fastest for a single group.
 #[test]
 fn picks_are_fastest_with_all_groups_concurrent() {
     let network = Some("rail,nics_per_node=1,nic=400Gb/s".parse().unwrap());
@@ -95,8 +95,8 @@ fn picks_are_fastest_with_all_groups_concurrent() {
     assert!(differing > 0);
 }
 
-/// At scale, pruning by the busiest link and deferring PAT do not change the pick: it is the fastest of all candidates
-/// with all groups, on rails, where PAT wins, and on a torus, where rings win.
+/// At scale, pruning by the busiest link and deferring PAT do not change the selected strategy: it is the fastest of
+/// all candidates with all groups, on rails, where PAT is fastest, and on a torus, where rings are fastest.
 #[test]
 fn picks_at_scale_are_fastest_of_all_candidates() {
     let mut picked = Vec::new();
@@ -118,7 +118,8 @@ fn picks_at_scale_are_fastest_of_all_candidates() {
                     let call = request.with_strategy(strategy);
                     simulated.timer().sample_time(&device_groups, call, KnownTime::FirstGroupAlone(time)).unwrap()
                 };
-                // (The pick may have been found in a search of fewer classes, which lists more candidates of each.)
+                // The selected strategy may have been found in a search over fewer classes, which lists more candidates
+                // of each class.
                 assert!(
                     candidates.iter().map(time_with_all).all(|time| best.time <= time),
                     "{} {collective} {bytes}",
@@ -131,8 +132,8 @@ fn picks_at_scale_are_fastest_of_all_candidates() {
     assert!(picked.contains(&Algorithm::Pat) && picked.contains(&Algorithm::Ring), "{picked:?}");
 }
 
-/// Large calls among all GPUs of four hosts, as for sharded weights, take no longer than the pick of `plan` at the same
-/// size, for slow and fast NICs. Protocol and channels differ from those at 1 MiB per rank.
+/// Large calls among all GPUs of four hosts, as for sharded weights, are no slower than with the strategy of a plan at
+/// the same size, for slow and fast NICs. Protocol and channels differ from those at 1 MiB per rank.
 #[test]
 fn large_calls_are_no_slower_than_the_plan_pick() {
     for nic in [200, 400, 800] {
@@ -162,9 +163,9 @@ fn large_calls_are_no_slower_than_the_plan_pick() {
     }
 }
 
-/// Sampled and rounded times of large calls and odd sizes between hosts, against whole calls. The calls of 3.1 GiB in
-/// two groups may differ much: chunks of channels that share a NIC drift in and out of phase with the size, which no
-/// part predicts.
+/// Sampled and rounded times of large calls and of odd sizes between hosts are compared with whole calls. The calls of
+/// 3.1 GiB in two groups may differ by more: depending on the size, chunks of channels that share a NIC are in or out
+/// of phase, which no sample predicts.
 #[test]
 fn sampled_times_match_whole_calls() {
     let fabric = rails(8);
@@ -190,8 +191,8 @@ fn sampled_times_match_whole_calls() {
                 let full = selector.select_at_size(&device_groups, request).unwrap();
                 let error = sampled.time.0 as f64 / full.time.0 as f64 - 1.0;
                 let is_outlier = (bytes.0, tensor) == (3_303_669_760, 2);
-                // The largest error is +7.6 % (reduce_scatter of 100 MB in pairs): the proxies' time per message does not
-                // grow with the size as the law assumes.
+                // The largest error is +7.6 % (reduce_scatter of 100 MB in pairs): the proxies' time per message does
+                // not grow with the size as the growth law assumes.
                 let range = if is_outlier { -0.12..0.5 } else { -0.06..0.08 };
                 assert!(range.contains(&error), "{collective} {bytes:?} {tensor}: {error:+.4}");
             }
@@ -199,7 +200,8 @@ fn sampled_times_match_whole_calls() {
     }
 }
 
-/// Large streaming calls are sampled: the extrapolation is near the whole call, for one group and for all groups.
+/// Large streaming calls are sampled. The extrapolated time is near that of the whole call, for one group and for all
+/// groups.
 #[test]
 fn sampled_streaming_times_match_whole_calls() {
     with_machine(&rails(32), |machine| check_streaming_samples(machine.simulated));
@@ -209,7 +211,7 @@ fn check_streaming_samples(simulated: &SimulatedCosts<'_>) {
     let layout = Layout { degrees: Degrees { tensor: 8, data: 32, ..Degrees::default() } };
     let (collective, bytes) = (Collective::AllReduce, Bytes(1_500_000_000));
     let device_groups = simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), collective);
-    // (Chunks of LL128 streams grow with the call size, up to 64 per track.)
+    // Chunks of LL128 streams grow with the call size, up to 64 per channel.
     let near = |sampled: Picos, full: Picos, strategy: Strategy| {
         let tolerance = if strategy.protocol == Protocol::Ll128 { 0.04 } else { 0.01 };
         (sampled.0 as f64 / full.0 as f64 - 1.0).abs() < tolerance
@@ -231,7 +233,7 @@ fn check_streaming_samples(simulated: &SimulatedCosts<'_>) {
     }
 }
 
-/// A failed link costs the same on every host.
+/// A failed link has the same effect on the time on every host.
 #[test]
 fn failed_link_costs_the_same_on_every_host() {
     let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
@@ -246,6 +248,6 @@ fn failed_link_costs_the_same_on_every_host() {
         simulated.restricted_to(CollectiveCandidates::Library).time(&layout, exchange).unwrap()
     };
     let broken = [0, 1, 2].map(|host| time(&intact.with_failed(&format!("n{host}/gpu0-n{host}/gpu1")).unwrap()));
-    // (The fastest strategy may avoid the failed link.)
+    // The fastest strategy may avoid the failed link.
     assert!(broken[0] >= time(&intact) && broken[1] == broken[0] && broken[2] == broken[0], "{broken:?}");
 }

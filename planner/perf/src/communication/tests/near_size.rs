@@ -1,4 +1,4 @@
-//! Comparison of times derived from a nearby size with simulation.
+//! Comparison of times derived from a nearby size with simulations.
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};

@@ -1,4 +1,4 @@
-//! Comparison of times extrapolated from fewer ranks with simulation of all ranks.
+//! Comparison of times extrapolated from scaled-down groups with simulations of all ranks.
 
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, NodeId, load};
@@ -11,7 +11,7 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_workload::job::{Degrees, Dimension, Layout};
 
-/// Relative error of the extrapolated time for one group with messages of `kib` KiB per rank.
+/// Returns the relative error of the extrapolated time for one group with messages of `kib` KiB per rank.
 fn error(
     simulated: &SimulatedCosts<'_>,
     group: &[NodeId],
@@ -48,8 +48,8 @@ fn extrapolated_rings_and_trees_are_within_1_2_percent() {
     assert!(errors.iter().all(|(error, _)| error.abs() < 0.012), "{errors:#?}");
 }
 
-/// PAT with one GPU per host is extrapolated on rails. On a torus distant partners share links that near ones do not,
-/// so there is no extrapolation.
+/// PAT with one GPU per host is extrapolated on rails. It is not extrapolated on a torus, where distant partners share
+/// links that near partners do not.
 #[test]
 fn extrapolated_pat_is_within_4_5_percent() {
     let error = |fabric: &Fabric, kib: u64| {

@@ -1,9 +1,9 @@
-//! Batches of requests against a step-by-step scheduler.
+//! Comparison of batches of requests with a step-by-step scheduler.
 
 use super::*;
 
-/// Full rounds of a batch have equal times, and one more request adds a round of its own. The time to drain the last
-/// round does not depend on the number of rounds.
+/// Full rounds of a batch have equal times, and one more request adds a round. The time to drain the last round does
+/// not depend on the number of rounds.
 #[test]
 fn batches_run_in_rounds() {
     let simulate = |requests: u64| {
@@ -19,7 +19,7 @@ fn batches_run_in_rounds() {
     let drained = one - round;
     assert!(drained > 0.0 && drained < 0.1 * round, "{one} {round}");
     assert!((two - one - round).abs() < 1e-9 && (four - two - 2.0 * round).abs() < 1e-9, "{one} {two} {four} {round}");
-    // A single request has nothing to drain.
+    // A batch of a single request has no draining phase.
     assert!((more - (two - drained + alone)).abs() < 1e-9, "{more} {two} {alone}");
 }
 
@@ -34,7 +34,8 @@ fn batches_end_with_the_most_loaded_replica() {
     assert!(eight < nine && (nine / sixteen - 1.0).abs() < 1e-9, "{eight} {nine} {sixteen}");
 }
 
-/// Step-by-step scheduler as the oracle: starts a prompt when there is room for a part of it next to the decode tokens.
+/// Step-by-step scheduler that serves as the oracle. It starts a prompt when a part of it fits in a step next to the
+/// decode tokens.
 fn simulate_scheduler(
     job: &Serving,
     requests: u64,
@@ -74,7 +75,7 @@ fn simulate_scheduler(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Batches compared with the step-by-step scheduler, using the same cost of a step.
+    /// Batch times match those of the step-by-step scheduler, which uses the same cost of a step.
     #[test]
     fn batch_time_matches_step_by_step_scheduler(
         requests in 1u64..400, max_concurrent in 1u64..120, prompt in 1u64..3000, output in 2u64..300, budget in 512u64..8192,
@@ -95,7 +96,7 @@ proptest! {
             longest = longest.max(time);
             time
         });
-        // The scheduler's rounds have whole steps, so each may have one more than predicted.
+        // Rounds of the scheduler consist of whole steps, so each may have one step more than predicted.
         let rounds = (requests as f64 / max_concurrent as f64).ceil();
         prop_assert!((predicted - simulated).abs() < 0.03 * simulated + rounds * longest, "{predicted} {simulated}");
     }

@@ -1,14 +1,14 @@
-//! Throughput and latency with more concurrent requests.
+//! Tests of throughput and latency with more concurrent requests.
 
 use super::*;
 
-/// Share of a request's time that depends on the number of its chunks and not on their tokens.
+/// Part of a request's time that depends on the number of its chunks and not on the tokens in them.
 struct ChunkOverheads {
-    /// Chunks per prompt.
+    /// Number of chunks per prompt.
     chunks: f64,
-    /// Kernel launches of prefill and reads of the KV cache by chunks, in all steps with prefill.
+    /// Time of kernel launches of prefill and of KV-cache reads by chunks, in all steps with prefill.
     chunk_time: f64,
-    /// Wait for the end of the step in which the prompt ends.
+    /// Time between the end of a prompt and the end of the step that contains it.
     wait: f64,
 }
 
@@ -38,8 +38,8 @@ impl ChunkOverheads {
 const BANDWIDTH: f64 = 300e9;
 
 /// More concurrent requests reduce neither the throughput nor the latency. Kernels and calls are rounded to picoseconds
-/// and bytes. If decode leaves so little room that prompts have more chunks, the throughput falls at most by what these
-/// cost regardless of their tokens.
+/// and bytes. If decode leaves so little room that prompts need more chunks, the throughput falls at most by the cost
+/// of these chunks that is independent of their tokens.
 pub(super) fn assert_latency_throughput_tradeoff(drawn: &Drawn, more: u64) -> Result<(), TestCaseError> {
     const ROUNDING: f64 = 1e-4;
     let jobs = [drawn.job(), Drawn { concurrency: drawn.concurrency + more, ..drawn.clone() }.job()];
@@ -57,8 +57,8 @@ pub(super) fn assert_latency_throughput_tradeoff(drawn: &Drawn, more: u64) -> Re
     Ok(())
 }
 
-/// At the smallest load at which every step has prefill, the most loaded of two replicas decodes no more in these steps
-/// than at lower loads.
+/// At the smallest load at which every step has prefill, the most loaded of two replicas decodes no more tokens in
+/// these steps than at lower loads.
 #[test]
 fn concurrency_trades_latency_for_throughput_at_full_prefill() {
     let drawn = Drawn {
@@ -77,7 +77,7 @@ fn concurrency_trades_latency_for_throughput_at_full_prefill() {
     assert_latency_throughput_tradeoff(&drawn, 4).unwrap();
 }
 
-/// A prompt of 2,614 new tokens fits a step next to 609 requests, but not next to 624.
+/// A prompt of 2,614 new tokens fits in a step with 609 other requests, but not with 624.
 #[test]
 fn additional_chunk_loses_little_throughput() {
     let drawn = Drawn {
@@ -96,8 +96,8 @@ fn additional_chunk_loses_little_throughput() {
     assert_latency_throughput_tradeoff(&drawn, 31).unwrap();
 }
 
-/// A prompt of 2,066 new tokens fits a step next to 91 requests, but not next to 91⅛: all but a fraction of a token of
-/// it still do.
+/// A prompt of 2,066 new tokens fits in a step with 91 other requests, but not with 91⅛. All of its tokens except a
+/// fraction of one still fit.
 #[test]
 fn prompts_slightly_larger_than_a_step_cost_slightly_more() {
     let drawn = Drawn {

@@ -1,4 +1,4 @@
-//! Search over degrees, and concurrency within memory and SLO limits.
+//! Tests of the search over degrees, and of concurrency within memory and SLO limits.
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -9,7 +9,7 @@ use super::served;
 use crate::communication::SimulatedCosts;
 use crate::step::{Efficiency, Machine};
 
-/// Best performance of jobs with these lines on eight H100.
+/// Returns the best performance of jobs with these lines on eight H100.
 fn best_on_host<const N: usize>(jobs: [String; N]) -> [ServiceRun; N] {
     let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
@@ -20,8 +20,8 @@ fn best_on_host<const N: usize>(jobs: [String; N]) -> [ServiceRun; N] {
     jobs.map(|lines| best_service(&served(&lines), &machine).unwrap())
 }
 
-/// With automatic concurrency, requests are limited by `max_num_seqs`, memory and SLO limits: one more per replica
-/// violates one of them.
+/// With automatic concurrency, `max_num_seqs`, memory and SLO limits restrict the number of requests: one more request
+/// per replica violates one of them.
 #[test]
 fn automatic_concurrency_fills_memory_within_limits() {
     let lines = "prompt_tokens = 200\noutput_tokens = 100\nparallel = { tp = 4, dp = 2 }\n";
@@ -35,7 +35,7 @@ fn automatic_concurrency_fills_memory_within_limits() {
         "{filled:?}"
     );
     assert_eq!(capped.concurrent_requests, 6);
-    // Twice the TPOT of a few requests.
+    // The limit is twice the TPOT of a few requests.
     let limit = format!("tpot_s = {}\n", capped.tpot.unwrap().0 as f64 * 2e-12);
     let [limited, hopeless] =
         best_on_host([limit.as_str(), "tpot_s = 0.00001\n"].map(automatic)).map(|run| run.service);
@@ -55,7 +55,7 @@ fn automatic_concurrency_fills_memory_within_limits() {
     );
 }
 
-/// A KV cache in another memory tier is read over the fabric: slower than HBM, and much slower over PCIe.
+/// A KV cache in another memory tier is read over the fabric, which is slower than HBM, and much slower over PCIe.
 #[test]
 fn kv_cache_tiers_cost_fabric_reads() {
     let job = |tier| format!("kv_tier = \"{tier}\"\nprompt_tokens = 8000\nconcurrency = 16\n");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Recipe for a job.
+/// Parameters of a random job.
 #[derive(Clone, Debug)]
 pub(super) struct Drawn {
     pub tp: u32,
@@ -30,7 +30,7 @@ impl Drawn {
     }
 }
 
-/// Jobs of a small model, with or without experts, on up to 256 GPUs.
+/// Generates jobs of a small model, with or without experts, on up to 256 GPUs.
 pub(super) fn drawn() -> impl Strategy<Value = Drawn> {
     let degrees = (0u32..4, 0u32..3, 0u32..4, prop::bool::ANY, prop::bool::ANY);
     let load = (1u64..9000, 1u64..600, 64u64..9000, 0.0..0.95f64, 1u64..3000);

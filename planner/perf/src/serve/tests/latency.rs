@@ -1,4 +1,5 @@
-//! Tests of time to first token: host time of the software, requests that wait for memory, and equal lengths.
+//! Tests of the time to first token: host time of the software, requests that wait for memory, and requests of equal
+//! length.
 
 use fabricast_topologies::Bytes;
 use fabricast_workload::job::Lengths;
@@ -16,8 +17,8 @@ fn alone(host: HostTimes) -> Service {
     service(&job, &loaded(&job))
 }
 
-/// A short prompt takes as long as the host needs for its 80 layers, and a request its time outside of steps; decoding is
-/// one CUDA graph.
+/// The time of a short prompt is the time that the host needs for its 80 layers, and each request adds its host time
+/// outside of steps; decoding is one CUDA graph.
 #[test]
 fn ttft_of_a_short_prompt_is_host_time() {
     let ms = |milliseconds: u64| Picos(milliseconds * 1_000_000_000);
@@ -25,19 +26,19 @@ fn ttft_of_a_short_prompt_is_host_time() {
     let with = alone(HostTimes { request: ms(7), prefill_layer: ms(2), step: Picos::ZERO });
     let outside_layers = without.ttft.unwrap();
     assert!(with.ttft.unwrap() > ms(167) && with.ttft.unwrap() < ms(167) + outside_layers, "{with:?} {without:?}");
-    // The rate of a closed loop of one request.
+    // Throughput of a closed loop with one request.
     assert!((with.tokens_per_s * with.latency.0 as f64 / 1e12 / 500.0 - 1.0).abs() < 1e-6, "{with:?}");
     assert_eq!(with.tpot, without.tpot);
-    // A host that is faster than the GPU is hidden.
+    // If the host is faster than the GPU, its time is hidden.
     let hidden = alone(HostTimes { prefill_layer: Picos(1), ..HostTimes::default() });
     assert_eq!(hidden.ttft, without.ttft);
-    // The time between steps is added to each.
+    // The host time between steps is added to each step.
     let slow = alone(HostTimes { step: ms(3), ..HostTimes::default() });
     assert_eq!((slow.ttft, slow.tpot), (without.ttft.map(|time| time + ms(3)), without.tpot.map(|time| time + ms(3))));
 }
 
-/// The memory holds a part of the requests; the others wait for as long as it takes to serve them at the rate of the
-/// running ones (Little's law), and neither TPOT nor throughput change.
+/// The memory holds a part of the requests. The other requests wait for the time in which they are served at the rate
+/// of the running ones (Little's law); neither TPOT nor throughput change.
 #[test]
 fn requests_beyond_the_memory_wait() {
     let job = served("concurrency = 400\n");
@@ -53,7 +54,8 @@ fn requests_beyond_the_memory_wait() {
     assert!((waited / expected - 1.0).abs() < 1e-6, "{waited} {expected}");
 }
 
-/// Requests of equal length start in groups that share a step of prefill; those of varied length wait for half a step.
+/// Requests of equal length start in groups that share a step of prefill; requests of varied length wait for half a
+/// step on average.
 #[test]
 fn equal_lengths_share_the_step_of_prefill() {
     let job = |lengths: Lengths, concurrency: u32| Serving {
@@ -65,15 +67,15 @@ fn equal_lengths_share_the_step_of_prefill() {
         service(&job, &loaded(&job)).ttft.unwrap().0 as f64
     };
     assert_eq!(ttft(Lengths::Equal, 1), ttft(Lengths::Varied, 1));
-    // Sixteen prompts of 500 tokens fit a step of 8,192.
+    // Sixteen prompts of 500 tokens fit in a step of 8,192 tokens.
     let (group, spread) = (ttft(Lengths::Equal, 16), ttft(Lengths::Varied, 16));
     assert!(group > 4.0 * spread, "{group} {spread}");
     assert!((ttft(Lengths::Equal, 64) / group - 1.0).abs() < 0.1);
 }
 
 proptest! {
-    /// Equal lengths divide the time of a request otherwise: TPOT is at least a step without prefill, and more concurrent
-    /// requests reduce neither latency nor TTFT by more than rounding.
+    /// With equal lengths, the time of a request is divided differently: TPOT is at least the time of a step without
+    /// prefill, and more concurrent requests reduce neither latency nor TTFT by more than rounding.
     #[test]
     fn groups_decode_no_faster_than_steps_without_prefill(drawn in drawn(), more in 1u64..200) {
         let equal = |concurrency: u64| Serving { lengths: Lengths::Equal, ..Drawn { concurrency, ..drawn.clone() }.job() };
@@ -88,7 +90,7 @@ proptest! {
         prop_assert!(many.latency.0 as f64 >= few.latency.0 as f64 * (1.0 - 1e-9), "{few:?} {many:?}");
     }
 
-    /// Each part of the host time only adds to latencies, and never to the throughput.
+    /// Each component of the host time only increases latencies, and never increases the throughput.
     #[test]
     fn host_times_never_help(drawn in drawn(), equal in any::<bool>(), times in [0u64..20, 0..3, 0..5]) {
         let [request, prefill_layer, step] = times.map(|milliseconds| Picos(milliseconds * 1_000_000_000));

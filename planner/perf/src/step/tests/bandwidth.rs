@@ -7,13 +7,13 @@ use super::{steps, with_machine};
 use crate::communication::{CommunicationCostModel, Exchange};
 use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
 
-/// Two hosts with eight NICs of `rate` Gb/s each.
+/// Returns two hosts with eight NICs of `rate` Gb/s each.
 fn hosts(preset: &str, rate: u32) -> Fabric {
     let network = Some(format!("rail,nics_per_node=8,nic={rate}Gb/s").parse().unwrap());
     load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::new(preset) }).unwrap()
 }
 
-/// Times to transfer 8 KiB and 32 MiB to the next host.
+/// Returns the times to transfer 8 KiB and 32 MiB to the next host.
 fn transfer_times(fabric: &Fabric) -> Vec<Picos> {
     let layout = Layout { degrees: Degrees { tensor: 8, pipeline: 2, ..Degrees::default() } };
     let exchange =
@@ -24,8 +24,8 @@ fn transfer_times(fabric: &Fabric) -> Vec<Picos> {
     })
 }
 
-/// Step and transfer times fall with the rate of the NICs, so no rate is treated as another kind of network.
-/// (Strategies change with the rate, and a fast strategy may slow overlapping kernels more: steps may differ by 1 %.)
+/// Step and transfer times decrease with the rate of the NICs, so no rate is mistaken for another kind of network.
+/// (Strategies change with the rate, and a faster strategy may slow overlapping kernels more: steps may differ by 1 %.)
 #[test]
 fn faster_nics_are_not_slower() {
     let job = "name = \"j\"\nglobal_batch = 32\nflash_attention = true\nparallel = { tp = 1 }\n\

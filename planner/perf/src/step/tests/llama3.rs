@@ -1,4 +1,4 @@
-//! Comparison of steps with published runs of Llama 3 405B, with fully sharded states (ZeRO-3) and pipeline
+//! Comparison of predicted steps with published runs of Llama 3 405B, with fully sharded states (ZeRO-3) and pipeline
 //! parallelism.
 
 use fabricast_topologies::Bytes;
@@ -9,7 +9,7 @@ use fabricast_workload::job::{Training, footprint};
 
 const LLAMA3: &str = include_str!("../../../../data/llama3.csv");
 
-/// Job of a row of the file, with its number of GPUs and the published model Tflop/s per GPU.
+/// Returns the job of a row of the file, its number of GPUs, and the published model Tflop/s per GPU.
 fn row(line: &str) -> (String, u32, f64) {
     let cells: Vec<u64> = line.split(',').map(|cell| cell.parse().unwrap()).collect();
     let [gpus, tp, cp, pp, dp, seq, batch, tflops] = cells[..] else { panic!("{line}") };
@@ -23,7 +23,7 @@ fn row(line: &str) -> (String, u32, f64) {
     (job, gpus as u32, tflops as f64)
 }
 
-/// Model Tflop/s per GPU: with full attention scores, and with the causal half only.
+/// Returns the model Tflop/s per GPU with full attention scores, and with only the causal half.
 fn model_tflops(job: &Training, step: &Step) -> [f64; 2] {
     let full_flops = job.model.step_flops(job.global_batch).0 as f64;
     let (model, tokens) = (&job.model, (job.global_batch * job.model.seq) as f64);
@@ -32,16 +32,16 @@ fn model_tflops(job: &Training, step: &Step) -> [f64; 2] {
         .map(|operations| operations / (step.time.0 as f64 / 1e12) / step.layout.degrees.ranks() as f64 / 1e12)
 }
 
-/// Predicted over published time minus one, in percent, for both counts of [`model_tflops`]; also in docs/steps.md. The
+/// Predicted ÷ published time − 1 in percent, for both counts of [`model_tflops`]; also stated in docs/steps.md. The
 /// efficiency curve was fitted to steps on one and two H200.
 const DOCUMENTED_ERRORS: [[f64; 2]; 3] = [[-16.9, -13.6], [-15.7, -12.3], [-33.8, -7.3]];
 
-/// Predicted memory per GPU in excess of 80 GiB, in GB, by row of the file; the published runs fitted.
+/// Predicted memory per GPU in excess of 80 GiB, in GB, by row of the file. The published runs did fit.
 const DOCUMENTED_EXCESS_GB: [f64; 3] = [10.6, 3.4, 3.4];
 
-/// Predicted throughput loss per GPU, in percent, with twice the GPUs for the same batch; the published loss is 7. The
-/// prediction is larger since kernels lose the SMs that channels occupy. The tail measured inside hosts is not applied
-/// here (`interference`); it would add 3 points.
+/// Predicted loss of throughput per GPU with twice the GPUs for the same batch, in percent; the published loss is 7 %.
+/// The prediction is larger because kernels lose the SMs that channels occupy. The GEMM slowdown measured inside hosts
+/// is not applied to these calls (`interference`); it would add 3 percentage points.
 const DOCUMENTED_LOSS: f64 = 8.4;
 
 #[test]

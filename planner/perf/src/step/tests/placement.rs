@@ -12,7 +12,7 @@ use super::{fabric, read};
 use crate::communication::{SimulatedCosts, TimedCall};
 use fabricast_workload::job::Job;
 
-/// Predicted step of a job with its own placement, and its calls.
+/// Returns the predicted step of a job with the placement that it states, and its calls.
 fn predict(fabric: &Fabric, text: &str) -> (Step, Vec<TimedCall>) {
     let job = read(text);
     let ranks = Job::Training(job.clone()).rank_devices(fabric).unwrap().into_owned();
@@ -33,7 +33,7 @@ fn job(parallel: &str, placement: &str) -> String {
     )
 }
 
-/// Job with separate groups for experts, contexts, pipeline stages and replicas.
+/// Returns a job with separate groups for experts, contexts, pipeline stages and replicas.
 fn job_with_all_dimensions(placement: &str) -> String {
     format!(
         "name = \"j\"\nglobal_batch = 16\nflash_attention = true\nplacement = {placement}\n\
@@ -46,7 +46,7 @@ fn list(gpus: &[u32]) -> String {
     format!("{gpus:?}")
 }
 
-/// GPU list for hosts of `each` GPUs in the given order, as a value of `placement`.
+/// Returns a GPU list as a value of `placement`, for hosts of `each` GPUs in the given order.
 fn by_hosts(hosts: &[u32], each: u32) -> String {
     list(&hosts.iter().flat_map(|host| (0..each).map(move |gpu| host * each + gpu)).collect::<Vec<_>>())
 }
@@ -63,7 +63,7 @@ fn explicit_block_placement_equals_the_default() {
     }
 }
 
-/// Unused GPUs change nothing: a job on two of four hosts takes as long as on two hosts.
+/// Unused GPUs have no effect: a job on two of four hosts takes as long as on two hosts.
 #[test]
 fn idle_gpus_change_nothing() {
     let (two, four) = (fabric("hgx-h100", 2), fabric("hgx-h100", 4));
@@ -77,7 +77,7 @@ fn idle_gpus_change_nothing() {
     }
 }
 
-/// With 64 of 72 GPUs per rack in use, expert groups stay inside racks; with all GPUs in use some span racks.
+/// With 64 of 72 GPUs per rack in use, expert groups stay inside racks. With all GPUs in use, some groups span racks.
 #[test]
 fn idle_gpus_keep_expert_groups_inside_racks() {
     let racks = fabric("gb200-nvl72", 32);
@@ -96,7 +96,7 @@ fn idle_gpus_keep_expert_groups_inside_racks() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
-    /// With identical hosts below one switch, the order of the hosts changes no time.
+    /// With identical hosts below one switch, the order of the hosts has no effect on times.
     #[test]
     fn host_order_changes_no_time(
         hosts in Just(vec![0u32, 1, 2, 3]).prop_shuffle(),
@@ -114,7 +114,7 @@ proptest! {
         }
     }
 
-    /// Placement changes the times of calls, not their sizes; every placement has a predicted time.
+    /// Placement affects the times of calls, not their sizes. Every placement has a predicted time.
     #[test]
     fn placement_changes_no_message_sizes(gpus in Just((0u32..16).collect::<Vec<_>>()).prop_shuffle()) {
         let two = fabric("hgx-h100", 2);
@@ -135,9 +135,9 @@ proptest! {
     }
 }
 
-/// Tensor-parallel groups inside an NVLink domain are no slower than groups spread over two hosts, on every preset
-/// whose GPUs reach each other directly over NVLink. (With PCIe and a socket link between the GPUs NICs may be faster,
-/// as on two `a100-pcie`; rings of all eight GPUs of a `dgx-v100` pass through other GPUs.)
+/// Tensor-parallel groups inside an NVLink domain are no slower than groups over two hosts, on every preset whose GPUs
+/// have direct NVLink paths to each other. (If GPUs are connected by PCIe and a socket link, NICs may be faster, as on
+/// two `a100-pcie`; rings of all eight GPUs of a `dgx-v100` pass through other GPUs.)
 #[test]
 fn tensor_groups_are_fastest_inside_hosts() {
     let mut seen = 0;
@@ -172,7 +172,7 @@ fn search_takes_placement_into_account() {
     let large = |placement: &str| job("\"auto\"", placement).replace("global_batch = 16", "global_batch = 2");
     let [near, far] = ["\"block\"", "\"cyclic\""].map(|placement| predict(&two, &large(placement)).0);
     assert_ne!(near.layout, far.layout);
-    // The layout found for cyclic placement beats the best layout of block placement.
+    // The layout found for cyclic placement is faster than the best layout for block placement.
     let degrees = near.layout.degrees;
     let parallel = format!(
         "{{ tp = {}, pp = {}, dp = {}, sequence = {} }}",

@@ -1,4 +1,4 @@
-//! Comparison of steps with held-out published training runs.
+//! Comparison of predicted steps with held-out published training runs.
 
 use fabricast_topologies::Bytes;
 
@@ -7,7 +7,7 @@ use fabricast_workload::job::footprint;
 
 const PUBLISHED: &str = include_str!("../../../../data/published.csv");
 
-/// Run of a row of the file; 0 for values that the publication does not state.
+/// Published training run: a row of `planner/data/published.csv`. Values that the publication does not state are 0.
 struct Run {
     label: String,
     full: bool,
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// Returns one job for each combination of unstated values.
+    /// Returns one job for each combination of values that are not stated.
     fn jobs(&self) -> Vec<String> {
         let replicas = u64::from(self.gpus) / self.tensor / self.stages;
         let options = |stated: u64, all: Vec<u64>| if stated > 0 { vec![stated] } else { all };
@@ -91,7 +91,7 @@ impl Run {
         jobs
     }
 
-    /// Predicted over published time minus one, for the fastest job that fits the memory.
+    /// Returns predicted ÷ published time − 1, for the fastest job that fits in memory.
     fn error(&self) -> f64 {
         let jobs = self.jobs();
         let predicted = steps(&fabric("dgx-a100", self.gpus / 8), &jobs);
@@ -104,8 +104,8 @@ impl Run {
     }
 }
 
-/// Predicted times of twenty runs with 1.7 to 1,008 billion parameters on 32 to 3,072 GPUs are within 10 % of the
-/// published ones. All errors are printed if one is too large.
+/// Predicted times of twenty runs with 1.7 to 1,008 billion parameters on 32 to 3,072 GPUs differ from the published
+/// ones by at most 10 %. If one error is too large, all are printed.
 #[test]
 fn held_out_published_runs_are_within_ten_percent() {
     let lines = PUBLISHED.lines().filter(|line| !line.starts_with('#')).skip(1);

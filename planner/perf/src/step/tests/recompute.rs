@@ -1,4 +1,4 @@
-//! Tests of steps with activation recomputation in a part of the layers.
+//! Tests of steps with activation recomputation in some of the layers.
 
 use proptest::prelude::*;
 
@@ -14,8 +14,8 @@ fn job(lines: &str, parallel: &str) -> String {
     )
 }
 
-/// With recomputation in n of 24 layers, time and number of calls interpolate linearly between none and all, if nothing
-/// overlaps; memory lies between both.
+/// With recomputation in n of 24 layers and without overlap, time and number of calls interpolate linearly between none
+/// and all. The memory is between both.
 #[test]
 fn partial_recomputation_interpolates_linearly() {
     for (parallel, ranks) in [("tp = 1", 1), ("tp = 4", 4), ("tp = 2, pp = 3", 6), ("pp = 2, interleave = 3", 2)] {
@@ -51,7 +51,7 @@ fn partial_recomputation_interpolates_linearly() {
     }
 }
 
-/// Each additional recomputed layer takes time and frees memory, on any stage and model chunk.
+/// Each additional recomputed layer lengthens the step and reduces the memory, on any stage and model chunk.
 #[test]
 fn recomputing_more_layers_takes_time_and_saves_memory() {
     for (parallel, ranks) in [("pp = 4", 4), ("pp = 4, interleave = 2", 4), ("pp = 2, interleave = 4, tp = 2", 4)] {
@@ -86,7 +86,7 @@ fn recompute_layers_is_validated() {
 }
 
 proptest! {
-    /// Stages and model chunks cover all layers once, and all recomputed layers.
+    /// Stages and model chunks contain each layer once, and each recomputed layer once.
     #[test]
     fn model_chunks_cover_all_layers(
         stages in 1u32..6,
@@ -111,7 +111,7 @@ proptest! {
             positions().map(|(stage, chunk)| job.recomputed_chunk_layers(&layout, stage, chunk)).collect();
         prop_assert_eq!(recomputed.iter().sum::<u64>(), recompute_layers);
         prop_assert!(recomputed.iter().zip(&all).all(|(recomputed, layers)| *recomputed <= layers.end - layers.start));
-        // Recomputed layers are spread evenly, and one more never reduces the number in a model chunk.
+        // Recomputed layers are distributed evenly, and one more never reduces the number in a model chunk.
         let max_recomputed = recomputed.iter().max().unwrap();
         let is_spread = |recomputed: u64, layers: u64| recomputed + 1 >= *max_recomputed || recomputed == layers;
         prop_assert!(recomputed.iter().zip(&all).all(|(recomputed, layers)| is_spread(*recomputed, layers.end - layers.start)));

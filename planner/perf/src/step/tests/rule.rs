@@ -1,4 +1,4 @@
-//! Rules of thumb of practitioners as consequences of the model; no constant was fitted to them.
+//! Rules of thumb of practitioners, which must follow from the model. No constant was fitted to them.
 
 use fabricast_sim::LaunchMode;
 use fabricast_sim::profile::Profile;
@@ -12,8 +12,8 @@ use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, Libr
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
 
-/// Completion time of the fastest allowed strategy; for a library inside a host, of the strategy that the library
-/// chooses.
+/// Returns the completion time of the fastest allowed strategy; for a library inside a host, of the strategy that the
+/// library chooses.
 fn fastest(fabric: &Fabric, collective: Collective, bytes: u64, restriction: &Restriction) -> Picos {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::for_fabric(fabric).unwrap();
@@ -62,8 +62,8 @@ fn predict<const N: usize>(fabric: &Fabric, jobs: &[String; N]) -> [Step; N] {
 /// (Devlin et al., 2018: 12 layers of 768, 12 heads, vocabulary of 30,522) with sequences of 128. The rule states no
 /// batch size. With 9 to 14 sequences per GPU it holds on three of four machines, and the factor is at least 2.85 on
 /// the fourth; it is at least 2.2 otherwise. The fairseq authors abandoned it because four GPUs were slower than one
-/// (github.com/facebookresearch/fairseq, issue 34). The cost is weights and gradients through one GPU, and kernel
-/// launches from threads that take turns; large batches of large models lose less.
+/// (github.com/facebookresearch/fairseq, issue 34). Causes are that weights and gradients pass through one GPU, and
+/// that the threads that launch kernels are serialized. The effect is smaller for large batches of large models.
 #[test]
 fn single_process_is_several_times_slower() {
     let job = |model: &str, micro: u32, processes: &str| {
@@ -80,7 +80,7 @@ fn single_process_is_several_times_slower() {
             let [single, each] = predict(&host, &[job(base, micro, "single"), job(base, micro, "per_gpu")]);
             let ratio = single.time.0 as f64 / each.time.0 as f64;
             println!("{name}, {micro} sequences: {ratio:.2}");
-            // At least three times, except on V100 with smaller batches and on A100 with larger ones.
+            // The factor is at least three, except on V100 with smaller batches and on A100 with larger ones.
             let min_ratio = match (micro, name) {
                 (9..=14, "hgx-h100" | "a100-pcie") | (9..=11, "dgx-a100") | (12..=14, "dgx-v100") => 3.0,
                 (9..=14, _) => 2.85,
@@ -98,8 +98,9 @@ fn single_process_is_several_times_slower() {
     assert!(single.share_time(Share::Launch) < single.share_time(Share::Data), "{single:?}");
 }
 
-/// Tensor 2 × pipeline 2 × data 2 reaches about 81 % of eight times one GPU, pure data parallelism more: GPT-3 with 1.3
-/// and 6.7 billion parameters (Brown et al., arXiv 2005.14165, table 2.1) in batches of 128 sequences.
+/// Tensor 2 × pipeline 2 × data 2 reaches about 81 % of eight times the throughput of one GPU, and pure data
+/// parallelism reaches more. The models are GPT-3 with 1.3 and 6.7 billion parameters (Brown et al., arXiv 2005.14165,
+/// table 2.1) in batches of 128 sequences.
 #[test]
 fn two_by_two_by_two_reaches_81_percent_efficiency() {
     let job = |model: &str, parallel: &str| {
@@ -120,11 +121,11 @@ fn two_by_two_by_two_reaches_81_percent_efficiency() {
 }
 
 /// One-sided calls take a third of the time of the library's calls in small models: hidden sizes of 768 (GPT-2, Radford
-/// et al., 2019) and 1,024, 32 concurrent tokens in 16 bits, eight GPUs. If the calls are 15 % of the time with the
-/// library's choice, they are less than 5 % one-sided. In a training step with 128 tokens, whose kernels are short as
-/// well, their share halves. In steps with thousands of tokens calls are large: with hidden size 12,288 on eight B200,
-/// 15.8 % exposed communication becomes 1.9 % if one-sided pieces overlap with the GEMMs. On H100, whose GEMMs leave no
-/// SM to reductions, 17.5 % becomes 8.7 %.
+/// et al., 2019) and 1,024, 32 concurrent tokens in 16 bits, eight GPUs. If calls with the library's strategies are 15
+/// % of the time, one-sided calls are less than 5 %. In a training step with 128 tokens, whose kernels are short as
+/// well, their share is halved. In steps with thousands of tokens, calls are large: with hidden size 12,288 on eight
+/// B200, exposed communication falls from 15.8 % to 1.9 % if one-sided pieces overlap with the GEMMs. On H100, whose
+/// GEMMs leave no SMs to reductions, it falls from 17.5 % to 8.7 %.
 #[test]
 fn one_sided_calls_remove_most_overhead_of_small_models() {
     let host = fabric("hgx-h100", 1);
@@ -172,8 +173,8 @@ fn one_sided_calls_remove_most_overhead_of_small_models() {
     );
 }
 
-/// A pair of GPUs reaches about 24 GB/s over a NIC of 200 Gb/s and 11 GB/s over 100 Gb/s Ethernet, far less than over
-/// NVLink: 25 and 12.5 GB/s minus packet and message headers.
+/// A pair of GPUs reaches about 24 GB/s over a NIC of 200 Gb/s and 11 GB/s over 100 Gb/s Ethernet, much less than over
+/// NVLink. These are 25 and 12.5 GB/s minus the headers of packets and messages.
 #[test]
 fn networks_are_far_slower_than_nvlink() {
     let pair = |nodes: u32, gpus: u32, network: Option<&str>| {
@@ -192,8 +193,8 @@ fn networks_are_far_slower_than_nvlink() {
     assert!(nvlink > 8.0 * hdr, "{nvlink}");
 }
 
-/// One-sided transfers beat NCCL below a few hundred KiB and lose at hundreds of MB, where NCCL uses in-switch
-/// reduction.
+/// One-sided transfers are faster than NCCL below a few hundred KiB, and slower at hundreds of MB, where NCCL uses
+/// in-switch reduction.
 #[test]
 fn one_sided_calls_win_for_small_and_lose_for_large_messages() {
     for name in ["hgx-h100", "hgx-h200"] {

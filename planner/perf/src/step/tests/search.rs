@@ -1,4 +1,4 @@
-//! Tests of the layout search against layouts that users would write by hand.
+//! Comparison of the layout search with layouts that users would write.
 
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ const LARGE: &str = "layers = 40, hidden = 5120, heads = 40, ffn = 13824, gated 
 const EXPERTS: &str = "layers = 48, hidden = 2048, heads = 32, kv_heads = 4, head_dim = 128, ffn = 768, gated = true, vocab = 151936, \
     seq = 4096, experts = 128, experts_per_token = 8";
 
-/// Returns the combination of each of the degrees with each of the values.
+/// Returns all combinations of one of the degrees and one of the values.
 fn cartesian_product<T: Copy>(
     all: Vec<Degrees>,
     values: &[T],
@@ -30,7 +30,7 @@ fn cartesian_product<T: Copy>(
         .collect()
 }
 
-/// Layouts that users would write by hand, among those that fit the memory.
+/// Returns the layouts that users would write, among those that fit in memory.
 fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     let ranks = machine.ranks.len() as u32;
     let memory = machine.memory().unwrap_or(Bytes::MAX);
@@ -56,8 +56,8 @@ fn grid(job: &Training, machine: &Machine<'_>) -> Vec<Layout> {
     layouts.filter(|layout| is_schedulable(job, layout) && footprint(job, layout).excess(memory).is_none()).collect()
 }
 
-/// Relative extra time of the layout that the search finds over the best of [`grid`]; `None` if the job cannot be
-/// divided.
+/// Returns the relative additional time of the layout that the search finds compared with the best of [`grid`]; `None`
+/// if the job cannot be divided.
 fn relative_excess(fabric: &Fabric, model: &str, lines: &str) -> Option<f64> {
     let job =
         read(&format!("name = \"j\"\nflash_attention = true\nparallel = \"auto\"\nmodel = {{ {model} }}\n{lines}\n"));
@@ -83,8 +83,8 @@ fn relative_excess(fabric: &Fabric, model: &str, lines: &str) -> Option<f64> {
     })
 }
 
-/// The strategy that is fastest alone may slow overlapping kernels more: a job that allows any strategy is still no
-/// slower than one limited to the library.
+/// The strategy that is fastest without overlap may slow overlapping kernels more. A job that allows any strategy is
+/// nevertheless no slower than one limited to the library.
 #[test]
 fn allowing_more_strategies_is_never_slower() {
     let network = Some("rail,nic=200Gb/s".parse().unwrap());
@@ -101,7 +101,7 @@ fn allowing_more_strategies_is_never_slower() {
     }
 }
 
-/// The layout that the search finds is at most 1 % slower than the best hand-written one on several machines, for
+/// The layout that the search finds is at most 1 % slower than the best hand-written layout, on several machines, for
 /// models with and without experts, with replicated and sharded states.
 #[test]
 fn search_matches_hand_written_layouts() {
@@ -124,7 +124,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// The search finds the best of the hand-written layouts for small models and batches, which leave few
-    /// micro-batches for many GPUs: there interleaving and undivided sequences matter most.
+    /// micro-batches for many GPUs. Interleaving and undivided sequences have the largest effect there.
     #[test]
     fn search_matches_hand_written_layouts_for_small_jobs(
         preset in select(vec!["hgx-h100", "dgx-a100", "hgx-h200"]),
@@ -138,7 +138,7 @@ proptest! {
         let heads = hidden / 128;
         let model = format!("layers = {layers}, hidden = {hidden}, heads = {heads}, vocab = 32000, seq = {seq}");
         let lines = format!("global_batch = {batch}\nmicro_batch = {micro}\nzero = {zero}\nrecompute = \"{recompute}\"");
-        // (A batch smaller than a micro-batch has no layout.)
+        // A batch smaller than a micro-batch has no layout.
         prop_assume!(batch >= micro);
         let excess = relative_excess(&fabric, &model, &lines);
         prop_assert!(excess.is_none_or(|excess| excess <= 0.01), "{excess:?}");

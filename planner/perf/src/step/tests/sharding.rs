@@ -1,5 +1,5 @@
-//! Tests of hybrid sharding: states sharded within groups of ranks and replicated among them. Traffic between hosts,
-//! memory and time.
+//! Tests of hybrid sharding, in which states are sharded within groups of ranks and replicated among them: traffic
+//! between hosts, memory and time.
 
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::fabric::Link;
@@ -49,8 +49,8 @@ impl CommunicationCostModel for Constant {
     }
 }
 
-/// If all communication is exposed, the gradients of all layers but one are reduced among groups while the next layer
-/// is gathered and reduced. Shared links, or software with a single stream, serialize the two.
+/// If all communication is exposed, the gradients of all layers except one are reduced among groups while the next
+/// layer is gathered and reduced. If links are shared, or the software has a single stream, the two are serialized.
 #[test]
 fn streams_overlap_unless_links_are_shared() {
     let [within, among] = [400_000_000_000, 300_000_000_000].map(Picos);
@@ -67,7 +67,7 @@ fn streams_overlap_unless_links_are_shared() {
         [predict(3, "overlap = false\n", true).time; 2]
     );
     assert_eq!(predict(1, "", false), predict(1, "", true));
-    // Many gradient buckets: the shorter stream ends one bucket after the longer.
+    // With many gradient buckets, the shorter stream ends one bucket after the longer one.
     let predict_accumulating = |shared| predict(3, "accumulate = \"whole\"\nbucket_mb = 100\n", shared);
     let accumulating = job(3, "accumulate = \"whole\"\nbucket_mb = 100\nshard = 4\nparallel = { dp = 64 }\n");
     let buckets: Vec<f64> = step_calls(&accumulating, &predict_accumulating(true).layout)
@@ -82,7 +82,7 @@ fn streams_overlap_unless_links_are_shared() {
     );
 }
 
-/// Kernels do not depend on the sharding group.
+/// The size of the sharding group has no effect on kernels.
 #[test]
 fn kernels_do_not_depend_on_the_shard() {
     let compute_time = |shard: u32| {
@@ -94,8 +94,8 @@ fn kernels_do_not_depend_on_the_shard() {
     assert_eq!(compute_time(8), compute_time(64));
 }
 
-/// Sharding groups within a host leave the network to the reduction among hosts; groups over two hosts do not, and PCIe
-/// is shared in both cases.
+/// With sharding groups within a host, only the reduction among hosts uses the network; with groups over two hosts,
+/// both use it. PCIe is shared in both cases.
 #[test]
 fn link_sharing_follows_placement_of_shards() {
     let hosts = rails(4);
@@ -115,7 +115,7 @@ fn link_sharing_follows_placement_of_shards() {
     }
 }
 
-/// Bytes that leave hosts in a step over all NICs, without framing.
+/// Returns the number of bytes that leave hosts in a step over all NICs, without framing.
 fn inter_host_bytes(fabric: &Fabric, job: &Training) -> f64 {
     let profile = Profile::for_fabric(fabric).unwrap();
     with_machine(fabric, |machine: &Machine<'_>| {
@@ -133,9 +133,9 @@ fn inter_host_bytes(fabric: &Fabric, job: &Training) -> f64 {
     })
 }
 
-/// A ring over all N ranks of H hosts passes each host's NICs once: (N - 1) / N of each layer's weights forward and
-/// backward, of its gradients, and of the embedding twice. Sharded over the GPUs of a host, each GPU reduces its part
-/// of the gradients among H hosts: 2 (H - 1) / H of all.
+/// A ring over all N ranks of H hosts passes each host's NICs once: (N − 1) / N of each layer's weights in the forward
+/// and in the backward pass, of its gradients, and of the embedding twice. If states are sharded over the GPUs of a
+/// host, each GPU reduces its part of the gradients among H hosts: 2 (H − 1) / H of all gradients.
 #[test]
 fn sharding_within_hosts_reduces_network_traffic() {
     for (zero, passes, once) in [(3, 3.0, 2.0), (1, 2.0, 2.0)] {
@@ -163,8 +163,8 @@ fn sharding_within_hosts_reduces_network_traffic() {
     }
 }
 
-/// With one 100 Gb/s NIC for eight GPUs, keeping weights inside the host is worth the memory; the gain falls with a
-/// faster network.
+/// With one 100 Gb/s NIC for eight GPUs, storing all weights within each host makes the step faster and needs more
+/// memory. The advantage is smaller on a faster network.
 #[test]
 fn sharding_within_hosts_trades_memory_for_time() {
     let gains = ["nics_per_node=1,nic=100Gb/s", "nics_per_node=8,nic=400Gb/s"].map(|network| {
@@ -182,7 +182,7 @@ fn sharding_within_hosts_trades_memory_for_time() {
     assert!(gains[0] > 1.5 && gains[1] < gains[0], "{gains:?}");
 }
 
-/// Degrees for which sharding groups of this size do not divide the ranks are not tried.
+/// Degrees whose ranks cannot be divided into sharding groups of this size are not examined.
 #[test]
 fn search_respects_shard_divisibility() {
     let fabric = rails(2);

@@ -1,4 +1,5 @@
-//! Models by name: the catalogue `data/models.toml`, and the value of `model` in a job, a name or a table of keys.
+//! Models by name: the catalogue `data/models.toml`, and the value of `model` in a job, which is a name or a table of
+//! keys.
 
 use std::fmt;
 
@@ -14,16 +15,16 @@ use super::model::ModelText;
 /// Text of the catalogue.
 const MODELS: &str = include_str!("../../../data/models.toml");
 
-/// A model of the catalogue.
+/// Model of the catalogue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedModel {
-    /// Name that jobs use.
+    /// Name by which jobs refer to the model.
     pub name: String,
-    /// Sources of the figures.
+    /// Sources of the model's figures.
     pub source: String,
-    /// Simplification of the model; `None` if there is none.
+    /// Simplification of the model compared with the published one; `None` if there is none.
     pub note: Option<String>,
-    /// The model, with the sequence length of its pre-training.
+    /// Parameters of the model, with the sequence length of its pre-training.
     pub model: Model,
 }
 
@@ -43,12 +44,12 @@ struct Entry {
     keys: ModelText,
 }
 
-/// Entries of the catalogue. A test reads it, so that errors cannot occur.
+/// Returns the entries of the catalogue.
 fn entries() -> Vec<Entry> {
     toml::from_str::<Catalogue>(MODELS).map(|catalogue| catalogue.model).unwrap_or_default()
 }
 
-/// All models that jobs can name, in the order of the catalogue.
+/// Returns all models that jobs can name, in the order of the catalogue.
 ///
 /// # Errors
 /// [`JobError`] if the shipped catalogue is invalid.
@@ -67,10 +68,13 @@ pub fn named_models() -> Result<Vec<NamedModel>, JobError> {
     entries().into_iter().filter_map(|entry| build(entry).transpose()).collect()
 }
 
-/// Value of `model`: a name of the catalogue or a table of keys.
+/// Value of `model`: a name in the catalogue, or a table of keys.
 struct ModelChoice(ModelText);
 
 /// Reads the value of `model`.
+///
+/// # Errors
+/// Errors of the deserializer, and an unknown name.
 pub(super) fn model<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Spanned<ModelText>>, D::Error> {
     let choice = Spanned::<ModelChoice>::deserialize(deserializer)?;
     let span = choice.span();
@@ -105,7 +109,7 @@ impl<'de> Deserialize<'de> for ModelChoice {
 }
 
 impl JobText {
-    /// Sequence length of training, if the job states one next to the name of its model.
+    /// Returns the sequence length of training if the job states it in addition to the name of its model.
     pub(super) fn stated_seq(&self) -> Option<&Spanned<u64>> {
         self.seq.as_ref()
     }
@@ -123,7 +127,8 @@ mod tests {
         }
     }
 
-    /// Published numbers of parameters, in 10⁹ (papers and model cards), within the share that a simplification allows.
+    /// Numbers of parameters equal the published ones, in 10⁹ (papers and model cards), within the tolerance that a
+    /// simplification needs.
     #[test]
     fn named_models_have_their_published_size() {
         let models = named_models().unwrap();

@@ -1,4 +1,4 @@
-//! Key `placement`: a name, ranges, or a list.
+//! Parser of the key `placement`: a name, ranges, or a list.
 
 use std::fmt;
 use std::ops::Range;
@@ -86,7 +86,11 @@ impl JobText {
         })
     }
 
-    /// Rejects degrees whose product cannot be the number of listed ranks, as far as this is known without a fabric.
+    /// Checks that the product of the degrees can be the number of listed ranks, as far as this is known without a
+    /// fabric.
+    ///
+    /// # Errors
+    /// [`JobError`] at `placement` otherwise.
     pub(super) fn check_degrees(
         &self,
         check: Validator<'_>,

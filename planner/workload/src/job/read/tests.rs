@@ -3,7 +3,7 @@
 use super::super::{Attention, FlashKernel, Layout, Overlap, Training, Zero};
 use super::*;
 
-/// Job file of GPT-3 175B as in arXiv 2205.05198; `lines` replaces its values of the same keys.
+/// Returns the job file of GPT-3 175B as in arXiv 2205.05198. `lines` replaces the values of the same keys.
 pub(crate) fn text(lines: &str) -> String {
     let mut text = lines.to_owned();
     for (key, line) in [
@@ -171,7 +171,7 @@ fn invalid_degrees_are_rejected() {
     assert_eq!(help("parallel = { tp = 97 }", 97).as_deref(), Some("tp can be 96"));
     let error = read_job(&format!("kind = \"infrence\"\n{}", text("")), "job.toml").unwrap_err();
     assert_eq!(error.help.as_deref(), Some("did you mean `inference`?"));
-    // The data-parallel degree defaults to the remaining ranks.
+    // The data-parallel degree defaults to the number of remaining ranks.
     let layout = Layout::specified_by(&job("parallel = { tp = 8, pp = 2 }\n"), 64).unwrap().unwrap();
     assert_eq!((layout.degrees.data, layout.micro_batches(&job(""))), (4, 16));
 }
