@@ -45,8 +45,10 @@
 pub mod algorithms;
 pub mod chart;
 pub mod format;
+pub mod junit;
 mod markup;
 pub mod page;
+pub mod prometheus;
 pub mod share;
 pub mod spark;
 pub mod steps;

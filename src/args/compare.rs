@@ -33,6 +33,18 @@ pub struct CompareArgs {
     /// Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub max_error: Option<f64>,
+    /// Rules that the measured rows must meet (TOML); exit with 1 if one is not met
+    ///
+    /// docs/files.md describes the keys. A rule limits the measured share of the expected bus bandwidth, the bus
+    /// bandwidth, or the time.
+    #[arg(long, value_name = "FILE", help_heading = "Gate")]
+    pub gate: Option<PathBuf>,
+    /// Write the gate's results as JUnit XML
+    #[arg(long, value_name = "FILE", requires = "gate", help_heading = "Gate")]
+    pub junit: Option<PathBuf>,
+    /// Write the gate's results and all bus bandwidths as Prometheus metrics
+    #[arg(long, value_name = "FILE", requires = "gate", help_heading = "Gate")]
+    pub prometheus: Option<PathBuf>,
     /// Skip the search for the profile parameter that would explain a group's error
     #[arg(long)]
     pub no_explain: bool,

@@ -11,7 +11,8 @@ use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, load};
 use fabricast_validate::compare::{
-    ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Verdict, compare,
+    Advice, ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Setting,
+    Verdict, compare,
 };
 use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
 use fabricast_validate::measured::{Library, LibraryName, Row};
@@ -257,4 +258,37 @@ proptest! {
             .rows.iter().filter(|row| row.outlier.is_some()).map(|row| row.line).collect();
         prop_assert!(outlier_lines.contains(&line), "{outlier_lines:?} without {line}");
     }
+}
+
+/// Times as predicted are expected, and the advice states the gain of more channels per peer that a comparison under
+/// that setting confirms. With the setting in effect, nothing is left to advise.
+#[test]
+fn advice_names_the_channels_per_peer_that_gain() {
+    let mut described = measurement(Protocol::Simple, 20..30);
+    described.request = FabricRequest { nodes: Some(2), gpus: Some(2), ..FabricRequest::new("hgx-h100") };
+    described.fabric = Arc::new(load(&described.request).unwrap());
+    described.configuration = Configuration {
+        nodes: 2,
+        gpus: 2,
+        collective: Collective::AllToAll,
+        algorithm: None,
+        protocol: None,
+        channels: None,
+        ..described.configuration
+    };
+    let compared = |measurement: &Measurement| {
+        compare_measurements(std::slice::from_ref(measurement), &profile(), &FastestPlanned)
+    };
+    let measured = measurement_from_profile(&profile(), &described);
+    let group = compared(&measured).groups.remove(0);
+    assert_eq!((group.slower, group.faster), (0, 0));
+    let [advice] = <[Advice; 1]>::try_from(group.advice).unwrap();
+    let Setting::ChannelsPerPeer(count) = advice.setting;
+    let mut changed = measured.clone();
+    changed.configuration.env.push(("NCCL_NCHANNELS_PER_NET_PEER".to_owned(), count.to_string()));
+    let under_setting = compared(&changed);
+    let largest = under_setting.rows.last().unwrap();
+    assert_eq!(largest.bytes, advice.max);
+    assert!((largest.measured.0 as f64 / largest.predicted.0 as f64 - advice.gain).abs() < 0.01, "{advice:?}");
+    assert_eq!(under_setting.groups[0].advice, []);
 }

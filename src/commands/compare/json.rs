@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::Answer;
+use super::gate::{Judged, RuleJson};
 use super::text::distinct;
 use super::verdict;
 
@@ -39,6 +40,9 @@ pub struct ComparisonJson<'a> {
     rejected: Vec<RejectedJson>,
     /// Calls with several measured times that contradict each other.
     contradictions: Vec<ContradictionJson>,
+    /// Results of the rules of `--gate`; absent without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gate: Option<Vec<RuleJson<'a>>>,
 }
 
 /// Slowdown of the predicted best strategies relative to the fastest measured ones.
@@ -258,7 +262,7 @@ struct ContradictionJson {
 }
 
 /// Creates the JSON of a comparison.
-pub(super) fn comparison_json<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
+pub(super) fn comparison_json<'a>(answer: &Answer<'a>, judged: Option<&'a Judged>) -> ComparisonJson<'a> {
     let comparison = answer.comparison;
     let rejected = answer.measurements.iter().flat_map(|measurement| {
         let file = measurement.file.display().to_string();
@@ -288,6 +292,7 @@ pub(super) fn comparison_json<'a>(answer: &Answer<'a>) -> ComparisonJson<'a> {
         rows: comparison.rows.iter().filter_map(|row| row_json(answer, row)).collect(),
         rejected: rejected.collect(),
         contradictions: contradictions.collect(),
+        gate: judged.map(|judged| judged.json(answer)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod chart;
 pub mod exchange;
+mod gate;
 pub mod json;
 mod text;
 mod verdict;
@@ -22,6 +23,8 @@ use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measu
 use super::format_count;
 use super::measured;
 use super::memory::MemoryShortfall;
+use gate::Judged;
+
 use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
 use crate::document::Document;
 use crate::failure::Failure;
@@ -46,7 +49,14 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         }
         None => None,
     };
+    for path in [&args.junit, &args.prometheus].into_iter().flatten() {
+        output.check_additional_file(path)?;
+    }
+    let rules = args.gate.as_deref().map(gate::read).transpose()?;
     if exchange::is_requested(args)? {
+        if rules.is_some() {
+            return Err(Failure::input("--gate does not judge dispatch and combine".to_owned()));
+        }
         return exchange::run(args, output);
     }
     let profile = args.profile.as_deref().map(setup::named_profile).transpose()?;
@@ -73,17 +83,23 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let comparison = run_control::with_progress(output, "comparing", position, || compare(&request))?;
     let answer = Answer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
+    let judged = rules.map(|rules| Judged::new(rules, &answer));
     let written = match output.format {
-        Format::Json => output::json(&Document::Comparison.with(&json::comparison_json(&answer)))?,
-        Format::Text => text::comparison_text(&answer, args.rows, &output.text_options()),
+        Format::Json => output::json(&Document::Comparison.with(&json::comparison_json(&answer, judged.as_ref())))?,
+        Format::Text => text::comparison_text(&answer, judged.as_ref(), args.rows, &output.text_options()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
-    match chart {
-        Some((path, format)) => {
-            let picture = chart::draw(&answer, format)?;
-            output.write_with(&written, Some(AdditionalFile { path, content: &picture }))?;
-        }
-        None => output.write(&written)?,
+    let picture = chart.map(|(path, format)| Ok((path, chart::draw(&answer, format)?))).transpose();
+    let picture: Option<(&Path, Vec<u8>)> = picture.map_err(|failure: Failure| failure)?;
+    let junit = args.junit.as_deref().zip(judged.as_ref().map(|judged| judged.junit(&answer)));
+    let metrics = args.prometheus.as_deref().zip(judged.as_ref().map(|judged| judged.prometheus(&answer)));
+    let texts = [&junit, &metrics].into_iter().flatten().map(|(path, text)| (*path, text.as_bytes()));
+    let pictures = picture.iter().map(|(path, picture)| (*path, picture.as_slice()));
+    let files: Vec<AdditionalFile<'_>> =
+        pictures.chain(texts).map(|(path, content)| AdditionalFile { path, content }).collect();
+    output.write_with_files(&written, &files)?;
+    if let Some(judged) = &judged {
+        judged.verdict()?;
     }
     match args.max_error {
         Some(limit) if comparison.summary.median > limit => Err(Failure::Failed(format!(

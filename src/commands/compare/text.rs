@@ -7,12 +7,18 @@ use fabricast_validate::measured::LogContext;
 use fabricast_validate::measured::manifest::{Measurement, Role, launch_name, processes_name};
 
 use super::super::format_count;
+use super::gate::Judged;
 use super::{Answer, group_name, verdict};
 use crate::args::RowChoice;
 
 /// Formats the comparison: verdicts and causes, error statistics of the predictions, a table of groups, and tables of
 /// rows.
-pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &TextOptions) -> String {
+pub fn comparison_text(
+    answer: &Answer<'_>,
+    judged: Option<&Judged>,
+    rows: Option<RowChoice>,
+    options: &TextOptions,
+) -> String {
     let summary = answer.comparison.summary;
     let mut profiles = answer.comparison.profiles.clone();
     profiles.sort_unstable();
@@ -30,6 +36,7 @@ pub fn comparison_text(answer: &Answer<'_>, rows: Option<RowChoice>, options: &T
     let groups = answer.comparison.groups.len();
     let is_single = groups == 1;
     let mut text = String::new();
+    text.extend(judged.iter().flat_map(|judged| judged.lines(answer)).map(|line| format!("{line}\n")));
     text.extend(verdict::lines(answer).iter().map(|line| format!("{line}\n")));
     text.push_str(&format!(
         "{rccl_note}{} · error median {} %, mean {} %, p90 {} %, bias {} % · {} % inside the 80 % prediction interval · profile {}\n",

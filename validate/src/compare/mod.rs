@@ -9,6 +9,7 @@ mod advice;
 mod choice;
 mod diagnosis;
 mod explanation;
+pub mod gate;
 mod group;
 mod knob;
 mod outlier;

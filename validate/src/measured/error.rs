@@ -29,7 +29,7 @@ pub enum MeasuredError {
 }
 
 impl MeasuredError {
-    pub(super) fn invalid(location: SourceLocation, message: impl Into<String>) -> Self {
+    pub(crate) fn invalid(location: SourceLocation, message: impl Into<String>) -> Self {
         Self::Invalid { place: location, message: message.into(), help: None }
     }
 
