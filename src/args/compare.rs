@@ -35,7 +35,7 @@ pub struct CompareArgs {
     pub max_error: Option<f64>,
     /// Rules that the measured rows must meet (TOML); exit with 1 if one is not met
     ///
-    /// docs/files.md describes the keys. A rule limits the measured share of the expected bus bandwidth, the bus
+    /// docs/gate.md describes the keys. A rule limits the measured share of the expected bus bandwidth, the bus
     /// bandwidth, or the time.
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub gate: Option<PathBuf>,
