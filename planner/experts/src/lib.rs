@@ -50,6 +50,7 @@ mod kernel;
 mod kernel_time;
 mod link_load;
 mod ranks;
+mod requirements;
 mod routing;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub use error::ExchangeError;
 pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, Timing};
 pub use kernel::{ExchangeKernel, Operation};
 pub use ranks::ExchangeRanks;
+pub use requirements::UnsupportedGpus;
 pub use routing::{RoutingPattern, TokenRouting};
 pub use token::TokenType;
 pub use traffic::Traffic;

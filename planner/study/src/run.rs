@@ -11,14 +11,14 @@ use rustc_hash::FxHashMap;
 
 use super::accuracy::Work;
 use super::answer::{CallRow, LoadRow, ResultRow, TimelineRow};
-use super::assumption_notes::{assumption_notes, waiting_requests};
+use super::assumption_notes::{assumption_notes, replaced_dispatcher, waiting_requests};
 use super::cases::{Cases, RunSpec};
 use super::key::Key;
 use super::result_row::{MissingMemory, TrainingRun};
 use super::setting::{Load, SettingEffect};
 use super::step_interval::{StepInterval, spread, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
-use fabricast_perf::communication::{SimulatedCosts, StepCall};
+use fabricast_perf::communication::{SimulatedCosts, StepCall, check_dispatcher};
 use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
 use fabricast_perf::step::{
     Machine, PeakRates, Step, TimeError, active_ranks, best_step, best_step_timeline, check_tier, step_calls,
@@ -255,16 +255,19 @@ pub fn run(
 
 /// Predicts a job on a machine; the row has the assumptions behind its figures as notes.
 fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
-    let row = run_without_notes(job, machine)?;
-    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row)).collect();
-    Ok(ResultRow { notes, ..row })
+    let row = run_layout(job, machine)?;
+    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row));
+    Ok(ResultRow { notes: row.notes.iter().cloned().chain(notes).collect(), ..row })
 }
 
-fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+/// Predicts a job; the row has the notes that need its layout.
+fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let ranks = machine.ranks.len();
-    match job {
+    let layout_notes = |layout: &Layout| replaced_dispatcher(whole_job, machine, layout).into_iter().collect();
+    match whole_job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
+            check_dispatcher(whole_job, machine, &step.layout)?;
             let memories = machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED);
             let missing =
                 MissingMemory { gpu: footprint.excess(memories.gpu), host: footprint.host_excess(memories.host) };
@@ -277,10 +280,12 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
             let row = result_row::training_row(job, &run);
             let row = training_interval(job, machine, &step).apply(row);
             let (calls, load) = calls_and_load(machine, &step, &step_calls(job, &step.layout))?;
-            Ok(ResultRow { timelines: vec![TimelineRow::new("step", timeline)], calls, load, ..row })
+            let (timelines, notes) = (vec![TimelineRow::new("step", timeline)], layout_notes(&step.layout));
+            Ok(ResultRow { timelines, calls, load, notes, ..row })
         }
         Job::Inference(job) => {
             let ServiceRun { step, footprint, service } = best_service(job, machine)?;
+            check_dispatcher(whole_job, machine, &step.layout)?;
             let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
             let timelines =
                 step_timelines(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
@@ -296,6 +301,7 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
                 timelines,
                 calls,
                 load,
+                notes: layout_notes(&step.layout),
                 efficiency_node: single_host
                     .map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64)),
                 ..row

@@ -26,10 +26,11 @@ use super::shared_links::PlacedLayout;
 use super::step_link_load::StepTraffic;
 use super::strategy_selector::StrategySelector;
 use super::timing_method::{CallTimer, KnownTime};
+use super::token_exchange::{TokenExchangeTimer, TokenQuery, equivalent_all_to_all};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
 use fabricast_search::plan::{Plan, PlanError, Row};
-use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout};
+use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, TokenExchange};
 
 /// Communication cost model based on planning and simulation.
 pub struct SimulatedCosts<'a> {
@@ -85,6 +86,22 @@ impl<'a> SimulatedCosts<'a> {
     /// Returns the timer of calls with a given strategy.
     pub(super) fn timer(&self) -> CallTimer<'_> {
         CallTimer { placement: &self.placement, calls: self.calls(), cache: &self.cache }
+    }
+
+    /// Returns the completion time of a dispatch or combine by the kernel of a library; `None` if the kernel does not run
+    /// on these GPUs.
+    pub(crate) fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Option<Picos> {
+        let query = TokenQuery::new(layout, exchange);
+        let exchanges = &self.cache.token_exchanges;
+        exchanges.get(&query).unwrap_or_else(|| {
+            let time = self.token_exchanges().time(layout, exchange);
+            exchanges.insert(query, time);
+            time
+        })
+    }
+
+    fn token_exchanges(&self) -> TokenExchangeTimer<'_> {
+        TokenExchangeTimer { placement: &self.placement, profile: self.profile }
     }
 
     /// Returns the search of candidate strategies for one group.
@@ -269,6 +286,20 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
         let strategy = self.select(layout, exchange)?.strategy;
         Ok(strategy
             .map_or_else(SmUsage::default, |strategy| self.simulated.strategy_sm_usage(layout, exchange, &strategy)))
+    }
+
+    fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
+        match self.simulated.token_exchange_time(layout, exchange) {
+            Some(time) => Ok(time),
+            None => self.time(layout, equivalent_all_to_all(layout, exchange)),
+        }
+    }
+
+    fn token_exchange_sm_usage(&self, layout: &Layout, exchange: &TokenExchange) -> Result<SmUsage, PlanError> {
+        match self.simulated.token_exchange_time(layout, exchange) {
+            Some(_) => Ok(self.simulated.token_exchanges().sm_usage(layout, exchange)),
+            None => self.sm_usage(layout, equivalent_all_to_all(layout, exchange)),
+        }
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {

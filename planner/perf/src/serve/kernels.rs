@@ -233,18 +233,30 @@ fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, wo
         );
     }
     let (kv, expanded_width) = (latent.kv as f64, model.kv_up_projection_width() as f64 / tensor);
-    if mix.prefill > 0.0 {
+    let is_absorbed = has_short_chunks(mix);
+    if mix.prefill > 0.0 && !is_absorbed {
         let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
         work.gemm(KernelKind::Gemm, MeanGemmShape { rows, inner: kv, columns: expanded_width }, elements, 1.0);
     }
-    if mix.decode > 0.0 {
+    let absorbed = mix.decode + if is_absorbed { mix.prefill } else { 0.0 };
+    if absorbed > 0.0 {
         work.gemm(
             KernelKind::Gemm16Bit,
-            MeanGemmShape { rows: mix.decode, inner: kv, columns: expanded_width },
+            MeanGemmShape { rows: absorbed, inner: kv, columns: expanded_width },
             elements.with_16_bit_weights(),
             1.0,
         );
     }
+}
+
+/// Largest number of new tokens of a chunk whose latent attention runs as that of decode, on the latent vectors, so that
+/// the cached tokens are not expanded (vLLM, `vllm/v1/attention/backends/mla/flashmla.py`, `reorder_batch_threshold`; 512 in
+/// `flashattn_mla.py`; SGLang decides likewise by the cached tokens, `attention_backend_handler.py`).
+const MAX_ABSORBED_TOKENS: f64 = 128.0;
+
+/// Returns true if the prefill chunks of a step are so short that latent attention runs as that of decode.
+fn has_short_chunks(mix: &StepTokens) -> bool {
+    mix.prefill > 0.0 && mix.prefill <= MAX_ABSORBED_TOKENS * mix.chunks
 }
 
 fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
@@ -276,11 +288,13 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work
     if mix.prefill > 0.0 {
         let new = job.new_tokens() as f64;
         let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
-        // A chunk reads the cached tokens; with latent attention, their expanded keys and values.
+        // A chunk reads the cached tokens; with latent attention, their expanded keys and values unless it is short.
         let cached = mean_cached_tokens(job, chunks);
-        let read = match model.latent {
-            Some(_) => a * widths * (mix.prefill + mix.chunks * cached),
-            None => mix.prefill * kv_bytes_per_token,
+        let absorbed = model.latent.filter(|_| has_short_chunks(mix));
+        let widths = absorbed.map_or(widths, |latent| (latent.cached_width() + latent.kv) as f64 * heads);
+        let read = match (model.latent, absorbed) {
+            (Some(_), None) => a * widths * (mix.prefill + mix.chunks * cached),
+            (Some(_), Some(_)) | (None, _) => mix.prefill * kv_bytes_per_token,
         };
         let kernel = Kernel {
             kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },

@@ -27,7 +27,7 @@ pub use search::{ServiceRun, best_service, mean_step, service_without_memory_lim
 pub use service::{Service, calls, simulate_service, timelines};
 pub use steady_state::{Load, StartTimes, SteadyBatch, StepTokens};
 pub use step_costs::StepCosts;
-pub use traffic::traffic;
+pub use traffic::{expert_calls, traffic};
 
 #[cfg(test)]
 pub(crate) mod tests;

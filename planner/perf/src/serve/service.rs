@@ -12,7 +12,7 @@ use crate::communication::{CallCount, Exchange, StepCall};
 use crate::step::{Step, Timeline};
 use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Arrivals, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving};
+use fabricast_workload::job::{Arrivals, Disaggregation, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving};
 
 /// Latency and throughput of an inference job.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +64,7 @@ pub fn simulate_service(
     // predecessor, otherwise in the middle of one, on average.
     let running = |group: f64| (round.streams.requests - group).clamp(0.0, 1.0);
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
+        _ if job.disaggregation == Disaggregation::Decode => (Picos::ZERO, decode_time),
         (Arrivals::Batch { .. }, _) => (spread_ttft, decode_time),
         (_, Lengths::Varied) => (spread_ttft + share(round.other_step(), running(1.0) / 2.0), decode_time),
         (_, Lengths::Equal) => {
@@ -88,7 +89,8 @@ pub fn simulate_service(
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
     let (requests, seconds, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
-            (job.concurrent_requests, running_seconds, Some(time_to_first_token))
+            let ttft = Some(time_to_first_token).filter(|_| job.disaggregation != Disaggregation::Decode);
+            (job.concurrent_requests, running_seconds, ttft)
         }
         Arrivals::Batch { requests, .. } => (requests, seconds(job, layout, costs, requests, &round)?, None),
     };
@@ -96,7 +98,7 @@ pub fn simulate_service(
         ttft,
         tpot,
         latency,
-        tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
+        tokens_per_s: requests as f64 * job.computed_output_tokens() as f64 / seconds.max(1e-12),
         with_prefill,
         without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
         slo_violations: slo_violations(job, ttft, tpot),

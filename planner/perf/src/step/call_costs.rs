@@ -8,11 +8,13 @@ use super::interference::OverlappedCall;
 use crate::communication::{CommunicationCostModel, Exchange, SmUsage};
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, Training};
+use fabricast_workload::job::{Dimension, ExpertCall, GroupCall, Layout, Phase, Training};
 
 /// Calls of a step, with the cost model that times them.
 pub(super) struct CallCosts<'a> {
     pub calls: &'a [GroupCall],
+    /// Dispatches and combines by kernels of libraries.
+    pub experts: &'a [ExpertCall],
     pub layout: &'a Layout,
     pub collective_costs: &'a dyn CommunicationCostModel,
 }
@@ -34,6 +36,22 @@ impl CallCosts<'_> {
         self.phase_calls(phase, dimension).try_fold(OverlappedCall::default(), |sum, call| {
             let overlapped_call = overlap_call(self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
             Ok(sum.plus(overlapped_call.times(call.count)))
+        })
+    }
+
+    /// Time of dispatch and combine of a phase in sequence, and the slowdown of the kernels that they overlap with, by
+    /// collectives or by kernels of libraries. `overlap_call` computes both for one call from its time and SM usage.
+    pub(super) fn experts(
+        &self,
+        phase: Phase,
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
+    ) -> Result<OverlappedCall, PlanError> {
+        let costs = self.collective_costs;
+        let collectives = self.overlapped(phase, Some(Dimension::Expert), &overlap_call)?;
+        self.experts.iter().filter(|call| call.phase == phase).try_fold(collectives, |sum, call| {
+            let time = costs.token_exchange_time(self.layout, &call.exchange)?;
+            let sm_usage = costs.token_exchange_sm_usage(self.layout, &call.exchange)?;
+            Ok(sum.plus(overlap_call(time, sm_usage).times(call.count)))
         })
     }
 
@@ -60,6 +78,10 @@ impl CallCosts<'_> {
             .par_iter()
             .with_max_len(1)
             .for_each(|&exchange| drop(self.collective_costs.time(self.layout, exchange)));
+        self.experts
+            .par_iter()
+            .with_max_len(1)
+            .for_each(|call| drop(self.collective_costs.token_exchange_time(self.layout, &call.exchange)));
     }
 
     pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {

@@ -6,7 +6,8 @@
 //! two backward. Sequence parallelism replaces them by as many all_gathers and reduce_scatters (Korthikanti et al.).
 //! The additional gather of its backward pass is hidden behind the GEMM of the weight gradients and is omitted.
 //!
-//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward. Context
+//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward, here as
+//! far as collectives do them; calls of dispatch libraries are in `expert_traffic`. Context
 //! parallelism passes keys and values around a ring (Liu et al., arXiv 2310.01889).
 //!
 //! ZeRO is counted as by its authors: a reduce_scatter and an all_gather replace an all_reduce; with sharded weights
@@ -19,6 +20,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
+use super::expert_traffic::{CollectiveTokens, expert_collectives, expert_tokens};
 use super::layout::SequenceParallelism;
 use super::memory::{ParameterCounts, rank_parameters, stage_embedding_parameters};
 use super::{Accumulate, Dimension, Layout, StatePartition, Training, WeightLifetime, Zero};
@@ -140,15 +142,20 @@ fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
                 add(Dimension::Tensor, Collective::ReduceScatter, routed_bytes, routed_calls);
             }
         }
-        if job.model.experts > 0 {
-            let tokens = activation_bytes / layout.degrees.token_shares() * job.model.experts_per_token;
-            add(
-                Dimension::Expert,
-                Collective::AllToAll,
-                (tokens as f64 * layout.expert_imbalance(job.skew)).round() as u64,
-                2 * times,
-            );
-        }
+        let activation = job.precision.bytes() as f64;
+        let tokens = CollectiveTokens {
+            tokens: expert_tokens(job, layout) as f64,
+            hidden: job.model.hidden as f64,
+            top_k: job.model.experts_per_token as f64,
+            skew: layout.expert_imbalance(job.skew),
+            ranks: f64::from(layout.size(Dimension::Expert)),
+            element_bytes: [job.dispatch.stated_element_bytes().unwrap_or(activation), activation],
+        };
+        let exchanged = tokens.calls(job.dispatch.dispatcher).filter(|_| job.model.experts > 0);
+        calls.extend(exchanged.into_iter().flat_map(|exchanged| expert_collectives(phase, exchanged, times)));
+        let mut add = |dimension, collective, bytes, count| {
+            calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
+        };
         // Keys and values in the forward pass; the backward pass sends them again, together with their gradients.
         let model = job.model.sharded_over(layout.degrees.tensor);
         let width = model.key_width() + model.value_width();

@@ -4,8 +4,8 @@ use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::{
-    Accumulate, CollectiveCandidates, Degrees, JobSpans, Layout, Model, Parallel, Placement, Precision, Reshard,
-    StatePartition, Tier, Zero,
+    Accumulate, CollectiveCandidates, Degrees, Dispatch, JobSpans, Layout, Model, Parallel, Placement, Precision,
+    Reshard, StatePartition, Tier, Zero,
 };
 
 /// Training job: a model, its batch, and the configuration of the training software.
@@ -79,6 +79,8 @@ pub struct Training {
     /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`]
     /// limits it.
     pub skew: f64,
+    /// Dispatch and combine of experts' tokens.
+    pub dispatch: Dispatch,
     /// Weight of the job among several jobs, above 0.
     pub weight: f64,
     /// Number of tokens to train on, for the time and cost of training; `None` if unknown.
