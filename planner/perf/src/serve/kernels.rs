@@ -18,8 +18,9 @@
 use fabricast_topologies::Bytes;
 
 use super::steady_state::StepTokens;
+use super::traffic::step_kind;
 use crate::step::{Kernel, KernelKind, padded_rows};
-use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving};
+use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving, TokenCopies};
 
 /// Attention kernel, with its reads of the KV cache apart: these may come from another memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,9 +180,11 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
     let chosen = chosen_experts(job, layout, mix.mean_tokens());
     // Tokens are permuted by destination rank, received ones by expert, and both are reversed, as in training
     // (`step/kernels`).
-    let sent = a * activations * (1 + model.experts_per_token) as f64;
     let slots = job.expert_slots() / u64::from(degrees.expert);
-    let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
+    let copies = token_copies(job, layout, mix);
+    let sent = if copies.by_rank { a * activations * (1 + model.experts_per_token) as f64 } else { 0.0 };
+    let is_sorted = copies.by_expert && degrees.expert > 1 && slots > 1;
+    let sorted = if is_sorted { 2.0 * a * routed * hidden } else { 0.0 };
     work.stream(sent + sorted);
     work.experts(MeanGemmShape { rows: routed, inner: hidden, columns: ffn * (matrices - 1.0) }, elements, chosen);
     work.stream(matrices * a * routed * ffn);
@@ -194,6 +197,14 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
         1.0,
     );
     work
+}
+
+/// Copies of tokens around the experts of a step. Without expert parallelism, tokens are permuted by expert.
+fn token_copies(job: &Serving, layout: &Layout, mix: &StepTokens) -> TokenCopies {
+    match layout.degrees.expert {
+        0 | 1 => TokenCopies { by_rank: true, by_expert: false },
+        _ => job.dispatch.copies(step_kind(mix)),
+    }
 }
 
 /// Mean number of cached tokens before a chunk of a prompt: the prefix and preceding chunks.

@@ -8,7 +8,9 @@ use super::steady_state::{SteadyBatch, StepTokens};
 use super::stream_step::{StreamStep, TimeShares};
 use super::traffic::{expert_calls, traffic};
 use crate::communication::{CommunicationCostModel, Exchange};
-use crate::step::{Efficiency, Kernel, OverlapCost, OverlappedCall, PeakRates};
+use crate::step::{
+    Efficiency, ExpertExchanges, Kernel, LayerCompute, OverlapCost, OverlappedCall, PeakRates, half_batch_cost,
+};
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase};
@@ -27,9 +29,9 @@ pub struct StepCosts<'a> {
 /// Times of a layer's kernels and calls, each alone.
 #[derive(Clone, Copy, Debug, Default)]
 struct LayerParts {
-    compute: Picos,
+    compute: LayerCompute,
     tensor: Picos,
-    experts: OverlappedCall,
+    exchanges: ExpertExchanges,
 }
 
 impl StepCosts<'_> {
@@ -86,7 +88,7 @@ impl StepCosts<'_> {
     }
 
     /// Times of a layer. With two overlapped batches, each half of the tokens is computed while the tokens of the other
-    /// half are exchanged: a layer takes twice the longer of the two.
+    /// half are exchanged (`step/expert_overlap`).
     fn layer_shares(
         &self,
         job: &LoadedServing<'_>,
@@ -97,17 +99,18 @@ impl StepCosts<'_> {
         match job.dispatch.overlap {
             ExpertOverlap::TwoBatches if mix.tokens() >= 2.0 && layout.degrees.expert > 1 => {
                 let half = self.layer_parts(job, layout, &mix.times(0.5), chunks)?;
-                let OverlapCost { exposed, slowdown } = half.experts.cost(half.compute);
+                let OverlapCost { exposed, slowdown } = half_batch_cost(&half.exchanges, &half.compute);
                 Ok(TimeShares {
-                    compute: scaled(half.compute, 2),
+                    compute: scaled(half.compute.attention + half.compute.experts, 2),
                     tensor: scaled(half.tensor, 2),
-                    expert: scaled(exposed + slowdown, 2),
+                    expert: exposed + slowdown,
                     ..TimeShares::default()
                 })
             }
             ExpertOverlap::TwoBatches | ExpertOverlap::Off => {
-                let LayerParts { compute, tensor, experts } = self.layer_parts(job, layout, mix, chunks)?;
-                Ok(TimeShares { compute, tensor, expert: experts.call, ..TimeShares::default() })
+                let LayerParts { compute, tensor, exchanges } = self.layer_parts(job, layout, mix, chunks)?;
+                let compute = compute.attention + compute.experts;
+                Ok(TimeShares { compute, tensor, expert: exchanges.call(), ..TimeShares::default() })
             }
         }
     }
@@ -123,24 +126,25 @@ impl StepCosts<'_> {
         let kernels: Vec<Kernel> =
             work.kernels.iter().copied().chain(work.attention.iter().map(|reading| reading.kernel)).collect();
         let overlapped = |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels, self.curve, self.speeds);
-        let mut parts = LayerParts { compute: self.work(&work), ..LayerParts::default() };
+        let experts: Vec<Kernel> = work.kernels.iter().copied().filter(Kernel::is_of_experts).collect();
+        let experts = self.curve.total(&experts, self.speeds);
+        let compute = LayerCompute { attention: self.work(&work) - experts, experts };
+        let (mut tensor, mut exchanged) = (Picos::ZERO, Vec::new());
         for call in traffic(job, layout, mix).iter().filter(|call| call.phase == Phase::LayerForward) {
             let exchange = Exchange::new(call, call.bytes);
             let time = costs.time(layout, exchange)?;
             match call.dimension {
                 Dimension::Expert => {
-                    let one = overlapped(time, costs.sm_usage(layout, exchange)?);
-                    parts.experts = parts.experts.plus(one.times(call.count));
+                    exchanged.push(overlapped(time, costs.sm_usage(layout, exchange)?).times(call.count));
                 }
-                _ => parts.tensor = parts.tensor + scaled(time, call.count),
+                _ => tensor = tensor + scaled(time, call.count),
             }
         }
         for ExpertCall { exchange, count, .. } in expert_calls(job, layout, mix) {
             let time = costs.token_exchange_time(layout, &exchange)?;
-            let one = overlapped(time, costs.token_exchange_sm_usage(layout, &exchange)?);
-            parts.experts = parts.experts.plus(one.times(count));
+            exchanged.push(overlapped(time, costs.token_exchange_sm_usage(layout, &exchange)?).times(count));
         }
-        Ok(parts)
+        Ok(LayerParts { compute, tensor, exchanges: ExpertExchanges::from_calls(&exchanged) })
     }
 
     /// Computing time of a step on one GPU, as if its memory held the whole model.

@@ -70,12 +70,17 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCal
     calls
 }
 
+/// Kind of a step with these tokens.
+pub(super) fn step_kind(mix: &StepTokens) -> StepKind {
+    if mix.prefill > 0.0 { StepKind::Prefill } else { StepKind::Decode }
+}
+
 /// Returns the dispatch and combine of a layer by the kernels of a library; empty if collectives exchange the tokens, or
 /// if every rank has all experts.
 #[must_use]
 pub fn expert_calls(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<ExpertCall> {
-    let step = if mix.prefill > 0.0 { StepKind::Prefill } else { StepKind::Decode };
-    let kernel = job.dispatch.dispatcher.kernel(step).filter(|_| job.model.experts > 0 && layout.degrees.expert > 1);
+    let kernel =
+        job.dispatch.dispatcher.kernel(step_kind(mix)).filter(|_| job.model.experts > 0 && layout.degrees.expert > 1);
     let Some(kernel) = kernel else { return Vec::new() };
     let tokens = mix.tokens() / layout.degrees.token_shares() as f64;
     let skew = layout.expert_imbalance(job.skew);

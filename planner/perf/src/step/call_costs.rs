@@ -3,6 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
+use super::expert_overlap::ExpertExchanges;
 use super::gradient_buckets::buckets;
 use super::interference::OverlappedCall;
 use crate::communication::{CommunicationCostModel, Exchange, SmUsage};
@@ -39,20 +40,24 @@ impl CallCosts<'_> {
         })
     }
 
-    /// Time of dispatch and combine of a phase in sequence, and the slowdown of the kernels that they overlap with, by
-    /// collectives or by kernels of libraries. `overlap_call` computes both for one call from its time and SM usage.
+    /// Dispatch and combine of a phase, by collectives or by kernels of libraries. `overlap_call` computes the slowdown of
+    /// the kernels that overlap with a call from its time and SM usage.
     pub(super) fn experts(
         &self,
         phase: Phase,
         overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
-    ) -> Result<OverlappedCall, PlanError> {
-        let costs = self.collective_costs;
-        let collectives = self.overlapped(phase, Some(Dimension::Expert), &overlap_call)?;
-        self.experts.iter().filter(|call| call.phase == phase).try_fold(collectives, |sum, call| {
-            let time = costs.token_exchange_time(self.layout, &call.exchange)?;
-            let sm_usage = costs.token_exchange_sm_usage(self.layout, &call.exchange)?;
-            Ok(sum.plus(overlap_call(time, sm_usage).times(call.count)))
-        })
+    ) -> Result<ExpertExchanges, PlanError> {
+        let mut calls = Vec::new();
+        for call in self.phase_calls(phase, Some(Dimension::Expert)) {
+            let (time, sm_usage) = (self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
+            calls.push(overlap_call(time, sm_usage).times(call.count));
+        }
+        for call in self.experts.iter().filter(|call| call.phase == phase) {
+            let time = self.collective_costs.token_exchange_time(self.layout, &call.exchange)?;
+            let sm_usage = self.collective_costs.token_exchange_sm_usage(self.layout, &call.exchange)?;
+            calls.push(overlap_call(time, sm_usage).times(call.count));
+        }
+        Ok(ExpertExchanges::from_calls(&calls))
     }
 
     /// Returns the calls of a phase by the groups of one dimension; `None`: of all dimensions.

@@ -15,7 +15,7 @@ use super::elementwise::{HeadElements, PassBytes};
 use super::kernel::{GemmShape, Kernel, KernelKind, PassKernels};
 use super::software_traffic::SoftwareTraffic;
 use fabricast_workload::job::{
-    Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, Training, rank_parameters,
+    Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, StepKind, Training, rank_parameters,
 };
 
 /// Kernels of a layer, for one micro-batch on one rank.
@@ -59,8 +59,12 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
             // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
             // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
             // `unpermute`).
-            let sent = e * (elements + elements * model.experts_per_token);
-            let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
+            let is_exchanged = degrees.expert > 1;
+            let copies = job.dispatch.copies(StepKind::Prefill);
+            let is_permuted = copies.by_rank || !is_exchanged;
+            let sent = if is_permuted { e * (elements + elements * model.experts_per_token) } else { 0 };
+            let is_sorted = copies.by_expert && is_exchanged && matrices > 1;
+            let sorted = if is_sorted { 2 * e * routed * h } else { 0 };
             passes.add_stream(PassBytes { forward: 2 * (sent + sorted), backward: 2 * (sent + sorted) });
             (routed, matrices)
         }

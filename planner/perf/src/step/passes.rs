@@ -4,7 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
-use super::expert_overlap::ExpertCommunication;
+use super::expert_overlap::{LayerCompute, PassExchanges};
 use super::interference::{OverlapCost, OverlappedCall};
 use super::kernel::{Kernel, PassKernels};
 use super::kernels::{embedding, fsdp_copy, layer, logits, tensor_parallel_gemms};
@@ -102,8 +102,8 @@ impl LayerTime {
             || tensor_parallel_gemms(job, layer).iter().map(|gemm| kernel_time(&[*gemm])).collect::<Vec<_>>();
         // Weights and gradients overlap with everything in a pass.
         let mut overlapped = [OverlappedLayers::default(); 2];
-        let experts = expert_communication(layer, speeds, curve, call_costs)?;
-        let expert_costs = experts.calls.into_iter().zip(experts.costs(job.dispatch.overlap));
+        let exchanges = pass_exchanges(layer, speeds, curve, call_costs)?;
+        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(job.dispatch.overlap));
         for (((pass_time, overlapped), (expert_calls, expert_cost)), (phase, kernels, overlapped_phases)) in
             each.iter_mut().zip(&mut overlapped).zip(expert_costs).zip([
                 (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
@@ -125,7 +125,7 @@ impl LayerTime {
                 Overlap::Off => OverlapCost { exposed: pass_time.tensor_all, slowdown: Picos::ZERO },
             };
             pass_time.tensor = gemm_overlap.exposed;
-            (pass_time.expert, pass_time.expert_all) = (expert_cost.exposed, expert_calls.call);
+            (pass_time.expert, pass_time.expert_all) = (expert_cost.exposed, expert_calls.call());
             let context = call_costs.overlapped(phase, Some(Dimension::Context), |time, sm_usage| {
                 OverlappedCall::new(time, sm_usage, kernels, curve, speeds)
             })?;
@@ -155,20 +155,22 @@ impl LayerTime {
 }
 
 /// Dispatch and combine in the passes of a layer, and the kernels that they can overlap with.
-fn expert_communication(
+fn pass_exchanges(
     layer: &PassKernels,
     speeds: &PeakRates,
     curve: &Efficiency,
     call_costs: &CallCosts<'_>,
-) -> Result<ExpertCommunication, PlanError> {
-    let mut experts = ExpertCommunication::default();
-    let passes = [(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)];
-    for ((calls, compute), (phase, kernels)) in experts.calls.iter_mut().zip(&mut experts.compute).zip(passes) {
-        *calls =
+) -> Result<PassExchanges, PlanError> {
+    let mut passes = PassExchanges::default();
+    let phases = [(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)];
+    for ((exchanges, compute), (phase, kernels)) in passes.exchanges.iter_mut().zip(&mut passes.compute).zip(phases) {
+        *exchanges =
             call_costs.experts(phase, |time, sm_usage| OverlappedCall::new(time, sm_usage, kernels, curve, speeds))?;
-        *compute = curve.total(kernels, speeds);
+        let experts: Vec<Kernel> = kernels.iter().copied().filter(Kernel::is_of_experts).collect();
+        let experts = curve.total(&experts, speeds);
+        *compute = LayerCompute { attention: curve.total(kernels, speeds) - experts, experts };
     }
-    Ok(experts)
+    Ok(passes)
 }
 
 /// Times of the forward and the backward pass of a model chunk, given the number of layers of each recomputation

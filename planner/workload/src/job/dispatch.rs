@@ -125,7 +125,35 @@ pub enum ExpertOverlap {
     TwoBatches,
 }
 
+/// Copies of tokens that kernels of their own make around dispatch and combine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenCopies {
+    /// True if tokens are permuted by destination rank before the dispatch, and back after the combine.
+    pub by_rank: bool,
+    /// True if received tokens are sorted by expert, and back.
+    pub by_expert: bool,
+}
+
 impl Dispatch {
+    /// Copies of tokens in a kind of step. Collectives need contiguous blocks (Megatron Core,
+    /// `MoEAlltoAllTokenDispatcher`); kernels of libraries read tokens where they are. Those that send a copy for each
+    /// expert store it at the expert (DeepEP, `internode_ll.cu`; `contrib/nccl_ep`; pplx-kernels).
+    #[must_use]
+    pub fn copies(&self, step: StepKind) -> TokenCopies {
+        match self.dispatcher.kernel(step) {
+            None => TokenCopies { by_rank: true, by_expert: true },
+            Some(ExchangeKernel::DeepEpLowLatency | ExchangeKernel::NcclEpLowLatency | ExchangeKernel::Pplx) => {
+                TokenCopies { by_rank: false, by_expert: false }
+            }
+            Some(
+                ExchangeKernel::DeepEp
+                | ExchangeKernel::DeepEpElastic
+                | ExchangeKernel::TensorRtOneSided
+                | ExchangeKernel::TensorRtTwoSided,
+            ) => TokenCopies { by_rank: false, by_expert: true },
+        }
+    }
+
     /// Type of dispatched tokens: by default 8 bits with 8-bit weights, 4 bits with 4-bit weights where the kernel has
     /// such tokens (TensorRT-LLM's), and 16 bits otherwise.
     #[must_use]

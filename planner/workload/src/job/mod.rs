@@ -33,7 +33,7 @@ mod traffic;
 mod training;
 
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
-pub use dispatch::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, StepKind};
+pub use dispatch::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, StepKind, TokenCopies};
 pub use error::JobError;
 pub use expert_traffic::{CollectiveTokens, ExpertCall, TokenExchange, dispatch_and_combine, expert_calls};
 use framework::expected_version;

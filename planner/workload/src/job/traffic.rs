@@ -149,7 +149,7 @@ fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
             top_k: job.model.experts_per_token as f64,
             skew: layout.expert_imbalance(job.skew),
             ranks: f64::from(layout.size(Dimension::Expert)),
-            element_bytes: [job.dispatch.stated_element_bytes().unwrap_or(activation), activation],
+            element_bytes: [job.dispatch.stated_element_bytes().unwrap_or(activation).min(activation), activation],
         };
         let exchanged = tokens.calls(job.dispatch.dispatcher).filter(|_| job.model.experts > 0);
         calls.extend(exchanged.into_iter().flat_map(|exchanged| expert_collectives(phase, exchanged, times)));
