@@ -1,5 +1,6 @@
 //! Interface of communication cost models: calls of groups, their completion time, and the SMs that they occupy.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 
@@ -40,6 +41,12 @@ pub trait CommunicationCostModel: Sync {
     /// See [`Self::time`].
     fn sm_usage(&self, _layout: &Layout, _exchange: Exchange) -> Result<SmUsage, PlanError> {
         Ok(SmUsage::default())
+    }
+
+    /// Returns true if the kernel of a library runs between the ranks of a layout with different experts; true if the
+    /// model does not know.
+    fn runs_kernel(&self, _layout: &Layout, _kernel: ExchangeKernel) -> bool {
+        true
     }
 
     /// Returns the completion time of a dispatch or combine by the kernel of a library; the default is that of an

@@ -1,5 +1,6 @@
 //! Cost model backed by a list of calls with known times, such as those of the library default.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_topologies::Picos;
 
 use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
@@ -38,6 +39,10 @@ impl CommunicationCostModel for ListedCosts<'_> {
 
     fn sm_usage(&self, _: &Layout, exchange: Exchange) -> Result<SmUsage, PlanError> {
         Ok(self.find(exchange).map_or_else(SmUsage::default, |one| one.sm_usage))
+    }
+
+    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
+        self.exchanges.runs_kernel(layout, kernel)
     }
 
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {

@@ -43,6 +43,7 @@ pub(crate) use host_classes::HostClasses;
 pub use link_load::LinkLoad;
 pub use listed::{ListedCall, ListedCosts};
 pub use simulated::{RestrictedCosts, SimulatedCosts};
+pub(crate) use token_exchange::replaced_dispatch;
 pub use token_exchange::{check_dispatcher, unsupported_dispatcher};
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
 //! about 5 % where chunk loops interfere, at a hundredth of the cost.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule};
 use fabricast_topologies::route::Router;
@@ -286,6 +287,10 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
         let strategy = self.select(layout, exchange)?.strategy;
         Ok(strategy
             .map_or_else(SmUsage::default, |strategy| self.simulated.strategy_sm_usage(layout, exchange, &strategy)))
+    }
+
+    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
+        self.simulated.token_exchanges().unsupported(layout, kernel).is_none()
     }
 
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {

@@ -12,10 +12,10 @@ use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use fabricast_workload::job::{
-    Dimension, Dispatch, DispatcherOrigin, GroupShape, Job, JobError, Layout, StepKind, TokenExchange,
+    Dimension, Dispatch, Dispatcher, DispatcherOrigin, GroupShape, Job, JobError, Layout, StepKind, TokenExchange,
 };
 
-use super::cost_model::{Exchange, SmUsage};
+use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
 use super::placement::Placement;
 use crate::step::Machine;
 
@@ -88,6 +88,11 @@ impl TokenExchangeTimer<'_> {
         SmUsage { extent, sms, memory: Bytes(2 * exchange.copied_bytes().0) }
     }
 
+    /// Returns the reason that a kernel does not run between the ranks with different experts; `None` if it runs.
+    pub(super) fn unsupported(&self, layout: &Layout, kernel: ExchangeKernel) -> Option<UnsupportedGpus> {
+        kernel.unsupported(self.placement.router(), &self.groups(layout)?.first)
+    }
+
     fn groups(&self, layout: &Layout) -> Option<ExpertGroups> {
         let groups = self.placement.concurrent_groups(&layout.groups(Dimension::Expert), Collective::AllToAll);
         let mut ranks = groups.iter().map(|devices| ExchangeRanks::new(self.placement.router(), devices).ok());
@@ -119,9 +124,8 @@ pub fn unsupported_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout)
         return None;
     }
     let timer = TokenExchangeTimer { placement: machine.simulated.placement(), profile: machine.simulated.profile() };
-    let groups = timer.groups(layout)?;
-    let kernels = steps.iter().filter_map(|&step| dispatch.dispatcher.kernel(step));
-    kernels.into_iter().find_map(|kernel| kernel.unsupported(machine.router, &groups.first))
+    let mut kernels = steps.iter().filter_map(|&step| dispatch.dispatcher.kernel(step));
+    kernels.find_map(|kernel| timer.unsupported(layout, kernel))
 }
 
 /// Refuses a job that states a dispatcher whose kernels do not run on a machine.
@@ -139,6 +143,18 @@ pub fn check_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Re
             Err(JobError { help, ..JobError::at(&job.spans().dispatcher, format!("dispatcher: {reason}")) })
         }
     }
+}
+
+/// Returns the dispatch with an all_to_all in place of kernels that do not run in a kind of step; `None` if they run or
+/// there are none.
+pub(crate) fn replaced_dispatch(
+    dispatch: Dispatch,
+    step: StepKind,
+    layout: &Layout,
+    costs: &dyn CommunicationCostModel,
+) -> Option<Dispatch> {
+    let kernel = dispatch.dispatcher.kernel(step).filter(|_| layout.size(Dimension::Expert) > 1)?;
+    (!costs.runs_kernel(layout, kernel)).then_some(Dispatch { dispatcher: Dispatcher::AllToAll, ..dispatch })
 }
 
 fn job_dispatch(job: &Job) -> Option<Dispatch> {

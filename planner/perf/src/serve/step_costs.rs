@@ -6,14 +6,16 @@ use rayon::prelude::*;
 use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::stream_step::{StreamStep, TimeShares};
-use super::traffic::{expert_calls, traffic};
-use crate::communication::{CommunicationCostModel, Exchange};
+use super::traffic::{expert_calls, step_kind, traffic};
+use crate::communication::{CommunicationCostModel, Exchange, replaced_dispatch};
 use crate::step::{
     Efficiency, ExpertExchanges, Kernel, LayerCompute, OverlapCost, OverlappedCall, PeakRates, half_batch_cost,
 };
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase};
+use fabricast_workload::job::{
+    Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase, Serving,
+};
 
 /// Cost models from which the time of an inference step is computed.
 #[derive(Clone, Copy)]
@@ -62,6 +64,10 @@ impl StepCosts<'_> {
         if mix.is_empty() {
             return Ok(StreamStep::default());
         }
+        // An all_to_all replaces a dispatcher whose kernels do not run on the machine.
+        let replaced = replaced_dispatch(job.dispatch, step_kind(mix), layout, self.collective_costs);
+        let replaced = replaced.map(|dispatch| Serving { dispatch, ..job.job.clone() });
+        let job = &LoadedServing { job: replaced.as_ref().unwrap_or(job.job), ..*job };
         let calls = traffic(job, layout, mix);
         let times: Vec<Result<Picos, PlanError>> =
             calls.par_iter().with_max_len(1).map(|call| self.call_time(layout, call)).collect();
