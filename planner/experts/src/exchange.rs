@@ -85,6 +85,17 @@ impl ExchangeTime {
     }
 }
 
+/// Bytes that one rank sends to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairBytes {
+    /// Sender.
+    pub from: u32,
+    /// Receiver.
+    pub to: u32,
+    /// Expected bytes.
+    pub bytes: f64,
+}
+
 /// Exchange of tokens by a kernel on the GPUs of a fabric.
 #[derive(Clone, Copy)]
 pub struct Exchange<'a> {
@@ -142,8 +153,7 @@ impl Exchange<'_> {
         self.check(operation)?;
         let traffic = Traffic::new(self.ranks, self.routing)?;
         let token_bytes = token_type.token_bytes(self.routing.hidden()) as f64;
-        let header = self.kernel.header_bytes(operation, self.routing.top_k());
-        let wire_bytes = (token_bytes + header) * self.kernel.wire_factor();
+        let wire_bytes = self.wire_bytes(operation, token_type);
         let request = LoadRequest { router: self.router, ranks: self.ranks, links: self.links, bytes: wire_bytes };
         let copies = self.kernel.copies(operation);
         let transfers = |traffic: &Traffic<'_>| directed_transfers(traffic, copies, operation);
@@ -163,6 +173,25 @@ impl Exchange<'_> {
             domains_per_token: traffic.domains_per_token(),
             links: request.busiest(&transfers(&traffic), &concurrent)?.scaled(skew),
         })
+    }
+
+    /// Expected bytes on the wire between ranks, without the factors of skew and of other groups.
+    ///
+    /// # Errors
+    /// Errors of [`Self::load`].
+    pub fn pair_bytes(&self, operation: Operation, token_type: TokenType) -> Result<Vec<PairBytes>, ExchangeError> {
+        self.check(operation)?;
+        let traffic = Traffic::new(self.ranks, self.routing)?;
+        let bytes = self.wire_bytes(operation, token_type);
+        let transfers = directed_transfers(&traffic, self.kernel.copies(operation), operation);
+        let pair = |Transfer { from, to, copies }| PairBytes { from, to, bytes: copies * bytes };
+        Ok(transfers.into_iter().map(pair).collect())
+    }
+
+    /// Bytes of a copy of a token on the wire.
+    fn wire_bytes(&self, operation: Operation, token_type: TokenType) -> f64 {
+        let token_bytes = token_type.token_bytes(self.routing.hidden()) as f64;
+        (token_bytes + self.kernel.header_bytes(operation, self.routing.top_k())) * self.kernel.wire_factor()
     }
 
     /// Predicts the completion time of an operation.

@@ -59,7 +59,7 @@ mod traffic;
 
 pub use costs::{CostParameter, ExchangeCosts, ExchangeExtent};
 pub use error::ExchangeError;
-pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, Timing};
+pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, PairBytes, Timing};
 pub use kernel::{ExchangeKernel, Operation};
 pub use ranks::ExchangeRanks;
 pub use requirements::UnsupportedGpus;

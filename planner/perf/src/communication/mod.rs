@@ -35,7 +35,7 @@ mod timing_method;
 mod token_exchange;
 
 pub(crate) use calls::PlacedCall;
-pub use calls::{CallCount, CallWithStrategy, StepCall, TimedCall};
+pub use calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
 pub use candidate_search::{LibraryChoiceScope, fastest};
 pub use cost_model::{CallExtent, CommunicationCostModel, Exchange, SmUsage};
 pub use estimated::EstimatedCosts;

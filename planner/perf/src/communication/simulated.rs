@@ -14,7 +14,7 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
-use super::calls::{CallRequest, CallWithStrategy, PlacedCall, SelectedStrategy, StepCall, TimedCall};
+use super::calls::{CallRequest, CallWithStrategy, PlacedCall, SelectedStrategy, StepCall, StepExchange, TimedCall};
 use super::candidate_search::{CandidateSearch, LibraryChoiceScope};
 use super::concurrent_calls::ConcurrentCalls;
 use super::cost_cache::{CallQuery, CostCache};
@@ -207,10 +207,10 @@ impl<'a> SimulatedCosts<'a> {
         ListedCall { exchange, time, sm_usage: self.strategy_sm_usage(layout, exchange, strategy) }
     }
 
-    /// Bytes that each link carries in a step with these calls.
+    /// Bytes that each link carries in a step with these calls and exchanges of tokens.
     #[must_use]
-    pub fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
-        StepTraffic { placement: &self.placement, calls: self.calls() }.load(layout, calls)
+    pub fn load(&self, layout: &Layout, calls: &[TimedCall], exchanges: &[StepExchange]) -> LinkLoad {
+        StepTraffic { placement: &self.placement, calls: self.calls() }.load(layout, calls, exchanges)
     }
 
     /// Returns the SM usage of a call with a given strategy.

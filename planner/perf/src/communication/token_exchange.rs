@@ -5,8 +5,8 @@
 //! kernel are refused before ([`check_dispatcher`]).
 
 use fabricast_experts::{
-    Exchange as KernelExchange, ExchangeCosts, ExchangeKernel, ExchangeRanks, Operation, RoutingPattern, Timing,
-    TokenType, UnsupportedGpus,
+    Exchange as KernelExchange, ExchangeCosts, ExchangeKernel, ExchangeRanks, Operation, PairBytes, RoutingPattern,
+    Timing, TokenType, UnsupportedGpus,
 };
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Collective;
@@ -15,7 +15,9 @@ use fabricast_workload::job::{
     Dimension, Dispatch, Dispatcher, DispatcherOrigin, GroupShape, Job, JobError, Layout, StepKind, TokenExchange,
 };
 
+use super::calls::StepExchange;
 use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
+use super::link_load::PairTraffic;
 use super::placement::Placement;
 use crate::step::Machine;
 
@@ -86,6 +88,39 @@ impl TokenExchangeTimer<'_> {
         let extent = self.placement.extent(&layout.groups(Dimension::Expert));
         let sms = if exchange.kernel.holds_sms() { exchange.kernel.default_sms() } else { 0 };
         SmUsage { extent, sms, memory: Bytes(2 * exchange.copied_bytes().0) }
+    }
+
+    /// Adds the bytes that the devices of all groups send to each other in `times` exchanges. An all_to_all replaces a
+    /// kernel that does not run.
+    pub(super) fn add_traffic(
+        &self,
+        layout: &Layout,
+        StepExchange { exchange, times, .. }: &StepExchange,
+        pair_bytes: &mut PairTraffic,
+    ) {
+        let router = self.placement.router();
+        let runs = self.unsupported(layout, exchange.kernel).is_none();
+        for group in layout.groups(Dimension::Expert) {
+            let devices = self.placement.devices(&group);
+            let Ok(ranks) = ExchangeRanks::new(router, &devices) else { continue };
+            let Some(routing) = exchange.routing().filter(|_| runs) else {
+                let each = exchange.copied_bytes().0 as f64 / devices.len().max(1) as f64;
+                for &from in &devices {
+                    for &to in devices.iter().filter(|&&to| to != from) {
+                        *pair_bytes.entry((from, to)).or_default() += each * times;
+                    }
+                }
+                continue;
+            };
+            let (links, kernel) = (&self.profile.links, exchange.kernel);
+            let sent = KernelExchange { router, ranks: &ranks, links, routing: &routing, kernel, sms: None }
+                .pair_bytes(exchange.operation, exchange.token_type);
+            for PairBytes { from, to, bytes } in sent.unwrap_or_default() {
+                if let (Some(&from), Some(&to)) = (devices.get(from as usize), devices.get(to as usize)) {
+                    *pair_bytes.entry((from, to)).or_default() += bytes * times;
+                }
+            }
+        }
     }
 
     /// Returns the reason that a kernel does not run between the ranks with different experts; `None` if it runs.

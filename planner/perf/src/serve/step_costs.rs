@@ -28,6 +28,11 @@ pub struct StepCosts<'a> {
     pub collective_costs: &'a dyn CommunicationCostModel,
 }
 
+/// Returns true if the exchanges of one half of a step's tokens overlap with the computation of the other.
+pub(super) fn overlaps_halves(job: &Serving, layout: &Layout, mix: &StepTokens) -> bool {
+    job.dispatch.overlap == ExpertOverlap::TwoBatches && mix.tokens() >= 2.0 && layout.degrees.expert > 1
+}
+
 /// Times of a layer's kernels and calls, each alone.
 #[derive(Clone, Copy, Debug, Default)]
 struct LayerParts {
@@ -102,8 +107,8 @@ impl StepCosts<'_> {
         mix: &StepTokens,
         chunks: f64,
     ) -> Result<TimeShares, PlanError> {
-        match job.dispatch.overlap {
-            ExpertOverlap::TwoBatches if mix.tokens() >= 2.0 && layout.degrees.expert > 1 => {
+        match overlaps_halves(job, layout, mix) {
+            true => {
                 let half = self.layer_parts(job, layout, &mix.times(0.5), chunks)?;
                 let OverlapCost { exposed, slowdown } = half_batch_cost(&half.exchanges, &half.compute);
                 Ok(TimeShares {
@@ -113,7 +118,7 @@ impl StepCosts<'_> {
                     ..TimeShares::default()
                 })
             }
-            ExpertOverlap::TwoBatches | ExpertOverlap::Off => {
+            false => {
                 let LayerParts { compute, tensor, exchanges } = self.layer_parts(job, layout, mix, chunks)?;
                 let compute = compute.attention + compute.experts;
                 Ok(TimeShares { compute, tensor, expert: exchanges.call(), ..TimeShares::default() })

@@ -49,6 +49,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     passes.add_stream(residual);
 
     passes.add_stream(norm);
+    let feed_forward = passes.forward.len();
     let f = model.ffn / u64::from(degrees.expert_tensor());
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
@@ -92,6 +93,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     // The input of the last GEMM is the last saved activation.
     let saved = passes.forward.len();
     add_gemms(&mut passes, h, f);
+    let feed_forward_end = passes.forward.len();
     passes.add_stream(residual);
     // Outputs: queries, keys and values; attention projection; both GEMMs of the feed-forward.
     let biased = tokens * (model.query_width() + model.key_width() + model.value_width()) / tensor
@@ -103,6 +105,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.prepend(&passes.forward.clone()),
         (Recompute::EarlyStop, _) => passes.backward.prepend(&passes.forward[..saved]),
+        (Recompute::FeedForward, _) => passes.backward.prepend(&passes.forward[feed_forward..feed_forward_end]),
         // Flash attention recomputes inside its backward kernel, which is already counted.
         (Recompute::Selective, Attention::Unfused) => passes.backward.prepend(&core.forward),
         _ => {}

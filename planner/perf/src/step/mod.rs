@@ -62,7 +62,7 @@ pub use peak_rates::PeakRates;
 pub use prediction::{step, step_timeline};
 pub use search::{best_step, best_step_timeline, unbounded_step};
 pub(crate) use shortlist::{indivisible_error, shortlist};
-pub use step_calls::step_calls;
+pub use step_calls::{step_calls, step_exchanges};
 pub use step_result::{Share, Step, TimeError};
 pub(crate) use timeline::TimelinePart;
 pub use timeline::{Activity, Interval, Timeline, Track};

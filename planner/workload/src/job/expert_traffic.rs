@@ -118,7 +118,7 @@ pub fn expert_calls(job: &Training, layout: &Layout) -> Vec<ExpertCall> {
     let exchange = TokenExchange::new(kernel, expert_tokens(job, layout) as f64, &job.model, job.model.experts, skew);
     let dispatch_type = job.dispatch.token_type(kernel, job.precision);
     // Recomputation repeats the forward pass of a layer.
-    let backward = if job.recompute.recomputes_layers() { 2 } else { 1 };
+    let backward = if job.recompute.recomputes_feed_forwards() { 2 } else { 1 };
     [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)]
         .into_iter()
         .flat_map(|(phase, count)| dispatch_and_combine(phase, exchange, dispatch_type, count))
@@ -134,7 +134,7 @@ pub struct ExpertCollective {
     pub bytes: f64,
 }
 
-/// Dispatch and combine by collectives; `None` if a library's kernel exchanges the tokens.
+/// Tokens that collectives exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct CollectiveTokens {
     /// Tokens of each rank.
@@ -152,7 +152,7 @@ pub struct CollectiveTokens {
 }
 
 impl CollectiveTokens {
-    /// Collectives of dispatch and of combine. With an all_gather every rank receives all tokens, whatever their
+    /// Collectives of dispatch and of combine; `None` if a library's kernel exchanges the tokens. With an all_gather every rank receives all tokens, whatever their
     /// experts are.
     #[must_use]
     pub fn calls(&self, dispatcher: Dispatcher) -> Option<[ExpertCollective; 2]> {

@@ -35,7 +35,9 @@ mod training;
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
 pub use dispatch::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, StepKind, TokenCopies};
 pub use error::JobError;
-pub use expert_traffic::{CollectiveTokens, ExpertCall, TokenExchange, dispatch_and_combine, expert_calls};
+pub use expert_traffic::{
+    CollectiveTokens, ExpertCall, ExpertCollective, TokenExchange, dispatch_and_combine, expert_calls,
+};
 use framework::expected_version;
 pub use framework::{Framework, FrameworkKind, find_framework, frameworks};
 pub use groups::GroupShape;

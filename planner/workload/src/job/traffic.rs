@@ -120,13 +120,14 @@ fn routed_bytes(job: &Training, layout: &Layout) -> u64 {
 
 fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let activation_bytes = activation_bytes(job, layout);
-    // Recomputation repeats the forward pass of a layer.
-    let backward = if job.recompute.recomputes_layers() { 2 } else { 1 };
-    for (phase, times) in [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)] {
+    // Recomputation repeats the forward pass of a layer, or of its feed-forward.
+    let [backward, feed_forward] = [job.recompute.recomputes_layers(), job.recompute.recomputes_feed_forwards()]
+        .map(|is_repeated| 1 + u64::from(is_repeated));
+    for (phase, times, expert_times) in [(Phase::LayerForward, 1, 1), (Phase::LayerBackward, backward, feed_forward)] {
         let mut add = |dimension, collective, bytes, count| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
         };
-        let parts = layout.tensor_parts(&job.model) * times;
+        let parts = times + (layout.tensor_parts(&job.model) - 1) * expert_times;
         match layout.degrees.sequence {
             SequenceParallelism::Undivided => add(Dimension::Tensor, Collective::AllReduce, activation_bytes, parts),
             SequenceParallelism::TensorSharded => {
@@ -137,7 +138,7 @@ fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
                 add(Dimension::Tensor, Collective::ReduceScatter, bytes, reduced);
                 // Tokens routed to experts whose matrices tensor-parallel ranks divide.
                 let (routed_bytes, routed_calls) =
-                    (routed_bytes(job, layout), u64::from(layout.gathers_routed_tokens(&job.model)) * times);
+                    (routed_bytes(job, layout), u64::from(layout.gathers_routed_tokens(&job.model)) * expert_times);
                 add(Dimension::Tensor, Collective::AllGather, routed_bytes, routed_calls);
                 add(Dimension::Tensor, Collective::ReduceScatter, routed_bytes, routed_calls);
             }
@@ -152,7 +153,7 @@ fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
             element_bytes: [job.dispatch.stated_element_bytes().unwrap_or(activation).min(activation), activation],
         };
         let exchanged = tokens.calls(job.dispatch.dispatcher).filter(|_| job.model.experts > 0);
-        calls.extend(exchanged.into_iter().flat_map(|exchanged| expert_collectives(phase, exchanged, times)));
+        calls.extend(exchanged.into_iter().flat_map(|exchanged| expert_collectives(phase, exchanged, expert_times)));
         let mut add = |dimension, collective, bytes, count| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
         };

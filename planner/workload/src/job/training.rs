@@ -242,6 +242,10 @@ pub enum Recompute {
     /// last GEMM of a layer is not recomputed (`torch/utils/checkpoint.py` from 2.1 on, early stopping).
     #[serde(rename = "early_stop")]
     EarlyStop,
+    /// The feed-forward of each layer is recomputed from its input; with experts, the router, dispatch, experts and
+    /// combine (Megatron-LM, `--recompute-modules moe mlp`).
+    #[serde(rename = "feed_forward")]
+    FeedForward,
 }
 
 impl Recompute {
@@ -249,6 +253,12 @@ impl Recompute {
     #[must_use]
     pub fn recomputes_layers(self) -> bool {
         matches!(self, Self::Full | Self::EarlyStop)
+    }
+
+    /// Returns true if feed-forwards, and exchanges of experts' tokens, are repeated in the backward pass.
+    #[must_use]
+    pub fn recomputes_feed_forwards(self) -> bool {
+        self.recomputes_layers() || self == Self::FeedForward
     }
 }
 

@@ -102,7 +102,8 @@ fn dispatch_libraries_save_permutations() {
     };
     let decode = mix(128.0, 0.0, 0.0);
     let [all_to_all, normal, low_latency] =
-        [Dispatcher::AllToAll, Dispatcher::DeepEpNormal, Dispatcher::DeepEpLowLatency].map(|one| streamed(one, &decode));
+        [Dispatcher::AllToAll, Dispatcher::DeepEpNormal, Dispatcher::DeepEpLowLatency]
+            .map(|one| streamed(one, &decode));
     // A read of each token and a write of its eight copies, and back; copies are read and written to be sorted, and back.
     assert_eq!(all_to_all - normal, 2 * 2 * 128 * 7168 * (1 + 8));
     assert_eq!(normal - low_latency, 2 * 2 * 2 * 128 * 7168 * 8);
