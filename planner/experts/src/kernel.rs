@@ -151,6 +151,12 @@ impl ExchangeKernel {
         !matches!(self, Self::DeepEpLowLatency | Self::NcclEpLowLatency)
     }
 
+    /// Returns true if a token crosses the network once for each NVLink domain with one of its experts.
+    #[must_use]
+    pub fn forwards_in_domains(self) -> bool {
+        self.copies(Operation::Dispatch) == CopyTarget::Domain
+    }
+
     /// Returns true if the number of SMs can be chosen.
     #[must_use]
     pub fn has_sms(self) -> bool {

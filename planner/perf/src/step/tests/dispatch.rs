@@ -9,9 +9,9 @@ use fabricast_topologies::{Fabric, FabricRequest, Picos, load};
 use fabricast_workload::job::{Job, Layout, read_job};
 use proptest::prelude::*;
 
-use super::super::{Share, Step};
+use super::super::{Share, Step, step};
 use super::{fabric, rails, steps, with_machine};
-use crate::communication::{check_dispatcher, unsupported_dispatcher};
+use crate::communication::{EstimatedCosts, check_dispatcher, unsupported_dispatcher};
 
 /// Job with 64 experts of which a token uses four, in two layers and four micro-batches of 2,048 tokens.
 fn job(ranks: u32, lines: &str) -> String {
@@ -104,6 +104,27 @@ fn dispatcher_that_does_not_run_is_replaced_or_refused() {
         let layout = Layout::specified_by(training, 16).unwrap().unwrap();
         assert!(check_dispatcher(&runs, machine, &layout).is_ok());
     });
+}
+
+/// Estimates of layouts, which select those that are simulated, are within a factor of 1.6 of steps whose experts
+/// exchange tokens over the network.
+#[test]
+fn estimates_of_exchanges_are_near() {
+    for (nodes, dispatcher) in
+        [(2, "deepep"), (4, "deepep"), (8, "deepep"), (8, "deepep-v2"), (4, "deepep-low-latency")]
+    {
+        let fabric = rails(nodes);
+        let text = job(8 * nodes, &format!("dispatcher = \"{dispatcher}\""));
+        let training = super::read(&text);
+        with_machine(&fabric, |machine| {
+            let layout = Layout::specified_by(&training, 8 * nodes).unwrap().unwrap();
+            let estimated = EstimatedCosts::new(machine.simulated);
+            let speeds = machine.training_rates(&training).unwrap();
+            let estimate = step(&training, &layout, &speeds, &machine.curve, &estimated).unwrap().time.0 as f64;
+            let ratio = estimate / predict(&fabric, &format!("dispatcher = \"{dispatcher}\"")).time.0 as f64;
+            assert!((1.0 / 1.6..1.6).contains(&ratio), "{nodes} {dispatcher} {ratio}");
+        });
+    }
 }
 
 proptest! {
