@@ -148,7 +148,7 @@ impl StepCosts<'_> {
                 Dimension::Expert => {
                     exchanged.push(overlapped(time, costs.sm_usage(layout, exchange)?).times(call.count));
                 }
-                _ => tensor = tensor + scaled(time, call.count),
+                _ => tensor += scaled(time, call.count),
             }
         }
         for ExpertCall { exchange, count, .. } in expert_calls(job, layout, mix) {
