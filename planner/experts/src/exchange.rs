@@ -13,7 +13,7 @@ use crate::link_load::{LinkLoad, LoadRequest};
 use crate::ranks::ExchangeRanks;
 use crate::routing::TokenRouting;
 use crate::token::TokenType;
-use crate::traffic::Traffic;
+use crate::traffic::{Traffic, Transfer};
 
 /// Extent of a reported time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -85,6 +85,17 @@ impl ExchangeTime {
     }
 }
 
+/// Bytes that one rank sends to another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairBytes {
+    /// Sender.
+    pub from: u32,
+    /// Receiver.
+    pub to: u32,
+    /// Expected bytes.
+    pub bytes: f64,
+}
+
 /// Exchange of tokens by a kernel on the GPUs of a fabric.
 #[derive(Clone, Copy)]
 pub struct Exchange<'a> {
@@ -125,19 +136,30 @@ impl Exchange<'_> {
     /// [`ExchangeError`]: the kernel lacks the operation or cannot reach the ranks, the ranks do not divide the
     /// experts, or two ranks have no path.
     pub fn load(&self, operation: Operation, token_type: TokenType) -> Result<ExchangeLoad, ExchangeError> {
+        self.concurrent_load(operation, token_type, &[])
+    }
+
+    /// Variant of [`Self::load`] in which other groups of ranks exchange as many tokens at the same time; links that
+    /// they share carry the tokens of all.
+    ///
+    /// # Errors
+    /// Errors of [`Self::load`].
+    pub fn concurrent_load(
+        &self,
+        operation: Operation,
+        token_type: TokenType,
+        others: &[ExchangeRanks],
+    ) -> Result<ExchangeLoad, ExchangeError> {
         self.check(operation)?;
         let traffic = Traffic::new(self.ranks, self.routing)?;
         let token_bytes = token_type.token_bytes(self.routing.hidden()) as f64;
-        let header = self.kernel.header_bytes(operation, self.routing.top_k());
-        let wire_bytes = (token_bytes + header) * self.kernel.wire_factor();
+        let wire_bytes = self.wire_bytes(operation, token_type);
         let request = LoadRequest { router: self.router, ranks: self.ranks, links: self.links, bytes: wire_bytes };
-        // A combine has the transfers of the dispatch in the other direction.
         let copies = self.kernel.copies(operation);
-        let mut transfers = traffic.transfers(copies);
-        if operation == Operation::Combine {
-            for transfer in &mut transfers {
-                std::mem::swap(&mut transfer.from, &mut transfer.to);
-            }
+        let transfers = |traffic: &Traffic<'_>| directed_transfers(traffic, copies, operation);
+        let mut concurrent = Vec::with_capacity(others.len());
+        for ranks in others {
+            concurrent.push((ranks, transfers(&Traffic::new(ranks, self.routing)?)));
         }
         let skew = self.routing.skew();
         Ok(ExchangeLoad {
@@ -149,8 +171,27 @@ impl Exchange<'_> {
             wire_bytes,
             ranks_per_token: traffic.ranks_per_token(),
             domains_per_token: traffic.domains_per_token(),
-            links: request.busiest(&transfers)?.scaled(skew),
+            links: request.busiest(&transfers(&traffic), &concurrent)?.scaled(skew),
         })
+    }
+
+    /// Expected bytes on the wire between ranks, without the factors of skew and of other groups.
+    ///
+    /// # Errors
+    /// Errors of [`Self::load`].
+    pub fn pair_bytes(&self, operation: Operation, token_type: TokenType) -> Result<Vec<PairBytes>, ExchangeError> {
+        self.check(operation)?;
+        let traffic = Traffic::new(self.ranks, self.routing)?;
+        let bytes = self.wire_bytes(operation, token_type);
+        let transfers = directed_transfers(&traffic, self.kernel.copies(operation), operation);
+        let pair = |Transfer { from, to, copies }| PairBytes { from, to, bytes: copies * bytes };
+        Ok(transfers.into_iter().map(pair).collect())
+    }
+
+    /// Bytes of a copy of a token on the wire.
+    fn wire_bytes(&self, operation: Operation, token_type: TokenType) -> f64 {
+        let token_bytes = token_type.token_bytes(self.routing.hidden()) as f64;
+        (token_bytes + self.kernel.header_bytes(operation, self.routing.top_k())) * self.kernel.wire_factor()
     }
 
     /// Predicts the completion time of an operation.
@@ -238,4 +279,15 @@ impl Exchange<'_> {
     pub fn has_peer_access(&self) -> bool {
         self.router.options().p2p == PeerAccess::Allowed
     }
+}
+
+/// Transfers of an operation. A combine has those of the dispatch in the other direction.
+fn directed_transfers(traffic: &Traffic<'_>, copies: CopyTarget, operation: Operation) -> Vec<Transfer> {
+    let mut transfers = traffic.transfers(copies);
+    if operation == Operation::Combine {
+        for transfer in &mut transfers {
+            std::mem::swap(&mut transfer.from, &mut transfer.to);
+        }
+    }
+    transfers
 }

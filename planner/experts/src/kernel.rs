@@ -144,6 +144,19 @@ impl ExchangeKernel {
         20
     }
 
+    /// Returns true if the kernel occupies SMs until all tokens have arrived. Low-latency kernels return when the tokens are
+    /// sent, and a second call receives them (DeepEP, `return_recv_hook`).
+    #[must_use]
+    pub fn holds_sms(self) -> bool {
+        !matches!(self, Self::DeepEpLowLatency | Self::NcclEpLowLatency)
+    }
+
+    /// Returns true if a token crosses the network once for each NVLink domain with one of its experts.
+    #[must_use]
+    pub fn forwards_in_domains(self) -> bool {
+        self.copies(Operation::Dispatch) == CopyTarget::Domain
+    }
+
     /// Returns true if the number of SMs can be chosen.
     #[must_use]
     pub fn has_sms(self) -> bool {

@@ -50,6 +50,7 @@ mod kernel;
 mod kernel_time;
 mod link_load;
 mod ranks;
+mod requirements;
 mod routing;
 #[cfg(test)]
 mod tests;
@@ -58,9 +59,10 @@ mod traffic;
 
 pub use costs::{CostParameter, ExchangeCosts, ExchangeExtent};
 pub use error::ExchangeError;
-pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, Timing};
+pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, PairBytes, Timing};
 pub use kernel::{ExchangeKernel, Operation};
 pub use ranks::ExchangeRanks;
+pub use requirements::UnsupportedGpus;
 pub use routing::{RoutingPattern, TokenRouting};
 pub use token::TokenType;
 pub use traffic::Traffic;

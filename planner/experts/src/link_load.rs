@@ -76,19 +76,67 @@ impl LinkLoad {
     }
 }
 
+/// Copies of tokens that links carry, by link, and by NIC ports of a host where ranks have no path over the network.
+struct CopyCounts {
+    local: Vec<f64>,
+    network: Vec<f64>,
+    /// Copies that leave a rank without a path, with the rank's device.
+    ports: Vec<(NodeId, f64)>,
+}
+
 impl LoadRequest<'_> {
-    /// Routes the transfers and returns the times of the busiest links. Ranks without a path over the network, as the
-    /// GPUs of one host without peer access, use the ports of the host's NICs in equal parts.
-    pub(crate) fn busiest(&self, transfers: &[Transfer]) -> Result<LinkLoad, ExchangeError> {
+    /// Routes the transfers and returns the times of the busiest links; `concurrent` are transfers of other ranks at the
+    /// same time. Ranks without a path over the network, as the GPUs of one host without peer access, use the ports of
+    /// the host's NICs in equal parts.
+    pub(crate) fn busiest(
+        &self,
+        transfers: &[Transfer],
+        concurrent: &[(&ExchangeRanks, Vec<Transfer>)],
+    ) -> Result<LinkLoad, ExchangeError> {
         let fabric = self.router.fabric();
-        let mut local = vec![0.0f64; fabric.link_count()];
-        let mut network = vec![0.0f64; fabric.link_count()];
-        let mut ports = vec![0.0f64; self.ranks.devices().len()];
+        let links = fabric.link_count();
+        let mut counts = CopyCounts { local: vec![0.0; links], network: vec![0.0; links], ports: Vec::new() };
+        self.count(self.ranks, transfers, &mut counts)?;
+        for (ranks, transfers) in concurrent {
+            self.count(ranks, transfers, &mut counts)?;
+        }
+        let mut busiest = LinkLoad::default();
+        for (id, link) in fabric.links() {
+            let Some(bandwidth) = link.bandwidth else { continue };
+            let copy_us = self.bytes / (bandwidth.0 as f64 / 1e6 * self.links.for_kind(link.kind));
+            let at = |loads: &[f64]| loads.get(id.0 as usize).copied().unwrap_or_default();
+            busiest.local_us = busiest.local_us.max(at(&counts.local) * copy_us);
+            let copies = at(&counts.network);
+            match link.kind {
+                LinkKind::Infiniband | LinkKind::Ethernet => {
+                    busiest.add_network(NetworkLoad { time_us: copies * copy_us, copies });
+                }
+                _ => busiest.attachment_us = busiest.attachment_us.max(copies * copy_us),
+            }
+        }
+        for &(device, copies) in counts.ports.iter().filter(|(_, copies)| *copies > 0.0) {
+            if let Some(rate) = self.port_rate(device) {
+                let time_us = copies * self.bytes / (rate * self.links.network);
+                busiest.add_network(NetworkLoad { time_us, copies });
+            }
+        }
+        Ok(busiest)
+    }
+
+    /// Adds the copies of transfers between ranks to the links of their routes.
+    fn count(
+        &self,
+        ranks: &ExchangeRanks,
+        transfers: &[Transfer],
+        counts: &mut CopyCounts,
+    ) -> Result<(), ExchangeError> {
+        let fabric = self.router.fabric();
+        let mut ports = vec![0.0f64; ranks.devices().len()];
         let mut hops = Vec::new();
         for &Transfer { from, to, copies } in transfers {
-            let device = |rank: u32| self.ranks.devices().get(rank as usize).copied();
+            let device = |rank: u32| ranks.devices().get(rank as usize).copied();
             let (Some(source), Some(target)) = (device(from), device(to)) else { continue };
-            let is_local = self.ranks.domain(from) == self.ranks.domain(to);
+            let is_local = ranks.domain(from) == ranks.domain(to);
             if !is_local && fabric.node(source).host == fabric.node(target).host {
                 if let Some(port) = ports.get_mut(from as usize) {
                     *port += copies;
@@ -97,34 +145,15 @@ impl LoadRequest<'_> {
             }
             hops.clear();
             self.router.route_into(source, target, 0, &mut hops)?;
-            let loads = if is_local { &mut local } else { &mut network };
+            let loads = if is_local { &mut counts.local } else { &mut counts.network };
             for hop in &hops {
                 if let Some(load) = loads.get_mut(hop.link.0 as usize) {
                     *load += copies * hop.share.fraction();
                 }
             }
         }
-        let mut busiest = LinkLoad::default();
-        for (id, link) in fabric.links() {
-            let Some(bandwidth) = link.bandwidth else { continue };
-            let copy_us = self.bytes / (bandwidth.0 as f64 / 1e6 * self.links.for_kind(link.kind));
-            let at = |loads: &[f64]| loads.get(id.0 as usize).copied().unwrap_or_default();
-            busiest.local_us = busiest.local_us.max(at(&local) * copy_us);
-            let copies = at(&network);
-            match link.kind {
-                LinkKind::Infiniband | LinkKind::Ethernet => {
-                    busiest.add_network(NetworkLoad { time_us: copies * copy_us, copies });
-                }
-                _ => busiest.attachment_us = busiest.attachment_us.max(copies * copy_us),
-            }
-        }
-        for (&copies, &device) in ports.iter().zip(self.ranks.devices()).filter(|(copies, _)| **copies > 0.0) {
-            if let Some(rate) = self.port_rate(device) {
-                let time_us = copies * self.bytes / (rate * self.links.network);
-                busiest.add_network(NetworkLoad { time_us, copies });
-            }
-        }
-        Ok(busiest)
+        counts.ports.extend(ranks.devices().iter().copied().zip(ports));
+        Ok(())
     }
 
     /// Part of the host's NIC ports for a device, in bytes per µs; `None` if the host has no NIC with a known rate.

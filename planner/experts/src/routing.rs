@@ -8,7 +8,7 @@
 use crate::error::ExchangeError;
 
 /// Distribution of the experts of a token.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RoutingPattern {
     /// Every set of experts is equally likely.
     #[default]

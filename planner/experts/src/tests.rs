@@ -1,5 +1,6 @@
 //! Tests of traffic, times and bounds.
 
+mod concurrent;
 mod monotony;
 mod routing;
 mod time;

@@ -13,7 +13,7 @@ pub(crate) mod result;
 mod timeline;
 
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
-pub use load::{CallRow, LoadRow};
+pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
 pub(crate) use notes::group_by_statement;
 pub use result::{MemoryRow, ResultRow};

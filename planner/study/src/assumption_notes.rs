@@ -2,8 +2,9 @@
 //! it cannot satisfy.
 
 use super::answer::ResultRow;
+use fabricast_perf::communication::unsupported_dispatcher;
 use fabricast_perf::step::{Efficiency, GemmEvidence, Machine, divisible_batch};
-use fabricast_workload::job::{Attention, CollectiveCandidates, Job, LoadedServing, Recompute, Tier};
+use fabricast_workload::job::{Attention, CollectiveCandidates, Job, Layout, LoadedServing, Recompute, Tier};
 
 /// Returns the assumptions of a run. Each is a sentence without the final period. They name no candidates or jobs,
 /// because runs are cached and used for other ones.
@@ -35,7 +36,13 @@ pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
     })
 }
 
-/// Returns a note that the job does not state its software.
+/// Notes that the kernels of the software's dispatcher do not run on the GPUs of a layout.
+pub(super) fn replaced_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Option<String> {
+    let reason = unsupported_dispatcher(job, machine, layout)?;
+    Some(format!("{reason}: an all_to_all exchanges the tokens of experts instead"))
+}
+
+/// Notes that the job does not state its software.
 fn unstated_software(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     job.fusion.is_none().then(|| {

@@ -141,7 +141,10 @@ pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Op
         None => picked,
     });
     let default_calls: Vec<ListedCall> = default_calls.collect();
-    let time = |calls: Vec<ListedCall>| step_time(job, row.concurrent_requests, &layout, &machine, &ListedCosts(calls));
+    let allowed = simulated.restricted_to(job.collectives());
+    let time = |calls: Vec<ListedCall>| {
+        step_time(job, row.concurrent_requests, &layout, &machine, &ListedCosts { calls, exchanges: &allowed })
+    };
     let step_s = (time(picked_calls)?, time(default_calls)?);
     let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
         let plan = plan.filter(|plan| plan.rows.len() > 1)?;
@@ -257,7 +260,7 @@ fn step_time(
     concurrent_requests: Option<u64>,
     layout: &Layout,
     machine: &Machine<'_>,
-    costs: &ListedCosts,
+    costs: &ListedCosts<'_>,
 ) -> Option<f64> {
     let time = match job {
         Job::Training(job) => {

@@ -9,7 +9,7 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind
 
 use super::answer::{Answer, CallRow, CandidateRow, JobRow, KernelsRow, LoadRow, ResultRow};
 use super::{Candidate, Study};
-use fabricast_perf::communication::{SimulatedCosts, StepCall, TimedCall};
+use fabricast_perf::communication::{SimulatedCosts, StepCall, StepExchange, TimedCall};
 use fabricast_perf::serve;
 use fabricast_perf::step::{self, active_ranks};
 use fabricast_workload::job::{Job, Layout, LoadedServing};
@@ -19,7 +19,11 @@ use fabricast_workload::job::{Job, Layout, LoadedServing};
 #[must_use]
 pub fn compute_utilization(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
     let layout = recover_layout(job, row, fabric)?;
-    let calls = recover_calls(job, row, &layout)?;
+    let exchanges = recover_exchanges(job, row, &layout);
+    let calls = match row.calls.is_empty() && !exchanges.is_empty() {
+        true => Vec::new(),
+        false => recover_calls(job, row, &layout)?,
+    };
     let timed_calls: Vec<TimedCall> = calls
         .into_iter()
         .zip(&row.calls)
@@ -28,7 +32,7 @@ pub fn compute_utilization(job: &Job, row: &ResultRow, fabric: &Fabric) -> Optio
     let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
     let profile = Profile::for_fabric(fabric).ok()?;
     let devices = active_ranks(job, fabric).ok()?;
-    let load = SimulatedCosts::new(&router, &profile, &devices).load(&layout, &timed_calls);
+    let load = SimulatedCosts::new(&router, &profile, &devices).load(&layout, &timed_calls, &exchanges);
     Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
 }
 
@@ -92,7 +96,18 @@ pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Opti
     (all_match && !calls.is_empty()).then_some(calls)
 }
 
-/// Class of equivalent links: same kind, same kinds of devices at the ends, and same bandwidth.
+/// Returns the exchanges of tokens of a result.
+fn recover_exchanges(job: &Job, row: &ResultRow, layout: &Layout) -> Vec<StepExchange> {
+    match job {
+        Job::Training(job) => step::step_exchanges(job, layout),
+        Job::Inference(job) => row.concurrent_requests.map_or_else(Vec::new, |concurrent_requests| {
+            serve::exchanges(&LoadedServing { job, concurrent_requests }, layout)
+        }),
+        Job::Trace(_) => Vec::new(),
+    }
+}
+
+/// Class of equivalent links: equal kind, ends and bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     kind: LinkKind,

@@ -1,13 +1,16 @@
 //! Conversion of a run to a row of `results.json`, without prices.
 
+use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::answer::{CallRow, JobKind, MemoryRow, ParallelRow, ResultRow};
-use fabricast_perf::communication::{Exchange, TimedCall};
+use super::answer::{CallRow, ExchangeRow, JobKind, MemoryRow, ParallelRow, ResultRow};
+use fabricast_perf::communication::{Exchange, StepExchange, TimedCall};
 use fabricast_perf::replay::Outcome;
 use fabricast_perf::serve::Service;
 use fabricast_perf::step::{Share, Step};
-use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Layout, Serving, TraceJob, Training, Zero};
+use fabricast_workload::job::{
+    Dimension, EndAccounting, ExpertSharding, Footprint, Layout, Serving, TraceJob, Training, Zero,
+};
 
 /// Additional memory that a rank would need; both fields are `None` if the job fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,6 +157,23 @@ pub fn call_row(timed_call: &TimedCall, layout: &Layout) -> CallRow {
         times: timed_call.call.calls_per_rank(),
         pick: timed_call.strategy,
         time_us: timed_call.time.us(),
+    }
+}
+
+/// Creates the row of an exchange of tokens in a step; `runs`: its kernel runs on the machine.
+#[must_use]
+pub fn exchange_row(step_exchange: &StepExchange, layout: &Layout, runs: bool, time: Picos) -> ExchangeRow {
+    let StepExchange { phase, exchange, times } = *step_exchange;
+    let collective = Collective::AllToAll.to_string();
+    ExchangeRow {
+        phase: phase.name().to_owned(),
+        operation: exchange.operation.name().to_owned(),
+        kernel: if runs { exchange.kernel.name().to_owned() } else { collective },
+        token_type: exchange.token_type.name().to_owned(),
+        tokens: exchange.tokens,
+        ranks: layout.size(Dimension::Expert).into(),
+        times,
+        time_us: time.us(),
     }
 }
 

@@ -10,19 +10,19 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::accuracy::Work;
-use super::answer::{CallRow, LoadRow, ResultRow, TimelineRow};
-use super::assumption_notes::{assumption_notes, waiting_requests};
+use super::answer::{CallRow, ExchangeRow, LoadRow, ResultRow, TimelineRow};
+use super::assumption_notes::{assumption_notes, replaced_dispatcher, waiting_requests};
 use super::cases::{Cases, RunSpec};
 use super::key::Key;
 use super::result_row::{MissingMemory, TrainingRun};
 use super::setting::{Load, SettingEffect};
 use super::step_interval::{StepInterval, spread, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
-use fabricast_perf::communication::{SimulatedCosts, StepCall};
+use fabricast_perf::communication::{CommunicationCostModel, SimulatedCosts, StepCall, StepExchange, check_dispatcher};
 use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
 use fabricast_perf::step::{
     Machine, PeakRates, Step, TimeError, active_ranks, best_step, best_step_timeline, check_tier, step_calls,
-    unbounded_step,
+    step_exchanges, unbounded_step,
 };
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Job, JobError, Layout, LoadedServing, MemoryLimits, Training};
@@ -265,16 +265,19 @@ pub fn run(
 /// # Errors
 /// [`TimeError`] if the job cannot run on the machine.
 fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
-    let row = run_without_notes(job, machine)?;
-    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row)).collect();
-    Ok(ResultRow { notes, ..row })
+    let row = run_layout(job, machine)?;
+    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row));
+    Ok(ResultRow { notes: row.notes.iter().cloned().chain(notes).collect(), ..row })
 }
 
-fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+/// Predicts a job; the row has the notes that need its layout.
+fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
     let ranks = machine.ranks.len();
-    match job {
+    let layout_notes = |layout: &Layout| replaced_dispatcher(whole_job, machine, layout).into_iter().collect();
+    match whole_job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
+            check_dispatcher(whole_job, machine, &step.layout)?;
             let memories = machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED);
             let missing =
                 MissingMemory { gpu: footprint.excess(memories.gpu), host: footprint.host_excess(memories.host) };
@@ -286,11 +289,15 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
             let run = TrainingRun { ranks, hosts, step: &step, footprint, missing, single_host_time };
             let row = result_row::training_row(job, &run);
             let row = training_interval(job, machine, &step).apply(row);
-            let (calls, load) = calls_and_load(machine, &step, &step_calls(job, &step.layout))?;
-            Ok(ResultRow { timelines: vec![TimelineRow::new("step", timeline)], calls, load, ..row })
+            let step_calls = step_calls(job, &step.layout);
+            let StepRows { calls, exchanges, load } =
+                step_rows(machine, &step, &step_calls, &step_exchanges(job, &step.layout))?;
+            let (timelines, notes) = (vec![TimelineRow::new("step", timeline)], layout_notes(&step.layout));
+            Ok(ResultRow { timelines, calls, exchanges, load, notes, ..row })
         }
         Job::Inference(job) => {
             let ServiceRun { step, footprint, service } = best_service(job, machine)?;
+            check_dispatcher(whole_job, machine, &step.layout)?;
             let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
             let timelines =
                 step_timelines(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
@@ -298,14 +305,18 @@ fn run_without_notes(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, Time
             let (hosts, single_host) = run_on_first_host(machine, service.tokens_per_s, |host| {
                 Ok(service_without_memory_limit(job, host)?.tokens_per_s)
             });
-            let (calls, load) = calls_and_load(machine, &step, &serve::calls(&loaded, &step.layout))?;
+            let (step_calls, exchanges) =
+                (serve::calls(&loaded, &step.layout), serve::exchanges(&loaded, &step.layout));
+            let StepRows { calls, exchanges, load } = step_rows(machine, &step, &step_calls, &exchanges)?;
             let spread = spread(Work::of_serving(job), machine);
             let row = StepInterval::around(step.time, spread)
                 .apply(result_row::inference_row(job, ranks, &step, &footprint, &service));
             Ok(ResultRow {
                 timelines,
                 calls,
+                exchanges,
                 load,
+                notes: layout_notes(&step.layout),
                 efficiency_node: single_host
                     .map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64)),
                 ..row
@@ -328,17 +339,34 @@ fn refusal_reason(error: &TimeError) -> String {
     }
 }
 
-/// Returns the timed calls of a step, and the load of the links by class.
-fn calls_and_load(
+/// Calls of a step, and the load of the links by class.
+struct StepRows {
+    calls: Vec<CallRow>,
+    exchanges: Vec<ExchangeRow>,
+    load: Vec<LoadRow>,
+}
+
+/// Times the calls of a step and computes the load of the links.
+fn step_rows(
     machine: &Machine<'_>,
     step: &Step,
     calls: &[StepCall],
-) -> Result<(Vec<CallRow>, Vec<LoadRow>), TimeError> {
-    let simulated = machine.simulated;
-    let timed_calls = simulated.restricted_to(step.collectives).timed_calls(&step.layout, calls)?;
-    let utilization = simulated.load(&step.layout, &timed_calls).utilization(machine.router, step.time);
-    let rows = timed_calls.iter().map(|timed_call| result_row::call_row(timed_call, &step.layout)).collect();
-    Ok((rows, link_utilization::load_rows(machine.router.fabric(), &utilization)))
+    exchanges: &[StepExchange],
+) -> Result<StepRows, TimeError> {
+    let (simulated, layout) = (machine.simulated, &step.layout);
+    let costs = simulated.restricted_to(step.collectives);
+    let timed_calls = costs.timed_calls(layout, calls)?;
+    let utilization = simulated.load(layout, &timed_calls, exchanges).utilization(machine.router, step.time);
+    let exchange_rows = exchanges.iter().map(|one| {
+        let time = costs.token_exchange_time(layout, &one.exchange)?;
+        let runs = costs.runs_kernel(layout, one.exchange.kernel);
+        Ok::<_, TimeError>(result_row::exchange_row(one, layout, runs, time))
+    });
+    Ok(StepRows {
+        calls: timed_calls.iter().map(|timed_call| result_row::call_row(timed_call, layout)).collect(),
+        exchanges: exchange_rows.collect::<Result<_, _>>()?,
+        load: link_utilization::load_rows(machine.router.fabric(), &utilization),
+    })
 }
 
 /// Returns the number of hosts, and the result of the job on the GPUs of the first host alone, with the best layout on

@@ -77,7 +77,9 @@ fn build_page(
         let bars = of_some(&is_held, &|job| memory(answer, job).map(Block::Bars).into_iter().collect());
         sections.push(Section::new("Memory of the most loaded GPU", bars));
     }
-    let has_calls = |job: &JobRow| answer.results.iter().any(|row| row.job == job.name && !row.calls.is_empty());
+    let has_calls = |job: &JobRow| {
+        answer.results.iter().any(|row| row.job == job.name && !(row.calls.is_empty() && row.exchanges.is_empty()))
+    };
     if answer.jobs.iter().any(has_calls) {
         sections.push(Section::new("Calls of a step", of_some(&has_calls, &|job| load::calls(answer, job))));
     }

@@ -5,7 +5,7 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 
 use super::cost_model::Exchange;
 use fabricast_collectives::strategy::Strategy;
-use fabricast_workload::job::{CollectiveCandidates, Layout, Phase};
+use fabricast_workload::job::{CollectiveCandidates, Layout, Phase, TokenExchange};
 
 /// Call whose strategy has not been selected yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +110,17 @@ impl StepCall {
             CallCount::PipelineTransfers { forward, backward, .. } => forward + backward,
         }
     }
+}
+
+/// Exchange of tokens by the kernel of a library, of all groups of ranks with different experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepExchange {
+    /// Phase of the step in which tokens are exchanged.
+    pub phase: Phase,
+    /// Tokens and their routing.
+    pub exchange: TokenExchange,
+    /// Number of exchanges per rank and step; a mean need not be an integer.
+    pub times: f64,
 }
 
 /// Call of a step with its strategy and completion time.

@@ -9,6 +9,7 @@ use super::cache::Cache;
 use super::calls::{CallRequest, CallWithStrategy, SelectedStrategy};
 use super::extrapolation::busiest_link::Pattern;
 use super::link_sharing::Representatives;
+use super::token_exchange::TokenQuery;
 use fabricast_collectives::bound::Bounds;
 use fabricast_workload::job::GroupShape;
 
@@ -64,6 +65,8 @@ pub(super) struct CostCache {
     pub busiest_links: Cache<PatternKey, f64>,
     /// Lower bounds on the completion times of calls whose groups leave their NVLink domain.
     pub lower_bounds: Cache<CallQuery, Picos>,
+    /// Completion times of exchanges of tokens by kernels; `None` for those whose kernels do not run.
+    pub token_exchanges: Cache<TokenQuery, Option<Picos>>,
     /// Groups that represent all groups of a call.
     pub representatives: Representatives,
     /// Schedule-independent bounds on the calls of a group, by its devices in order.

@@ -1,11 +1,13 @@
 //! Interface of communication cost models: calls of groups, their completion time, and the SMs that they occupy.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 
+use super::token_exchange::equivalent_all_to_all;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, GroupCall, Layout};
+use fabricast_workload::job::{Dimension, GroupCall, Layout, TokenExchange};
 
 /// Call of all groups of a dimension at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +41,29 @@ pub trait CommunicationCostModel: Sync {
     /// See [`Self::time`].
     fn sm_usage(&self, _layout: &Layout, _exchange: Exchange) -> Result<SmUsage, PlanError> {
         Ok(SmUsage::default())
+    }
+
+    /// Returns true if the kernel of a library runs between the ranks of a layout with different experts; true if the
+    /// model does not know.
+    fn runs_kernel(&self, _layout: &Layout, _kernel: ExchangeKernel) -> bool {
+        true
+    }
+
+    /// Returns the completion time of a dispatch or combine by the kernel of a library; the default is that of an
+    /// all_to_all with a copy of a token for each of its experts.
+    ///
+    /// # Errors
+    /// See [`Self::time`].
+    fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
+        self.time(layout, equivalent_all_to_all(layout, exchange))
+    }
+
+    /// Returns the SM usage of a dispatch or combine; the default is that of the all_to_all.
+    ///
+    /// # Errors
+    /// See [`Self::time`].
+    fn token_exchange_sm_usage(&self, layout: &Layout, exchange: &TokenExchange) -> Result<SmUsage, PlanError> {
+        self.sm_usage(layout, equivalent_all_to_all(layout, exchange))
     }
 
     /// Returns true if concurrent calls of two dimensions would share links; false if the model does not know.

@@ -5,15 +5,16 @@ use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::fabric::{Figures, Node};
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Fabric, HostId, NodeId, Picos};
+use fabricast_topologies::{Bytes, Fabric, HostId, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
 use super::cost_model::{CommunicationCostModel, Exchange};
 use super::shared_links::PlacedLayout;
 use super::simulated::SimulatedCosts;
+use super::token_exchange::equivalent_all_to_all;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, GroupShape, Layout};
+use fabricast_workload::job::{Dimension, GroupShape, Layout, TokenExchange};
 
 /// Cost model that estimates call times, to select the layouts and strategies that are simulated. Bytes between
 /// neighbours in a domain move at the bandwidth of their path. Bytes that leave an NVLink domain move at the combined
@@ -149,6 +150,20 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
         let max_groups = if self.first_represents_all { 1 } else { usize::MAX };
         let first_ranks = shape.first_ranks(self.ranks.len() as u64).take(max_groups);
         Ok(first_ranks.filter_map(group_time).max().unwrap_or_default())
+    }
+
+    /// An all_to_all of the copies that cross the network, as far as the kernel sends a token once to a domain.
+    fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
+        let all_to_all = equivalent_all_to_all(layout, exchange);
+        let shape = layout.shape(Dimension::Expert);
+        let inside = self.group_paths(0, shape).map_or(1, |paths| paths.inside).max(1);
+        let routing = exchange.routing().filter(|_| exchange.kernel.forwards_in_domains() && inside < shape.size);
+        let Some(routing) = routing else { return self.time(layout, all_to_all) };
+        let domains = f64::from(shape.size) / f64::from(inside);
+        let copies = domains * routing.hit_probability(0, exchange.experts / shape.size * inside);
+        let share = (copies / f64::from(exchange.top_k)).min(1.0);
+        let bytes = Bytes((all_to_all.bytes.0 as f64 * share).ceil() as u64);
+        self.time(layout, Exchange { bytes, ..all_to_all })
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {

@@ -1,10 +1,11 @@
 //! Cost model backed by a list of calls with known times, such as those of the library default.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_topologies::Picos;
 
 use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::Layout;
+use fabricast_workload::job::{Layout, TokenExchange};
 
 /// Call with its completion time and SM usage.
 #[derive(Clone, Copy, Debug)]
@@ -18,20 +19,37 @@ pub struct ListedCall {
 }
 
 /// Cost model backed by a list of calls; calls that are not in the list take no time.
-pub struct ListedCosts(pub Vec<ListedCall>);
+pub struct ListedCosts<'a> {
+    /// The calls.
+    pub calls: Vec<ListedCall>,
+    /// Cost model of exchanges of tokens by kernels of libraries, which are no collectives.
+    pub exchanges: &'a dyn CommunicationCostModel,
+}
 
-impl ListedCosts {
+impl ListedCosts<'_> {
     fn find(&self, exchange: Exchange) -> Option<&ListedCall> {
-        self.0.iter().find(|one| one.exchange == exchange)
+        self.calls.iter().find(|one| one.exchange == exchange)
     }
 }
 
-impl CommunicationCostModel for ListedCosts {
+impl CommunicationCostModel for ListedCosts<'_> {
     fn time(&self, _: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         Ok(self.find(exchange).map_or(Picos::ZERO, |one| one.time))
     }
 
     fn sm_usage(&self, _: &Layout, exchange: Exchange) -> Result<SmUsage, PlanError> {
         Ok(self.find(exchange).map_or_else(SmUsage::default, |one| one.sm_usage))
+    }
+
+    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
+        self.exchanges.runs_kernel(layout, kernel)
+    }
+
+    fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
+        self.exchanges.token_exchange_time(layout, exchange)
+    }
+
+    fn token_exchange_sm_usage(&self, layout: &Layout, exchange: &TokenExchange) -> Result<SmUsage, PlanError> {
+        self.exchanges.token_exchange_sm_usage(layout, exchange)
     }
 }

@@ -8,6 +8,7 @@
 //!       timing_method       decides how a call is timed: simulation, or extrapolation from a smaller call
 //!         concurrent_calls    simulation of the groups that represent all (link_sharing)
 //!           placement           devices, NVLink domains and concurrent groups of ranks
+//!   token_exchange      dispatch and combine by kernels of libraries
 //! estimated, listed   other models: first estimate, list of known times
 //! ```
 
@@ -31,9 +32,10 @@ mod simulated;
 mod step_link_load;
 mod strategy_selector;
 mod timing_method;
+mod token_exchange;
 
 pub(crate) use calls::PlacedCall;
-pub use calls::{CallCount, CallWithStrategy, StepCall, TimedCall};
+pub use calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
 pub use candidate_search::{LibraryChoiceScope, fastest};
 pub use cost_model::{CallExtent, CommunicationCostModel, Exchange, SmUsage};
 pub use estimated::EstimatedCosts;
@@ -41,6 +43,8 @@ pub(crate) use host_classes::HostClasses;
 pub use link_load::LinkLoad;
 pub use listed::{ListedCall, ListedCosts};
 pub use simulated::{RestrictedCosts, SimulatedCosts};
+pub(crate) use token_exchange::replaced_dispatch;
+pub use token_exchange::{check_dispatcher, unsupported_dispatcher};
 
 #[cfg(test)]
 mod tests;

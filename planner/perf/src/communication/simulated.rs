@@ -8,12 +8,13 @@
 //! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
 //! about 5 % where chunk loops interfere, at a hundredth of the cost.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
-use super::calls::{CallRequest, CallWithStrategy, PlacedCall, SelectedStrategy, StepCall, TimedCall};
+use super::calls::{CallRequest, CallWithStrategy, PlacedCall, SelectedStrategy, StepCall, StepExchange, TimedCall};
 use super::candidate_search::{CandidateSearch, LibraryChoiceScope};
 use super::concurrent_calls::ConcurrentCalls;
 use super::cost_cache::{CallQuery, CostCache};
@@ -26,10 +27,11 @@ use super::shared_links::PlacedLayout;
 use super::step_link_load::StepTraffic;
 use super::strategy_selector::StrategySelector;
 use super::timing_method::{CallTimer, KnownTime};
+use super::token_exchange::{TokenExchangeTimer, TokenQuery, equivalent_all_to_all};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
 use fabricast_search::plan::{Plan, PlanError, Row};
-use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout};
+use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, TokenExchange};
 
 /// Communication cost model based on planning and simulation.
 pub struct SimulatedCosts<'a> {
@@ -85,6 +87,22 @@ impl<'a> SimulatedCosts<'a> {
     /// Returns the timer of calls with a given strategy.
     pub(super) fn timer(&self) -> CallTimer<'_> {
         CallTimer { placement: &self.placement, calls: self.calls(), cache: &self.cache }
+    }
+
+    /// Returns the completion time of a dispatch or combine by the kernel of a library; `None` if the kernel does not run
+    /// on these GPUs.
+    pub(crate) fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Option<Picos> {
+        let query = TokenQuery::new(layout, exchange);
+        let exchanges = &self.cache.token_exchanges;
+        exchanges.get(&query).unwrap_or_else(|| {
+            let time = self.token_exchanges().time(layout, exchange);
+            exchanges.insert(query, time);
+            time
+        })
+    }
+
+    fn token_exchanges(&self) -> TokenExchangeTimer<'_> {
+        TokenExchangeTimer { placement: &self.placement, profile: self.profile }
     }
 
     /// Returns the search of candidate strategies for one group.
@@ -189,10 +207,10 @@ impl<'a> SimulatedCosts<'a> {
         ListedCall { exchange, time, sm_usage: self.strategy_sm_usage(layout, exchange, strategy) }
     }
 
-    /// Bytes that each link carries in a step with these calls.
+    /// Bytes that each link carries in a step with these calls and exchanges of tokens.
     #[must_use]
-    pub fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
-        StepTraffic { placement: &self.placement, calls: self.calls() }.load(layout, calls)
+    pub fn load(&self, layout: &Layout, calls: &[TimedCall], exchanges: &[StepExchange]) -> LinkLoad {
+        StepTraffic { placement: &self.placement, calls: self.calls() }.load(layout, calls, exchanges)
     }
 
     /// Returns the SM usage of a call with a given strategy.
@@ -269,6 +287,24 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
         let strategy = self.select(layout, exchange)?.strategy;
         Ok(strategy
             .map_or_else(SmUsage::default, |strategy| self.simulated.strategy_sm_usage(layout, exchange, &strategy)))
+    }
+
+    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
+        self.simulated.token_exchanges().unsupported(layout, kernel).is_none()
+    }
+
+    fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
+        match self.simulated.token_exchange_time(layout, exchange) {
+            Some(time) => Ok(time),
+            None => self.time(layout, equivalent_all_to_all(layout, exchange)),
+        }
+    }
+
+    fn token_exchange_sm_usage(&self, layout: &Layout, exchange: &TokenExchange) -> Result<SmUsage, PlanError> {
+        match self.simulated.token_exchange_time(layout, exchange) {
+            Some(_) => Ok(self.simulated.token_exchanges().sm_usage(layout, exchange)),
+            None => self.sm_usage(layout, equivalent_all_to_all(layout, exchange)),
+        }
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {

@@ -11,10 +11,11 @@ use fabricast_sim::sharing::ResourceId;
 use fabricast_topologies::NodeId;
 
 use super::call_traffic::RepeatedCall;
-use super::calls::{CallCount, CallWithStrategy, TimedCall};
+use super::calls::{CallCount, CallWithStrategy, StepExchange, TimedCall};
 use super::concurrent_calls::ConcurrentCalls;
 use super::link_load::{LinkLoad, PairTraffic};
 use super::placement::Placement;
+use super::token_exchange::TokenExchangeTimer;
 use fabricast_workload::job::{Dimension, GroupShape, Layout, Phase};
 
 /// Call of a step with the groups that make it and its number of executions per step.
@@ -31,10 +32,12 @@ pub(super) struct StepTraffic<'a> {
 }
 
 impl StepTraffic<'_> {
-    /// Returns the bytes that each link carries in a step with these calls.
-    pub(super) fn load(&self, layout: &Layout, calls: &[TimedCall]) -> LinkLoad {
+    /// Bytes that each link carries in a step with these calls.
+    pub(super) fn load(&self, layout: &Layout, calls: &[TimedCall], exchanges: &[StepExchange]) -> LinkLoad {
         let (mut load, mut pair_bytes) = (LinkLoad::default(), PairTraffic::new());
-        // Calls are often equal, such as those of the forward and the backward pass.
+        let timer = TokenExchangeTimer { placement: self.placement, profile: self.calls.profile };
+        exchanges.iter().for_each(|exchange| timer.add_traffic(layout, exchange, &mut pair_bytes));
+        // Forward and backward calls, for example, are often equal.
         let mut distinct: Vec<DistinctCall<'_>> = Vec::new();
         for timed in calls {
             let groups = groups(layout, timed.call.exchange.dimension, timed.call.phase);

@@ -18,8 +18,9 @@
 use fabricast_topologies::Bytes;
 
 use super::steady_state::StepTokens;
+use super::traffic::step_kind;
 use crate::step::{Kernel, KernelKind, padded_rows};
-use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving};
+use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving, TokenCopies};
 
 /// Attention kernel, with its reads of the KV cache apart: these may come from another memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,9 +180,11 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
     let chosen = chosen_experts(job, layout, mix.mean_tokens());
     // Tokens are permuted by destination rank, received ones by expert, and both are reversed, as in training
     // (`step/kernels`).
-    let sent = a * activations * (1 + model.experts_per_token) as f64;
     let slots = job.expert_slots() / u64::from(degrees.expert);
-    let sorted = if degrees.expert > 1 && slots > 1 { 2.0 * a * routed * hidden } else { 0.0 };
+    let copies = token_copies(job, layout, mix);
+    let sent = if copies.by_rank { a * activations * (1 + model.experts_per_token) as f64 } else { 0.0 };
+    let is_sorted = copies.by_expert && degrees.expert > 1 && slots > 1;
+    let sorted = if is_sorted { 2.0 * a * routed * hidden } else { 0.0 };
     work.stream(sent + sorted);
     work.experts(MeanGemmShape { rows: routed, inner: hidden, columns: ffn * (matrices - 1.0) }, elements, chosen);
     work.stream(matrices * a * routed * ffn);
@@ -194,6 +197,14 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
         1.0,
     );
     work
+}
+
+/// Copies of tokens around the experts of a step. Without expert parallelism, tokens are permuted by expert.
+fn token_copies(job: &Serving, layout: &Layout, mix: &StepTokens) -> TokenCopies {
+    match layout.degrees.expert {
+        0 | 1 => TokenCopies { by_rank: true, by_expert: false },
+        _ => job.dispatch.copies(step_kind(mix)),
+    }
 }
 
 /// Mean number of cached tokens before a chunk of a prompt: the prefix and preceding chunks.
@@ -233,18 +244,30 @@ fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, wo
         );
     }
     let (kv, expanded_width) = (latent.kv as f64, model.kv_up_projection_width() as f64 / tensor);
-    if mix.prefill > 0.0 {
+    let is_absorbed = has_short_chunks(mix);
+    if mix.prefill > 0.0 && !is_absorbed {
         let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
         work.gemm(KernelKind::Gemm, MeanGemmShape { rows, inner: kv, columns: expanded_width }, elements, 1.0);
     }
-    if mix.decode > 0.0 {
+    let absorbed = mix.decode + if is_absorbed { mix.prefill } else { 0.0 };
+    if absorbed > 0.0 {
         work.gemm(
             KernelKind::Gemm16Bit,
-            MeanGemmShape { rows: mix.decode, inner: kv, columns: expanded_width },
+            MeanGemmShape { rows: absorbed, inner: kv, columns: expanded_width },
             elements.with_16_bit_weights(),
             1.0,
         );
     }
+}
+
+/// Largest number of new tokens of a chunk whose latent attention runs as that of decode, on the latent vectors, so that
+/// the cached tokens are not expanded (vLLM, `vllm/v1/attention/backends/mla/flashmla.py`, `reorder_batch_threshold`; 512 in
+/// `flashattn_mla.py`; SGLang decides likewise by the cached tokens, `attention_backend_handler.py`).
+const MAX_ABSORBED_TOKENS: f64 = 128.0;
+
+/// Returns true if the prefill chunks of a step are so short that latent attention runs as that of decode.
+fn has_short_chunks(mix: &StepTokens) -> bool {
+    mix.prefill > 0.0 && mix.prefill <= MAX_ABSORBED_TOKENS * mix.chunks
 }
 
 fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
@@ -276,11 +299,13 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work
     if mix.prefill > 0.0 {
         let new = job.new_tokens() as f64;
         let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
-        // A chunk reads the cached tokens; with latent attention, their expanded keys and values.
+        // A chunk reads the cached tokens; with latent attention, their expanded keys and values unless it is short.
         let cached = mean_cached_tokens(job, chunks);
-        let read = match model.latent {
-            Some(_) => a * widths * (mix.prefill + mix.chunks * cached),
-            None => mix.prefill * kv_bytes_per_token,
+        let absorbed = model.latent.filter(|_| has_short_chunks(mix));
+        let widths = absorbed.map_or(widths, |latent| (latent.cached_width() + latent.kv) as f64 * heads);
+        let read = match (model.latent, absorbed) {
+            (Some(_), None) => a * widths * (mix.prefill + mix.chunks * cached),
+            (Some(_), Some(_)) | (None, _) => mix.prefill * kv_bytes_per_token,
         };
         let kernel = Kernel {
             kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },

@@ -24,10 +24,10 @@ mod traffic;
 
 pub use kernels::{AttentionKernel, Work, chosen_experts, embedding, layer, logits};
 pub use search::{ServiceRun, best_service, mean_step, service_without_memory_limit, step_timelines};
-pub use service::{Service, calls, simulate_service, timelines};
+pub use service::{Service, calls, exchanges, simulate_service, timelines};
 pub use steady_state::{Load, StartTimes, SteadyBatch, StepTokens};
 pub use step_costs::StepCosts;
-pub use traffic::traffic;
+pub use traffic::{expert_calls, traffic};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -8,7 +8,7 @@ use super::step_costs::StepCosts;
 use super::stream_step::StreamStep;
 use crate::step::{Share, Step};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Arrivals, Layout, LoadedServing};
+use fabricast_workload::job::{Arrivals, Disaggregation, Layout, LoadedServing};
 
 /// Summand of a weighted sum or mean of times.
 #[derive(Clone, Copy)]
@@ -123,6 +123,9 @@ pub(super) fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
 pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
     let streams = Streams::new(job, layout);
     let load = stream_load(job, &streams);
+    if job.disaggregation == Disaggregation::Decode {
+        return (streams, SteadyBatch::decode_only(&load));
+    }
     // Replicas that share experts and have requests.
     let sharing_replicas = f64::from(layout.degrees.expert) * active_replica_share(job, layout);
     (streams, SteadyBatch::new(&load).in_lockstep(&load, sharing_replicas))

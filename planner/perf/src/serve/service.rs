@@ -5,14 +5,16 @@ use fabricast_topologies::Picos;
 use super::batch::seconds;
 use super::request_round::{SteadyState, WeightedTime, steady_batch, stream_load, sum};
 use super::steady_state::{SteadyBatch, StepTokens};
-use super::step_costs::StepCosts;
+use super::step_costs::{StepCosts, overlaps_halves};
 use super::stream_step::StreamStep;
-use super::traffic::traffic;
-use crate::communication::{CallCount, Exchange, StepCall};
+use super::traffic::{expert_calls, traffic};
+use crate::communication::{CallCount, Exchange, StepCall, StepExchange};
 use crate::step::{Step, Timeline};
 use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Arrivals, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving};
+use fabricast_workload::job::{
+    Arrivals, Disaggregation, ExpertCall, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving,
+};
 
 /// Latency and throughput of an inference job.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +66,7 @@ pub fn simulate_service(
     // predecessor, otherwise in the middle of one, on average.
     let running = |group: f64| (round.streams.requests - group).clamp(0.0, 1.0);
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
+        _ if job.disaggregation == Disaggregation::Decode => (Picos::ZERO, decode_time),
         (Arrivals::Batch { .. }, _) => (spread_ttft, decode_time),
         (_, Lengths::Varied) => (spread_ttft + share(round.other_step(), running(1.0) / 2.0), decode_time),
         (_, Lengths::Equal) => {
@@ -88,7 +91,8 @@ pub fn simulate_service(
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
     let (requests, seconds, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
-            (job.concurrent_requests, running_seconds, Some(time_to_first_token))
+            let ttft = Some(time_to_first_token).filter(|_| job.disaggregation != Disaggregation::Decode);
+            (job.concurrent_requests, running_seconds, ttft)
         }
         Arrivals::Batch { requests, .. } => (requests, seconds(job, layout, costs, requests, &round)?, None),
     };
@@ -96,7 +100,7 @@ pub fn simulate_service(
         ttft,
         tpot,
         latency,
-        tokens_per_s: requests as f64 * job.output_tokens as f64 / seconds.max(1e-12),
+        tokens_per_s: requests as f64 * job.computed_output_tokens() as f64 / seconds.max(1e-12),
         with_prefill,
         without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
         slo_violations: slo_violations(job, ttft, tpot),
@@ -142,17 +146,10 @@ pub fn timelines(
 /// ones.
 #[must_use]
 pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
-    let (streams, batch) = steady_batch(job, layout);
-    let (steps_with_prefill, steps_without_prefill) =
-        (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
     let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;
     let mut calls = Vec::new();
-    for (mix, steps) in [(&batch.with_prefill, steps_with_prefill), (&batch.without_prefill, steps_without_prefill)] {
-        if mix.is_empty() || steps <= 0.0 {
-            continue;
-        }
-        let part = steps / (steps_with_prefill + steps_without_prefill) * streams.per_replica;
-        calls.extend(traffic(job, layout, mix).into_iter().map(|call| {
+    for MeanShare { mix, part } in mean_shares(job, layout) {
+        calls.extend(traffic(job, layout, &mix).into_iter().map(|call| {
             let each = call.count as f64 * part;
             let count = match call.phase {
                 _ if call.is_pipeline_transfer() => {
@@ -165,6 +162,45 @@ pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
         }));
     }
     calls
+}
+
+/// Returns the dispatches and combines of a mean step by the kernels of a library, as [`calls`] the collectives.
+#[must_use]
+pub fn exchanges(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepExchange> {
+    let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;
+    let mut exchanges = Vec::new();
+    for MeanShare { mix, part } in mean_shares(job, layout) {
+        // Two overlapped batches exchange half of the tokens each.
+        let halves = if overlaps_halves(job, layout, &mix) { 2.0 } else { 1.0 };
+        exchanges.extend(expert_calls(job, layout, &mix.times(1.0 / halves)).into_iter().map(
+            |ExpertCall { phase, exchange, count }| StepExchange {
+                phase,
+                exchange,
+                times: layers * count as f64 * part * halves,
+            },
+        ));
+    }
+    exchanges
+}
+
+/// Kind of step and its number in a mean step, over all streams of a replica.
+struct MeanShare {
+    mix: StepTokens,
+    part: f64,
+}
+
+fn mean_shares(job: &LoadedServing<'_>, layout: &Layout) -> Vec<MeanShare> {
+    let (streams, batch) = steady_batch(job, layout);
+    let (with_prefill, without_prefill) =
+        (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
+    let share = |mix: StepTokens, steps: f64| {
+        let part = steps / (with_prefill + without_prefill) * streams.per_replica;
+        (!mix.is_empty() && steps > 0.0).then_some(MeanShare { mix, part })
+    };
+    [share(batch.with_prefill, with_prefill), share(batch.without_prefill, without_prefill)]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Returns a message for each SLO limit that the TTFT or TPOT exceeds.

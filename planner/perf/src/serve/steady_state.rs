@@ -193,6 +193,20 @@ impl SteadyBatch {
         }
     }
 
+    /// Steady state of a machine that only decodes: all requests are past their first token in every step.
+    #[must_use]
+    pub fn decode_only(load: &Load) -> Self {
+        Self {
+            with_prefill: StepTokens::default(),
+            without_prefill: StepTokens { decode: load.requests, ..StepTokens::default() },
+            steps_to_first_token: 0.0,
+            steps_with_prefill: 0.0,
+            steps_without_prefill: load.output - 1.0,
+            chunks: 1.0,
+            wait_for_last_step: 0.0,
+        }
+    }
+
     /// Steady state of requests that start simultaneously; `None` if every step has prefill, or decode alone fills it.
     fn from_simultaneous_starts(load: &Load) -> Option<Self> {
         let Load { prompt, output, requests, budget, .. } = *load;

@@ -6,12 +6,16 @@ use rayon::prelude::*;
 use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::stream_step::{StreamStep, TimeShares};
-use super::traffic::traffic;
-use crate::communication::{CommunicationCostModel, Exchange};
-use crate::step::{Efficiency, Kernel, PeakRates};
+use super::traffic::{expert_calls, step_kind, traffic};
+use crate::communication::{CommunicationCostModel, Exchange, replaced_dispatch};
+use crate::step::{
+    Efficiency, ExpertExchanges, Kernel, LayerCompute, OverlapCost, OverlappedCall, PeakRates, half_batch_cost,
+};
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Degrees, Dimension, GroupCall, Layout, LoadedServing, Phase};
+use fabricast_workload::job::{
+    Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase, Serving,
+};
 
 /// Cost models from which the time of an inference step is computed.
 #[derive(Clone, Copy)]
@@ -22,6 +26,19 @@ pub struct StepCosts<'a> {
     pub curve: &'a Efficiency,
     /// Cost model of collectives.
     pub collective_costs: &'a dyn CommunicationCostModel,
+}
+
+/// Returns true if the exchanges of one half of a step's tokens overlap with the computation of the other.
+pub(super) fn overlaps_halves(job: &Serving, layout: &Layout, mix: &StepTokens) -> bool {
+    job.dispatch.overlap == ExpertOverlap::TwoBatches && mix.tokens() >= 2.0 && layout.degrees.expert > 1
+}
+
+/// Times of a layer's kernels and calls, each alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct LayerParts {
+    compute: LayerCompute,
+    tensor: Picos,
+    exchanges: ExpertExchanges,
 }
 
 impl StepCosts<'_> {
@@ -52,37 +69,93 @@ impl StepCosts<'_> {
         if mix.is_empty() {
             return Ok(StreamStep::default());
         }
+        // An all_to_all replaces a dispatcher whose kernels do not run on the machine.
+        let replaced = replaced_dispatch(job.dispatch, step_kind(mix), layout, self.collective_costs);
+        let replaced = replaced.map(|dispatch| Serving { dispatch, ..job.job.clone() });
+        let job = &LoadedServing { job: replaced.as_ref().unwrap_or(job.job), ..*job };
         let calls = traffic(job, layout, mix);
         let times: Vec<Result<Picos, PlanError>> =
             calls.par_iter().with_max_len(1).map(|call| self.call_time(layout, call)).collect();
         let times = times.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
-        let total = |phase: Phase, dimension: Option<Dimension>| -> Picos {
-            let matching = calls
-                .iter()
-                .zip(&times)
-                .filter(|(call, _)| call.phase == phase && dimension.is_none_or(|wanted| wanted == call.dimension));
+        let total = |phase: Phase| -> Picos {
+            let matching = calls.iter().zip(&times).filter(|(call, _)| call.phase == phase);
             matching.map(|(call, &time)| scaled(time, call.count)).sum()
         };
         let stages = u64::from(layout.degrees.pipeline);
-        let device = TimeShares {
-            compute: self.work(&layer(job, layout, mix, chunks)),
-            tensor: total(Phase::LayerForward, Some(Dimension::Tensor)),
-            expert: total(Phase::LayerForward, Some(Dimension::Expert)),
-            ..TimeShares::default()
-        };
+        let device = self.layer_shares(job, layout, mix, chunks)?;
         // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph.
         let host = if mix.prefill > 0.0 { job.host.prefill_layer } else { Picos::ZERO };
         Ok(StreamStep {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },
             host_time: job.host.step,
-            first: (self.work(&embedding(job, mix)), total(Phase::Embedding, None)),
-            last: (self.work(&logits(job, layout, mix)), total(Phase::Logits, None)),
-            pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer, None) } else { Picos::ZERO },
+            first: (self.work(&embedding(job, mix)), total(Phase::Embedding)),
+            last: (self.work(&logits(job, layout, mix)), total(Phase::Logits)),
+            pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer) } else { Picos::ZERO },
             stages,
             layers: job.model.layers,
             streams,
         })
+    }
+
+    /// Times of a layer. With two overlapped batches, each half of the tokens is computed while the tokens of the other
+    /// half are exchanged (`step/expert_overlap`).
+    fn layer_shares(
+        &self,
+        job: &LoadedServing<'_>,
+        layout: &Layout,
+        mix: &StepTokens,
+        chunks: f64,
+    ) -> Result<TimeShares, PlanError> {
+        match overlaps_halves(job, layout, mix) {
+            true => {
+                let half = self.layer_parts(job, layout, &mix.times(0.5), chunks)?;
+                let OverlapCost { exposed, slowdown } = half_batch_cost(&half.exchanges, &half.compute);
+                Ok(TimeShares {
+                    compute: scaled(half.compute.attention + half.compute.experts, 2),
+                    tensor: scaled(half.tensor, 2),
+                    expert: exposed + slowdown,
+                    ..TimeShares::default()
+                })
+            }
+            false => {
+                let LayerParts { compute, tensor, exchanges } = self.layer_parts(job, layout, mix, chunks)?;
+                let compute = compute.attention + compute.experts;
+                Ok(TimeShares { compute, tensor, expert: exchanges.call(), ..TimeShares::default() })
+            }
+        }
+    }
+
+    fn layer_parts(
+        &self,
+        job: &LoadedServing<'_>,
+        layout: &Layout,
+        mix: &StepTokens,
+        chunks: f64,
+    ) -> Result<LayerParts, PlanError> {
+        let (costs, work) = (self.collective_costs, layer(job, layout, mix, chunks));
+        let kernels: Vec<Kernel> =
+            work.kernels.iter().copied().chain(work.attention.iter().map(|reading| reading.kernel)).collect();
+        let overlapped = |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels, self.curve, self.speeds);
+        let experts: Vec<Kernel> = work.kernels.iter().copied().filter(Kernel::is_of_experts).collect();
+        let experts = self.curve.total(&experts, self.speeds);
+        let compute = LayerCompute { attention: self.work(&work) - experts, experts };
+        let (mut tensor, mut exchanged) = (Picos::ZERO, Vec::new());
+        for call in traffic(job, layout, mix).iter().filter(|call| call.phase == Phase::LayerForward) {
+            let exchange = Exchange::new(call, call.bytes);
+            let time = costs.time(layout, exchange)?;
+            match call.dimension {
+                Dimension::Expert => {
+                    exchanged.push(overlapped(time, costs.sm_usage(layout, exchange)?).times(call.count));
+                }
+                _ => tensor += scaled(time, call.count),
+            }
+        }
+        for ExpertCall { exchange, count, .. } in expert_calls(job, layout, mix) {
+            let time = costs.token_exchange_time(layout, &exchange)?;
+            exchanged.push(overlapped(time, costs.token_exchange_sm_usage(layout, &exchange)?).times(count));
+        }
+        Ok(LayerParts { compute, tensor, exchanges: ExpertExchanges::from_calls(&exchanged) })
     }
 
     /// Computing time of a step on one GPU, as if its memory held the whole model.

@@ -2,7 +2,7 @@
 //!
 //! Forward pass only, otherwise as in training (`job/traffic`, which cites the papers): two all_reduces of a layer's
 //! activations among tensor-parallel ranks, which sequence parallelism replaces by reduce_scatters and all_gathers;
-//! dispatch and combine of tokens, with a copy for each expert; pipeline point-to-point transfers. The embedding is
+//! dispatch and combine of tokens by collectives or by kernels of libraries ([`expert_calls`]); pipeline point-to-point transfers. The embedding is
 //! reduced at the start, and logits are gathered at the end. Tokens are dispatched in the precision of the weights;
 //! everything else has the precision of activations.
 
@@ -10,7 +10,10 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::steady_state::StepTokens;
-use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, SequenceParallelism, Serving};
+use fabricast_workload::job::{
+    CollectiveTokens, Dimension, ExpertCall, GroupCall, Layout, Phase, SequenceParallelism, Serving, StepKind,
+    TokenExchange, dispatch_and_combine,
+};
 
 /// Returns all calls of a step on one rank's groups. Groups of one rank make no calls.
 #[must_use]
@@ -37,13 +40,18 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCal
         }
     }
     if model.experts > 0 {
-        let copies =
-            tokens / degrees.token_shares() as f64 * model.experts_per_token as f64 * layout.expert_imbalance(job.skew);
-        let elements = copies * model.hidden as f64;
-        let dispatch_bytes = elements * job.precision.served_bytes();
-        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, dispatch_bytes, 1);
-        let combine_bytes = elements * job.precision.bytes() as f64;
-        add(Phase::LayerForward, Dimension::Expert, Collective::AllToAll, combine_bytes, 1);
+        let activation = job.precision.bytes() as f64;
+        let exchanged = CollectiveTokens {
+            tokens: tokens / degrees.token_shares() as f64,
+            hidden: model.hidden as f64,
+            top_k: model.experts_per_token as f64,
+            skew: layout.expert_imbalance(job.skew),
+            ranks: f64::from(degrees.expert),
+            element_bytes: [job.dispatch.stated_element_bytes().unwrap_or(job.precision.served_bytes()), activation],
+        };
+        for call in exchanged.calls(job.dispatch.dispatcher).into_iter().flatten() {
+            add(Phase::LayerForward, Dimension::Expert, call.collective, call.bytes, 1);
+        }
     }
     let embedding_collective = match degrees.sequence {
         SequenceParallelism::Undivided => Collective::AllReduce,
@@ -60,4 +68,23 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCal
         }
     }
     calls
+}
+
+/// Kind of a step with these tokens.
+pub(super) fn step_kind(mix: &StepTokens) -> StepKind {
+    if mix.prefill > 0.0 { StepKind::Prefill } else { StepKind::Decode }
+}
+
+/// Returns the dispatch and combine of a layer by the kernels of a library; empty if collectives exchange the tokens, or
+/// if every rank has all experts.
+#[must_use]
+pub fn expert_calls(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<ExpertCall> {
+    let kernel =
+        job.dispatch.dispatcher.kernel(step_kind(mix)).filter(|_| job.model.experts > 0 && layout.degrees.expert > 1);
+    let Some(kernel) = kernel else { return Vec::new() };
+    let tokens = mix.tokens() / layout.degrees.token_shares() as f64;
+    let skew = layout.expert_imbalance(job.skew);
+    let exchange = TokenExchange::new(kernel, tokens, &job.model, job.expert_slots(), skew);
+    let dispatch_type = job.dispatch.token_type(kernel, job.precision);
+    dispatch_and_combine(Phase::LayerForward, exchange, dispatch_type, 1).to_vec()
 }

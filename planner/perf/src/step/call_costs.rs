@@ -3,16 +3,19 @@
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
+use super::expert_overlap::ExpertExchanges;
 use super::gradient_buckets::buckets;
 use super::interference::OverlappedCall;
 use crate::communication::{CommunicationCostModel, Exchange, SmUsage};
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, GroupCall, Layout, Phase, Training};
+use fabricast_workload::job::{Dimension, ExpertCall, GroupCall, Layout, Phase, Training};
 
 /// Calls of a step, with the cost model that times them.
 pub(super) struct CallCosts<'a> {
     pub calls: &'a [GroupCall],
+    /// Dispatches and combines by kernels of libraries.
+    pub experts: &'a [ExpertCall],
     pub layout: &'a Layout,
     pub collective_costs: &'a dyn CommunicationCostModel,
 }
@@ -35,6 +38,26 @@ impl CallCosts<'_> {
             let overlapped_call = overlap_call(self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
             Ok(sum.plus(overlapped_call.times(call.count)))
         })
+    }
+
+    /// Dispatch and combine of a phase, by collectives or by kernels of libraries. `overlap_call` computes the slowdown of
+    /// the kernels that overlap with a call from its time and SM usage.
+    pub(super) fn experts(
+        &self,
+        phase: Phase,
+        overlap_call: impl Fn(Picos, SmUsage) -> OverlappedCall,
+    ) -> Result<ExpertExchanges, PlanError> {
+        let mut calls = Vec::new();
+        for call in self.phase_calls(phase, Some(Dimension::Expert)) {
+            let (time, sm_usage) = (self.time(call, call.bytes)?, self.sm_usage(call, call.bytes)?);
+            calls.push(overlap_call(time, sm_usage).times(call.count));
+        }
+        for call in self.experts.iter().filter(|call| call.phase == phase) {
+            let time = self.collective_costs.token_exchange_time(self.layout, &call.exchange)?;
+            let sm_usage = self.collective_costs.token_exchange_sm_usage(self.layout, &call.exchange)?;
+            calls.push(overlap_call(time, sm_usage).times(call.count));
+        }
+        Ok(ExpertExchanges::from_calls(&calls))
     }
 
     /// Returns the calls of a phase by the groups of one dimension; `None`: of all dimensions.
@@ -60,6 +83,10 @@ impl CallCosts<'_> {
             .par_iter()
             .with_max_len(1)
             .for_each(|&exchange| drop(self.collective_costs.time(self.layout, exchange)));
+        self.experts
+            .par_iter()
+            .with_max_len(1)
+            .for_each(|call| drop(self.collective_costs.token_exchange_time(self.layout, &call.exchange)));
     }
 
     pub(super) fn time(&self, call: &GroupCall, bytes: Bytes) -> Result<Picos, PlanError> {

@@ -31,7 +31,8 @@ use fabricast_topologies::Picos;
 
 use crate::time::scaled;
 use fabricast_workload::job::{
-    Accumulate, Dimension, GradientAddition, KernelFusion, LaunchMode, Layout, Model, Training, WeightLifetime, Zero,
+    Accumulate, Dimension, GradientAddition, KernelFusion, LaunchMode, Layout, Model, Recompute, Training,
+    WeightLifetime, Zero,
 };
 
 const fn micros(count: u64) -> Picos {
@@ -161,9 +162,13 @@ fn stage_host_time(job: &Training, layout: &Layout, stage: u32) -> Picos {
         GradientAddition::Copies => COPIES * micro_batches,
     };
     let layer = times.passes + tensor + scaled(GATHER, gathers);
-    let recomputed = match job.recompute.recomputes_layers() {
-        true => scaled(times.recomputation, job.recomputed_stage_layers(layout, stage)),
-        false => Picos::ZERO,
+    let recomputed = match job.recompute {
+        Recompute::Full | Recompute::EarlyStop => {
+            scaled(times.recomputation, job.recomputed_stage_layers(layout, stage))
+        }
+        // Assumed: half of a layer's kernels.
+        Recompute::FeedForward => Picos(scaled(times.recomputation, layers).0 / 2),
+        Recompute::None | Recompute::Selective => Picos::ZERO,
     };
     scaled(scaled(layer, layers) + recomputed + ENDS, micro_batches)
         + scaled(REDUCTION, layers * reductions)

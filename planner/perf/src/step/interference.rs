@@ -47,7 +47,7 @@ fn tail(scheduling: BlockScheduling, sm_usage: SmUsage) -> f64 {
 
 /// Additional time of kernels and calls that overlap, compared with the kernels alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OverlapCost {
+pub(crate) struct OverlapCost {
     /// Time of the calls that is not hidden behind the kernels.
     pub exposed: Picos,
     /// Slowdown of the kernels by the calls, and by their division into pieces.
@@ -55,18 +55,18 @@ pub(super) struct OverlapCost {
 }
 
 impl OverlapCost {
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { exposed: self.exposed + other.exposed, slowdown: self.slowdown + other.slowdown }
     }
 
-    pub(super) fn times(self, n: u64) -> Self {
+    pub(crate) fn times(self, n: u64) -> Self {
         Self { exposed: scaled(self.exposed, n), slowdown: scaled(self.slowdown, n) }
     }
 }
 
 /// Call that overlaps with kernels, and their slowdown if it overlaps from its begin to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct OverlappedCall {
+pub(crate) struct OverlappedCall {
     pub call: Picos,
     /// Total slowdown of the kernels; at most `call`.
     pub slowdown: Picos,
@@ -74,7 +74,7 @@ pub(super) struct OverlappedCall {
 
 impl OverlappedCall {
     /// Creates a call of duration `call` that overlaps with these kernels, any of which may run when it starts.
-    pub(super) fn new(
+    pub(crate) fn new(
         call: Picos,
         sm_usage: SmUsage,
         kernels: &[Kernel],
@@ -100,11 +100,11 @@ impl OverlappedCall {
     }
 
     /// Returns the total of `n` such calls in sequence.
-    pub(super) fn times(self, n: u64) -> Self {
+    pub(crate) fn times(self, n: u64) -> Self {
         Self { call: scaled(self.call, n), slowdown: scaled(self.slowdown, n) }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         Self { call: self.call + other.call, slowdown: self.slowdown + other.slowdown }
     }
 
@@ -128,7 +128,7 @@ impl OverlappedCall {
     }
 
     /// Returns the cost of the overlap of the call with `work`.
-    pub(super) fn cost(self, work: Picos) -> OverlapCost {
+    pub(crate) fn cost(self, work: Picos) -> OverlapCost {
         let Self { call, slowdown } = self;
         if work + slowdown >= call {
             return OverlapCost { exposed: Picos::ZERO, slowdown };

@@ -55,6 +55,11 @@ pub struct Kernel {
 }
 
 impl Kernel {
+    /// Returns true for grouped GEMMs of routed experts.
+    pub(crate) fn is_of_experts(&self) -> bool {
+        matches!(self.kind, KernelKind::GroupedGemm { .. })
+    }
+
     /// Creates a memory-bound kernel that moves `bytes` bytes.
     pub(crate) fn stream(bytes: u64) -> Self {
         Self { bytes: Bytes(bytes), ..Self::default() }

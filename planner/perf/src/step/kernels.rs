@@ -15,7 +15,7 @@ use super::elementwise::{HeadElements, PassBytes};
 use super::kernel::{GemmShape, Kernel, KernelKind, PassKernels};
 use super::software_traffic::SoftwareTraffic;
 use fabricast_workload::job::{
-    Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, Training, rank_parameters,
+    Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, StepKind, Training, rank_parameters,
 };
 
 /// Returns the kernels of a layer, for one micro-batch on one rank.
@@ -49,6 +49,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     passes.add_stream(residual);
 
     passes.add_stream(norm);
+    let feed_forward = passes.forward.len();
     let f = model.ffn / u64::from(degrees.expert_tensor());
     let (routed, matrices) = match model.experts {
         0 => (tokens, 1),
@@ -56,11 +57,15 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
             let routed = job.routed_tokens(layout);
             passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape { m: elements / h, n: experts, k: h }, 1);
             let matrices = (experts / u64::from(degrees.expert)).max(1);
-            // Tokens are permuted by destination rank, and sorted by expert on arrival if a rank has several experts;
-            // both are reversed after the experts (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`,
-            // `sort_chunks_by_idxs`, `unpermute`).
-            let sent = e * (elements + elements * model.experts_per_token);
-            let sorted = if degrees.expert > 1 && matrices > 1 { 2 * e * routed * h } else { 0 };
+            // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
+            // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
+            // `unpermute`).
+            let is_exchanged = degrees.expert > 1;
+            let copies = job.dispatch.copies(StepKind::Prefill);
+            let is_permuted = copies.by_rank || !is_exchanged;
+            let sent = if is_permuted { e * (elements + elements * model.experts_per_token) } else { 0 };
+            let is_sorted = copies.by_expert && is_exchanged && matrices > 1;
+            let sorted = if is_sorted { 2 * e * routed * h } else { 0 };
             passes.add_stream(PassBytes { forward: 2 * (sent + sorted), backward: 2 * (sent + sorted) });
             (routed, matrices)
         }
@@ -88,6 +93,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     // The input of the last GEMM is the last saved activation.
     let saved = passes.forward.len();
     add_gemms(&mut passes, h, f);
+    let feed_forward_end = passes.forward.len();
     passes.add_stream(residual);
     // Output widths of the GEMMs with biases: queries, keys and values; attention projection; both GEMMs of the
     // feed-forward layer.
@@ -100,7 +106,8 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     match (job.recompute, job.attention) {
         (Recompute::Full, _) => passes.backward.prepend(&passes.forward.clone()),
         (Recompute::EarlyStop, _) => passes.backward.prepend(&passes.forward[..saved]),
-        // Flash attention recomputes inside its backward kernel, whose operations are counted already.
+        (Recompute::FeedForward, _) => passes.backward.prepend(&passes.forward[feed_forward..feed_forward_end]),
+        // Flash attention recomputes inside its backward kernel, which is already counted.
         (Recompute::Selective, Attention::Unfused) => passes.backward.prepend(&core.forward),
         _ => {}
     }

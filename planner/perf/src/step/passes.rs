@@ -4,6 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
+use super::expert_overlap::{LayerCompute, PassExchanges};
 use super::interference::{OverlapCost, OverlappedCall};
 use super::kernel::{Kernel, PassKernels};
 use super::kernels::{embedding, fsdp_copy, layer, logits, tensor_parallel_gemms};
@@ -12,7 +13,7 @@ use super::stream_overlap::{GradientStreams, OverlappedLayers};
 use super::tensor_overlap::TensorParallelGemms;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, traffic};
+use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, expert_calls, traffic};
 
 /// Duration of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,8 +26,9 @@ pub(super) struct PassTime {
     /// Exposed time of context- and data-parallel calls.
     pub context: Picos,
     pub data: Picos,
-    /// Total time of the tensor-, context- and data-parallel calls, hidden or exposed.
+    /// Total time of the tensor-, expert-, context- and data-parallel calls, hidden or exposed.
     pub tensor_all: Picos,
+    pub expert_all: Picos,
     pub context_all: Picos,
     pub data_all: Picos,
 }
@@ -37,7 +39,7 @@ impl PassTime {
     }
 
     pub(super) fn communication(&self) -> Picos {
-        self.tensor_all + self.expert + self.context_all + self.data_all
+        self.tensor_all + self.expert_all + self.context_all + self.data_all
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
@@ -49,6 +51,7 @@ impl PassTime {
             context: self.context + other.context,
             data: self.data + other.data,
             tensor_all: self.tensor_all + other.tensor_all,
+            expert_all: self.expert_all + other.expert_all,
             context_all: self.context_all + other.context_all,
             data_all: self.data_all + other.data_all,
         }
@@ -64,6 +67,7 @@ impl PassTime {
             context: scale(self.context),
             data: scale(self.data),
             tensor_all: scale(self.tensor_all),
+            expert_all: scale(self.expert_all),
             context_all: scale(self.context_all),
             data_all: scale(self.data_all),
         }
@@ -98,8 +102,10 @@ impl LayerTime {
             || tensor_parallel_gemms(job, layer).iter().map(|gemm| kernel_time(&[*gemm])).collect::<Vec<_>>();
         // Weights and gradients overlap with everything in a pass.
         let mut overlapped = [OverlappedLayers::default(); 2];
-        for ((pass_time, overlapped), (phase, kernels, overlapped_phases)) in
-            each.iter_mut().zip(&mut overlapped).zip([
+        let exchanges = pass_exchanges(layer, speeds, curve, call_costs)?;
+        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(job.dispatch.overlap));
+        for (((pass_time, overlapped), (expert_calls, expert_cost)), (phase, kernels, overlapped_phases)) in
+            each.iter_mut().zip(&mut overlapped).zip(expert_costs).zip([
                 (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
                 (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
             ])
@@ -119,7 +125,7 @@ impl LayerTime {
                 Overlap::Off => OverlapCost { exposed: pass_time.tensor_all, slowdown: Picos::ZERO },
             };
             pass_time.tensor = gemm_overlap.exposed;
-            pass_time.expert = call_costs.phase_time(phase, Some(Dimension::Expert))?;
+            (pass_time.expert, pass_time.expert_all) = (expert_cost.exposed, expert_calls.call());
             let context = call_costs.overlapped(phase, Some(Dimension::Context), |time, sm_usage| {
                 OverlappedCall::new(time, sm_usage, kernels, curve, speeds)
             })?;
@@ -130,7 +136,7 @@ impl LayerTime {
                 Overlap::Off => OverlapCost { exposed: context.call, slowdown: Picos::ZERO },
             };
             pass_time.context = context_overlap.exposed;
-            pass_time.slowed = context_overlap.slowdown + gemm_overlap.slowdown;
+            pass_time.slowed = context_overlap.slowdown + gemm_overlap.slowdown + expert_cost.slowdown;
             let mut streams = GradientStreams::default();
             for call in
                 overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None))
@@ -146,6 +152,25 @@ impl LayerTime {
         }
         Ok(Self { each, overlapped })
     }
+}
+
+/// Dispatch and combine in the passes of a layer, and the kernels that they can overlap with.
+fn pass_exchanges(
+    layer: &PassKernels,
+    speeds: &PeakRates,
+    curve: &Efficiency,
+    call_costs: &CallCosts<'_>,
+) -> Result<PassExchanges, PlanError> {
+    let mut passes = PassExchanges::default();
+    let phases = [(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)];
+    for ((exchanges, compute), (phase, kernels)) in passes.exchanges.iter_mut().zip(&mut passes.compute).zip(phases) {
+        *exchanges =
+            call_costs.experts(phase, |time, sm_usage| OverlappedCall::new(time, sm_usage, kernels, curve, speeds))?;
+        let experts: Vec<Kernel> = kernels.iter().copied().filter(Kernel::is_of_experts).collect();
+        let experts = curve.total(&experts, speeds);
+        *compute = LayerCompute { attention: curve.total(kernels, speeds) - experts, experts };
+    }
+    Ok(passes)
 }
 
 /// Times of the forward and the backward pass of a model chunk, given the number of layers of each recomputation
@@ -183,8 +208,10 @@ impl StagePasses {
         let kernel_time = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let recomputed = LayerTime::new(job, recomputed, speeds, curve, call_costs)?;
         let saving = job.without_recomputation().map(|saving_job| {
-            let (layer, calls) = (layer(&saving_job, layout), traffic(&saving_job, layout));
-            LayerTime::new(&saving_job, &layer, speeds, curve, &CallCosts { calls: &calls, ..*call_costs })
+            let layer = layer(&saving_job, layout);
+            let (calls, experts) = (traffic(&saving_job, layout), expert_calls(&saving_job, layout));
+            let call_costs = CallCosts { calls: &calls, experts: &experts, ..*call_costs };
+            LayerTime::new(&saving_job, &layer, speeds, curve, &call_costs)
         });
         let saving = saving.transpose()?;
         let chunk_times = |stage: u32, chunk: u32| {

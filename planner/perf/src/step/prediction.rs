@@ -1,13 +1,15 @@
 //! Prediction of a training step with given degrees.
 
+use std::borrow::Cow;
+
 use super::data_parallel_single_process::SequentialStep;
 use super::efficiency::Efficiency;
 use super::peak_rates::PeakRates;
 use super::step_result::{Step, TimeError};
 use super::step_timing::StepTiming;
 use super::timeline::Timeline;
-use crate::communication::CommunicationCostModel;
-use fabricast_workload::job::{Layout, Processes, Training};
+use crate::communication::{CommunicationCostModel, replaced_dispatch};
+use fabricast_workload::job::{Layout, Processes, StepKind, Training};
 
 /// Predicts the completion time of a step.
 ///
@@ -23,6 +25,7 @@ pub fn step(
     if job.processes == Processes::Single {
         return Ok(SequentialStep::new(job, layout, speeds, curve, collective_costs)?.step());
     }
+    let job = &*with_running_dispatcher(job, layout, collective_costs);
     StepTiming::new(job, layout, speeds, curve, collective_costs)?.step()
 }
 
@@ -40,5 +43,18 @@ pub fn step_timeline(
     if job.processes == Processes::Single {
         return Ok(SequentialStep::new(job, layout, speeds, curve, collective_costs)?.timeline());
     }
+    let job = &*with_running_dispatcher(job, layout, collective_costs);
     StepTiming::new(job, layout, speeds, curve, collective_costs)?.timeline()
+}
+
+/// Returns the job, with an all_to_all in place of a dispatcher whose kernels do not run on the machine.
+fn with_running_dispatcher<'j>(
+    job: &'j Training,
+    layout: &Layout,
+    costs: &dyn CommunicationCostModel,
+) -> Cow<'j, Training> {
+    match replaced_dispatch(job.dispatch, StepKind::Prefill, layout, costs) {
+        None => Cow::Borrowed(job),
+        Some(dispatch) => Cow::Owned(Training { dispatch, ..job.clone() }),
+    }
 }

@@ -100,7 +100,7 @@ fn step_lower_bound(
 ) -> Result<Picos, TimeError> {
     let costs = machine.simulated.restricted_to(job.collectives);
     let lower_bounds =
-        LowerBoundCosts::new(job, layout, |layout: &Layout, exchange| costs.lower_bound(layout, exchange));
+        LowerBoundCosts::new(job, layout, |layout: &Layout, exchange| costs.lower_bound(layout, exchange), &costs);
     Ok(step(job, layout, speeds, &machine.curve, &lower_bounds)?.time)
 }
 

@@ -2,8 +2,8 @@
 //! them.
 
 use super::gradient_buckets::buckets;
-use crate::communication::{CallCount, Exchange, StepCall};
-use fabricast_workload::job::{GroupCall, Layout, Phase, Processes, Training, traffic};
+use crate::communication::{CallCount, Exchange, StepCall, StepExchange};
+use fabricast_workload::job::{ExpertCall, GroupCall, Layout, Phase, Processes, Training, expert_calls, traffic};
 
 /// Returns the calls of a training step; empty for a single-process job.
 #[must_use]
@@ -11,10 +11,7 @@ pub fn step_calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
     if job.processes == Processes::Single {
         return Vec::new();
     }
-    // The stage with the most layers; among several, the one with the most recomputed layers.
-    let layer_counts =
-        |stage: u32| (layout.stage_layers(&job.model, stage), job.recomputed_stage_layers(layout, stage));
-    let (layers, recomputed) = (0..layout.degrees.pipeline).map(layer_counts).max().unwrap_or_default();
+    let StageLayers { layers, recomputed } = StageLayers::fullest(job, layout);
     let mut saving_calls = job.without_recomputation().map(|job| traffic(&job, layout)).unwrap_or_default();
     let (micro, chunks) = (layout.micro_batches(job), u64::from(layout.degrees.interleave));
     let step_call = |call: GroupCall| {
@@ -49,4 +46,34 @@ pub fn step_calls(job: &Training, layout: &Layout) -> Vec<StepCall> {
         StepCall { phase: call.phase, exchange: Exchange::new(&call, bytes), count }
     };
     traffic(job, layout).into_iter().map(step_call).collect()
+}
+
+/// Returns the dispatches and combines of a training step by the kernels of a library.
+#[must_use]
+pub fn step_exchanges(job: &Training, layout: &Layout) -> Vec<StepExchange> {
+    let StageLayers { layers, recomputed } = StageLayers::fullest(job, layout);
+    let micro = layout.micro_batches(job);
+    let step_exchange = |ExpertCall { phase, exchange, count }: ExpertCall| {
+        let count = match phase {
+            // Layers without recomputation exchange tokens once.
+            Phase::LayerBackward => recomputed * count + (layers - recomputed),
+            _ => layers * count,
+        };
+        StepExchange { phase, exchange, times: (micro * count) as f64 }
+    };
+    expert_calls(job, layout).into_iter().map(step_exchange).collect()
+}
+
+/// Layers of the stage with the most, and among equals with the most recomputed ones.
+struct StageLayers {
+    layers: u64,
+    recomputed: u64,
+}
+
+impl StageLayers {
+    fn fullest(job: &Training, layout: &Layout) -> Self {
+        let counts = |stage: u32| (layout.stage_layers(&job.model, stage), job.recomputed_stage_layers(layout, stage));
+        let (layers, recomputed) = (0..layout.degrees.pipeline).map(counts).max().unwrap_or_default();
+        Self { layers, recomputed }
+    }
 }

@@ -6,32 +6,48 @@
 //! last. If these weights take no time, the step is the end of the slowest stage plus the optimizer, which is monotonic
 //! in every call. The bound therefore counts calls after the optimizer as zero and all others at their lower bound.
 
+use fabricast_experts::ExchangeKernel;
 use fabricast_topologies::Picos;
 
 use crate::communication::{CommunicationCostModel, Exchange};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Layout, Phase, Training, traffic};
+use fabricast_workload::job::{Layout, Phase, TokenExchange, Training, traffic};
 
 /// Cost model under which [`step`](super::step) yields a lower bound on the step.
-pub(super) struct LowerBoundCosts<T> {
+pub(super) struct LowerBoundCosts<'a, T> {
+    /// Cost model of exchanges of tokens, whose times are cheap to compute and are their own lower bounds.
+    exchanges: &'a dyn CommunicationCostModel,
     /// Function that returns a lower bound on the completion time of a call.
     lower_bound: T,
     /// Calls after the optimizer, which count as zero. Equal calls of other phases count as zero too.
     updated: Vec<Exchange>,
 }
 
-impl<T> LowerBoundCosts<T> {
+impl<'a, T> LowerBoundCosts<'a, T> {
     /// Creates the cost model for the calls of a job; `lower_bound` returns a lower bound on the completion time of a
-    /// call.
-    pub(super) fn new(job: &Training, layout: &Layout, lower_bound: T) -> Self {
+    /// call, `exchanges` the times of exchanges of tokens.
+    pub(super) fn new(
+        job: &Training,
+        layout: &Layout,
+        lower_bound: T,
+        exchanges: &'a dyn CommunicationCostModel,
+    ) -> Self {
         let updated = traffic(job, layout).into_iter().filter(|call| call.phase == Phase::UpdatedWeights);
-        Self { lower_bound, updated: updated.map(|call| Exchange::new(&call, call.bytes)).collect() }
+        Self { exchanges, lower_bound, updated: updated.map(|call| Exchange::new(&call, call.bytes)).collect() }
     }
 }
 
-impl<T: Fn(&Layout, Exchange) -> Result<Picos, PlanError> + Sync> CommunicationCostModel for LowerBoundCosts<T> {
+impl<T: Fn(&Layout, Exchange) -> Result<Picos, PlanError> + Sync> CommunicationCostModel for LowerBoundCosts<'_, T> {
     fn time(&self, layout: &Layout, exchange: Exchange) -> Result<Picos, PlanError> {
         if self.updated.contains(&exchange) { Ok(Picos::ZERO) } else { (self.lower_bound)(layout, exchange) }
+    }
+
+    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
+        self.exchanges.runs_kernel(layout, kernel)
+    }
+
+    fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
+        self.exchanges.token_exchange_time(layout, exchange)
     }
 }
 
@@ -86,7 +102,7 @@ mod tests {
             let job = read(&text);
             let layout = Layout::specified_by(&job, ranks).unwrap().unwrap();
             let costs = RandomCosts { seed, parts };
-            let lower_bounds = LowerBoundCosts::new(&job, &layout, |_: &Layout, exchange| Ok(costs.lower_bound(exchange)));
+            let lower_bounds = LowerBoundCosts::new(&job, &layout, |_: &Layout, exchange| Ok(costs.lower_bound(exchange)), &costs);
             let curve = Efficiency::default();
             let step_time = |collective_costs: &dyn CommunicationCostModel| {
                 step(&job, &layout, &SPEEDS, &curve, collective_costs).unwrap().time

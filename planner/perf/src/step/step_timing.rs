@@ -18,7 +18,8 @@ use super::timeline::{Activity, Interval, Timeline, TimelinePart, Track};
 use crate::communication::CommunicationCostModel;
 use crate::time::scaled;
 use fabricast_workload::job::{
-    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, StatePartition, Training, parameters, traffic,
+    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, StatePartition, Training, expert_calls, parameters,
+    traffic,
 };
 
 /// Largest number of forward passes in a pipeline schedule that is computed pass by pass.
@@ -75,8 +76,8 @@ impl<'a> StepTiming<'a> {
             let message = format!("{micro} micro-batches through {model_chunks} model chunks are too many to simulate");
             return Err(JobError { location: job.spans.batch.clone(), message, help: None }.into());
         }
-        let calls = traffic(job, layout);
-        let call_costs = CallCosts { calls: &calls, layout, collective_costs };
+        let (calls, experts) = (traffic(job, layout), expert_calls(job, layout));
+        let call_costs = CallCosts { calls: &calls, experts: &experts, layout, collective_costs };
         call_costs.fill_cache(job);
         let kernels = layer(job, layout);
         let slowest_curve = curve.for_slowest_gpu(layout.degrees.ranks());

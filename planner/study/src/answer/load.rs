@@ -29,6 +29,27 @@ pub struct CallRow {
     pub time_us: f64,
 }
 
+/// Exchange of experts' tokens by the kernel of a library.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExchangeRow {
+    /// Phase of the step: `layer_forward` or `layer_backward`.
+    pub phase: String,
+    /// `dispatch` or `combine`.
+    pub operation: String,
+    /// Kernel: `deepep`, `deepep-ll`, …; `all_to_all` where it does not run on the machine.
+    pub kernel: String,
+    /// Type in which tokens travel: `fp8`, `bf16`, ….
+    pub token_type: String,
+    /// Tokens of each rank.
+    pub tokens: u64,
+    /// Ranks per group.
+    pub ranks: u64,
+    /// Mean number of exchanges per rank and step.
+    pub times: f64,
+    /// Completion time of one exchange with all groups concurrent, in µs.
+    pub time_us: f64,
+}
+
 /// Utilization of a class of links in a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadRow {

@@ -324,6 +324,7 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
         Recompute::Selective => "selective",
         Recompute::Full => "full",
         Recompute::EarlyStop => "early_stop",
+        Recompute::FeedForward => "feed_forward",
     };
     let recomputed = |job: &Training| match job.recompute_layers {
         None => recompute(job.recompute).to_owned(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CallRow, JobKind, LoadRow, ParallelRow, TimelineRow};
+use super::{CallRow, ExchangeRow, JobKind, LoadRow, ParallelRow, TimelineRow};
 
 /// Result of a job on a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -129,6 +129,9 @@ pub struct ResultRow {
     /// Calls of a step; for inference, of the mean step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallRow>,
+    /// Exchanges of tokens with experts by kernels of dispatch libraries; for inference, of the mean step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exchanges: Vec<ExchangeRow>,
     /// Link utilization in the step, busiest class first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub load: Vec<LoadRow>,
@@ -169,6 +172,7 @@ impl ResultRow {
             efficiency_node: None,
             timelines: Vec::new(),
             calls: Vec::new(),
+            exchanges: Vec::new(),
             load: Vec::new(),
             step_s: BTreeMap::new(),
             memory_gb: None,

@@ -7,7 +7,9 @@ use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use super::{GradientAddition, KernelFusion, LaunchMode, Precision, Processes, StatePartition};
+use super::{
+    DispatchPrecision, Dispatcher, GradientAddition, KernelFusion, LaunchMode, Precision, Processes, StatePartition,
+};
 
 /// Work that software is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
@@ -87,6 +89,10 @@ pub struct Framework {
     pub step_ms: Option<f64>,
     /// Share of a GPU's memory that may be filled.
     pub gpu_memory_utilization: Option<f64>,
+    /// Software that exchanges the tokens of experts.
+    pub dispatcher: Option<Dispatcher>,
+    /// Type of dispatched tokens, if it does not follow from the precision.
+    pub dispatch_precision: Option<DispatchPrecision>,
     /// Files of the software, or publications, from which the values were read.
     pub source: String,
 }

@@ -226,7 +226,9 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let in_flight = (if chunks > 1 { stages } else { stages - index }).min(layout.micro_batches(job));
     let retained = match job.recompute {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
-        Recompute::None | Recompute::Selective => layer_activation_bytes(job, layout, job.recompute),
+        Recompute::None | Recompute::Selective | Recompute::FeedForward => {
+            layer_activation_bytes(job, layout, job.recompute)
+        }
     };
     let unrecomputed = layers - job.recomputed_stage_layers(layout, stage);
     let chunk = (retained * (layers - unrecomputed)
@@ -275,6 +277,8 @@ fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute)
     // Feed-forward columns of the tokens that the rank processes, and the tokens copied for routed experts (Megatron
     // Core's dispatchers permute tokens by expert, and GEMMs retain their inputs).
     let (columns, routed_inputs) = match model.experts {
+        // Only the input is retained.
+        _ if recompute == Recompute::FeedForward => (0, 0),
         0 => (tokens * model.ffn / tensor, 0),
         _ => {
             let routed = job.routed_tokens(layout);
@@ -284,7 +288,7 @@ fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute)
     };
     let ffn = columns * model.ffn_matrices * e + routed_inputs;
     let scores = match (recompute, job.attention) {
-        (Recompute::None, Attention::Unfused) => {
+        (Recompute::None | Recompute::FeedForward, Attention::Unfused) => {
             let elements =
                 job.micro_batch * model.heads / tensor * (model.seq / u64::from(degrees.context)) * model.seq;
             elements * (2 * e + 1)

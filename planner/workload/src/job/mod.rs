@@ -15,7 +15,9 @@
 //! location in the job file, which the job stores in [`JobSpans`].
 
 mod cache;
+mod dispatch;
 mod error;
+mod expert_traffic;
 mod framework;
 mod groups;
 mod layout;
@@ -31,18 +33,22 @@ mod traffic;
 mod training;
 
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
+pub use dispatch::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, StepKind, TokenCopies};
 pub use error::JobError;
+pub use expert_traffic::{
+    CollectiveTokens, ExpertCall, ExpertCollective, TokenExchange, dispatch_and_combine, expert_calls,
+};
 use framework::expected_version;
 pub use framework::{Framework, FrameworkKind, find_framework, frameworks};
 pub use groups::GroupShape;
 pub use groups::{Dimension, Order};
 pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParallelism};
 pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters};
-pub use model::{Flops, Latent, Model};
+pub use model::{ExpertGroups, Flops, Latent, Model};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
-pub use serving::{Arrivals, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving};
+pub use serving::{Arrivals, Disaggregation, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving};
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use tier::Tier;
 pub use trace::TraceJob;
@@ -75,6 +81,8 @@ pub struct JobSpans {
     pub shard: SourceLocation,
     /// Location of the memory tier: `optimizer_tier` of training, `kv_tier` of inference.
     pub tier: SourceLocation,
+    /// Location of the key `dispatcher`.
+    pub dispatcher: SourceLocation,
     /// Location of the key `placement`.
     pub placement: SourceLocation,
     /// Location of the GPU with the largest number in `placement`.

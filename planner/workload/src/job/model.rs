@@ -4,6 +4,8 @@
 //! the hidden size has 12 h² + 13 h parameters, and an (m × k) by (k × n) GEMM is 2 m k n operations. Grouped-query
 //! attention, gated feed-forwards (three matrices, no biases) and experts change the corresponding terms.
 
+use fabricast_experts::RoutingPattern;
+
 /// Number of floating-point operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flops(pub u128);
@@ -58,6 +60,16 @@ impl Latent {
     }
 }
 
+/// Node-limited routing: a token uses experts of a limited number of equal groups (DeepSeek-V3, arXiv 2412.19437,
+/// section 2.1.2; `n_group` and `topk_group` of its `config.json`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ExpertGroups {
+    /// Number of equal groups of consecutive experts.
+    pub groups: u64,
+    /// Number of groups that a token may use.
+    pub limit: u64,
+}
+
 /// Decoder-only transformer of identical layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Model {
@@ -92,9 +104,23 @@ pub struct Model {
     pub experts_per_token: u64,
     /// Number of shared experts, which process every token (Dai et al., DeepSeekMoE, arXiv 2401.06066).
     pub shared_experts: u64,
+    /// Limit of the groups of experts that a token may use; `None` without limit.
+    pub expert_groups: Option<ExpertGroups>,
 }
 
 impl Model {
+    /// Distribution of the experts of a token among `experts` experts, redundant copies included. Without a limit of
+    /// groups, or where the copies do not divide among the groups, all sets of experts are equally likely.
+    #[must_use]
+    pub fn routing(&self, experts: u64) -> RoutingPattern {
+        match self.expert_groups {
+            Some(ExpertGroups { groups, limit }) if groups > 0 && experts.is_multiple_of(groups) => {
+                RoutingPattern::GroupLimited { groups: groups as u32, limit: limit as u32 }
+            }
+            _ => RoutingPattern::Random,
+        }
+    }
+
     /// Returns the model as `ranks` tensor-parallel ranks store it. With fewer KV heads than ranks each rank has a full
     /// head, so there are as many as ranks (vLLM, `QKVParallelLinear`: `num_kv_head_replicas`).
     #[must_use]
@@ -304,6 +330,7 @@ pub(crate) mod tests {
             experts: 0,
             experts_per_token: 0,
             shared_experts: 0,
+            expert_groups: None,
         }
     }
 
@@ -353,6 +380,7 @@ pub(crate) mod tests {
             experts: 0,
             experts_per_token: 0,
             shared_experts: 0,
+            expert_groups: None,
         };
         let untied = Model { untied_embeddings: 1, ..llama }.parameters();
         assert_eq!(untied, llama.parameters() + 32_000 * 8192);
@@ -385,6 +413,7 @@ pub(crate) mod tests {
             experts: 256,
             experts_per_token: 8,
             shared_experts: 1,
+            expert_groups: None,
         };
         // From config.json and modeling_deepseek.py of the published weights: q_a 7168 × 1536, q_b 1536 × 128 × 192,
         // kv_a 7168 × 576, kv_b 512 × 128 × 256, o 128 × 128 × 7168, and four norms.

@@ -4,6 +4,7 @@
 //! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
 
 mod catalogue;
+mod experts;
 mod hugging_face;
 mod model;
 mod placement;
@@ -33,8 +34,9 @@ use training::FlashText;
 use super::groups::Order;
 use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
 use super::{
-    Accumulate, CollectiveCandidates, GradientAddition, Job, JobError, JobSpans, KernelFusion, KvPrecision, LaunchMode,
-    Lengths, OptimizerDevice, Parallel, Precision, Processes, Recompute, StatePartition, Tier,
+    Accumulate, CollectiveCandidates, Disaggregation, DispatchPrecision, Dispatcher, GradientAddition, Job, JobError,
+    JobSpans, KernelFusion, KvPrecision, LaunchMode, Lengths, OptimizerDevice, Parallel, Precision, Processes,
+    Recompute, StatePartition, Tier,
 };
 
 use crate::trace::Contents;
@@ -104,6 +106,9 @@ pub struct JobText {
     #[serde(default)]
     collectives: CollectiveCandidates,
     expert_skew: Option<Spanned<f64>>,
+    dispatcher: Option<Spanned<Dispatcher>>,
+    dispatch_precision: Option<Spanned<DispatchPrecision>>,
+    expert_overlap: Option<Spanned<bool>>,
     weight: Option<Spanned<f64>>,
     // Keys of training.
     global_batch: Option<Spanned<u64>>,
@@ -137,6 +142,7 @@ pub struct JobText {
     output_tokens: Option<Spanned<u64>>,
     concurrency: Option<Spanned<serving::ConcurrencyText>>,
     lengths: Option<Spanned<Lengths>>,
+    disaggregation: Option<Spanned<Disaggregation>>,
     host_time: Option<Spanned<serving::HostText>>,
     requests: Option<Spanned<u64>>,
     max_num_seqs: Option<Spanned<u64>>,
@@ -268,6 +274,7 @@ impl JobText {
             precision: locate(self.precision.as_ref().map(Spanned::span)),
             shard: locate(self.shard.as_ref().map(Spanned::span)),
             tier: locate(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
+            dispatcher: locate(self.dispatcher.as_ref().map(Spanned::span)),
             placement: locate(self.placement.as_ref().map(Spanned::span)),
             largest_gpu: locate(self.largest_gpu_span()),
             job: location,

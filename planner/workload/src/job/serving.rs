@@ -11,7 +11,9 @@ use fabricast_topologies::Picos;
 use serde::Deserialize;
 
 use super::cache::max_concurrent_requests;
-use super::{CollectiveCandidates, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier};
+use super::{
+    CollectiveCandidates, Dispatch, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier,
+};
 
 /// Inference job: a model, its load, and its serving configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,8 @@ pub struct Serving {
     pub arrivals: Arrivals,
     /// Lengths of requests under a fixed concurrency.
     pub lengths: Lengths,
+    /// Part of a request that the machine processes.
+    pub disaggregation: Disaggregation,
     /// Host time of the software.
     pub host: HostTimes,
     /// Largest number of tokens in a step of a replica: vLLM's `max_num_batched_tokens`.
@@ -56,6 +60,8 @@ pub struct Serving {
     /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`]
     /// limits it.
     pub skew: f64,
+    /// Dispatch and combine of experts' tokens.
+    pub dispatch: Dispatch,
     /// SLO limits on TTFT and TPOT.
     pub limits: Limits,
     /// Weight of the job among several jobs, above 0.
@@ -98,6 +104,15 @@ impl Serving {
         (self.prompt_tokens - cached.min(self.prompt_tokens)).max(1)
     }
 
+    /// Number of output tokens of a request that the machine computes.
+    #[must_use]
+    pub fn computed_output_tokens(&self) -> u64 {
+        match self.disaggregation {
+            Disaggregation::None | Disaggregation::Prefill => self.output_tokens,
+            Disaggregation::Decode => self.output_tokens.saturating_sub(1),
+        }
+    }
+
     /// Number of tokens of a request in the KV cache when the request ends.
     #[must_use]
     pub fn tokens(&self) -> u64 {
@@ -134,6 +149,20 @@ pub enum Arrivals {
         /// Largest number of concurrent requests per replica: vLLM's `max_num_seqs`.
         max_num_seqs: u64,
     },
+}
+
+/// Part of requests that a machine processes if prefill and decode have machines of their own (SGLang,
+/// `--disaggregation-mode`; vLLM, `kv_role`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Disaggregation {
+    /// Prefill and decode.
+    #[default]
+    None,
+    /// Prefill up to the first token; another machine decodes.
+    Prefill,
+    /// Decode of all tokens after the first; keys and values of prompts arrive from another machine.
+    Decode,
 }
 
 /// Lengths of the requests of a fixed concurrency.

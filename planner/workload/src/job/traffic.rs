@@ -6,7 +6,8 @@
 //! two backward. Sequence parallelism replaces them by as many all_gathers and reduce_scatters (Korthikanti et al.).
 //! The additional gather of its backward pass is hidden behind the GEMM of the weight gradients and is omitted.
 //!
-//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward. Context
+//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward, here as
+//! far as collectives do them; calls of dispatch libraries are in `expert_traffic`. Context
 //! parallelism passes keys and values around a ring (Liu et al., arXiv 2310.01889).
 //!
 //! ZeRO is counted as by its authors: a reduce_scatter and an all_gather replace an all_reduce; with sharded weights
@@ -19,6 +20,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
+use super::expert_traffic::{CollectiveTokens, expert_collectives, expert_tokens};
 use super::layout::SequenceParallelism;
 use super::memory::{ParameterCounts, rank_parameters, stage_embedding_parameters};
 use super::{Accumulate, Dimension, Layout, StatePartition, Training, WeightLifetime, Zero};
@@ -118,13 +120,14 @@ fn routed_bytes(job: &Training, layout: &Layout) -> u64 {
 
 fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let activation_bytes = activation_bytes(job, layout);
-    // Recomputation repeats the forward pass of a layer.
-    let backward = if job.recompute.recomputes_layers() { 2 } else { 1 };
-    for (phase, times) in [(Phase::LayerForward, 1), (Phase::LayerBackward, backward)] {
+    // Recomputation repeats the forward pass of a layer, or of its feed-forward.
+    let [backward, feed_forward] = [job.recompute.recomputes_layers(), job.recompute.recomputes_feed_forwards()]
+        .map(|is_repeated| 1 + u64::from(is_repeated));
+    for (phase, times, expert_times) in [(Phase::LayerForward, 1, 1), (Phase::LayerBackward, backward, feed_forward)] {
         let mut add = |dimension, collective, bytes, count| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
         };
-        let parts = layout.tensor_parts(&job.model) * times;
+        let parts = times + (layout.tensor_parts(&job.model) - 1) * expert_times;
         match layout.degrees.sequence {
             SequenceParallelism::Undivided => add(Dimension::Tensor, Collective::AllReduce, activation_bytes, parts),
             SequenceParallelism::TensorSharded => {
@@ -135,20 +138,25 @@ fn layer_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
                 add(Dimension::Tensor, Collective::ReduceScatter, bytes, reduced);
                 // Tokens routed to experts whose matrices tensor-parallel ranks divide.
                 let (routed_bytes, routed_calls) =
-                    (routed_bytes(job, layout), u64::from(layout.gathers_routed_tokens(&job.model)) * times);
+                    (routed_bytes(job, layout), u64::from(layout.gathers_routed_tokens(&job.model)) * expert_times);
                 add(Dimension::Tensor, Collective::AllGather, routed_bytes, routed_calls);
                 add(Dimension::Tensor, Collective::ReduceScatter, routed_bytes, routed_calls);
             }
         }
-        if job.model.experts > 0 {
-            let tokens = activation_bytes / layout.degrees.token_shares() * job.model.experts_per_token;
-            add(
-                Dimension::Expert,
-                Collective::AllToAll,
-                (tokens as f64 * layout.expert_imbalance(job.skew)).round() as u64,
-                2 * times,
-            );
-        }
+        let activation = job.precision.bytes() as f64;
+        let tokens = CollectiveTokens {
+            tokens: expert_tokens(job, layout) as f64,
+            hidden: job.model.hidden as f64,
+            top_k: job.model.experts_per_token as f64,
+            skew: layout.expert_imbalance(job.skew),
+            ranks: f64::from(layout.size(Dimension::Expert)),
+            element_bytes: [job.dispatch.stated_element_bytes().unwrap_or(activation).min(activation), activation],
+        };
+        let exchanged = tokens.calls(job.dispatch.dispatcher).filter(|_| job.model.experts > 0);
+        calls.extend(exchanged.into_iter().flat_map(|exchanged| expert_collectives(phase, exchanged, expert_times)));
+        let mut add = |dimension, collective, bytes, count| {
+            calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count });
+        };
         // Keys and values in the forward pass; the backward pass sends them again, together with their gradients.
         let model = job.model.sharded_over(layout.degrees.tensor);
         let width = model.key_width() + model.value_width();

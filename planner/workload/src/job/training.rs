@@ -4,8 +4,8 @@ use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::{
-    Accumulate, CollectiveCandidates, Degrees, JobSpans, Layout, Model, Parallel, Placement, Precision, Reshard,
-    StatePartition, Tier, Zero,
+    Accumulate, CollectiveCandidates, Degrees, Dispatch, JobSpans, Layout, Model, Parallel, Placement, Precision,
+    Reshard, StatePartition, Tier, Zero,
 };
 
 /// Training job: a model, its batch, and the configuration of the training software.
@@ -79,6 +79,8 @@ pub struct Training {
     /// Load of the rank with the most loaded experts, divided by the mean; at least 1. [`Layout::expert_imbalance`]
     /// limits it.
     pub skew: f64,
+    /// Dispatch and combine of experts' tokens.
+    pub dispatch: Dispatch,
     /// Weight of the job among several jobs, above 0.
     pub weight: f64,
     /// Number of tokens to train on, for the time and cost of training; `None` if unknown.
@@ -240,6 +242,10 @@ pub enum Recompute {
     /// last GEMM of a layer is not recomputed (`torch/utils/checkpoint.py` from 2.1 on, early stopping).
     #[serde(rename = "early_stop")]
     EarlyStop,
+    /// The feed-forward of each layer is recomputed from its input; with experts, the router, dispatch, experts and
+    /// combine (Megatron-LM, `--recompute-modules moe mlp`).
+    #[serde(rename = "feed_forward")]
+    FeedForward,
 }
 
 impl Recompute {
@@ -247,6 +253,12 @@ impl Recompute {
     #[must_use]
     pub fn recomputes_layers(self) -> bool {
         matches!(self, Self::Full | Self::EarlyStop)
+    }
+
+    /// Returns true if feed-forwards, and exchanges of experts' tokens, are repeated in the backward pass.
+    #[must_use]
+    pub fn recomputes_feed_forwards(self) -> bool {
+        self.recomputes_layers() || self == Self::FeedForward
     }
 }
 

@@ -1,6 +1,6 @@
 //! Utilization of links in a step, by the kinds of devices at their ends, and the calls of the step.
 
-use fabricast_study::answer::{Answer, CallRow, LoadRow, ResultRow};
+use fabricast_study::answer::{Answer, CallRow, ExchangeRow, LoadRow, ResultRow};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::super::Block;
@@ -26,7 +26,10 @@ pub(super) fn blocks(answer: &Answer, job: &str) -> Vec<Block> {
 
 /// Returns tables of the calls of a job's step, for the first-ranked candidates.
 pub(super) fn calls(answer: &Answer, job: &str) -> Vec<Block> {
-    let rows: Vec<&ResultRow> = sort_results(answer, job).filter(|row| !row.calls.is_empty()).take(SHOWN).collect();
+    let rows: Vec<&ResultRow> = sort_results(answer, job)
+        .filter(|row| !(row.calls.is_empty() && row.exchanges.is_empty()))
+        .take(SHOWN)
+        .collect();
     match rows.is_empty() {
         true => Vec::new(),
         false => vec![Block::Table(format!("{job}: calls of a step"), calls_table(&rows))],
@@ -109,6 +112,20 @@ fn calls_table(rows: &[&ResultRow]) -> Table {
                 Value::Count(*groups).into(),
                 Value::Number(*times).into(),
                 Value::text(pick.to_string()).into(),
+                Value::Time(Picos::from_us(*time_us)).into(),
+            ]);
+        }
+        for ExchangeRow { phase, operation, kernel, token_type, tokens, ranks, times, time_us } in &row.exchanges {
+            table.row(vec![
+                Value::text(&row.candidate).into(),
+                Value::text(step_term(phase)).into(),
+                Value::text("expert").into(),
+                Value::text(operation).into(),
+                Value::text(format!("{tokens} tokens")).into(),
+                Value::Count(*ranks).into(),
+                Value::text("").into(),
+                Value::Number(*times).into(),
+                Value::text(format!("{kernel}, {token_type}")).into(),
                 Value::Time(Picos::from_us(*time_us)).into(),
             ]);
         }

@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_experts::{ExchangeKernel, Operation, RoutingPattern, TokenType};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::{Environment, Resource, ScheduleInstance};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_sim::{LaunchMode, SimulationOptions, simulate_concurrent};
+use fabricast_topologies::fabric::Link;
 use fabricast_topologies::route::{LinkListing, RouteOptions, Router};
-use fabricast_topologies::{Bytes, FabricRequest, LinkId, NodeId, Picos, load};
+use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, NodeKind, Picos, load};
 
-use super::super::calls::{CallCount, CallWithStrategy, StepCall, TimedCall};
+use super::super::calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
 use super::super::cost_model::Exchange;
 use super::super::simulated::SimulatedCosts;
 use super::slowest;
 use crate::step::tests::rails;
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
-use fabricast_workload::job::{Degrees, Dimension, Layout, Phase};
+use fabricast_workload::job::{Degrees, Dimension, Layout, Phase, TokenExchange};
 
 fn timed_call(exchange: Exchange, strategy: Strategy, count: CallCount) -> TimedCall {
     let call = StepCall { phase: Phase::LayerForward, exchange, count };
@@ -43,7 +45,7 @@ fn link_load_matches_simulation_of_all_groups() {
     for (dimension, collective, algorithm, protocol, channels) in cases {
         let strategy = Strategy::new(algorithm, protocol, channels);
         let exchange = Exchange { dimension, collective, bytes: Bytes(48 << 20) };
-        let link_load = simulated.load(&layout, &[timed_call(exchange, strategy, CallCount::Calls(3.0))]);
+        let link_load = simulated.load(&layout, &[timed_call(exchange, strategy, CallCount::Calls(3.0))], &[]);
         let groups: Vec<Vec<NodeId>> = layout.groups(dimension).iter().map(|group| simulated.devices(group)).collect();
         let call = CallWithStrategy { collective, bytes: exchange.bytes, strategy };
         let generated = simulated.calls().generate_each(&groups, call);
@@ -86,7 +88,7 @@ fn equivalent_links_carry_equal_load_and_bound_holds() {
         let compute = |links: LinkListing, exchange: Exchange, strategy: Strategy| {
             let router = Router::with_link_listing(&fabric, RouteOptions::default(), links);
             let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
-            let link_load = simulated.load(&layout, &[timed_call(exchange, strategy, CallCount::Calls(1.0))]);
+            let link_load = simulated.load(&layout, &[timed_call(exchange, strategy, CallCount::Calls(1.0))], &[]);
             let groups = simulated.placement().concurrent_groups(&layout.groups(Dimension::Data), exchange.collective);
             let call = CallWithStrategy { collective: exchange.collective, bytes: exchange.bytes, strategy };
             let lower_bound = simulated.timer().link_bound(&groups, call);
@@ -131,7 +133,7 @@ fn pipeline_transfers_load_links_in_both_directions() {
     let strategy = Strategy::new(Algorithm::Direct, Protocol::Simple, 1);
     let exchange = Exchange { dimension: Dimension::Pipeline, collective: Collective::SendRecv, bytes: Bytes(1 << 20) };
     let count = CallCount::PipelineTransfers { forward: 6.0, backward: 6.0, wrap_around: 3.0 };
-    let load = simulated.load(&layout, &[timed_call(exchange, strategy, count)]);
+    let load = simulated.load(&layout, &[timed_call(exchange, strategy, count)], &[]);
     let wire_bytes = f64::from(1 << 20) / profile.protocol(Protocol::Simple).wire_efficiency;
     let outgoing_bytes = |rank: usize| -> f64 {
         fabric.outgoing_links(fabric.gpus()[rank]).iter().map(|&link| load.bytes_on(link)).sum()
@@ -143,5 +145,46 @@ fn pipeline_transfers_load_links_in_both_directions() {
             "{rank}: {}",
             outgoing_bytes(rank) / wire_bytes
         );
+    }
+}
+
+/// Exchanges load NICs with the copies that leave a host: low-latency kernels one for each expert elsewhere, normal ones
+/// one for each host with an expert, and an all_to_all in place of a kernel that does not run one for each expert
+/// without headers.
+#[test]
+fn exchange_load_matches_copies_of_tokens() {
+    let layout = Layout { degrees: Degrees { data: 16, expert: 16, ..Degrees::default() } };
+    let network_bytes = |fabric: &Fabric, kernel: ExchangeKernel| {
+        let router = Router::new(fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(fabric).unwrap();
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let exchange = TokenExchange {
+            kernel,
+            operation: Operation::Dispatch,
+            token_type: TokenType::Fp8,
+            tokens: 100,
+            hidden: 4096,
+            experts: 64,
+            top_k: 4,
+            pattern: RoutingPattern::Random,
+            skew: 1.0,
+        };
+        let load = simulated.load(&layout, &[], &[StepExchange { phase: Phase::LayerForward, exchange, times: 3.0 }]);
+        let leaves_host =
+            |link: &Link| fabric.node(link.from).kind == NodeKind::Nic && link.kind == LinkKind::Infiniband;
+        fabric.links().filter(|(_, link)| leaves_host(link)).map(|(id, _)| load.bytes_on(id)).sum::<f64>()
+    };
+    let (ranks, token_bytes) = (16.0, 4096.0 + 4.0 * 32.0);
+    let hosts = rails(2);
+    let misses: f64 = (0..4).map(|chosen| f64::from(32 - chosen) / f64::from(64 - chosen)).product();
+    let network = Some("rail,nics_per_node=8,nic=200Gb/s".parse().unwrap());
+    let old = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::new("dgx-a100") }).unwrap();
+    for (fabric, kernel, expected) in [
+        (&hosts, ExchangeKernel::DeepEpLowLatency, 100.0 * 4.0 / 2.0 * (token_bytes + 16.0)),
+        (&hosts, ExchangeKernel::DeepEp, 100.0 * (1.0 - misses) * token_bytes),
+        (&old, ExchangeKernel::DeepEp, 100.0 * 4.0 / 2.0 * token_bytes),
+    ] {
+        let ratio = network_bytes(fabric, kernel) / (3.0 * ranks * expected);
+        assert!((ratio - 1.0).abs() < 1e-9, "{kernel:?} {ratio}");
     }
 }

@@ -4,6 +4,7 @@ mod batches;
 mod concurrency;
 mod degrees;
 mod drawn;
+mod experts;
 mod latency;
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};

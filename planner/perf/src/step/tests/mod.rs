@@ -1,6 +1,7 @@
 //! Comparison of steps with measurements, closed forms and known scaling behaviour.
 
 mod bandwidth;
+mod dispatch;
 mod expert;
 mod llama3;
 mod placement;

@@ -125,3 +125,34 @@ proptest! {
         prop_assert_eq!(all.last().unwrap().end, layers);
     }
 }
+
+/// Recomputed feed-forwards repeat the exchanges of experts and the calls around the feed-forward, not those around
+/// attention; their computation is that of a full recomputation without attention and norms. Memory lies between none
+/// and full recomputation.
+#[test]
+fn recomputed_feed_forwards_repeat_their_calls() {
+    use fabricast_workload::job::{Dimension, Phase};
+
+    let evaluate = |recompute: &str| {
+        let text =
+            job(&format!("zero = 1\nrecompute = \"{recompute}\""), "tp = 2, dp = 4, ep = 8, etp = 1, sequence = true")
+                .replace("seq = 512", "seq = 512, experts = 16, experts_per_token = 2, shared_experts = 1");
+        let step = flat(&text, 8, 200_000_000_000);
+        let job = read(&text);
+        let layout = Layout::specified_by(&job, 8).unwrap().unwrap();
+        let count = |dimension: Dimension| -> f64 {
+            let calls = step_calls(&job, &layout);
+            let calls =
+                calls.iter().filter(|one| one.phase == Phase::LayerBackward && one.exchange.dimension == dimension);
+            calls.map(StepCall::calls_per_rank).sum()
+        };
+        let activations = footprint(&job, &layout).activations.0;
+        (count(Dimension::Expert), count(Dimension::Tensor), step.share_time(Share::Compute).0, activations)
+    };
+    let [none, feed_forward, full] = ["none", "feed_forward", "full"].map(evaluate);
+    assert_eq!((feed_forward.0, full.0), (2.0 * none.0, 2.0 * none.0));
+    // A gather and a reduction around each of attention and shared experts.
+    assert_eq!((feed_forward.1, full.1), (1.5 * none.1, 2.0 * none.1));
+    assert!(none.2 < feed_forward.2 && feed_forward.2 < full.2, "{none:?} {feed_forward:?} {full:?}");
+    assert!(none.3 > feed_forward.3 && feed_forward.3 > full.3, "{none:?} {feed_forward:?} {full:?}");
+}

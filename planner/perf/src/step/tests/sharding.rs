@@ -125,7 +125,7 @@ fn inter_host_bytes(fabric: &Fabric, job: &Training) -> f64 {
         let is_sent =
             |link: &Link| LinkKind::NETWORK.contains(&link.kind) && fabric.node(link.from).kind == NodeKind::Nic;
         let sent_bytes = |one: &TimedCall| {
-            let load = machine.simulated.load(&layout, &[*one]);
+            let load = machine.simulated.load(&layout, &[*one], &[]);
             let sent: f64 = fabric.links().filter(|(_, link)| is_sent(link)).map(|(id, _)| load.bytes_on(id)).sum();
             sent * profile.protocol(one.strategy.protocol).wire_efficiency
         };

@@ -54,7 +54,7 @@ const FAMILIES: [Family; 22] = [
 ];
 
 /// Keys without influence on shapes and work, or with an influence that jobs state themselves.
-const IRRELEVANT: [&str; 78] = [
+const IRRELEVANT: [&str; 76] = [
     "_name_or_path",
     "activation_function",
     "architectures",
@@ -93,7 +93,6 @@ const IRRELEVANT: [&str; 78] = [
     "model_max_length",
     "moe_layer_freq",
     "n_ctx",
-    "n_group",
     "n_positions",
     "norm_topk_prob",
     "original_max_position_embeddings",
@@ -128,7 +127,6 @@ const IRRELEVANT: [&str; 78] = [
     "summary_type",
     "summary_use_proj",
     "task_specific_params",
-    "topk_group",
     "topk_method",
     "torch_dtype",
     "transformers_version",
@@ -235,6 +233,9 @@ impl Configuration {
         let head_dim = self.number(&["head_dim"])?;
         self.note_simplifications()?;
         let has_experts = experts > 1;
+        // One group of all experts, as some models state it, is no limit.
+        let groups = self.number(&["n_group"])?.zip(self.number(&["topk_group"])?);
+        let groups = groups.filter(|&(groups, limit)| has_experts && limit < groups);
         let standard = |value: Option<u64>| value.filter(|_| latent.is_none()).map(spanned);
         Ok(ModelText {
             layers: Some(spanned(layers)),
@@ -249,6 +250,8 @@ impl Configuration {
             experts: if has_experts { experts } else { 0 },
             experts_per_token: experts_per_token.filter(|_| has_experts).map(spanned),
             shared_experts: shared.filter(|_| has_experts).map(spanned),
+            expert_groups: groups.map(|(groups, _)| spanned(groups)),
+            expert_groups_per_token: groups.map(|(_, limit)| spanned(limit)),
             latent: latent.map(|latent| Spanned::new(span.clone(), latent)),
             ..ModelText::default()
         })

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::{JobError, Latent, Model};
+use super::super::{ExpertGroups, JobError, Latent, Model};
 use super::{JobText, MAX_COUNT, Validator};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -28,6 +28,8 @@ pub(super) struct ModelText {
     pub experts: u64,
     pub experts_per_token: Option<Spanned<u64>>,
     pub shared_experts: Option<Spanned<u64>>,
+    pub expert_groups: Option<Spanned<u64>>,
+    pub expert_groups_per_token: Option<Spanned<u64>>,
     /// Sequence length of training if neither the job nor the keys state one.
     #[serde(skip)]
     pub default_seq: Option<u64>,
@@ -107,6 +109,7 @@ impl JobText {
             experts: text.experts,
             experts_per_token,
             shared_experts,
+            expert_groups: text.expert_groups(check, model, experts_per_token)?,
         })
     }
 }
@@ -128,6 +131,8 @@ impl ModelText {
             ("experts", self.experts > 0),
             ("experts_per_token", self.experts_per_token.is_some()),
             ("shared_experts", self.shared_experts.is_some()),
+            ("expert_groups", self.expert_groups.is_some()),
+            ("expert_groups_per_token", self.expert_groups_per_token.is_some()),
         ];
         keys.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
@@ -140,6 +145,39 @@ impl ModelText {
     /// Sets the sequence length of training if neither the job nor the keys state one.
     pub(super) fn with_default_seq(self, seq: u64) -> Self {
         Self { default_seq: Some(seq), ..self }
+    }
+
+    /// Returns the limit of the groups of experts that a token may use. All groups are no limit.
+    fn expert_groups(
+        &self,
+        check: Validator<'_>,
+        model: &Spanned<Self>,
+        experts_per_token: u64,
+    ) -> Result<Option<ExpertGroups>, JobError> {
+        let (groups, limit) = match (&self.expert_groups, &self.expert_groups_per_token) {
+            (None, None) => return Ok(None),
+            (Some(groups), Some(limit)) => (groups, limit),
+            (Some(_), None) => {
+                return Err(check.error(model.span(), "missing field `expert_groups_per_token`".to_owned()));
+            }
+            (None, Some(_)) => return Err(check.error(model.span(), "missing field `expert_groups`".to_owned())),
+        };
+        let counts = ExpertGroups {
+            groups: check.count("expert_groups", groups)?,
+            limit: check.count("expert_groups_per_token", limit)?,
+        };
+        if !self.experts.is_multiple_of(counts.groups) || self.experts == 0 {
+            let message = format!("expert_groups: {} experts cannot be divided by {}", self.experts, counts.groups);
+            return Err(check.error(groups.span(), message));
+        }
+        if counts.limit > counts.groups || experts_per_token > self.experts / counts.groups * counts.limit {
+            let message = format!(
+                "expert_groups_per_token: {} of {} groups; expected at most all, with {experts_per_token} experts in them",
+                counts.limit, counts.groups
+            );
+            return Err(check.error(limit.span(), message));
+        }
+        Ok((counts.limit < counts.groups).then_some(counts))
     }
 
     fn standard_heads(

@@ -9,7 +9,8 @@ use serde::de::Visitor;
 use toml::Spanned;
 
 use super::super::{
-    Arrivals, Framework, FrameworkKind, HostTimes, JobError, JobSpans, Lengths, Limits, Serving, find_framework,
+    Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, Lengths, Limits, Serving,
+    find_framework,
 };
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
@@ -36,6 +37,7 @@ impl JobText {
             kind_key("output_tokens", &self.output_tokens),
             kind_key("concurrency", &self.concurrency),
             kind_key("lengths", &self.lengths),
+            kind_key("disaggregation", &self.disaggregation),
             kind_key("host_time", &self.host_time),
             kind_key("requests", &self.requests),
             kind_key("max_num_seqs", &self.max_num_seqs),
@@ -88,13 +90,15 @@ impl JobText {
         let placement = self.placement(check)?;
         self.check_degrees(check, &parallel, &placement)?;
         let software = self.software(check, FrameworkKind::Inference)?;
+        let disaggregation = self.disaggregation(check, output_tokens)?;
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
             prompt_tokens,
-            output_tokens,
+            output_tokens: if disaggregation == Disaggregation::Prefill { 1 } else { output_tokens },
             arrivals,
             lengths: self.lengths(check)?,
+            disaggregation,
             host: self.host_times(check, software, model.experts)?,
             max_batched_tokens: match &self.max_batched_tokens {
                 None => software.max_batched_tokens.unwrap_or(Serving::MAX_BATCHED_TOKENS),
@@ -118,6 +122,7 @@ impl JobText {
             placement,
             collectives: self.collectives,
             skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
+            dispatch: self.dispatch(check, software, model.experts)?,
             limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             model,
@@ -137,6 +142,21 @@ impl JobText {
             return Err(JobError::at(&job.spans.model, message));
         }
         Ok(job)
+    }
+
+    fn disaggregation(&self, check: Validator<'_>, output_tokens: u64) -> Result<Disaggregation, JobError> {
+        let Some(part) = &self.disaggregation else { return Ok(Disaggregation::default()) };
+        match *part.get_ref() {
+            Disaggregation::Decode if output_tokens < 2 => {
+                let message = "disaggregation: the first token is of the prefill: expected output_tokens of 2 or more";
+                Err(check.error(part.span(), message.to_owned()))
+            }
+            Disaggregation::Decode if self.ttft_s.is_some() => {
+                let message = "disaggregation: a machine for decode has no time to first token: omit ttft_s";
+                Err(check.error(part.span(), message.to_owned()))
+            }
+            part => Ok(part),
+        }
     }
 
     fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {

@@ -14,14 +14,15 @@ impl JobText {
 
     /// Returns the keys that only jobs with a model have.
     pub(super) fn model_keys(&self) -> Vec<KindKey> {
-        vec![
+        let keys = [
             kind_key("model", &self.model),
             kind_key("precision", &self.precision),
             kind_key("parallel", &self.parallel),
             kind_key("placement", &self.placement),
             kind_key("expert_skew", &self.expert_skew),
             kind_key("framework", &self.framework),
-        ]
+        ];
+        keys.into_iter().chain(self.expert_keys()).collect()
     }
 
     pub(super) fn trace(
