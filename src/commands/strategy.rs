@@ -1,7 +1,6 @@
 //! Resolves the flags of a single run to one strategy.
 
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
-use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
@@ -80,8 +79,8 @@ pub fn single(
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = single_value("--algorithm", None, Some(&strategy.algorithm), first)?;
-    let capabilities =
-        FabricCapabilities::new(fabric, setting.router, placement, ranks_per_node, setup::in_network(strategy));
+    let named = StrategyArgs { algorithm: vec![algorithm], ..strategy.clone() };
+    let capabilities = setup::capabilities(fabric, setting.router, placement, call.root.0, &named);
     let supported_protocols = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
     let supported_protocols: Vec<Protocol> =
         supported_protocols.filter(|&p| check_combination(algorithm, p, collective, &capabilities).is_ok()).collect();

@@ -187,6 +187,7 @@ impl RandomSchedule {
                 layout,
                 scratch_chunks: 0,
                 teams: Vec::new(),
+                certificate: None,
             },
             programs,
         }

@@ -8,8 +8,10 @@ use fabricast_topologies::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::algorithm::tree_packing::pipeline;
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
+use crate::packing::{Forests, PackingError};
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -48,6 +50,14 @@ impl Strategy {
             true => costs.slot(),
             false => costs.chunk,
         });
+        let forests = match self.algorithm {
+            Algorithm::TreePacking => abilities.packed_trees(call.collective).ok(),
+            _ => None,
+        };
+        let chunk = match &forests {
+            Some(forests) if self.chunk.is_none() => Some(pipelined_chunk(call, self.channels, forests, chunk)),
+            _ => chunk,
+        };
         // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
         let whole_chunk = chunk.unwrap_or(Bytes(bytes_per_channel)).min(Bytes(bytes_per_channel.max(1)));
         Shape {
@@ -57,6 +67,7 @@ impl Strategy {
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
             ranks_per_team: abilities.ranks_per_team(),
+            forests,
             reduction_device: profile.processor(call.collective),
             ..Shape::new(call, self.protocol)
         }
@@ -71,6 +82,28 @@ impl Strategy {
             Algorithm::Tree => collective == Collective::AllReduce,
             Algorithm::Ring => matches!(collective, Collective::Broadcast | Collective::Reduce),
             _ => false,
+        }
+    }
+}
+
+/// Loops of packed trees per edge on their longest chain: filling the pipeline adds at most one in so many.
+const LOOPS_PER_EDGE: u64 = 96;
+
+/// Maximum number of transfers of packed trees, a limit on the time of simulations.
+const MAX_TREE_TRANSFERS: u64 = 1 << 21;
+
+/// Chunk with which packed trees fill their pipeline in a small part of the time, at most `limit` bytes a message.
+fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, limit: Option<Bytes>) -> Bytes {
+    let pipeline = pipeline(call.collective, forests, call.ranks, channels);
+    let roots = [&forests.collect, &forests.spread].into_iter().flatten().map(|forest| forest.roots.count(call.ranks));
+    let units = u64::from(pipeline.units) * u64::from(roots.max().unwrap_or(1));
+    let message = (call.bytes.0 / units.max(1)).saturating_mul(pipeline.widest.into());
+    match limit {
+        Some(limit) => Bytes(limit.0.min(message).max(1)),
+        None => {
+            let loops = LOOPS_PER_EDGE * u64::from(pipeline.depth);
+            let loops = loops.min(MAX_TREE_TRANSFERS / pipeline.transfers.max(1)).max(1);
+            Bytes(message.div_ceil(loops).max(1))
         }
     }
 }
@@ -117,6 +150,9 @@ pub enum Mismatch {
     /// Copy engines run in one step: every copy is queued before any arrives.
     #[error("forwards received data, and copy engines run in one step")]
     NeedsThreads,
+    /// No trees are packed into the links of the fabric.
+    #[error(transparent)]
+    NoPacking(#[from] PackingError),
     /// The one-sided protocols do not implement pipelined chains.
     #[error("is a pipeline over FIFO slots")]
     NeedsFifo,
@@ -165,6 +201,7 @@ pub fn check_combination(
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
         // Forwarding received data needs threads that wait for it.
         (_, Protocol::CopyEngine) => Err(Mismatch::NeedsThreads),
+        (Algorithm::TreePacking, _) => Ok(abilities.check_packed_trees(collective)?),
         (
             Algorithm::Ring
             | Algorithm::Tree

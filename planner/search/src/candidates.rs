@@ -3,6 +3,7 @@
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::packing::TreeCount;
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_libraries::LibraryCapabilities;
 use fabricast_sim::profile::Software;
@@ -20,6 +21,8 @@ pub struct Restriction {
     pub channels: Vec<u16>,
     /// Chunk size of every strategy, in bytes; `None` for the profile's default.
     pub chunk: Option<Bytes>,
+    /// Number of trees per root of packed trees.
+    pub trees: TreeCount,
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
     /// Library that must be able to run the strategy; `None` for any implementation.

@@ -11,12 +11,12 @@
 //! broadcast needs the minimum cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a
 //! reduction the reverse.
 
-use super::flow::{Arc, FlowNetwork, UNLIMITED};
 use super::wiring::Wiring;
+use crate::flow::{Arc, FlowNetwork, UNLIMITED};
 
 /// Direction of flow in the searched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// Along the links, away from the start of the search.
     Away,
     /// Against the links, for flow towards the start of the search.
@@ -25,7 +25,7 @@ pub(super) enum Direction {
 
 impl Direction {
     /// Returns the opposite direction.
-    pub(super) fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         match self {
             Self::Away => Self::Towards,
             Self::Towards => Self::Away,
@@ -35,9 +35,11 @@ impl Direction {
 
 /// Ranks that are cut off from the start of a search, and the bandwidth across the cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// True for each device on the far side of the cut, indexed by device.
     pub beyond: Vec<bool>,
+    /// True for each vertex on the far side of the cut; the first are the devices.
+    pub vertices_beyond: Vec<bool>,
     /// Number of ranks on the far side of the cut.
     pub ranks: u128,
     /// Bandwidth between the two sides in the direction of the search, in bytes per second.
@@ -46,13 +48,13 @@ pub(super) struct Cut {
 
 /// Number of ranks on the far side of a cut, and bytes per second through the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CutRatio {
+pub(crate) struct CutRatio {
     pub ranks: u128,
     pub through: u128,
 }
 
 /// Search for cuts in a graph with a number of ranks on each device.
-pub(super) struct Search<'a> {
+pub(crate) struct Search<'a> {
     network: FlowNetwork,
     /// Number of ranks of each device; devices are the first vertices.
     ranks: &'a [u32],
@@ -61,18 +63,24 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(wiring: &Wiring, ranks: &'a [u32], direction: Direction) -> Self {
-        let arc = |from: u32, to: u32, capacity: u128| match direction {
+        let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| (wire.from, wire.to, wire.capacity)).collect();
+        Self::on_arcs(wiring.vertices as usize, &arcs, ranks, direction)
+    }
+
+    /// Creates a search in a graph of these arcs. Its first vertices are the devices with `ranks` ranks.
+    pub(crate) fn on_arcs(vertices: usize, arcs: &[Arc], ranks: &'a [u32], direction: Direction) -> Self {
+        let directed = |&(from, to, capacity): &Arc| match direction {
             Direction::Away => (from, to, capacity),
             Direction::Towards => (to, from, capacity),
         };
-        let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| arc(wire.from, wire.to, wire.capacity)).collect();
-        let network = FlowNetwork::new(wiring.vertices as usize, &arcs);
+        let arcs: Vec<Arc> = arcs.iter().map(directed).collect();
+        let network = FlowNetwork::new(vertices, &arcs);
         Self { network, ranks, total: ranks.iter().map(|&ranks| u128::from(ranks)).sum() }
     }
 
     /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`; `None`
     /// if no set has a ratio above that of `slowest`, which is updated to the ratio of the set found.
-    pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
+    pub(crate) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
         let mut slowest_cut = None;
         loop {
             let CutRatio { ranks, through } = *slowest;
@@ -91,24 +99,31 @@ impl<'a> Search<'a> {
             // The flow consists of the drains on this side, which are full, and the cut.
             let crossing = (flow - through * (self.total - device_ranks - ranks_beyond)) / ranks;
             *slowest = CutRatio { ranks: ranks_beyond, through: crossing };
-            slowest_cut = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
+            let vertices_beyond = self.network.far_side();
+            slowest_cut = Some(Cut { beyond, vertices_beyond, ranks: ranks_beyond, through: crossing });
         }
     }
 
     /// Returns the minimum cut between `device` and `other`; `None` if its capacity is not less than `through`.
-    pub(super) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
+    pub(crate) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
         let flow = self.network.run(device, [(other, through)], 1);
         if flow >= through {
             return None;
         }
         let beyond = self.beyond();
-        Some(Cut { ranks: self.count_ranks(&beyond), beyond, through: flow })
+        let vertices_beyond = self.network.far_side();
+        Some(Cut { ranks: self.count_ranks(&beyond), beyond, vertices_beyond, through: flow })
     }
 
     /// Total bandwidth between `device` and all other devices, in bytes per second.
-    pub(super) fn port(&mut self, device: u32) -> u128 {
+    pub(crate) fn port(&mut self, device: u32) -> u128 {
         let drains: Vec<(u32, u128)> = self.others(device).map(|(vertex, _)| (vertex, UNLIMITED)).collect();
         self.network.run(device, drains, 1)
+    }
+
+    /// True for each vertex on the far side of the minimum cut of the last flow.
+    pub(crate) fn far_side(&self) -> Vec<bool> {
+        self.network.far_side()
     }
 
     fn others(&self, device: u32) -> impl Iterator<Item = (u32, u32)> + use<'a> {

@@ -9,13 +9,13 @@ use super::cut::{Cut, CutRatio, Direction, Search};
 use super::demand::Demand;
 use super::device_demand::DeviceDemand;
 use super::distance::Distances;
-use super::flow::UNLIMITED;
 use super::lengths::{self, Pairs};
 use super::line::{LinearBound, Share};
 use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
 use super::twins::InterchangeableDevices;
 use super::wiring::Wiring;
+use crate::flow::UNLIMITED;
 
 /// Searches start at every device (one per set of twins) if their number × wires is at most this, otherwise at one per
 /// colour.

@@ -2,9 +2,10 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
+use super::Bound;
 use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
-use super::{Bound, flow::UNLIMITED};
+use crate::flow::UNLIMITED;
 
 /// Fraction or multiple of a call's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +90,6 @@ pub(super) fn upper_envelope(lines: Vec<LinearBound>) -> Vec<LinearBound> {
     envelope
 }
 
-pub(super) fn gcd(a: u128, b: u128) -> u128 {
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }

@@ -30,9 +30,10 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
 use crate::candidates::Restriction;
 pub use advice::{Advice, Gain, Improvement, Runner, advise};
-use fabricast_collectives::algorithm::Unsupported;
+use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
@@ -90,7 +91,24 @@ impl PlanRequest<'_> {
     #[must_use]
     pub fn fabric_capabilities(&self) -> FabricCapabilities {
         let Self { fabric, router, placement, restriction, ranks_per_node, .. } = *self;
-        FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network)
+        let capabilities = FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network);
+        match self.competes_with_packed_trees() {
+            true => capabilities.with_packer(TreePacker::new(fabric, router, placement, self.root, restriction.trees)),
+            false => capabilities,
+        }
+    }
+
+    /// Returns true if packed trees compete: where a restriction names them, and where some ranks have no path between
+    /// them, so that algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees for every
+    /// call would take far longer than the rest of the plan.
+    fn competes_with_packed_trees(&self) -> bool {
+        let Self { router, placement, restriction, .. } = *self;
+        match restriction.algorithms.as_slice() {
+            [] => {
+                (2..=MAX_PACKED_RANKS).contains(&placement.len()) && !router.unreachable_pairs(placement, 1).is_empty()
+            }
+            named => named.contains(&Algorithm::TreePacking),
+        }
     }
 }
 
