@@ -90,7 +90,7 @@ impl Strategy {
 const LOOPS_PER_EDGE: u64 = 96;
 
 /// Maximum number of transfers of packed trees, a limit on the time of simulations.
-const MAX_TREE_TRANSFERS: u64 = 1 << 21;
+const MAX_TREE_TRANSFERS: u64 = 6_000_000;
 
 /// Chunk with which packed trees fill their pipeline in a small part of the time, at most `limit` bytes a message.
 fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, limit: Option<Bytes>) -> Bytes {

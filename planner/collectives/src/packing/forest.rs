@@ -43,6 +43,23 @@ pub struct Forests {
     pub proof: Option<Proof>,
     /// Fewest channels with which connections share links nearly in the ratio of their loads.
     pub channels: u16,
+    /// Connections that share links; all connections share them if `None`.
+    pub sharing: Option<Arc<LinkSharing>>,
+}
+
+/// Groups of connections whose routes share links. Only connections of a group affect each other's rates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSharing {
+    pub(super) ranks: u32,
+    /// Group of each pair of ranks, by sender, then receiver.
+    pub(super) groups: Vec<u32>,
+}
+
+impl LinkSharing {
+    /// Group of the connection from one rank to another.
+    pub(crate) fn group(&self, from: u32, to: u32) -> u32 {
+        self.groups.get((from * self.ranks + to) as usize).copied().unwrap_or(0)
+    }
 }
 
 /// Claims about the bandwidth term of the completion time, per byte of the call.

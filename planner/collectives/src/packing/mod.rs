@@ -25,7 +25,7 @@ mod splitting;
 #[cfg(test)]
 mod tests;
 
-pub use forest::{Forest, Forests, PackedTree, Proof};
+pub use forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 pub use optimum::Ratio;
 pub use packer::{MAX_PACKED_RANKS, PackingError, TreeCount, TreePacker};
 pub use requirement::Roots;

@@ -117,16 +117,27 @@ pub(crate) fn scale_to_optimum(graph: &Digraph, roots: Roots, rate: Ratio, max_u
 }
 
 /// Scales a graph to the highest rate at which `units` trees per root exist, each at a whole rate in the units of the
-/// graph's capacities. `None` if not even the rate 1 is possible.
+/// graph's capacities. `None` if they do not exist at `min_percent` of the optimal rate, or not even at the rate 1.
 ///
 /// A tree per root uses a whole number of trees of each arc, so a capacity c carries ⌊c / rate⌋ of them. Rates are found
 /// by bisection; rounding to whole rates loses less than one unit of capacity per tree.
-pub(crate) fn scale_to_units(graph: &Digraph, roots: Roots, rate: Ratio, units: u64) -> Option<ScaledGraph> {
+pub(crate) fn scale_to_units(
+    graph: &Digraph,
+    roots: Roots,
+    rate: Ratio,
+    units: u64,
+    min_percent: u128,
+) -> Option<ScaledGraph> {
     let requirement = Requirement { roots, units };
     let at = |rate: u64| graph.map(|capacity| capacity / rate);
     let exists = |rate: u64| requirement.deficit_below(&at(rate), 1) == 0;
     let highest = rate.numerator / (rate.denominator * u128::from(units.max(1)));
-    let (mut low, mut high) = (0u64, u64::try_from(highest).unwrap_or(u64::MAX).saturating_add(1));
+    let lowest = rate.numerator * min_percent / (rate.denominator * u128::from(units.max(1)) * 100);
+    let (mut low, mut high) =
+        (u64::try_from(lowest).ok()?, u64::try_from(highest).unwrap_or(u64::MAX).saturating_add(1));
+    if low > 0 && !exists(low) {
+        return None;
+    }
     while high - low > 1 {
         let middle = low + (high - low) / 2;
         if exists(middle) { low = middle } else { high = middle }

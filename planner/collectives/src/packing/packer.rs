@@ -22,13 +22,16 @@ use crate::flow::UNLIMITED;
 /// Largest number of ranks for which trees are packed. The time grows with the fourth power of the ranks.
 pub const MAX_PACKED_RANKS: usize = 64;
 
-/// Largest number of trees per root at which rates are exact. Above it, rates are rounded down so that
-/// [`ROUNDED_UNITS`] trees per root suffice.
-const MAX_UNITS: u64 = 256;
+/// Largest number of trees per root at which rates are exact.
+const MAX_EXACT_UNITS: u64 = 32;
 
-/// Trees per root if capacities have no small common unit. An arc of capacity c then carries a whole number of trees, so
-/// that at most 1/64 of the throughput per tree is lost on an arc.
-const ROUNDED_UNITS: u64 = 64;
+/// Largest number of trees per root. An arc carries a whole number of trees, so that at most 1/64 of the throughput per
+/// tree is lost on an arc.
+const MAX_UNITS: u64 = 64;
+
+/// Share of the optimal throughput, in percent, that a rounded number of trees per root must reach. The first number
+/// that does is used, because the time to pack and to simulate trees grows with it.
+const MIN_ROUNDED_PERCENT: u128 = 99;
 
 /// Largest number of channels that a packing asks for.
 const MAX_STREAMS: u16 = 64;
@@ -194,7 +197,9 @@ impl TreePacker {
             (None, None) => None,
         });
         let forest = |packed: Option<Packed>| packed.map(|packed| packed.forest);
-        let mut forests = Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1 };
+        let mut forests =
+            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing: None };
+        forests.sharing = Some(Arc::new(self.routes.link_sharing()));
         forests.channels = self.sufficient_channels(collective, &forests);
         Ok(forests)
     }
@@ -203,11 +208,11 @@ impl TreePacker {
     fn sufficient_channels(&self, collective: Collective, forests: &Forests) -> u16 {
         let division = StreamDivision::new(collective, forests, self.graph.terminals());
         // As many transfers as units share every link in the ratio of the loads.
-        let ideal = self.routes.sharing_time(division.loads(), |units| units);
+        let ideal = self.routes.sharing_time(division.loads(), |_, units| units);
         let mut best = (f64::INFINITY, 1);
         for channels in 1..=MAX_STREAMS {
             let streams = division.streams(channels);
-            let time = self.routes.sharing_time(division.loads(), |load| streams.count(load));
+            let time = self.routes.sharing_time(division.loads(), |ends, load| streams.count(ends, load));
             if time < best.0 * (1.0 - 1e-9) {
                 best = (time, channels);
             }
@@ -286,10 +291,9 @@ impl TreePacker {
             return Err(PackingError::Disconnected { rank: rank.unwrap_or(0) });
         }
         let scaled = match self.trees {
-            TreeCount::Optimal => scale_to_optimum(&graph, roots, rate, MAX_UNITS)
-                .or_else(|| scale_to_units(&graph, roots, rate, ROUNDED_UNITS)),
+            TreeCount::Optimal => scale_to_few_units(&graph, roots, rate),
             TreeCount::AtMost(units) => scale_to_optimum(&graph, roots, rate, units.into())
-                .or_else(|| scale_to_units(&graph, roots, rate, units.into())),
+                .or_else(|| scale_to_units(&graph, roots, rate, units.into(), 0)),
         };
         let scaled = scaled.ok_or(PackingError::NoTrees)?;
         let lenient = self.trees_of(&scaled, flow, Detours::Allowed)?;
@@ -362,9 +366,8 @@ impl TreePacker {
             // The removal of switches lost trees: as many as remain, at a lower rate.
             None => {
                 let rate = optimum(&logical, scaled.requirement.roots).rate;
-                let reduced = scale_to_optimum(&logical, scaled.requirement.roots, rate, MAX_UNITS)
-                    .or_else(|| scale_to_units(&logical, scaled.requirement.roots, rate, ROUNDED_UNITS))
-                    .ok_or(PackingError::NoTrees)?;
+                let roots = scaled.requirement.roots;
+                let reduced = scale_to_few_units(&logical, roots, rate).ok_or(PackingError::NoTrees)?;
                 return self.forest(&reduced, pack(&reduced.graph, reduced.requirement));
             }
         };
@@ -395,6 +398,14 @@ impl TreePacker {
 enum Detours {
     Allowed,
     Avoided,
+}
+
+/// Scales a graph to the optimal throughput, or near it if that needs many trees per root.
+fn scale_to_few_units(graph: &Digraph, roots: Roots, rate: Ratio) -> Option<ScaledGraph> {
+    let near = |units: u64| scale_to_units(graph, roots, rate, units, MIN_ROUNDED_PERCENT);
+    scale_to_optimum(graph, roots, rate, MAX_EXACT_UNITS)
+        .or_else(|| (1..=MAX_UNITS).find_map(near))
+        .or_else(|| scale_to_units(graph, roots, rate, MAX_UNITS, 0))
 }
 
 fn is_faster(time: Option<Ratio>, other: Option<Ratio>) -> bool {

@@ -6,7 +6,7 @@ use fabricast_topologies::route::{Hop, Participants, Router};
 use fabricast_topologies::{Fabric, LinkId, NodeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::forest::Forest;
+use super::forest::{Forest, LinkSharing};
 use super::optimum::Ratio;
 
 /// Routes between all pairs of ranks.
@@ -146,16 +146,46 @@ impl Routes {
         Some(slowest)
     }
 
+    /// Groups pairs of ranks whose routes share links with a rate, directly or through other pairs of the group. Pairs
+    /// without a route have a group of their own.
+    pub(crate) fn link_sharing(&self) -> LinkSharing {
+        let mut groups: Vec<u32> = (0..self.pairs.len() as u32).collect();
+        fn root(groups: &mut [u32], mut pair: u32) -> u32 {
+            while groups[pair as usize] != pair {
+                groups[pair as usize] = groups[groups[pair as usize] as usize];
+                pair = groups[pair as usize];
+            }
+            pair
+        }
+        let mut first_on_link: FxHashMap<LinkId, u32> = FxHashMap::default();
+        for (pair, route) in (0..).zip(&self.pairs) {
+            let hops = route.iter().flat_map(|route| &route.hops);
+            for link in
+                hops.map(|hop| hop.link).filter(|link| self.links.get(link).is_some_and(|link| link.rate.is_some()))
+            {
+                let other = *first_on_link.entry(link).or_insert(pair);
+                let (a, b) = (root(&mut groups, pair), root(&mut groups, other));
+                groups[a.max(b) as usize] = a.min(b);
+            }
+        }
+        let groups = (0..groups.len() as u32).map(|pair| root(&mut groups, pair)).collect();
+        LinkSharing { ranks: self.ranks, groups }
+    }
+
     /// Time in which connections between ranks surely carry their loads if each of them divides its load evenly among
     /// `streams` transfers and transfers that share a link have equal rates; infinite if two ranks have no route. Links
     /// without a rate need no time.
-    pub(crate) fn sharing_time(&self, loads: &BTreeMap<(u32, u32), u32>, streams: impl Fn(u32) -> u32) -> f64 {
+    pub(crate) fn sharing_time(
+        &self,
+        loads: &BTreeMap<(u32, u32), u32>,
+        streams: impl Fn((u32, u32), u32) -> u32,
+    ) -> f64 {
         let share = |hop: &Hop| f64::from(hop.share.numerator) / f64::from(hop.share.denominator);
         let mut transfers: FxHashMap<LinkId, f64> = FxHashMap::default();
         for (&(from, to), &load) in loads {
             let Some(route) = self.route(from, to) else { return f64::INFINITY };
             for hop in &route.hops {
-                *transfers.entry(hop.link).or_default() += f64::from(streams(load)) * share(hop);
+                *transfers.entry(hop.link).or_default() += f64::from(streams((from, to), load)) * share(hop);
             }
         }
         let unit_time = |link: LinkId| match self.links.get(&link).and_then(|link| link.rate) {
@@ -165,7 +195,7 @@ impl Routes {
         let time = |(&(from, to), &load): (&(u32, u32), &u32)| {
             let hops = self.route(from, to).map_or(&[][..], |route| &route.hops);
             let slowest = hops.iter().map(|hop| unit_time(hop.link)).fold(0.0, f64::max);
-            slowest * f64::from(load.div_ceil(streams(load).max(1)))
+            slowest * f64::from(load.div_ceil(streams((from, to), load).max(1)))
         };
         loads.iter().map(time).fold(0.0, f64::max)
     }

@@ -146,7 +146,7 @@ proptest! {
         let graph = graph.map(|capacity| capacity * 1000);
         let rate = optimum(&graph, Roots::All).rate;
         prop_assume!(rate.numerator > 0);
-        let scaled = scale_to_units(&graph, Roots::All, rate, units);
+        let scaled = scale_to_units(&graph, Roots::All, rate, units, 0);
         prop_assert!(scaled.is_some());
         let Some(scaled) = scaled else { return Ok(()) };
         prop_assert_eq!(scaled.requirement.deficit(&scaled.graph), 0);

@@ -60,7 +60,7 @@ use fabricast_topologies::Bytes;
 use super::cut::Chunking;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
-use crate::packing::{Forest, Forests, Roots};
+use crate::packing::{Forest, Forests, LinkSharing, Roots};
 use edges::{TreeEdge, tree_edges};
 use streams::Pieces;
 pub(crate) use streams::StreamDivision;
@@ -95,7 +95,8 @@ pub(crate) struct Pipeline {
 
 /// Returns the pipeline of a collective of `ranks` ranks over the trees of a packing.
 pub(crate) fn pipeline(collective: Collective, forests: &Forests, ranks: u32, channels: u16) -> Pipeline {
-    let layout = TreeLayout::new(collective, ranks, channels, forests.collect.as_deref(), forests.spread.as_deref());
+    let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
+    let layout = TreeLayout::new(collective, ranks, channels, collect, spread, forests.sharing.clone());
     Pipeline {
         depth: layout.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(1),
         units: layout.units,
@@ -111,13 +112,14 @@ impl TreeLayout {
         channels: u16,
         collect: Option<&Forest>,
         spread: Option<&Forest>,
+        sharing: Option<Arc<LinkSharing>>,
     ) -> Self {
         let edges = |times| common_edges(collective, ranks, collect, spread, times);
         let coarse = edges(1);
-        let division = StreamDivision::of_edges(&coarse);
+        let division = StreamDivision::of_edges(&coarse, sharing);
         let streams = division.streams(channels);
         let edges = if streams.times > 1 { edges(streams.times) } else { coarse };
-        let pieces = Pieces::new(&edges, ranks, &division, streams);
+        let pieces = Pieces::new(&edges, ranks, streams);
         Self { units: common_units(collect, spread) * streams.times, edges, pieces }
     }
 }
@@ -156,6 +158,7 @@ impl TreePacking {
             spread: spreads(collective).then(stars),
             proof: None,
             channels: 1,
+            sharing: None,
         });
         let of_call = |forest: &Option<Arc<Forest>>, is_needed: bool| match forest {
             Some(forest) if is_needed => {
@@ -168,7 +171,8 @@ impl TreePacking {
         };
         let collect = of_call(&forests.collect, collects(collective))?;
         let spread = of_call(&forests.spread, spreads(collective))?;
-        let trees = TreeLayout::new(collective, ranks, shape.channels, collect.as_deref(), spread.as_deref());
+        let trees =
+            TreeLayout::new(collective, ranks, shape.channels, collect.as_deref(), spread.as_deref(), forests.sharing);
         let widest = u64::from(trees.pieces.widest());
         let shape = Shape { chunk: shape.chunk.map(|chunk| Bytes((chunk.0 / widest).max(1))), ..shape.clone() };
         let (cut, layout) = match roots {

@@ -2,15 +2,16 @@
 //!
 //! Transfers that share a link get equal rates. A connection that carries more units per loop than another therefore
 //! needs more transfers at a time: each *stream*, a channel of a connection, carries up to the same number q of units
-//! per loop. A link whose connections carry U units then has U/q streams, and each of them at least q/U of its
-//! bandwidth, so that every slot ends in the time of the busiest link.
+//! per loop as the streams with which it shares links. A link whose connections carry U units then has U/q streams, and
+//! each of them at least q/U of its bandwidth, so that every slot ends in the time of the busiest link.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
 
 use super::edges::TreeEdge;
-use crate::packing::Forests;
+use crate::packing::{Forests, LinkSharing};
 
 /// Part of an edge that one stream carries.
 #[derive(Clone, Debug)]
@@ -39,37 +40,44 @@ pub(super) struct Pieces {
 pub(crate) struct StreamDivision {
     /// Units per loop that connections carry, by sender and receiver.
     loads: BTreeMap<(u32, u32), u32>,
-    busiest: u32,
+    sharing: Option<Arc<LinkSharing>>,
+    /// Load of the busiest connection of each group that shares links.
+    busiest: BTreeMap<u32, u32>,
 }
 
 /// Streams of a number of channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Streams {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streams<'a> {
+    division: &'a StreamDivision,
+    channels: u32,
     /// Parts into which each unit of a packing is divided, so that the busiest connection has a stream on each channel.
     pub times: u32,
-    /// Largest number of such parts that a stream carries per loop.
-    pub units: u32,
 }
 
 impl StreamDivision {
     /// Adds up the loads of a collective of `ranks` ranks over the trees of a packing.
     pub fn new(collective: Collective, forests: &Forests, ranks: u32) -> Self {
-        Self::of_edges(&super::common_edges(
-            collective,
-            ranks,
-            forests.collect.as_deref(),
-            forests.spread.as_deref(),
-            1,
-        ))
+        let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
+        Self::of_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
     }
 
-    pub(super) fn of_edges(edges: &[TreeEdge]) -> Self {
+    pub(super) fn of_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
         let mut loads = BTreeMap::new();
         for edge in edges {
             *loads.entry((edge.from, edge.to)).or_default() += edge.units;
         }
-        let busiest = loads.values().copied().max().unwrap_or(1);
-        Self { loads, busiest }
+        let mut division = Self { loads, sharing, busiest: BTreeMap::new() };
+        let mut busiest = BTreeMap::new();
+        for (&ends, &load) in &division.loads {
+            let of_group: &mut u32 = busiest.entry(division.group(ends)).or_default();
+            *of_group = load.max(*of_group);
+        }
+        division.busiest = busiest;
+        division
+    }
+
+    fn group(&self, (from, to): (u32, u32)) -> u32 {
+        self.sharing.as_ref().map_or(0, |sharing| sharing.group(from, to))
     }
 
     /// Units per loop that connections carry, by sender and receiver.
@@ -77,24 +85,27 @@ impl StreamDivision {
         &self.loads
     }
 
-    /// Returns the streams with which the busiest connection uses at most `channels` channels.
-    pub fn streams(&self, channels: u16) -> Streams {
+    /// Returns the streams of `channels` channels.
+    pub fn streams(&self, channels: u16) -> Streams<'_> {
         let channels = u32::from(channels.max(1));
-        let times = channels.div_ceil(self.busiest.max(1));
-        Streams { times, units: (self.busiest * times).div_ceil(channels).max(1) }
+        let busiest = self.busiest.values().copied().max().unwrap_or(1).max(1);
+        Streams { division: self, channels, times: channels.div_ceil(busiest) }
     }
 }
 
-impl Streams {
-    /// Number of streams of a connection that carries `load` undivided units per loop.
-    pub fn count(self, load: u32) -> u32 {
-        (load * self.times).div_ceil(self.units)
+impl Streams<'_> {
+    /// Number of streams of a connection that carries `load` undivided units per loop: as many as channels for the
+    /// busiest of the connections with which it shares links, and in the ratio of the loads for the others.
+    pub fn count(self, ends: (u32, u32), load: u32) -> u32 {
+        let busiest = self.division.busiest.get(&self.division.group(ends)).copied().unwrap_or(load).max(1);
+        let units = (busiest * self.times).div_ceil(self.channels).max(1);
+        (load * self.times).div_ceil(units)
     }
 }
 
 impl Pieces {
     /// Divides edges between `ranks` ranks, in parts of units, evenly among the streams of their connections.
-    pub fn new(edges: &[TreeEdge], ranks: u32, division: &StreamDivision, streams: Streams) -> Self {
+    pub fn new(edges: &[TreeEdge], ranks: u32, streams: Streams<'_>) -> Self {
         let mut order: Vec<usize> = (0..edges.len()).collect();
         order.sort_by_key(|&edge| (edges[edge].from, edges[edge].to, edges[edge].lag, edge));
         let mut pieces: Vec<Piece> = Vec::with_capacity(edges.len());
@@ -106,8 +117,8 @@ impl Pieces {
             if connection != Some(ends) {
                 (connection, used) = (Some(ends), 0);
             }
-            let load = division.loads.get(&ends).copied().unwrap_or(1);
-            let (count, load) = (u64::from(streams.count(load)), u64::from(load * streams.times));
+            let load = streams.division.loads.get(&ends).copied().unwrap_or(1);
+            let (count, load) = (u64::from(streams.count(ends, load)), u64::from(load * streams.times));
             let first_piece = pieces.len();
             let mut done = 0;
             while done < edge.units {
