@@ -95,14 +95,16 @@ pub fn single(
             format!("{collective} has {possible}"),
         ));
     }
+    // One channel, or as many as packed trees need to share links in the ratio of their loads.
+    let simplest = match algorithm {
+        Algorithm::TreePacking => capabilities.packed_trees(collective).map_or(1, |forests| forests.channels),
+        _ => 1,
+    };
+    let channels = picked.map_or(simplest, |picked| picked.channels);
     let chosen = Strategy {
         threads: picked.and_then(|picked| picked.threads),
         chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
-        ..Strategy::new(
-            algorithm,
-            protocol,
-            single_value("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
-        )
+        ..Strategy::new(algorithm, protocol, single_value("--channels", None, Some(&strategy.channels), channels)?)
     };
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),

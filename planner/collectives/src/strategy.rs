@@ -4,7 +4,7 @@ use std::fmt;
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bytes, Picos};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +55,10 @@ impl Strategy {
             _ => None,
         };
         let chunk = match &forests {
-            Some(forests) if self.chunk.is_none() => Some(pipelined_chunk(call, self.channels, forests, chunk)),
+            Some(forests) if self.chunk.is_none() => {
+                let message_cost = costs.step + costs.copy;
+                Some(pipelined_chunk(call, self.channels, forests, message_cost).min(chunk.unwrap_or(Bytes(u64::MAX))))
+            }
             _ => chunk,
         };
         // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
@@ -87,25 +90,28 @@ impl Strategy {
 }
 
 /// Loops of packed trees per edge on their longest chain: filling the pipeline adds at most one in so many.
-const LOOPS_PER_EDGE: u64 = 96;
+const LOOPS_PER_EDGE: u64 = 64;
 
 /// Maximum number of transfers of packed trees, a limit on the time of simulations.
 const MAX_TREE_TRANSFERS: u64 = 6_000_000;
 
-/// Chunk with which packed trees fill their pipeline in a small part of the time, at most `limit` bytes a message.
-fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, limit: Option<Bytes>) -> Bytes {
+/// Chunk with which packed trees fill their pipeline in a small part of the time, if each message costs `message_cost`.
+///
+/// With l loops of T ÷ l each, d slots to fill the pipeline and k messages per stream and loop of cost c, a call needs
+/// T + d·T/l + l·k·c, which is least for l = √(d·T ÷ (k·c)).
+fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, message_cost: Picos) -> Bytes {
     let pipeline = pipeline(call.collective, forests, call.ranks, channels);
     let roots = [&forests.collect, &forests.spread].into_iter().flatten().map(|forest| forest.roots.count(call.ranks));
     let units = u64::from(pipeline.units) * u64::from(roots.max().unwrap_or(1));
     let message = (call.bytes.0 / units.max(1)).saturating_mul(pipeline.widest.into());
-    match limit {
-        Some(limit) => Bytes(limit.0.min(message).max(1)),
-        None => {
-            let loops = LOOPS_PER_EDGE * u64::from(pipeline.depth);
-            let loops = loops.min(MAX_TREE_TRANSFERS / pipeline.transfers.max(1)).max(1);
-            Bytes(message.div_ceil(loops).max(1))
-        }
+    let mut loops = LOOPS_PER_EDGE * u64::from(pipeline.depth);
+    if let Some(proof) = forests.proof.as_ref().filter(|_| message_cost > Picos::ZERO) {
+        let time = proof.upper.value() * call.bytes.0 as f64 * 1e12;
+        let cost = message_cost.0 as f64 * f64::from(pipeline.messages);
+        loops = loops.min((f64::from(pipeline.depth) * time / cost).sqrt() as u64);
     }
+    let loops = loops.min(MAX_TREE_TRANSFERS / pipeline.transfers.max(1)).max(1);
+    Bytes(message.div_ceil(loops).max(1))
 }
 
 impl fmt::Display for Strategy {

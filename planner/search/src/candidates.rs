@@ -97,6 +97,25 @@ pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Soft
     counts
 }
 
+/// Default channel counts of packed trees: the number with which connections share links in the ratio of their loads,
+/// and its two largest multiples by a power of two. Small calls and large ones gain by many blocks, and each count more is
+/// a long simulation.
+fn packed_channel_counts(
+    collective: Collective,
+    abilities: &FabricCapabilities,
+    software: Software,
+    bytes: Bytes,
+) -> Vec<u16> {
+    let usual = channel_counts(software, bytes);
+    let max = usual.last().copied().unwrap_or(1);
+    let needed = abilities.packed_trees(collective).map_or(1, |forests| forests.channels).clamp(1, max);
+    let multiples = std::iter::successors(Some(needed), |&count| count.checked_mul(2).filter(|&count| count <= max));
+    let mut counts: Vec<u16> = multiples.collect();
+    let unused = 1..counts.len().saturating_sub(2).max(1);
+    counts.drain(unused);
+    counts
+}
+
 /// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
 #[must_use]
 pub fn candidates(
@@ -110,6 +129,7 @@ pub fn candidates(
     for algorithm in Algorithm::ALL {
         for protocol in protocols(collective, algorithm, abilities, restriction) {
             let rings;
+            let packed;
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // The signals of a barrier are not divided.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
@@ -117,6 +137,10 @@ pub fn candidates(
                 (_, []) if algorithm == Algorithm::Ring => {
                     rings = ring_channel_counts(abilities, software, bytes);
                     &rings
+                }
+                (_, []) if algorithm == Algorithm::TreePacking => {
+                    packed = packed_channel_counts(collective, abilities, software, bytes);
+                    &packed
                 }
                 (_, []) => channel_counts(software, bytes),
                 (_, requested) => requested,

@@ -246,12 +246,13 @@ impl Algorithm {
 
     /// Returns true if the first of several channels performs the operations of a single-channel schedule, with smaller
     /// chunks. Exceptions: a double tree runs both trees on a single channel, reduce_then_scatter sends the buffer as
-    /// one message on a single channel but as many on several, and a direct exchange divides its channels among hosts.
+    /// one message on a single channel but as many on several, packed trees divide the load of each connection among
+    /// channels, and a direct exchange divides its channels among hosts.
     #[must_use]
     pub fn is_channel_independent(self, collective: Collective, hosts: Hosts) -> bool {
         match self {
             Self::Tree => collective != AllReduce,
-            Self::ReduceThenScatter => false,
+            Self::ReduceThenScatter | Self::TreePacking => false,
             Self::Direct => hosts == Hosts::One || !collective.is_pairwise(),
             _ => true,
         }

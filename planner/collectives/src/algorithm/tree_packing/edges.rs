@@ -1,6 +1,7 @@
 //! Edges of packed trees, with the slots in which they send.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use fabricast_sim::schedule::{Buffer, Collective, OpKind};
 
@@ -38,6 +39,14 @@ pub(super) fn tree_edges(
         for_each_tree(forest, |tree, first_unit| builder.collect(tree, first_unit, &mut completions));
     }
     let start = builder.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(0);
+    if spread.is_some() {
+        // All sums are complete when the roots send them on, so that none waits for others.
+        for done in &completions {
+            for edge in &mut builder.edges[done.edges.clone()] {
+                edge.lag += start - done.slots;
+            }
+        }
+    }
     if let Some(forest) = spread {
         for_each_tree(forest, |tree, first_unit| builder.spread(collective, tree, first_unit, start, &completions));
     }
@@ -57,6 +66,9 @@ struct Completion {
     first_unit: u32,
     units: u32,
     edge: usize,
+    /// Edges of the tree, and the slots that they need.
+    edges: Range<usize>,
+    slots: u32,
 }
 
 impl EdgeBuilder {
@@ -101,7 +113,8 @@ impl EdgeBuilder {
         }
     }
 
-    /// Adds the edges over which the sums of a tree reach its root.
+    /// Adds the edges over which the sums of a tree reach its root. They send as late as the slots of the tree permit, so
+    /// that few messages wait at a rank for the sums of its other children.
     fn collect(&mut self, tree: &PackedTree, first_unit: u32, completions: &mut Vec<Completion>) {
         let children = children(tree);
         // Ranks by decreasing distance from the root, so that children come before parents.
@@ -111,6 +124,7 @@ impl EdgeBuilder {
             order.extend(&children[rank as usize]);
             next += 1;
         }
+        let first_edge = self.edges.len();
         // Slot in which the sum of a rank is complete, and the edge that completes it.
         let mut ready: Vec<(u32, Option<usize>)> = vec![(0, None); self.ranks as usize];
         for &parent in order.iter().rev() {
@@ -138,8 +152,22 @@ impl EdgeBuilder {
                 self.edges.push(edge);
             }
         }
-        if let Some(edge) = ready[tree.root as usize].1 {
-            completions.push(Completion { root: tree.root, first_unit, units: tree.units, edge });
+        let (slots, last) = ready[tree.root as usize];
+        let mut deadline = vec![0; self.ranks as usize];
+        deadline[tree.root as usize] = slots;
+        let mut by_parent: Vec<usize> = (first_edge..self.edges.len()).collect();
+        by_parent.sort_by_key(|&edge| (self.edges[edge].to, std::cmp::Reverse(self.edges[edge].lag)));
+        for &parent in &order {
+            let first = by_parent.partition_point(|&edge| self.edges[edge].to < parent);
+            let end = by_parent.partition_point(|&edge| self.edges[edge].to <= parent);
+            for (&edge, later) in by_parent[first..end].iter().zip(1..) {
+                self.edges[edge].lag = deadline[parent as usize] - later;
+                deadline[self.edges[edge].from as usize] = self.edges[edge].lag;
+            }
+        }
+        if let Some(edge) = last {
+            let edges = first_edge..self.edges.len();
+            completions.push(Completion { root: tree.root, first_unit, units: tree.units, edge, edges, slots });
         }
     }
 }

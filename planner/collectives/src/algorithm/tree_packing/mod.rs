@@ -89,6 +89,8 @@ pub(crate) struct Pipeline {
     pub units: u32,
     /// Largest number of units that a message carries.
     pub widest: u32,
+    /// Largest number of messages of a stream in one loop.
+    pub messages: u32,
     /// Transfers of all ranks in one loop.
     pub transfers: u64,
 }
@@ -101,6 +103,7 @@ pub(crate) fn pipeline(collective: Collective, forests: &Forests, ranks: u32, ch
         depth: layout.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(1),
         units: layout.units,
         widest: layout.pieces.widest(),
+        messages: layout.pieces.messages_per_stream(&layout.edges),
         transfers: layout.pieces.pieces.len() as u64,
     }
 }

@@ -160,4 +160,14 @@ impl Pieces {
     pub fn widest(&self) -> u32 {
         self.pieces.iter().map(|piece| piece.units).max().unwrap_or(1)
     }
+
+    /// Largest number of messages that a stream sends per loop.
+    pub fn messages_per_stream(&self, edges: &[TreeEdge]) -> u32 {
+        let mut counts: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        for piece in &self.pieces {
+            let edge = &edges[piece.edge];
+            *counts.entry((edge.from, edge.to, piece.channel)).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or(1)
+    }
 }
