@@ -92,7 +92,7 @@ impl Forests {
                 parents: tree.parents.iter().copied().map(Rank).collect(),
             })
         });
-        let cut = proof.cut.iter().map(|set| set.iter().map(|id| id.to_string()).collect()).collect();
+        let cut = proof.cut.iter().map(|set| set.iter().map(ToString::to_string).collect()).collect();
         Some(Certificate { cut, trees: trees.collect(), bound_ps: bound, packed_ps: packed })
     }
 }
