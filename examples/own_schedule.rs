@@ -75,6 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         layout: Layout::equal(call.bytes, ranks),
         scratch_chunks: 0,
         teams: Vec::new(),
+        certificate: None,
     });
     let schedule = Schedule::build(&ring)?;
     let verified = verify(&schedule, &VerifyOptions { fifo_depth: Some(8) })?;

@@ -57,6 +57,8 @@ pub enum Document {
     JobPlan,
     /// Verification of a schedule.
     Verification,
+    /// Check of a schedule's certificate.
+    Certificate,
     /// Simulation of a call.
     Simulation,
     /// Simulations of a call at several sizes or with several strategies.
@@ -73,7 +75,7 @@ pub enum Document {
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Presets,
         Self::FabricCheck,
         Self::Simulation,
@@ -84,6 +86,7 @@ impl Document {
         Self::Breakdown,
         Self::Replay,
         Self::Verification,
+        Self::Certificate,
         Self::Plan,
         Self::PlanDiff,
         Self::JobPlan,
@@ -133,6 +136,7 @@ impl Document {
             Self::PlanDiff => "fabricast-plan-diff/2",
             Self::JobPlan => "fabricast-job-plan/2",
             Self::Verification => "fabricast-verification/2",
+            Self::Certificate => "fabricast-certificate/1",
             Self::Simulation => "fabricast-simulation/2",
             Self::Simulations => "fabricast-simulations/1",
             Self::Explanation => "fabricast-explanation/2",
@@ -176,6 +180,7 @@ impl Document {
             Self::PlanDiff => "plan diff",
             Self::JobPlan => "plan --job",
             Self::Verification => "schedule verify",
+            Self::Certificate => "schedule certify",
             Self::Simulation => "simulate",
             Self::Simulations => "simulate (lists)",
             Self::Explanation => "table --explain",
@@ -194,7 +199,7 @@ impl Document {
     /// these keys. Empty if the whole document is a single row.
     pub fn row_lists(self) -> &'static [&'static str] {
         match self {
-            Self::Exchange | Self::Simulation | Self::Verification => &[],
+            Self::Exchange | Self::Simulation | Self::Verification | Self::Certificate => &[],
             Self::Breakdown
             | Self::Simulations
             | Self::Comparison

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::packing::{TreeCount, TreePacker};
 use fabricast_libraries::nccl::Settings;
 use fabricast_libraries::{Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::Restriction;
@@ -203,6 +206,28 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
         channels: flags.channels.clone(),
         chunk: flags.chunk,
         library: None,
+        trees: trees(flags),
+    }
+}
+
+/// Number of trees per root of packed trees.
+pub fn trees(flags: &StrategyArgs) -> TreeCount {
+    flags.trees.map_or(TreeCount::Optimal, TreeCount::AtMost)
+}
+
+/// Capabilities of the fabric for a strategy that may name packed trees.
+pub fn capabilities(
+    fabric: &Fabric,
+    router: &Router<'_>,
+    placement: &[NodeId],
+    root: u32,
+    flags: &StrategyArgs,
+) -> FabricCapabilities {
+    let ranks_per_node = fabric.max_devices_per_host(placement);
+    let capabilities = FabricCapabilities::new(fabric, router, placement, ranks_per_node, in_network(flags));
+    match flags.algorithm.contains(&Algorithm::TreePacking) {
+        true => capabilities.with_packer(TreePacker::new(fabric, router, placement, root, trees(flags))),
+        false => capabilities,
     }
 }
 

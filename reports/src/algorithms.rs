@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::algorithm::facts::{AlgorithmProperties, Exact, Time, Traffic, facts};
-use fabricast_collectives::capabilities::{FabricCapabilities, HostLinks, Hosts};
+use fabricast_collectives::capabilities::{FabricCapabilities, HostLinks, Hosts, PackedTrees};
 use fabricast_collectives::strategy::check_combination;
 use fabricast_sim::schedule::{Collective, Protocol};
 
@@ -18,6 +18,7 @@ const ONE_HOST: FabricCapabilities = FabricCapabilities {
     ranks: 8,
     nics_per_host: 0,
     host_links: HostLinks::Other,
+    packing: PackedTrees::Assumed,
 };
 const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
     hosts: Hosts::Several,
@@ -27,6 +28,7 @@ const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
     ranks: 16,
     nics_per_host: 8,
     host_links: HostLinks::Other,
+    packing: PackedTrees::Assumed,
 };
 
 const INTRODUCTION: &str = "\
@@ -139,6 +141,7 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
         (Algorithm::OneShot, _) => "scratch for n buffers",
         (Algorithm::Nvls, _) => "one NVLink domain whose switches reduce and multicast",
         (Algorithm::NvlsTree, _) => "several such domains of equally many ranks",
+        (Algorithm::TreePacking, _) => "2 to 64 ranks, a device each; trees follow the links",
         _ => "–",
     }
 }

@@ -50,6 +50,7 @@
 
 mod back_to_back;
 pub mod breakdown;
+pub mod certify;
 pub mod critical;
 pub mod engine;
 pub mod flows;

@@ -24,6 +24,12 @@ impl SimulateError {
         matches!(self, Self::Engine(EngineError::TooManyOperations { .. }) | Self::Lower(LowerError::TooLarge(_)))
     }
 
+    /// Returns true if two ranks that exchange data have no path.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Lower(LowerError::Unreachable(_)))
+    }
+
     /// Returns true if the run was interrupted.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {

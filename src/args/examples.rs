@@ -2,8 +2,8 @@
 
 use clap::Command;
 
-/// Three examples per command, by the words after `fabricast`; each example is a shell command line.
-const EXAMPLES: [(&str, [&str; 3]); 33] = [
+/// Three examples of each command, by the words after `fabricast`; lines of a shell.
+const EXAMPLES: [(&str, [&str; 3]); 34] = [
     (
         "",
         [
@@ -78,6 +78,14 @@ const EXAMPLES: [(&str, [&str; 3]); 33] = [
             "fabricast schedule verify allreduce.xml",
             "fabricast schedule verify plan.json --fifo-depth 8",
             "fabricast schedule verify ring.json --format json",
+        ],
+    ),
+    (
+        "schedule certify",
+        [
+            "fabricast schedule certify trees.json --fabric mi300x",
+            "fabricast schedule certify trees.json --fabric mi300x --fail gpu0-gpu1",
+            "fabricast schedule certify trees.json --fabric topology.xml --format json",
         ],
     ),
     (

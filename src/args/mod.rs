@@ -305,6 +305,8 @@ pub enum ScheduleCommand {
         library: LibraryArgs,
         #[command(flatten)]
         costs: CostArgs,
+        #[command(flatten)]
+        what_if: WhatIfArgs,
         /// Output format
         #[arg(long, value_enum, default_value_t, help_heading = "Output")]
         to: ScheduleFormat,
@@ -316,6 +318,18 @@ pub enum ScheduleCommand {
         /// Maximum number of unread transfers per connection, as in FIFO protocols
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         fifo_depth: Option<u32>,
+    },
+    /// Check the certificate of a synthesised schedule: how near it is to the optimum of its fabric
+    ///
+    /// Proves that the schedule computes its collective, that no schedule is faster than the certificate's bound, and
+    /// that no link is busy for longer than its time. Schedules of the algorithm tree_packing have a certificate.
+    Certify {
+        /// Schedule file in fabricast's JSON
+        file: PathBuf,
+        #[command(flatten)]
+        fabric: FabricArgs,
+        #[command(flatten)]
+        what_if: WhatIfArgs,
     },
     /// Write the schedule in another format
     Convert {

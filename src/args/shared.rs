@@ -239,6 +239,9 @@ pub struct StrategyArgs {
     /// Maximum chunk size of a step, for example 512KiB; default: the protocol's
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub chunk: Option<Bytes>,
+    /// Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it needs
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub trees: Option<u32>,
     /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long)]
     pub no_nvls: bool,

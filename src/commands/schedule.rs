@@ -5,6 +5,7 @@ use std::path::Path;
 use fabricast_reports::chart;
 use fabricast_reports::steps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_sim::certify;
 use fabricast_sim::schedule::format::{self, Format};
 use fabricast_sim::schedule::{OpId, Operation, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
@@ -14,7 +15,7 @@ use serde::Serialize;
 
 use super::schedule_file::read;
 use super::{format_count, strategy};
-use crate::args::{ScheduleCommand, ScheduleFormat, WhatIfArgs};
+use crate::args::{FabricArgs, ScheduleCommand, ScheduleFormat, WhatIfArgs};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{AdditionalFile, Output};
@@ -22,8 +23,8 @@ use crate::setup;
 
 pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
     match command {
-        ScheduleCommand::Generate { fabric, call, strategy, library, costs, to } => {
-            let loaded = setup::fabric(&fabric.fabric, &fabric.size, &WhatIfArgs::default(), output)?;
+        ScheduleCommand::Generate { fabric, call, strategy, library, costs, what_if, to } => {
+            let loaded = setup::fabric(&fabric.fabric, &fabric.size, what_if, output)?;
             let profile = setup::library_profile(library, costs, &loaded)?;
             let router = Router::new(&loaded, setup::call_options(fabric, &loaded)?);
             let placement = setup::ranks(&loaded, fabric.ranks_per_gpu)?;
@@ -42,6 +43,9 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
         }
         ScheduleCommand::Verify { file, fifo_depth } => {
             prove(&read(file)?, *fifo_depth, output).map_err(|failure| failure.with_file(file))
+        }
+        ScheduleCommand::Certify { file, fabric, what_if } => {
+            certify(&read(file)?, fabric, what_if, output).map_err(|failure| failure.with_file(file))
         }
         ScheduleCommand::Convert { file, to } => {
             write(&read(file)?, *to, output).map_err(|failure| failure.with_file(file))
@@ -136,7 +140,71 @@ pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> R
     }
 }
 
-/// Returns the image format of a picture file. The format and the file are checked before any work.
+/// JSON of `schedule certify`.
+#[derive(Serialize, JsonSchema)]
+pub struct CertificateJson {
+    /// True: the claims of the certificate hold.
+    #[schemars(extend("const" = true))]
+    ok: bool,
+    /// Number of verified operations.
+    operations: u64,
+    /// Lower bound on the time of any schedule, without latencies, in microseconds.
+    bound_us: f64,
+    /// Time that the busiest link needs for the schedule, in microseconds.
+    packed_us: f64,
+    /// `packed_us` divided by `bound_us`, less 1; null if the bound is 0.
+    gap: Option<f64>,
+    /// Number of trees.
+    trees: usize,
+    /// Sets of devices whose boundaries limit any schedule.
+    cut: Vec<Vec<String>>,
+}
+
+fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output: &Output) -> Result<(), Failure> {
+    let fabric = setup::fabric(&args.fabric, &args.size, what_if, output)?;
+    let router = Router::new(&fabric, setup::call_options(args, &fabric)?);
+    let placement = setup::ranks(&fabric, args.ranks_per_gpu)?;
+    let verified = verify(schedule, &VerifyOptions::default()).map_err(|fault| super::verified::failure(&fault))?;
+    let checked = certify::check(schedule, &fabric, &router, &placement);
+    let certificate = checked.map_err(|error| Failure::Failed(error.to_string()))?;
+    let micros = |picos: u64| picos as f64 / 1e6;
+    let gap = (certificate.bound_ps > 0).then(|| certificate.packed_ps as f64 / certificate.bound_ps as f64 - 1.0);
+    let summary = CertificateJson {
+        ok: true,
+        operations: verified.operations,
+        bound_us: micros(certificate.bound_ps),
+        packed_us: micros(certificate.packed_ps),
+        gap,
+        trees: certificate.trees.len(),
+        cut: certificate.cut.clone(),
+    };
+    if output.format == crate::output_format::Format::Json {
+        return output.write_json(&Document::Certificate.with(&summary));
+    }
+    let header = schedule.header();
+    let bytes = header.call.bytes.0 as f64;
+    let rate = |picos: u64| if picos == 0 { 0.0 } else { bytes * 1e3 / picos as f64 };
+    let within = match summary.gap {
+        Some(gap) => format!("at most {:.2} % slower than any schedule", 100.0 * gap.max(0.0)),
+        None => "without a bound".to_owned(),
+    };
+    let sets: Vec<String> = certificate.cut.iter().map(|set| format!("{{{}}}", set.join(", "))).collect();
+    output.write(&format!(
+        "ok: {} of {} is {within}\n\
+         bound     {:.3} us  {:.1} GB/s  (boundary of {})\n\
+         schedule  {:.3} us  {:.1} GB/s  ({})",
+        header.name,
+        header.call.collective,
+        summary.bound_us,
+        rate(certificate.bound_ps),
+        fabricast_topologies::visible::visible(&sets.join(" ")),
+        summary.packed_us,
+        rate(certificate.packed_ps),
+        format_count(summary.trees as u64, "tree"),
+    ))
+}
+
+/// Returns the image format of a picture file. Checks it and the file before any work.
 fn picture_format(path: &Path, output: &Output) -> Result<chart::Format, Failure> {
     output.check_additional_file(path)?;
     chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))

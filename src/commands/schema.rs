@@ -28,7 +28,7 @@ use super::list::{GpuJson, ModelJson, PriceJson};
 use super::plan_diff::Diff;
 use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
-use super::schedule::VerificationJson;
+use super::schedule::{CertificateJson, VerificationJson};
 use super::simulate::Answer as Simulation;
 use super::table::explain::Explained;
 use super::table::report::CheckedJson;
@@ -106,6 +106,7 @@ impl Document {
             Self::PlanDiff => self.object::<Diff<'_>>(),
             Self::JobPlan => self.object::<PlanJobJson<'_>>(),
             Self::Verification => self.object::<VerificationJson<'_>>(),
+            Self::Certificate => self.object::<CertificateJson>(),
             Self::Simulation => self.object::<Simulation>(),
             Self::Simulations => self.rows::<Simulation>(),
             Self::Explanation => self.object::<Explained<'_>>(),

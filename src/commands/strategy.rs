@@ -1,7 +1,6 @@
 //! Resolves the flags of a single run to one strategy.
 
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
-use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
@@ -85,8 +84,8 @@ pub fn single(
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = single_value("--algorithm", None, Some(&strategy.algorithm), first)?;
-    let capabilities =
-        FabricCapabilities::new(fabric, setting.router, placement, ranks_per_node, setup::in_network(strategy));
+    let named = StrategyArgs { algorithm: vec![algorithm], ..strategy.clone() };
+    let capabilities = setup::capabilities(fabric, setting.router, placement, call.root.0, &named);
     let supported_protocols = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
     let supported_protocols: Vec<Protocol> =
         supported_protocols.filter(|&p| check_combination(algorithm, p, collective, &capabilities).is_ok()).collect();
@@ -101,14 +100,16 @@ pub fn single(
             format!("{collective} has {possible}"),
         ));
     }
+    // One channel, or as many as packed trees need to share links in the ratio of their loads.
+    let simplest = match algorithm {
+        Algorithm::TreePacking => capabilities.packed_trees(collective).map_or(1, |forests| forests.channels),
+        _ => 1,
+    };
+    let channels = picked.map_or(simplest, |picked| picked.channels);
     let chosen = Strategy {
         threads: picked.and_then(|picked| picked.threads),
         chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
-        ..Strategy::new(
-            algorithm,
-            protocol,
-            single_value("--channels", None, Some(&strategy.channels), picked.map_or(1, |picked| picked.channels))?,
-        )
+        ..Strategy::new(algorithm, protocol, single_value("--channels", None, Some(&strategy.channels), channels)?)
     };
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),

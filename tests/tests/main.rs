@@ -45,4 +45,5 @@ mod spread;
 mod templates;
 mod testbed;
 mod timing_only_schedules;
+mod tree_packing;
 mod uneven;

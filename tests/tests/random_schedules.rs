@@ -188,6 +188,7 @@ impl RandomSchedule {
                 layout,
                 scratch_chunks: 0,
                 teams: Vec::new(),
+                certificate: None,
             },
             programs,
         }

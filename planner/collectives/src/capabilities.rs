@@ -1,11 +1,15 @@
 //! Capabilities of a fabric that strategies depend on: hosts, peer access, buffer placement, and in-switch reduction
 //! and multicast.
 
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::{BufferLocation, PeerAccess, Router};
 use fabricast_topologies::{Fabric, LinkKind, NodeId, fabric::NodeKind};
 
 use crate::algorithm::mesh;
 use crate::bound::InNetwork;
+use crate::packing::{Forests, PackingError, TreePacker};
 
 /// Number of hosts that the ranks occupy: one or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +28,17 @@ pub enum HostLinks {
     /// Switches, PCIe, or links between some pairs only.
     #[default]
     Other,
+}
+
+/// Trees packed into the links of a fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PackedTrees {
+    /// Some fabric has them: capabilities that no fabric determines.
+    Assumed,
+    /// Packer of trees into the links of the fabric.
+    Packer(Arc<TreePacker>),
+    /// There are none.
+    Unavailable(PackingError),
 }
 
 impl Hosts {
@@ -72,7 +87,7 @@ pub enum NoPeerAccess {
 pub struct BuffersNotOnDevice;
 
 /// Capabilities of a fabric for a given placement of ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricCapabilities {
     /// Number of hosts that the ranks occupy.
     pub hosts: Hosts,
@@ -89,6 +104,8 @@ pub struct FabricCapabilities {
     pub nics_per_host: u32,
     /// Links between the ranks of a host.
     pub host_links: HostLinks,
+    /// Trees packed into the links of the fabric; unavailable until [`Self::with_packer`] provides a packer.
+    pub packing: PackedTrees,
 }
 
 impl FabricCapabilities {
@@ -127,6 +144,34 @@ impl FabricCapabilities {
             ranks,
             nics_per_host: nics_per_host(fabric, router, placement),
             host_links: host_links(fabric, placement, ranks_per_node),
+            packing: PackedTrees::Unavailable(PackingError::NotPrepared),
+        }
+    }
+
+    /// Variant of these capabilities with a packer of trees.
+    #[must_use]
+    pub fn with_packer(self, packer: Result<TreePacker, PackingError>) -> Self {
+        let packing = packer.map_or_else(PackedTrees::Unavailable, |packer| PackedTrees::Packer(Arc::new(packer)));
+        Self { packing, ..self }
+    }
+
+    /// Returns the packed trees of a collective, which are computed on first use.
+    ///
+    /// # Errors
+    /// Returns [`PackingError`] if there are none.
+    pub fn packed_trees(&self, collective: Collective) -> Result<Forests, PackingError> {
+        match &self.packing {
+            PackedTrees::Packer(packer) => packer.forests(collective),
+            PackedTrees::Unavailable(error) => Err(*error),
+            PackedTrees::Assumed => Err(PackingError::NotPrepared),
+        }
+    }
+
+    /// Checks that there are packed trees of a collective, which are computed on first use.
+    pub(crate) fn check_packed_trees(&self, collective: Collective) -> Result<(), PackingError> {
+        match &self.packing {
+            PackedTrees::Assumed => Ok(()),
+            PackedTrees::Packer(_) | PackedTrees::Unavailable(_) => self.packed_trees(collective).map(|_| ()),
         }
     }
 

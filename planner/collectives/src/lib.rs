@@ -40,4 +40,6 @@
 pub mod algorithm;
 pub mod bound;
 pub mod capabilities;
+mod flow;
+pub mod packing;
 pub mod strategy;

@@ -4,12 +4,14 @@ use std::fmt;
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bytes, Picos};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::algorithm::tree_packing::pipeline;
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
+use crate::packing::{Forests, PackingError};
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +50,18 @@ impl Strategy {
             true => costs.slot(),
             false => costs.chunk,
         });
-        // Within a host, chunks are streamed in pieces; to other hosts they are sent as a whole.
+        let forests = match self.algorithm {
+            Algorithm::TreePacking => abilities.packed_trees(call.collective).ok(),
+            _ => None,
+        };
+        let chunk = match &forests {
+            Some(forests) if self.chunk.is_none() => {
+                let message_cost = costs.step + costs.copy;
+                Some(pipelined_chunk(call, self.channels, forests, message_cost).min(chunk.unwrap_or(Bytes(u64::MAX))))
+            }
+            _ => chunk,
+        };
+        // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
         let whole_chunk = chunk.unwrap_or(Bytes(bytes_per_channel)).min(Bytes(bytes_per_channel.max(1)));
         Shape {
             message: piece.filter(|&piece| piece < whole_chunk).map(|_| whole_chunk),
@@ -57,6 +70,7 @@ impl Strategy {
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
             ranks_per_team: abilities.ranks_per_team(),
+            forests,
             reduction_device: profile.processor(call.collective),
             ..Shape::new(call, self.protocol)
         }
@@ -74,6 +88,31 @@ impl Strategy {
             _ => false,
         }
     }
+}
+
+/// Loops of packed trees per edge on their longest chain: filling the pipeline adds at most one in so many.
+const LOOPS_PER_EDGE: u64 = 64;
+
+/// Maximum number of transfers of packed trees, a limit on the time of simulations.
+const MAX_TREE_TRANSFERS: u64 = 6_000_000;
+
+/// Chunk with which packed trees fill their pipeline in a small part of the time, if each message costs `message_cost`.
+///
+/// With l loops of T ÷ l each, d slots to fill the pipeline and k messages per stream and loop of cost c, a call needs
+/// T + d·T/l + l·k·c, which is least for l = √(d·T ÷ (k·c)).
+fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, message_cost: Picos) -> Bytes {
+    let pipeline = pipeline(call.collective, forests, call.ranks, channels);
+    let roots = [&forests.collect, &forests.spread].into_iter().flatten().map(|forest| forest.roots.count(call.ranks));
+    let units = u64::from(pipeline.units) * u64::from(roots.max().unwrap_or(1));
+    let message = (call.bytes.0 / units.max(1)).saturating_mul(pipeline.widest.into());
+    let mut loops = LOOPS_PER_EDGE * u64::from(pipeline.depth);
+    if let Some(proof) = forests.proof.as_ref().filter(|_| message_cost > Picos::ZERO) {
+        let time = proof.upper.value() * call.bytes.0 as f64 * 1e12;
+        let cost = message_cost.0 as f64 * f64::from(pipeline.messages);
+        loops = loops.min((f64::from(pipeline.depth) * time / cost).sqrt() as u64);
+    }
+    let loops = loops.min(MAX_TREE_TRANSFERS / pipeline.transfers.max(1)).max(1);
+    Bytes(message.div_ceil(loops).max(1))
 }
 
 impl fmt::Display for Strategy {
@@ -118,6 +157,9 @@ pub enum Mismatch {
     /// Copy engines execute algorithms of a single step only, because every copy is queued before any data arrives.
     #[error("forwards received data, and copy engines run in one step")]
     NeedsThreads,
+    /// No trees are packed into the links of the fabric.
+    #[error(transparent)]
+    NoPacking(#[from] PackingError),
     /// The one-sided protocols do not implement pipelined chains.
     #[error("is a pipeline over FIFO slots")]
     NeedsFifo,
@@ -167,6 +209,7 @@ pub fn check_combination(
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
         // Forwarding received data needs threads that wait for it.
         (_, Protocol::CopyEngine) => Err(Mismatch::NeedsThreads),
+        (Algorithm::TreePacking, _) => Ok(abilities.check_packed_trees(collective)?),
         (
             Algorithm::Ring
             | Algorithm::Tree

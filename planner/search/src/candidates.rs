@@ -3,6 +3,7 @@
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::packing::TreeCount;
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_libraries::LibraryCapabilities;
 use fabricast_sim::profile::Software;
@@ -20,6 +21,8 @@ pub struct Restriction {
     pub channels: Vec<u16>,
     /// Chunk size of every strategy, in bytes; `None` for the profile's default.
     pub chunk: Option<Bytes>,
+    /// Number of trees per root of packed trees.
+    pub trees: TreeCount,
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
     /// Library that must be able to run the strategy; `None` for any implementation.
@@ -96,8 +99,26 @@ pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Soft
     counts
 }
 
-/// Returns all strategies with which a software can run a collective of `bytes` bytes under a restriction, in a fixed
-/// order.
+/// Default channel counts of packed trees: the number with which connections share links in the ratio of their loads,
+/// and its two largest multiples by a power of two. Small calls and large ones gain by many blocks, and each count more is
+/// a long simulation.
+fn packed_channel_counts(
+    collective: Collective,
+    abilities: &FabricCapabilities,
+    software: Software,
+    bytes: Bytes,
+) -> Vec<u16> {
+    let usual = channel_counts(software, bytes);
+    let max = usual.last().copied().unwrap_or(1);
+    let needed = abilities.packed_trees(collective).map_or(1, |forests| forests.channels).clamp(1, max);
+    let multiples = std::iter::successors(Some(needed), |&count| count.checked_mul(2).filter(|&count| count <= max));
+    let mut counts: Vec<u16> = multiples.collect();
+    let unused = 1..counts.len().saturating_sub(2).max(1);
+    counts.drain(unused);
+    counts
+}
+
+/// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
 #[must_use]
 pub fn candidates(
     collective: Collective,
@@ -110,6 +131,7 @@ pub fn candidates(
     for algorithm in Algorithm::ALL {
         for protocol in protocols(collective, algorithm, abilities, restriction) {
             let rings;
+            let packed;
             let channels: &[u16] = match (protocol, restriction.channels.as_slice()) {
                 // The channel count does not affect a barrier, because its signals are not divided over channels.
                 _ if collective == Collective::Barrier => &CHANNELS[..1],
@@ -117,6 +139,10 @@ pub fn candidates(
                 (_, []) if algorithm == Algorithm::Ring => {
                     rings = ring_channel_counts(abilities, software, bytes);
                     &rings
+                }
+                (_, []) if algorithm == Algorithm::TreePacking => {
+                    packed = packed_channel_counts(collective, abilities, software, bytes);
+                    &packed
                 }
                 (_, []) => channel_counts(software, bytes),
                 (_, requested) => requested,

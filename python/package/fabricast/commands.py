@@ -40,6 +40,7 @@ def plan(
     protocol: str | Sequence[str] | None = None,
     channels: int | Sequence[int] | None = None,
     chunk: int | str | None = None,
+    trees: int | None = None,
     no_nvls: bool = False,
     library: str | None = None,
     registered: Literal["plain", "symmetric"] | None = None,
@@ -107,6 +108,7 @@ def plan(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
+        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it needs.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -171,6 +173,7 @@ def plan(
             "protocol": protocol,
             "channels": channels,
             "chunk": chunk,
+            "trees": trees,
             "no_nvls": no_nvls,
             "library": library,
             "registered": registered,
@@ -219,6 +222,7 @@ def simulate(
     protocol: str | Sequence[str] | None = None,
     channels: int | Sequence[int] | None = None,
     chunk: int | str | None = None,
+    trees: int | None = None,
     no_nvls: bool = False,
     library: str | None = None,
     registered: Literal["plain", "symmetric"] | None = None,
@@ -305,6 +309,7 @@ def simulate(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
+        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it needs.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -405,6 +410,7 @@ def simulate(
             "protocol": protocol,
             "channels": channels,
             "chunk": chunk,
+            "trees": trees,
             "no_nvls": no_nvls,
             "library": library,
             "registered": registered,

@@ -389,6 +389,7 @@ mod tests {
             layout,
             scratch_chunks: 0,
             teams: Vec::new(),
+            certificate: None,
         };
         Round { header, runs, read: AtomicUsize::new(0) }
     }

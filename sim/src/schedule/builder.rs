@@ -7,6 +7,7 @@ use super::{
     Blocks, BufferUse, Call, Channel, ChunkRef, Collective, Dependency, Layout, OpId, Operation, Protocol, Rank, Run,
     RunId, Symmetry, TeamId, TrafficMatrix,
 };
+use crate::certify::Certificate;
 use crate::lower::RankClasses;
 use fabricast_topologies::Bytes;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub struct Header {
     pub scratch_chunks: u32,
     /// Multicast teams: the ranks of each, in ascending order. Usually empty.
     pub teams: Vec<Vec<Rank>>,
+    /// Proof of how near a synthesised schedule is to the optimum; `None` for other schedules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
 }
 
 impl Header {
@@ -340,6 +344,8 @@ impl Schedule {
     #[must_use]
     pub fn with_bytes(mut self, bytes: Option<Bytes>) -> Self {
         if let Some(bytes) = bytes {
+            // The times of a certificate are those of the bytes that it was written for.
+            self.header.certificate = self.header.certificate.filter(|_| bytes == self.header.call.bytes);
             self.header.layout = self.header.layout.scaled(self.header.call.bytes, bytes);
             self.header.call.bytes = bytes;
         }

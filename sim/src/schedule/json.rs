@@ -11,6 +11,7 @@
 //!  ]}
 //! ```
 //!
+//! `certificate`, if present, proves how near a synthesised schedule is to the optimum ([`Certificate`]).
 //! `teams`, if present, lists the ranks of each multicast team; the `peer` of multicast operations is a team.
 //! `programs` has a list of runs per rank. `peer` and the chunks of `src` and `dst` are a number, or a walk as `[base,
 //! start, step, modulus, stride]` ([`Walk`]). `after` lists `[rank, run, start, step]` ([`Dependency`]).
@@ -20,6 +21,8 @@ use serde::de::{Deserializer, Error as _};
 use serde::ser::SerializeTuple;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::certify::Certificate;
 
 use super::{
     Blocks, Buffer, Call, Channel, Dependency, Header, Layout, OpKind, Protocol, Rank, Run, Schedule, ScheduleError,
@@ -56,6 +59,8 @@ struct HeaderText<'a> {
     scratch_chunks: u32,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     teams: &'a [Vec<Rank>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    certificate: Option<&'a Certificate>,
 }
 
 /// Version key, which files of all versions have.
@@ -80,6 +85,8 @@ struct ScheduleText<'a> {
     scratch_chunks: u32,
     #[serde(default)]
     teams: Vec<Vec<Rank>>,
+    #[serde(default)]
+    certificate: Option<Certificate>,
     #[serde(borrow)]
     programs: Vec<Vec<&'a RawValue>>,
 }
@@ -178,6 +185,7 @@ pub fn to_json(schedule: &Schedule) -> String {
         layout: header.layout.segments(),
         scratch_chunks: header.scratch_chunks,
         teams: &header.teams,
+        certificate: header.certificate.as_ref(),
     };
     let mut text = line(&written);
     // The programs are appended as the last member of the object.
@@ -235,6 +243,7 @@ pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
         layout,
         scratch_chunks: read.scratch_chunks,
         teams: read.teams,
+        certificate: read.certificate,
     };
     let mut schedule = Schedule {
         header,

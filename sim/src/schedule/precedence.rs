@@ -27,6 +27,7 @@ pub(super) fn wait_only_schedule(after: impl Iterator<Item: IntoIterator<Item = 
         layout: Layout::default(),
         scratch_chunks: 0,
         teams: Vec::new(),
+        certificate: None,
     };
     let (mut dependencies, mut dependency_starts) = (Vec::new(), vec![0]);
     for after in after {

@@ -26,6 +26,7 @@ impl Scripted {
                 layout: Layout::equal(Bytes(64), chunks),
                 scratch_chunks: 4,
                 teams: Vec::new(),
+                certificate: None,
             },
             programs: vec![Program::default(); ranks as usize],
         }

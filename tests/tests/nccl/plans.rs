@@ -1,6 +1,7 @@
 //! Plans that compare the pick with the library's own choice.
 
 use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan};
@@ -16,6 +17,7 @@ const UNRESTRICTED: Restriction = Restriction {
     protocols: Vec::new(),
     channels: Vec::new(),
     chunk: None,
+    trees: TreeCount::Optimal,
     in_network: InNetwork::Off,
     library: None,
 };

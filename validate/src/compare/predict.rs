@@ -119,6 +119,7 @@ impl<'a> Predictor<'a> {
             protocols: configuration.protocol.map_or(open.protocols, |protocol| vec![protocol]),
             channels: configuration.channels.map_or(open.channels, |channels| vec![channels]),
             chunk: open.chunk,
+            trees: open.trees,
             in_network: configuration.in_network,
             library: None,
         }

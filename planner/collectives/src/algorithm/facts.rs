@@ -207,7 +207,7 @@ const TWICE_SIDES: Figure = figure("2·Σ(aᵢ−1)", |c| 2.0 * c.along_sides())
 use Algorithm::{
     BinaryTree, Bruck, Butterfly, Chains, Direct, Dissemination, GridRing, Hierarchical, InOrderTree, Knomial, Linear,
     LinearSync, NeighbourExchange, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling, RecursiveHalvingDoubling,
-    ReduceThenBroadcast, ReduceThenScatter, Ring, ScatterAllGather, SplitTree, Tree, TwoShot,
+    ReduceThenBroadcast, ReduceThenScatter, Ring, ScatterAllGather, SplitTree, Tree, TreePacking, TwoShot,
 };
 use Collective::{
     AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
@@ -245,10 +245,16 @@ const NOTHING: Figure = figure("0", |_| 0.0);
 const ROW: Figure =
     figure("the largest row without its own block ((n−1)/n² of equal blocks)", |c| c.others() / c.n());
 
+/// Steps of packed trees that are stars.
+const LINKED_ONE: Figure = figure("1 in a host whose ranks are all linked", |_| 1.0);
+
+/// Steps of packed trees that are stars whose root receives from one rank after the other.
+const LINKED_RING: Figure = figure("n−1 in a host whose ranks are all linked", |c| c.n() - 1.0);
+
 /// Properties of every supported pair of collective and algorithm, by collective. Tree all_reduce is for a single host;
 /// chains and trees have one chunk. The figures of all_to_allv assume equal blocks, with the whole matrix as the
 /// buffer.
-const FACTS: [Row; 63] = [
+const FACTS: [Row; 68] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
@@ -302,10 +308,20 @@ const FACTS: [Row; 63] = [
         Minimum,
         Time::Levels("3m·L + (2m + 3m(m+1)/2)·bytes/B, n = 4ᵐ"),
     ),
+    (
+        AllReduce,
+        TreePacking,
+        Always,
+        figure("n in a host whose ranks are all linked", Count::n),
+        TWICE_OTHERS,
+        Minimum,
+        Time::Flat(TWICE_OTHERS),
+    ),
     (AllGather, Nvls, Always, ONE, figure("1/n", |c| 1.0 / c.n()), Switched, Time::Levels("L + bytes/B")),
     (ReduceScatter, Nvls, Always, ONE, ONE, Switched, Time::Levels("L + bytes/B")),
     (AllGather, Ring, Always, RING, OTHERS, Minimum, Time::Flat(OTHERS)),
     (AllGather, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (AllGather, TreePacking, Always, LINKED_ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         AllGather,
         Hierarchical,
@@ -330,6 +346,7 @@ const FACTS: [Row; 63] = [
     ),
     (ReduceScatter, Ring, Always, RING, OTHERS, Minimum, Time::Flat(OTHERS)),
     (ReduceScatter, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (ReduceScatter, TreePacking, Always, LINKED_RING, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         ReduceScatter,
         Hierarchical,
@@ -373,6 +390,7 @@ const FACTS: [Row; 63] = [
         Time::Flat(TWICE_OTHERS),
     ),
     (Broadcast, Linear, Always, ONE, RING, Minimum, Time::Flat(RING)),
+    (Broadcast, TreePacking, Always, LINKED_ONE, RING, Minimum, Time::Flat(RING)),
     (
         Broadcast,
         Knomial,
@@ -421,6 +439,7 @@ const FACTS: [Row; 63] = [
         Time::Levels("2(L + (g−1)/g·bytes/B) + (h−1)(L′ + bytes/(g·B′))"),
     ),
     (Reduce, Linear, Always, ONE, ONE, Minimum, Time::Flat(RING)),
+    (Reduce, TreePacking, Always, LINKED_RING, ONE, Minimum, Time::Flat(RING)),
     (Reduce, BinaryTree, Always, LEVELS, ONE, Minimum, Time::Levels("(k−1)(L + 2·bytes/B), n = 2ᵏ − 1")),
     (
         Reduce,

@@ -75,6 +75,7 @@ mod split_tree;
 mod staged;
 mod steps;
 mod tree;
+pub(crate) mod tree_packing;
 mod two_shot;
 mod uneven;
 
@@ -154,6 +155,8 @@ pub enum Algorithm {
     ReduceThenBroadcast,
     /// Reduce followed by scatter.
     ReduceThenScatter,
+    /// Spanning trees packed into the links of a fabric.
+    TreePacking,
 }
 
 use Collective::{
@@ -161,7 +164,7 @@ use Collective::{
 };
 
 /// Number of algorithms.
-const COUNT: usize = 27;
+const COUNT: usize = 28;
 
 /// Name and collectives of every algorithm, in the order of the documentation.
 const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
@@ -196,6 +199,7 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
     (Algorithm::Butterfly, "butterfly", &[ReduceScatter]),
     (Algorithm::ReduceThenBroadcast, "reduce_then_broadcast", &[AllReduce]),
     (Algorithm::ReduceThenScatter, "reduce_then_scatter", &[ReduceScatter]),
+    (Algorithm::TreePacking, "tree_packing", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
 ];
 
 impl Algorithm {
@@ -247,7 +251,7 @@ impl Algorithm {
     pub fn is_channel_independent(self, collective: Collective, hosts: Hosts) -> bool {
         match self {
             Self::Tree => collective != AllReduce,
-            Self::ReduceThenScatter => false,
+            Self::ReduceThenScatter | Self::TreePacking => false,
             Self::Direct => hosts == Hosts::One || !collective.is_pairwise(),
             _ => true,
         }
@@ -426,6 +430,7 @@ fn select_generator(
         (Algorithm::Butterfly, _) => Box::new(butterfly::Butterfly::new(shape)?),
         (Algorithm::ReduceThenBroadcast, _) => Box::new(reduce_then_broadcast::ReduceThenBroadcast::new(shape)?),
         (Algorithm::ReduceThenScatter, _) => Box::new(reduce_then_scatter::ReduceThenScatter::new(shape)?),
+        (Algorithm::TreePacking, _) => Box::new(tree_packing::TreePacking::new(shape)?),
         (Algorithm::OneShot, _) => Box::new(one_shot::OneShot::new(shape)?),
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
         (Algorithm::Direct, AllToAllV) => Box::new(uneven::Uneven::new(shape, PartnerOrder::Concurrent)?),

@@ -1,5 +1,6 @@
 //! Parameters of a strategy other than its algorithm, and reasons why a schedule may not exist.
 
+use fabricast_sim::certify::Certificate;
 use fabricast_sim::schedule::{
     Blocks, Call, ChunkMessages, Collective, Header, Layout, Processor, Program, Protocol, Rank, RotationDigit,
     Schedule, TrafficMatrix,
@@ -10,6 +11,7 @@ use super::facts::Count;
 use super::rails::Rails;
 use super::{Algorithm, cut, mesh};
 use crate::capabilities::HostLinks;
+use crate::packing::Forests;
 
 /// Parameters of a strategy other than its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +42,9 @@ pub struct Shape {
     pub host_links: HostLinks,
     /// Bytes from each rank to each rank in an all_to_allv; `None` for other collectives.
     pub matrix: Option<TrafficMatrix>,
-    /// Processor that reduces. In host memory, reductions are preceded and followed by copies.
+    /// Trees of a packing; stars between all ranks if `None`. Other algorithms ignore it.
+    pub forests: Option<Forests>,
+    /// Location of the reduction. In host memory, reductions are preceded and followed by copies.
     pub reduction_device: Processor,
 }
 
@@ -61,6 +65,7 @@ impl Shape {
             orders: Vec::new(),
             nics_per_node: 0,
             host_links: HostLinks::Other,
+            forests: None,
             reduction_device: Processor::Device,
             matrix: match call.collective {
                 Collective::AllToAllV => TrafficMatrix::even(call.ranks, call.bytes).ok(),
@@ -102,10 +107,17 @@ impl Shape {
             layout,
             scratch_chunks,
             teams: Vec::new(),
+            certificate: self.certificate(algorithm),
         }
     }
 
-    /// Returns the number of ranks per host if hosts are equal, otherwise the number of all ranks.
+    /// Certificate of a schedule of packed trees.
+    fn certificate(&self, algorithm: Algorithm) -> Option<Certificate> {
+        let forests = self.forests.as_ref().filter(|_| algorithm == Algorithm::TreePacking)?;
+        forests.certificate(&self.call)
+    }
+
+    /// Number of ranks per host if hosts are equal, otherwise the number of all ranks.
     pub(super) fn ranks_per_host(&self) -> u32 {
         Count::on_hosts(self.call.ranks, self.ranks_per_node).per_host
     }
@@ -167,6 +179,12 @@ pub enum Unsupported {
     #[error("{reason}")]
     TooLarge {
         /// Message with the number of runs or operations that the simulation needs, and the limit.
+        reason: String,
+    },
+    /// Two ranks that exchange data have no path.
+    #[error("{reason}")]
+    NoPath {
+        /// Message that names the ranks' devices and the reason.
         reason: String,
     },
     /// The matrix does not match the call.
@@ -233,6 +251,14 @@ pub enum Unsupported {
     TooManyLoops {
         /// Number of chunks that the buffer needs.
         chunks: u64,
+    },
+    /// Packed trees of another collective, other roots or another number of ranks.
+    #[error("the packed trees are not those of {collective} of {ranks} ranks")]
+    OtherTrees {
+        /// Number of ranks of the call.
+        ranks: u32,
+        /// Collective of the call.
+        collective: Collective,
     },
     /// A program needs more runs or operations than memory can hold.
     #[error(

@@ -12,12 +12,12 @@
 //! broadcast needs the minimum cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a
 //! reduction the reverse.
 
-use super::flow::{Arc, FlowNetwork, UNLIMITED};
 use super::wiring::{Wire, Wiring};
+use crate::flow::{Arc, FlowNetwork, UNLIMITED};
 
 /// Direction of flow in the searched graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// Along the links, away from the start of the search.
     Away,
     /// Against the links, for flow towards the start of the search.
@@ -26,27 +26,29 @@ pub(super) enum Direction {
 
 impl Direction {
     /// Returns the opposite direction.
-    pub(super) fn reversed(self) -> Self {
+    pub(crate) fn reversed(self) -> Self {
         match self {
             Self::Away => Self::Towards,
             Self::Towards => Self::Away,
         }
     }
 
-    /// Arc of the searched graph for a wire.
-    fn arc(self, wire: &Wire) -> Arc {
+    /// Arc of the searched graph for an arc of the fabric.
+    fn directed(self, (from, to, capacity): Arc) -> Arc {
         match self {
-            Self::Away => (wire.from, wire.to, wire.capacity),
-            Self::Towards => (wire.to, wire.from, wire.capacity),
+            Self::Away => (from, to, capacity),
+            Self::Towards => (to, from, capacity),
         }
     }
 }
 
 /// Cut found by a search: the ranks that are cut off from the start of the search, and the bandwidth across the cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// True for each device on the far side of the cut, indexed by device.
     pub beyond: Vec<bool>,
+    /// True for each vertex on the far side of the cut; the first are the devices.
+    pub vertices_beyond: Vec<bool>,
     /// Number of ranks on the far side of the cut.
     pub ranks: u128,
     /// Bandwidth between the two sides in the direction of the search, in bytes per second.
@@ -55,7 +57,7 @@ pub(super) struct Cut {
 
 /// Number of ranks on the far side of a cut, and bytes per second through the cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CutRatio {
+pub(crate) struct CutRatio {
     pub ranks: u128,
     pub through: u128,
 }
@@ -64,16 +66,22 @@ pub(super) struct CutRatio {
 pub(super) fn around(wiring: &Wiring, ranks: &[u32], inside: &[bool], direction: Direction) -> Cut {
     let source = wiring.vertices;
     let members = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| (source, device, UNLIMITED));
-    let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| direction.arc(wire)).chain(members).collect();
+    let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| direction.directed(arc(wire))).chain(members).collect();
     let mut network = FlowNetwork::new(source as usize + 1, &arcs);
     let others = || (0..).zip(inside).filter(|(_, inside)| !**inside).map(|(device, _)| device);
     let through = network.run(source, others().map(|device| (device, UNLIMITED)), 1);
-    let beyond = inside.iter().map(|inside| !inside).collect();
-    Cut { beyond, ranks: others().map(|device: u32| u128::from(ranks[device as usize])).sum(), through }
+    let mut vertices_beyond = network.far_side();
+    vertices_beyond.truncate(source as usize);
+    let ranks = others().map(|device: u32| u128::from(ranks[device as usize])).sum();
+    Cut { beyond: inside.iter().map(|inside| !inside).collect(), vertices_beyond, ranks, through }
+}
+
+fn arc(wire: &Wire) -> Arc {
+    (wire.from, wire.to, wire.capacity)
 }
 
 /// Search for cuts in a graph with a number of ranks on each device.
-pub(super) struct Search<'a> {
+pub(crate) struct Search<'a> {
     network: FlowNetwork,
     /// Number of ranks of each device. Devices are the first vertices.
     ranks: &'a [u32],
@@ -82,14 +90,20 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(wiring: &Wiring, ranks: &'a [u32], direction: Direction) -> Self {
-        let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| direction.arc(wire)).collect();
-        let network = FlowNetwork::new(wiring.vertices as usize, &arcs);
+        let arcs: Vec<Arc> = wiring.wires.iter().map(arc).collect();
+        Self::on_arcs(wiring.vertices as usize, &arcs, ranks, direction)
+    }
+
+    /// Creates a search in a graph of these arcs. Its first vertices are the devices with `ranks` ranks.
+    pub(crate) fn on_arcs(vertices: usize, arcs: &[Arc], ranks: &'a [u32], direction: Direction) -> Self {
+        let arcs: Vec<Arc> = arcs.iter().map(|&arc| direction.directed(arc)).collect();
+        let network = FlowNetwork::new(vertices, &arcs);
         Self { network, ranks, total: ranks.iter().map(|&ranks| u128::from(ranks)).sum() }
     }
 
-    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`. `None`
-    /// if the ratio of no set exceeds `slowest`, which is otherwise updated to the ratio of the set found.
-    pub(super) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
+    /// Finds the set of ranks that needs the longest time to exchange equal blocks with the ranks of `device`; `None`
+    /// if no set has a ratio above that of `slowest`, which is updated to the ratio of the set found.
+    pub(crate) fn slowest_blocks(&mut self, device: u32, slowest: &mut CutRatio) -> Option<Cut> {
         let mut slowest_cut = None;
         loop {
             let CutRatio { ranks, through } = *slowest;
@@ -108,24 +122,31 @@ impl<'a> Search<'a> {
             // The flow consists of the full drains on this side and of the cut.
             let crossing = (flow - through * (self.total - device_ranks - ranks_beyond)) / ranks;
             *slowest = CutRatio { ranks: ranks_beyond, through: crossing };
-            slowest_cut = Some(Cut { beyond, ranks: ranks_beyond, through: crossing });
+            let vertices_beyond = self.network.far_side();
+            slowest_cut = Some(Cut { beyond, vertices_beyond, ranks: ranks_beyond, through: crossing });
         }
     }
 
     /// Returns the minimum cut between `device` and `other`; `None` if its bandwidth is at least `through`.
-    pub(super) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
+    pub(crate) fn minimum_cut(&mut self, device: u32, other: u32, through: u128) -> Option<Cut> {
         let flow = self.network.run(device, [(other, through)], 1);
         if flow >= through {
             return None;
         }
         let beyond = self.beyond();
-        Some(Cut { ranks: self.count_ranks(&beyond), beyond, through: flow })
+        let vertices_beyond = self.network.far_side();
+        Some(Cut { ranks: self.count_ranks(&beyond), beyond, vertices_beyond, through: flow })
     }
 
     /// Returns the total bandwidth between `device` and all other devices, in bytes per second.
-    pub(super) fn port(&mut self, device: u32) -> u128 {
+    pub(crate) fn port(&mut self, device: u32) -> u128 {
         let drains: Vec<(u32, u128)> = self.others(device).map(|(vertex, _)| (vertex, UNLIMITED)).collect();
         self.network.run(device, drains, 1)
+    }
+
+    /// True for each vertex on the far side of the minimum cut of the last flow.
+    pub(crate) fn far_side(&self) -> Vec<bool> {
+        self.network.far_side()
     }
 
     fn others(&self, device: u32) -> impl Iterator<Item = (u32, u32)> + use<'a> {

@@ -9,13 +9,13 @@ use super::cut::{self, Cut, CutRatio, Direction, Search};
 use super::demand::Demand;
 use super::device_demand::DeviceDemand;
 use super::distance::Distances;
-use super::flow::UNLIMITED;
 use super::lengths::{self, Pairs};
 use super::line::{LinearBound, Share, upper_envelope};
 use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
 use super::twins::InterchangeableDevices;
 use super::wiring::Wiring;
+use crate::flow::UNLIMITED;
 
 /// Limit on (number of devices, one per set of twins) × (number of wires) up to which cut searches start at every
 /// device. Above it, they start at one device per colour.

@@ -11,11 +11,11 @@ use fabricast_topologies::{NodeKind, Picos};
 
 use super::cut::Direction;
 use super::distance::Distances;
-use super::flow::UNLIMITED;
 use super::line::{LinearBound, Share};
 use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
 use super::wiring::{Wire, Wiring};
+use crate::flow::UNLIMITED;
 
 /// Limit on the work of searches: (number of examined devices, one per set of twins) × (number of wires) × (number of
 /// kinds of links). Kinds of links that would exceed it are skipped.

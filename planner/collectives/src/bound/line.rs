@@ -2,9 +2,10 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
+use super::Bound;
 use super::parts::BoundaryCapacity;
 use super::source::BoundSource;
-use super::{Bound, flow::UNLIMITED};
+use crate::flow::UNLIMITED;
 
 /// Share of a call's bytes, as a fraction. It may exceed 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,6 @@ pub(super) fn upper_envelope(lines: Vec<LinearBound>) -> Vec<LinearBound> {
     envelope
 }
 
-pub(super) fn gcd(a: u128, b: u128) -> u128 {
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }

@@ -40,21 +40,21 @@
 
 mod colour;
 mod crossing;
-mod cut;
+pub(crate) mod cut;
 mod demand;
 mod device_demand;
 mod distance;
-mod flow;
+
 mod graph;
 mod lengths;
-mod line;
+pub(crate) mod line;
 mod parts;
 mod source;
 #[cfg(test)]
 mod tests;
 mod twins;
 mod uneven;
-mod wiring;
+pub(crate) mod wiring;
 
 use std::sync::OnceLock;
 
@@ -64,6 +64,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
+use crate::flow;
 use demand::Demand;
 pub use demand::minimum_traffic;
 use graph::Graph;

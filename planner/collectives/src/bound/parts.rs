@@ -9,8 +9,8 @@ use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cut::Direction;
-use super::flow::{self, UNLIMITED};
 use super::source::BoundSource;
+use crate::flow::{self, UNLIMITED};
 
 /// Capacity and latency across the boundary of a set in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

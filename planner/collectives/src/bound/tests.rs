@@ -10,11 +10,11 @@ use proptest::prelude::*;
 
 use super::cut::{CutRatio, Direction, Search};
 use super::distance::Distances;
-use super::flow::{FlowNetwork, UNLIMITED};
 use super::line::gcd;
 use super::twins::InterchangeableDevices;
 use super::wiring::{Wire, Wiring};
 use super::*;
+use crate::flow::{FlowNetwork, UNLIMITED};
 
 const GIB: Bytes = Bytes(1 << 30);
 
@@ -231,7 +231,7 @@ fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
                 capacity,
                 latency: Picos(ns),
             });
-            (Wiring { vertices, wires: wires.collect() }, ranks)
+            (Wiring { vertices, devices: Vec::new(), wires: wires.collect() }, ranks)
         })
     })
 }
@@ -260,7 +260,7 @@ fn wirings_with_twins() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
             wires.push(wire(devices + 1, devices, 2, 1));
             let joined = between.into_iter().filter(|&(a, b)| a != b && a.max(b) < devices);
             wires.extend(joined.map(|(a, b)| wire(a, b, 1, 3)));
-            (Wiring { vertices: devices + 2, wires }, ranks[..devices as usize].to_vec())
+            (Wiring { vertices: devices + 2, devices: Vec::new(), wires }, ranks[..devices as usize].to_vec())
         },
     )
 }
@@ -306,7 +306,7 @@ fn searched(
 
 fn reversed(wiring: &Wiring) -> Wiring {
     let back = |wire: &Wire| Wire { from: wire.to, to: wire.from, ..*wire };
-    Wiring { vertices: wiring.vertices, wires: wiring.wires.iter().map(back).collect() }
+    Wiring { vertices: wiring.vertices, devices: Vec::new(), wires: wiring.wires.iter().map(back).collect() }
 }
 
 proptest! {

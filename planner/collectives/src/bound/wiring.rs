@@ -15,11 +15,11 @@ use fabricast_topologies::{Fabric, LinkId, NodeId, NodeKind, Picos};
 use rustc_hash::FxHashMap;
 
 use super::crossing::{Crossing, Crossings};
-use super::flow::{self, UNLIMITED};
+use crate::flow::{self, UNLIMITED};
 
 /// One or several links between the same vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     pub from: u32,
     pub to: u32,
     /// Kinds of the devices at the two ends.
@@ -33,10 +33,11 @@ pub(super) struct Wire {
 
 /// Flow graph. Its first vertices are the devices of ranks, in the order of their first ranks.
 #[derive(Clone, Debug)]
-pub(super) struct Wiring {
+pub(crate) struct Wiring {
     pub vertices: u32,
-    /// Wires sorted by their ends. There is one wire per pair of vertices, except for links of different kinds or
-    /// different nominal rates.
+    /// Device of each vertex.
+    pub devices: Vec<NodeId>,
+    /// Wires sorted by ends; one per pair of vertices, except for links of different kinds or different nominal rates.
     pub wires: Vec<Wire>,
 }
 
@@ -44,6 +45,8 @@ pub(super) struct Wiring {
 struct Builder<'a> {
     fabric: &'a Fabric,
     vertices: u32,
+    /// Device of each vertex.
+    devices: Vec<NodeId>,
     tail: FxHashMap<LinkId, u32>,
     head: FxHashMap<LinkId, u32>,
     /// Input and output vertex of each device that forwards all traffic. They differ if the total forwarding rate of
@@ -54,7 +57,7 @@ struct Builder<'a> {
 
 impl Wiring {
     /// Builds the graph of the routes between `devices`. `links`: the result of [`used_links`].
-    pub(super) fn new(
+    pub(crate) fn new(
         fabric: &Fabric,
         router: &Router<'_>,
         devices: &[NodeId],
@@ -64,6 +67,7 @@ impl Wiring {
         let mut builder = Builder {
             fabric,
             vertices: devices.len() as u32,
+            devices: devices.to_vec(),
             tail: FxHashMap::default(),
             head: FxHashMap::default(),
             forwarding_vertices: devices.iter().zip(0..).map(|(&device, vertex)| (device, (vertex, vertex))).collect(),
@@ -89,13 +93,13 @@ impl Wiring {
                 _ => wires.push(wire),
             }
         }
-        Self { vertices: builder.vertices, wires }
+        Self { vertices: builder.vertices, devices: builder.devices, wires }
     }
 }
 
 /// Returns the directions of links that traffic may use, in ascending order: within islands those of routes, in the
 /// network all usable ones.
-pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[IslandTraffic]) -> Vec<LinkId> {
+pub(crate) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[IslandTraffic]) -> Vec<LinkId> {
     let mut links = Vec::new();
     for transit in transits {
         for &island in &transit.islands {
@@ -111,8 +115,9 @@ pub(super) fn used_links(fabric: &Fabric, router: &Router<'_>, transits: &[Islan
 }
 
 impl Builder<'_> {
-    fn vertex(&mut self) -> u32 {
+    fn vertex(&mut self, device: NodeId) -> u32 {
         self.vertices += 1;
+        self.devices.push(device);
         self.vertices - 1
     }
 
@@ -121,12 +126,12 @@ impl Builder<'_> {
         if let Some(&known) = self.forwarding_vertices.get(&device) {
             return known;
         }
-        let into = self.vertex();
+        let into = self.vertex(device);
         let limit = capacity(self.fabric, device);
         let pair = match limit {
             None => (into, into),
             Some(capacity) => {
-                let out = self.vertex();
+                let out = self.vertex(device);
                 let kind = self.fabric.node(device).kind;
                 self.wires.push(Wire {
                     from: into,
@@ -162,7 +167,13 @@ impl Builder<'_> {
 
     fn add_crossing(&mut self, crossing: &Crossing, link: impl Fn(u32) -> LinkId) {
         let first = self.vertices;
-        self.vertices += crossing.groups;
+        // All links of a crossing enter or leave one device.
+        let entered = crossing.into.first().map(|&(number, _)| self.fabric.ends(link(number)).1);
+        let device = entered.or_else(|| crossing.out.first().map(|(number, _)| self.fabric.ends(link(*number)).0));
+        let Some(device) = device else { return };
+        for _ in 0..crossing.groups {
+            self.vertex(device);
+        }
         for &(number, group) in &crossing.into {
             self.head.insert(link(number), first + group);
         }
@@ -170,7 +181,7 @@ impl Builder<'_> {
             let tail = match groups.as_slice() {
                 [only] => first + only,
                 several => {
-                    let tail = self.vertex();
+                    let tail = self.vertex(device);
                     let ends = (NodeKind::Switch, NodeKind::Switch);
                     let unlimited = |&group: &u32| Wire {
                         from: first + group,

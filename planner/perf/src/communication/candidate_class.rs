@@ -70,6 +70,8 @@ pub(super) fn large_group_restriction(
         true => Vec::new(),
         false => Algorithm::ALL
             .into_iter()
+            // Trees are packed for plans of calls only.
+            .filter(|&one| one != Algorithm::TreePacking)
             .filter(|one| !QUADRATIC_ALGORITHMS.contains(one) && (*one != Algorithm::Pat || ranks_per_host == 1))
             .collect(),
     };

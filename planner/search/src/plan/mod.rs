@@ -30,9 +30,10 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
 use crate::candidates::Restriction;
 pub use advice::{Advice, Gain, Improvement, Runner, advise};
-use fabricast_collectives::algorithm::Unsupported;
+use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker, has_uneven_links};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
@@ -79,6 +80,9 @@ pub struct PlanRequest<'a> {
     pub effort: Effort,
 }
 
+/// Largest number of ranks for which packed trees compete without being named.
+const MAX_UNNAMED_PACKED_RANKS: usize = 32;
+
 impl PlanRequest<'_> {
     /// Returns the lower bounds on all calls of the ranks.
     fn bounds(&self) -> Bounds {
@@ -90,7 +94,30 @@ impl PlanRequest<'_> {
     #[must_use]
     pub fn fabric_capabilities(&self) -> FabricCapabilities {
         let Self { fabric, router, placement, restriction, ranks_per_node, .. } = *self;
-        FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network)
+        let capabilities = FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network);
+        match self.competes_with_packed_trees() {
+            true => capabilities.with_packer(TreePacker::new(fabric, router, placement, self.root, restriction.trees)),
+            false => capabilities,
+        }
+    }
+
+    /// Returns true if packed trees compete: where a restriction names them; on small fabrics whose ranks are linked
+    /// unevenly, so that fixed patterns leave links idle; and where some ranks have no path between them, so that
+    /// algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees for every call would
+    /// take far longer than the rest of the plan.
+    fn competes_with_packed_trees(&self) -> bool {
+        let Self { fabric, router, placement, restriction, .. } = *self;
+        match restriction.algorithms.as_slice() {
+            // No library runs packed trees.
+            [] if restriction.library.is_some() => false,
+            [] => {
+                let is_small = (2..=MAX_UNNAMED_PACKED_RANKS).contains(&placement.len());
+                let is_packable = (2..=MAX_PACKED_RANKS).contains(&placement.len());
+                (is_small && has_uneven_links(fabric, placement))
+                    || (is_packable && !router.unreachable_pairs(placement, 1).is_empty())
+            }
+            named => named.contains(&Algorithm::TreePacking),
+        }
     }
 }
 

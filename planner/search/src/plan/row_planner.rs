@@ -146,7 +146,7 @@ impl<'a> RowPlanner<'a> {
     }
 
     fn search(&self, collective: Collective, bytes: Bytes) -> Search<'_> {
-        Search::new(self.templates, self.templates.capabilities, self.bounds, collective, bytes)
+        Search::new(self.templates, self.templates.capabilities.clone(), self.bounds, collective, bytes)
     }
 }
 

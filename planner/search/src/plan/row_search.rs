@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::examination::{ExaminationDepth, Examined};
 use super::lower_bounds::LowerBounds;
-use super::search_space::omission_reason;
+use super::search_space::{MissingRoutes, omission_reason};
 use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
 use super::templates::{GroupTemplate, Templates};
@@ -22,7 +22,7 @@ use super::{Busiest, Effort, PlanError, PlanRequest, Preference, Row, TimedStrat
 use crate::candidates::candidates;
 use fabricast_collectives::algorithm::{self, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
-use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::capabilities::{FabricCapabilities, PackedTrees};
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 
 /// Largest number of ranks up to which a template is used for channels with different rank orders. Above it, folding
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
             if !known.is_whole() {
                 match self.refine(strategy, known) {
                     Ok(()) => drop(queue.insert((known.lower_bound, strategy))),
-                    Err(error) => rejected.push((strategy, omission_reason(error)?)),
+                    Err(error) => rejected.push((strategy, omission_reason(error, self.missing_routes())?)),
                 }
                 continue;
             }
@@ -193,7 +193,7 @@ impl<'a> Search<'a> {
             let outcome = match outcome {
                 Ok(outcome) => outcome,
                 Err(error) => {
-                    rejected.push((strategy, omission_reason(error)?));
+                    rejected.push((strategy, omission_reason(error, self.missing_routes())?));
                     continue;
                 }
             };
@@ -235,6 +235,14 @@ impl<'a> Search<'a> {
     fn can_be_selected(&self, strategy: &Strategy) -> bool {
         let restricted = self.request.restriction.library.and(self.request.library);
         restricted.is_none_or(|chooser| chooser.can_use_channels(&self.call, strategy))
+    }
+
+    /// Treatment of strategies between ranks without a path: where packed trees compete, these strategies do not.
+    fn missing_routes(&self) -> MissingRoutes {
+        match self.capabilities.packing {
+            PackedTrees::Packer(_) => MissingRoutes::OmitStrategy,
+            PackedTrees::Assumed | PackedTrees::Unavailable(_) => MissingRoutes::Error,
+        }
     }
 
     fn lower_bounds(&self) -> LowerBounds<'_> {
@@ -313,7 +321,7 @@ impl<'a> Search<'a> {
             Ok(examined) => self.simulate_until(strategy, &examined, None, watcher).map(Ok),
             Err(reason) => Ok(Err(reason)),
         });
-        match outcome.or_else(|error| omission_reason(error).map(Err))? {
+        match outcome.or_else(|error| omission_reason(error, self.missing_routes()).map(Err))? {
             Err(reason) => Ok(Err(reason)),
             Ok(Outcome::Time(timed)) => Ok(Ok(timed)),
             Ok(Outcome::TimeLimitExceeded) => Err(self.failed(strategy, EngineError::Interrupted.into())),

@@ -69,7 +69,7 @@ pub fn lower_bound(
     strategy: Strategy,
 ) -> Result<Option<Picos>, PlanError> {
     let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
-    let templates = Templates::new(request, abilities);
+    let templates = Templates::new(request, abilities.clone());
     let search = Search::new(&templates, abilities, &bounds, collective, bytes);
     Ok(search.examine(strategy)?.ok().map(|examined| examined.lower_bound))
 }
@@ -96,9 +96,9 @@ pub fn simulate_strategies(
     watcher: Watcher<'_>,
 ) -> Result<Vec<Result<TimedStrategy, Unsupported>>, PlanError> {
     let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
-    let templates = Templates::new(request, abilities);
+    let templates = Templates::new(request, abilities.clone());
     let results = calls.par_iter().with_max_len(1).map(|&StrategyCall { collective, bytes, strategy }| {
-        let search = Search::new(&templates, abilities, &bounds, collective, bytes);
+        let search = Search::new(&templates, abilities.clone(), &bounds, collective, bytes);
         search.simulate(search.normalize_chunk(strategy), watcher)
     });
     results.collect()

@@ -98,10 +98,24 @@ fn names(protocols: &[Protocol]) -> String {
     protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>().join(", ")
 }
 
+/// Treatment of strategies that send between ranks without a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissingRoutes {
+    /// The plan fails.
+    Error,
+    /// The strategy does not compete.
+    OmitStrategy,
+}
+
 /// Converts an error about a simulation that is too large into a reason to omit the strategy. Returns other errors
 /// unchanged.
-pub(super) fn omission_reason(error: PlanError) -> Result<Unsupported, PlanError> {
+pub(super) fn omission_reason(error: PlanError, missing_routes: MissingRoutes) -> Result<Unsupported, PlanError> {
     match error {
+        PlanError::Simulation { source, .. }
+            if source.is_unreachable() && missing_routes == MissingRoutes::OmitStrategy =>
+        {
+            Ok(Unsupported::NoPath { reason: source.to_string() })
+        }
         PlanError::Simulation { source, .. } if source.is_too_large() => {
             Ok(Unsupported::TooLarge { reason: source.to_string() })
         }
@@ -235,12 +249,9 @@ mod tests {
     fn only_oversized_simulations_are_omitted() {
         let strategy = Strategy::new(Algorithm::Ring, Protocol::Simple, 1);
         let failed = |source: SimulateError| {
-            omission_reason(PlanError::Simulation {
-                strategy,
-                collective: Collective::AllReduce,
-                bytes: Bytes(1),
-                source: Box::new(source),
-            })
+            let (collective, bytes) = (Collective::AllReduce, Bytes(1));
+            let error = PlanError::Simulation { strategy, collective, bytes, source: Box::new(source) };
+            omission_reason(error, MissingRoutes::Error)
         };
         let operations = failed(EngineError::TooManyOperations { operations: 1 << 30 }.into());
         assert!(operations.is_ok_and(|reason| reason.to_string().contains("1073741824 operations")));

@@ -120,6 +120,7 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
         blocks: Blocks::default(),
         layout: Layout::equal(bytes, numbering.chunks),
         teams: Vec::new(),
+        certificate: None,
         scratch_chunks,
     };
     draft.schedule(header).map_err(|error| algo_error(error.to_string()))

@@ -70,6 +70,7 @@ pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, For
         blocks: Blocks::default(),
         layout: Layout::equal(bytes, numbering.chunks),
         scratch_chunks,
+        certificate: None,
         teams: plan.teams.iter().map(|ranks| ranks.iter().copied().map(Rank).collect()).collect(),
     };
     draft.schedule(header).map_err(|error| plan_error(error.to_string()))

@@ -2,7 +2,6 @@
 //! plan selects.
 
 use fabricast_collectives::algorithm::{self, Shape};
-use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::candidates;
 use fabricast_search::export::{SavedPick, SavedRow};
@@ -121,13 +120,8 @@ fn strategies(
     let restriction = setup::restriction(&flags);
     let ranks_per_node = context.fabric.max_devices_per_host(context.placement);
     if !flags.algorithm.is_empty() {
-        let capabilities = FabricCapabilities::new(
-            context.fabric,
-            context.router,
-            context.placement,
-            ranks_per_node,
-            setup::in_network(&flags),
-        );
+        let root = args.call.root;
+        let capabilities = setup::capabilities(context.fabric, context.router, context.placement, root, &flags);
         let matching = candidates(collective, &capabilities, &restriction, context.kernels.software(), bytes);
         if matching.is_empty() {
             output.warn(&format!("{collective}: no such strategy"));
@@ -179,9 +173,9 @@ fn schedule(
         buffers: buffers(context),
     };
     let ranks_per_node = context.fabric.max_devices_per_host(context.placement);
-    let in_network = setup::in_network(&context.args.strategy);
+    let flags = crate::args::StrategyArgs { algorithm: vec![strategy.algorithm], ..context.args.strategy.clone() };
     let capabilities =
-        FabricCapabilities::new(context.fabric, context.router, context.placement, ranks_per_node, in_network);
+        setup::capabilities(context.fabric, context.router, context.placement, context.args.call.root, &flags);
     let shape =
         Shape { matrix: matrix.clone(), ..strategy.shape(call, context.kernels, ranks_per_node, &capabilities) };
     let generator =

@@ -9,24 +9,26 @@ use std::collections::VecDeque;
 
 /// Capacity that represents infinity. It exceeds any sum of finite capacities: links have at most 10¹⁵ B/s, there are
 /// fewer than 2³² of them, and they are scaled by fewer than 2³² ranks.
-pub(super) const UNLIMITED: u128 = 1 << 120;
+pub(crate) const UNLIMITED: u128 = 1 << 120;
 
 /// Returns the sum of two capacities. A sum with [`UNLIMITED`] is unlimited.
-pub(super) fn sum(a: u128, b: u128) -> u128 {
+pub(crate) fn sum(a: u128, b: u128) -> u128 {
     (a + b).min(UNLIMITED)
 }
 
 /// Arc as (start vertex, end vertex, capacity).
-pub(super) type Arc = (u32, u32, u128);
+pub(crate) type Arc = (u32, u32, u128);
 
 /// Network, and residual state of one flow in it.
 #[derive(Clone, Debug)]
-pub(super) struct FlowNetwork {
+pub(crate) struct FlowNetwork {
     /// First arc of each vertex, followed by the number of arcs.
     start: Vec<u32>,
     head: Vec<u32>,
     /// Number of the reverse arc of each arc.
     twin: Vec<u32>,
+    /// Number of each arc that the network was created with.
+    positions: Vec<u32>,
     capacity: Vec<u128>,
     residual: Vec<u128>,
     /// Arcs whose residual differs from their scaled capacity.
@@ -44,7 +46,7 @@ const UNREACHED: u32 = u32::MAX;
 
 impl FlowNetwork {
     /// Creates a network of `vertices` vertices.
-    pub(super) fn new(vertices: usize, arcs: &[Arc]) -> Self {
+    pub(crate) fn new(vertices: usize, arcs: &[Arc]) -> Self {
         let mut start = vec![0u32; vertices + 1];
         for &(from, to, _) in arcs {
             start[from as usize + 1] += 1;
@@ -61,8 +63,10 @@ impl FlowNetwork {
             *slot += 1;
             *slot - 1
         };
+        let mut positions = Vec::with_capacity(arcs.len());
         for &(from, to, limit) in arcs {
             let (forth, back) = (next_arc(from), next_arc(to));
+            positions.push(forth);
             (head[forth as usize], twin[forth as usize], capacity[forth as usize]) = (to, back, limit);
             (head[back as usize], twin[back as usize]) = (from, forth);
         }
@@ -70,6 +74,7 @@ impl FlowNetwork {
             start,
             head,
             twin,
+            positions,
             residual: capacity.clone(),
             capacity,
             touched: Vec::new(),
@@ -84,7 +89,7 @@ impl FlowNetwork {
 
     /// Returns the maximum flow from `source` into `drains` (vertex, capacity; excluding the source), with finite
     /// capacities of arcs multiplied by `scale`; [`UNLIMITED`] if the flow is unbounded.
-    pub(super) fn run(&mut self, source: u32, drains: impl IntoIterator<Item = (u32, u128)>, scale: u128) -> u128 {
+    pub(crate) fn run(&mut self, source: u32, drains: impl IntoIterator<Item = (u32, u128)>, scale: u128) -> u128 {
         self.reset(scale);
         self.open.fill(0);
         for (vertex, limit) in drains {
@@ -97,10 +102,24 @@ impl FlowNetwork {
         flow.min(UNLIMITED)
     }
 
-    /// Returns true if the last flow can be increased as far as this vertex, that is, if the vertex is on the source
-    /// side of the minimum cut nearest to the source.
-    pub(super) fn on_source_side(&self, vertex: u32) -> bool {
+    /// Sets the capacity of the arc with this index among those that the network was created with.
+    pub(crate) fn set_capacity(&mut self, arc: usize, capacity: u128) {
+        if let Some(&position) = self.positions.get(arc) {
+            self.capacity[position as usize] = capacity;
+            // The residuals of the arc and its reverse are reset before the next flow.
+            self.touched.extend([position, self.twin[position as usize]]);
+        }
+    }
+
+    /// Returns true if the last flow could still grow to this vertex, that is, if it is on the source side of the
+    /// minimum cut nearest to the source.
+    pub(crate) fn on_source_side(&self, vertex: u32) -> bool {
         self.layer[vertex as usize] != UNREACHED
+    }
+
+    /// Returns, for each vertex, true if it is not on the source side of that cut.
+    pub(crate) fn far_side(&self) -> Vec<bool> {
+        self.layer.iter().map(|&layer| layer == UNREACHED).collect()
     }
 
     fn reset(&mut self, scale: u128) {

@@ -1,0 +1,191 @@
+//! Edges of packed trees, with the slots in which they send.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+
+use fabricast_sim::schedule::{Buffer, Collective, OpKind};
+
+use crate::packing::{Forest, PackedTree};
+
+/// Edge of a tree, over which one part of a root's block moves in each loop.
+#[derive(Clone, Debug)]
+pub(super) struct TreeEdge {
+    pub from: u32,
+    pub to: u32,
+    pub kind: OpKind,
+    pub src: Buffer,
+    pub dst: Buffer,
+    pub root: u32,
+    /// First unit of the part within the root's block.
+    pub first_unit: u32,
+    pub units: u32,
+    /// Slot of the first loop.
+    pub lag: u32,
+    /// Edges whose chunks of the same units and loop must have arrived.
+    pub waits: Vec<usize>,
+}
+
+/// Returns the edges of both phases of a collective. `sums`: buffer in which ranks other than the root accumulate sums.
+pub(super) fn tree_edges(
+    collective: Collective,
+    ranks: u32,
+    sums: Buffer,
+    collect: Option<&Forest>,
+    spread: Option<&Forest>,
+) -> Vec<TreeEdge> {
+    let mut builder = EdgeBuilder { edges: Vec::new(), ranks, sums };
+    let mut completions = Vec::new();
+    if let Some(forest) = collect {
+        for_each_tree(forest, |tree, first_unit| builder.collect(tree, first_unit, &mut completions));
+    }
+    let start = builder.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(0);
+    if spread.is_some() {
+        // All sums are complete when the roots send them on, so that none waits for others.
+        for done in &completions {
+            for edge in &mut builder.edges[done.edges.clone()] {
+                edge.lag += start - done.slots;
+            }
+        }
+    }
+    if let Some(forest) = spread {
+        for_each_tree(forest, |tree, first_unit| builder.spread(collective, tree, first_unit, start, &completions));
+    }
+    builder.edges
+}
+
+/// Edges under construction.
+struct EdgeBuilder {
+    edges: Vec<TreeEdge>,
+    ranks: u32,
+    sums: Buffer,
+}
+
+/// Edge that completes the sum of some units at their root.
+struct Completion {
+    root: u32,
+    first_unit: u32,
+    units: u32,
+    edge: usize,
+    /// Edges of the tree, and the slots that they need.
+    edges: Range<usize>,
+    slots: u32,
+}
+
+impl EdgeBuilder {
+    /// Adds the edges over which the parts of a tree reach its leaves. `start`: lag of the root's edges.
+    fn spread(
+        &mut self,
+        collective: Collective,
+        tree: &PackedTree,
+        first_unit: u32,
+        start: u32,
+        completions: &[Completion],
+    ) {
+        let mut arrival: Vec<Option<usize>> = vec![None; self.ranks as usize];
+        let children = children(tree);
+        let mut open = VecDeque::from([(tree.root, start)]);
+        let overlaps = |done: &&Completion| {
+            done.root == tree.root
+                && done.first_unit < first_unit + tree.units
+                && first_unit < done.first_unit + done.units
+        };
+        let sums: Vec<usize> = completions.iter().filter(overlaps).map(|done| done.edge).collect();
+        while let Some((from, lag)) = open.pop_front() {
+            let is_root = from == tree.root;
+            for &to in &children[from as usize] {
+                let waits = if is_root { sums.clone() } else { arrival[from as usize].into_iter().collect() };
+                let src = if is_root && collective != Collective::AllReduce { Buffer::Input } else { Buffer::Output };
+                arrival[to as usize] = Some(self.edges.len());
+                self.edges.push(TreeEdge {
+                    from,
+                    to,
+                    kind: OpKind::Put,
+                    src,
+                    dst: Buffer::Output,
+                    root: tree.root,
+                    first_unit,
+                    units: tree.units,
+                    lag,
+                    waits,
+                });
+                open.push_back((to, lag + 1));
+            }
+        }
+    }
+
+    /// Adds the edges over which the sums of a tree reach its root. They send as late as the slots of the tree permit, so
+    /// that few messages wait at a rank for the sums of its other children.
+    fn collect(&mut self, tree: &PackedTree, first_unit: u32, completions: &mut Vec<Completion>) {
+        let children = children(tree);
+        // Ranks by decreasing distance from the root, so that children come before parents.
+        let mut order = vec![tree.root];
+        let mut next = 0;
+        while let Some(&rank) = order.get(next) {
+            order.extend(&children[rank as usize]);
+            next += 1;
+        }
+        let first_edge = self.edges.len();
+        // Slot in which the sum of a rank is complete, and the edge that completes it.
+        let mut ready: Vec<(u32, Option<usize>)> = vec![(0, None); self.ranks as usize];
+        for &parent in order.iter().rev() {
+            let distance = |rank: u32| (rank + self.ranks - tree.root) % self.ranks;
+            let mut by_readiness = children[parent as usize].clone();
+            by_readiness.sort_by_key(|&child| (ready[child as usize].0, distance(child)));
+            let mut previous: Option<usize> = None;
+            for child in by_readiness {
+                let (slot, sum) = ready[child as usize];
+                let after = previous.map_or(0, |previous| self.edges[previous].lag + 1);
+                let edge = TreeEdge {
+                    from: child,
+                    to: parent,
+                    kind: if previous.is_none() { OpKind::PutReduceInput } else { OpKind::PutReduce },
+                    src: if sum.is_none() { Buffer::Input } else { self.sums },
+                    dst: if parent == tree.root { Buffer::Output } else { self.sums },
+                    root: tree.root,
+                    first_unit,
+                    units: tree.units,
+                    lag: slot.max(after),
+                    waits: sum.into_iter().chain(previous).collect(),
+                };
+                ready[parent as usize] = (edge.lag + 1, Some(self.edges.len()));
+                previous = Some(self.edges.len());
+                self.edges.push(edge);
+            }
+        }
+        let (slots, last) = ready[tree.root as usize];
+        let mut deadline = vec![0; self.ranks as usize];
+        deadline[tree.root as usize] = slots;
+        let mut by_parent: Vec<usize> = (first_edge..self.edges.len()).collect();
+        by_parent.sort_by_key(|&edge| (self.edges[edge].to, std::cmp::Reverse(self.edges[edge].lag)));
+        for &parent in &order {
+            let first = by_parent.partition_point(|&edge| self.edges[edge].to < parent);
+            let end = by_parent.partition_point(|&edge| self.edges[edge].to <= parent);
+            for (&edge, later) in by_parent[first..end].iter().zip(1..) {
+                self.edges[edge].lag = deadline[parent as usize] - later;
+                deadline[self.edges[edge].from as usize] = self.edges[edge].lag;
+            }
+        }
+        if let Some(edge) = last {
+            let edges = first_edge..self.edges.len();
+            completions.push(Completion { root: tree.root, first_unit, units: tree.units, edge, edges, slots });
+        }
+    }
+}
+
+/// Calls a function for each tree, with the first of the units of its root's block that it carries.
+fn for_each_tree(forest: &Forest, mut action: impl FnMut(&PackedTree, u32)) {
+    let mut used: BTreeMap<u32, u32> = BTreeMap::new();
+    for tree in &forest.trees {
+        let first = used.entry(tree.root).or_default();
+        action(tree, *first);
+        *first += tree.units;
+    }
+}
+
+fn children(tree: &PackedTree) -> Vec<Vec<u32>> {
+    let mut children = vec![Vec::new(); tree.parents.len()];
+    for (parent, child) in tree.edges() {
+        children[parent as usize].push(child);
+    }
+    children
+}

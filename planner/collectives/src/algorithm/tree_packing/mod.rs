@@ -1,0 +1,295 @@
+//! Trees packed into the links of a fabric: all_gather, reduce_scatter, all_reduce, broadcast and reduce at the bandwidth
+//! bound of any fabric, whole or damaged.
+//!
+//! Every root divides its block among spanning trees in proportion to their rates ([`crate::packing`]). An all_gather
+//! sends the parts from the roots to the leaves; a reduce_scatter sends partial sums from the leaves to the roots, and
+//! each rank adds what its children send, one child after the other; an all_reduce does the second, then the first. A
+//! GPU relays what its trees say, so that transfers go only between neighbours. Without trees from a fabric, every rank
+//! is linked to every other, and each tree is a star; the closed forms below are those of stars.
+//!
+//! **Pipeline.** A part moves in loops. Each edge has a *lag*, larger than those of all edges that it waits for: in slot
+//! s, the edges of a rank to one peer send the chunk of loop s − lag, in order of lag. Each slot thus needs only data of
+//! earlier slots and carries every tree once. A connection uses channels in proportion to its load, so that connections
+//! share a link in the ratio of their loads and a slot lasts as long as the busiest link needs for one loop. For l loops
+//! and a largest lag d, the time is (l + d)/l of the bandwidth bound, plus latencies.
+//!
+//! Steps of stars: 1 for an all_gather and a broadcast, n−1 for a reduce_scatter and a reduce, n for an all_reduce. Runs
+//! per rank: one per edge that leaves the rank and channel that carries a part of it.
+//!
+//! Source: Zhao et al., *ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network Fabrics*
+//! (arXiv 2402.06787).
+//!
+//! # Example
+//!
+//! An all_gather of eight V100 whose NVLinks are unequal: every transfer is between neighbours.
+//!
+//! ```
+//! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
+//! use fabricast_collectives::packing::{TreeCount, TreePacker};
+//! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
+//! use fabricast_sim::verify::{VerifyOptions, verify};
+//! use fabricast_topologies::route::{PathClass, RouteOptions, Router};
+//! use fabricast_topologies::{Bytes, FabricRequest, load};
+//!
+//! let fabric = load(&FabricRequest::new("dgx1-v100"))?;
+//! let router = Router::new(&fabric, RouteOptions::default());
+//! let packer = TreePacker::new(&fabric, &router, fabric.gpus(), 0, TreeCount::Optimal)?;
+//! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
+//! let call = Call { collective, bytes: Bytes(1 << 30), ranks: 8, root: Rank(0), buffers };
+//! let forests = Some(packer.forests(collective)?);
+//! let shape = Shape { forests, ..Shape::new(call, Protocol::Simple) };
+//! let schedule = Schedule::build(&*generator(Algorithm::TreePacking, &shape)?)?;
+//! verify(&schedule, &VerifyOptions::default())?;
+//! for op in schedule.operations().filter(|op| op.kind.is_transfer()) {
+//!     let path = router.path(fabric.gpus()[op.rank.0 as usize], fabric.gpus()[op.peer.0 as usize])?;
+//!     assert_eq!((path.class, path.hops.len()), (PathClass::Nvl, 1));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod edges;
+mod streams;
+
+use std::sync::Arc;
+
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Walk,
+};
+use fabricast_topologies::Bytes;
+
+use super::cut::Chunking;
+use super::lane::Lane;
+use super::{Algorithm, Shape, Unsupported};
+use crate::packing::{Forest, Forests, LinkSharing, Roots};
+use edges::{TreeEdge, tree_edges};
+use streams::Pieces;
+pub(crate) use streams::StreamDivision;
+
+/// Schedule generator of collectives over packed trees.
+pub(super) struct TreePacking {
+    header: Header,
+    cut: Chunking,
+    layout: TreeLayout,
+}
+
+/// Edges of packed trees, divided among the channels of a call.
+struct TreeLayout {
+    /// Units into which a root's block is divided.
+    units: u32,
+    edges: Vec<TreeEdge>,
+    pieces: Pieces,
+}
+
+/// Numbers on which the pipeline of packed trees depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pipeline {
+    /// Slots that one loop needs: one more than the largest lag.
+    pub depth: u32,
+    /// Units into which a root's block is divided.
+    pub units: u32,
+    /// Largest number of units that a message carries.
+    pub widest: u32,
+    /// Largest number of messages of a stream in one loop.
+    pub messages: u32,
+    /// Transfers of all ranks in one loop.
+    pub transfers: u64,
+}
+
+/// Returns the pipeline of a collective of `ranks` ranks over the trees of a packing.
+pub(crate) fn pipeline(collective: Collective, forests: &Forests, ranks: u32, channels: u16) -> Pipeline {
+    let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
+    let layout = TreeLayout::new(collective, ranks, channels, collect, spread, forests.sharing.clone());
+    Pipeline {
+        depth: layout.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(1),
+        units: layout.units,
+        widest: layout.pieces.widest(),
+        messages: layout.pieces.messages_per_stream(&layout.edges),
+        transfers: layout.pieces.pieces.len() as u64,
+    }
+}
+
+impl TreeLayout {
+    fn new(
+        collective: Collective,
+        ranks: u32,
+        channels: u16,
+        collect: Option<&Forest>,
+        spread: Option<&Forest>,
+        sharing: Option<Arc<LinkSharing>>,
+    ) -> Self {
+        let edges = |times| common_edges(collective, ranks, collect, spread, times);
+        let coarse = edges(1);
+        let division = StreamDivision::of_edges(&coarse, sharing);
+        let streams = division.streams(channels);
+        let edges = if streams.times > 1 { edges(streams.times) } else { coarse };
+        let pieces = Pieces::new(&edges, ranks, streams);
+        Self { units: common_units(collect, spread) * streams.times, edges, pieces }
+    }
+}
+
+/// Units into which both phases divide a root's block.
+fn common_units(collect: Option<&Forest>, spread: Option<&Forest>) -> u32 {
+    [collect, spread].into_iter().flatten().map(|forest| forest.units).fold(1, lcm)
+}
+
+/// Edges of both phases, which number the units of a block alike, in units that are divided into `times` parts.
+fn common_edges(
+    collective: Collective,
+    ranks: u32,
+    collect: Option<&Forest>,
+    spread: Option<&Forest>,
+    times: u32,
+) -> Vec<TreeEdge> {
+    let units = common_units(collect, spread) * times;
+    let refine = |forest: Option<&Forest>| forest.map(|forest| forest.refined(units / forest.units.max(1)));
+    let (collect, spread) = (refine(collect), refine(spread));
+    tree_edges(collective, ranks, sum_buffer(collective), collect.as_ref(), spread.as_ref())
+}
+
+impl TreePacking {
+    pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
+        let collective = shape.call.collective;
+        let ranks = shape.call.ranks;
+        let root = shape.call.root.0;
+        let roots = match collective {
+            Collective::Broadcast | Collective::Reduce => Roots::One(root),
+            _ => Roots::All,
+        };
+        let stars = || Arc::new(Forest::stars(ranks, roots));
+        let forests = shape.forests.clone().unwrap_or_else(|| Forests {
+            collect: collects(collective).then(stars),
+            spread: spreads(collective).then(stars),
+            proof: None,
+            channels: 1,
+            sharing: None,
+        });
+        let of_call = |forest: &Option<Arc<Forest>>, is_needed: bool| match forest {
+            Some(forest) if is_needed => {
+                let fits =
+                    forest.roots == roots && forest.trees.iter().all(|tree| tree.parents.len() == ranks as usize);
+                fits.then(|| Some(forest.clone())).ok_or(Unsupported::OtherTrees { ranks, collective })
+            }
+            None if is_needed => Err(Unsupported::OtherTrees { ranks, collective }),
+            _ => Ok(None),
+        };
+        let collect = of_call(&forests.collect, collects(collective))?;
+        let spread = of_call(&forests.spread, spreads(collective))?;
+        let trees =
+            TreeLayout::new(collective, ranks, shape.channels, collect.as_deref(), spread.as_deref(), forests.sharing);
+        let widest = u64::from(trees.pieces.widest());
+        let shape = Shape { chunk: shape.chunk.map(|chunk| Bytes((chunk.0 / widest).max(1))), ..shape.clone() };
+        let (cut, layout) = match roots {
+            Roots::All => Chunking::by_blocks_in_lanes(&shape, trees.units)?,
+            Roots::One(_) => Chunking::by_loops(&shape, trees.units, 1)?,
+        };
+        let slots = if collects(collective) && sum_buffer(collective) == Buffer::Scratch { layout.chunks() } else { 0 };
+        Ok(Self { header: shape.header(Algorithm::TreePacking, layout, slots), cut, layout: trees })
+    }
+
+    /// Chunks of units of a root's block in all loops.
+    fn walk(&self, root: u32, first_unit: u32) -> Walk {
+        let part = match self.header.call.collective {
+            Collective::Broadcast | Collective::Reduce => 0,
+            _ => root,
+        };
+        self.cut.over_loops(part, first_unit)
+    }
+
+    /// Dependencies of a piece on data, and on the operations before it on its stream.
+    fn dependencies(&self, number: usize) -> Vec<Dependency> {
+        let TreeLayout { edges, pieces: Pieces { pieces, leaving }, .. } = &self.layout;
+        let piece = &pieces[number];
+        let TreeEdge { from, to, lag, .. } = edges[piece.edge];
+        let (rank, loops) = (Rank(from), self.cut.loops);
+        let arrival =
+            |&wait: &usize| Dependency::shifted(Rank(edges[pieces[wait].edge].from), pieces[wait].position, 0);
+        let mut dependencies: Vec<Dependency> = piece.waits.iter().map(arrival).collect();
+        if loops > 1 {
+            dependencies.push(Dependency::shifted(rank, piece.position, -1));
+        }
+        let list = &leaving[from as usize];
+        let on_stream = |&&other: &&usize| edges[pieces[other].edge].to == to && pieces[other].channel == piece.channel;
+        let lag_of = |other: usize| edges[pieces[other].edge].lag;
+        let before = piece.position.checked_sub(1).and_then(|before| list.get(before as usize)).filter(on_stream);
+        match before {
+            Some(&before) => {
+                let (other, shift) = (pieces[before].position, lag - lag_of(before));
+                dependencies.push(match shift < loops {
+                    true => Dependency::shifted(rank, other, shift as i32),
+                    false => Dependency::on_operation(rank, other, loops - 1),
+                });
+            }
+            None => {
+                // The first of a slot follows the last of the slot before.
+                let last = list.iter().skip(piece.position as usize).take_while(|other| on_stream(other)).last();
+                if let Some(&last) = last.filter(|&&last| last != number) {
+                    let shift = lag as i32 - lag_of(last) as i32 - 1;
+                    dependencies.push(Dependency::shifted(rank, pieces[last].position, shift));
+                }
+            }
+        }
+        dependencies
+    }
+}
+
+impl ScheduleGenerator for TreePacking {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn program(&self, rank: Rank, program: &mut Program) {
+        let call = &self.header.call;
+        let TreeLayout { units, edges, pieces: Pieces { pieces, leaving } } = &self.layout;
+        let Some(leaving) = leaving.get(rank.0 as usize) else { return };
+        for &number in leaving {
+            let piece = &pieces[number];
+            let edge = &edges[piece.edge];
+            let at = Lane { rank: rank.0, channel: piece.channel };
+            let chunks = self.walk(edge.root, piece.first_unit);
+            let (src, dst) = ((edge.src, chunks), (edge.dst, chunks));
+            let run = at.transfer(edge.kind, self.cut.loops, Walk::fixed(edge.to), src, dst);
+            program.push(Run { span: piece.units, ..run }, &self.dependencies(number));
+        }
+        let owns_block = match call.collective {
+            Collective::AllGather => true,
+            Collective::Broadcast => rank == call.root,
+            _ => false,
+        };
+        if owns_block && call.buffers == BufferUse::OutOfPlace {
+            let channels = u32::from(self.header.channels.max(1));
+            let first_unit = |channel: u32| (u64::from(*units) * u64::from(channel) / u64::from(channels)) as u32;
+            for channel in 0..channels {
+                let (first, end) = (first_unit(channel), first_unit(channel + 1));
+                let at = Lane { rank: rank.0, channel: channel as u16 };
+                let chunks = self.walk(rank.0, first);
+                if first < end {
+                    let copy =
+                        at.local(OpKind::Copy, self.cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
+                    program.push(Run { span: end - first, ..copy }, &[]);
+                }
+            }
+        }
+    }
+}
+
+/// Buffer in which ranks other than the root accumulate sums.
+fn sum_buffer(collective: Collective) -> Buffer {
+    if collective == Collective::AllReduce { Buffer::Output } else { Buffer::Scratch }
+}
+
+/// Returns true if a collective reduces over the trees.
+fn collects(collective: Collective) -> bool {
+    matches!(collective, Collective::ReduceScatter | Collective::Reduce | Collective::AllReduce)
+}
+
+/// Returns true if a collective copies over the trees.
+fn spreads(collective: Collective) -> bool {
+    matches!(collective, Collective::AllGather | Collective::Broadcast | Collective::AllReduce)
+}
+
+fn lcm(a: u32, b: u32) -> u32 {
+    fn gcd(a: u32, b: u32) -> u32 {
+        if b == 0 { a.max(1) } else { gcd(b, a % b) }
+    }
+    (a / gcd(a, b)).saturating_mul(b)
+}

@@ -1,0 +1,173 @@
+//! Division of the edges of packed trees among channels, so that connections share links in the ratio of their loads.
+//!
+//! Transfers that share a link get equal rates. A connection that carries more units per loop than another therefore
+//! needs more transfers at a time: each *stream*, a channel of a connection, carries up to the same number q of units
+//! per loop as the streams with which it shares links. A link whose connections carry U units then has U/q streams, and
+//! each of them at least q/U of its bandwidth, so that every slot ends in the time of the busiest link.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fabricast_sim::schedule::Collective;
+
+use super::edges::TreeEdge;
+use crate::packing::{Forests, LinkSharing};
+
+/// Part of an edge that one stream carries.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    /// Number of the edge.
+    pub edge: usize,
+    pub first_unit: u32,
+    pub units: u32,
+    pub channel: u16,
+    /// Position among the pieces that leave the edge's sender.
+    pub position: u32,
+    /// Pieces whose chunks of the same loop must have arrived.
+    pub waits: Vec<usize>,
+}
+
+/// Pieces of all edges.
+#[derive(Clone, Debug)]
+pub(super) struct Pieces {
+    pub pieces: Vec<Piece>,
+    /// Pieces that leave each rank, by receiver, then channel, then slot.
+    pub leaving: Vec<Vec<usize>>,
+}
+
+/// Loads of connections, which determine how many streams each of them has.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamDivision {
+    /// Units per loop that connections carry, by sender and receiver.
+    loads: BTreeMap<(u32, u32), u32>,
+    sharing: Option<Arc<LinkSharing>>,
+    /// Load of the busiest connection of each group that shares links.
+    busiest: BTreeMap<u32, u32>,
+}
+
+/// Streams of a number of channels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streams<'a> {
+    division: &'a StreamDivision,
+    channels: u32,
+    /// Parts into which each unit of a packing is divided, so that the busiest connection has a stream on each channel.
+    pub times: u32,
+}
+
+impl StreamDivision {
+    /// Adds up the loads of a collective of `ranks` ranks over the trees of a packing.
+    pub fn new(collective: Collective, forests: &Forests, ranks: u32) -> Self {
+        let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
+        Self::of_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
+    }
+
+    pub(super) fn of_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
+        let mut loads = BTreeMap::new();
+        for edge in edges {
+            *loads.entry((edge.from, edge.to)).or_default() += edge.units;
+        }
+        let mut division = Self { loads, sharing, busiest: BTreeMap::new() };
+        let mut busiest = BTreeMap::new();
+        for (&ends, &load) in &division.loads {
+            let of_group: &mut u32 = busiest.entry(division.group(ends)).or_default();
+            *of_group = load.max(*of_group);
+        }
+        division.busiest = busiest;
+        division
+    }
+
+    fn group(&self, (from, to): (u32, u32)) -> u32 {
+        self.sharing.as_ref().map_or(0, |sharing| sharing.group(from, to))
+    }
+
+    /// Units per loop that connections carry, by sender and receiver.
+    pub fn loads(&self) -> &BTreeMap<(u32, u32), u32> {
+        &self.loads
+    }
+
+    /// Returns the streams of `channels` channels.
+    pub fn streams(&self, channels: u16) -> Streams<'_> {
+        let channels = u32::from(channels.max(1));
+        let busiest = self.busiest.values().copied().max().unwrap_or(1).max(1);
+        Streams { division: self, channels, times: channels.div_ceil(busiest) }
+    }
+}
+
+impl Streams<'_> {
+    /// Number of streams of a connection that carries `load` undivided units per loop: as many as channels for the
+    /// busiest of the connections with which it shares links, and in the ratio of the loads for the others.
+    pub fn count(self, ends: (u32, u32), load: u32) -> u32 {
+        let busiest = self.division.busiest.get(&self.division.group(ends)).copied().unwrap_or(load).max(1);
+        let units = (busiest * self.times).div_ceil(self.channels).max(1);
+        (load * self.times).div_ceil(units)
+    }
+}
+
+impl Pieces {
+    /// Divides edges between `ranks` ranks, in parts of units, evenly among the streams of their connections.
+    pub fn new(edges: &[TreeEdge], ranks: u32, streams: Streams<'_>) -> Self {
+        let mut order: Vec<usize> = (0..edges.len()).collect();
+        order.sort_by_key(|&edge| (edges[edge].from, edges[edge].to, edges[edge].lag, edge));
+        let mut pieces: Vec<Piece> = Vec::with_capacity(edges.len());
+        let mut of_edge: Vec<std::ops::Range<usize>> = vec![0..0; edges.len()];
+        let (mut connection, mut used) = (None, 0);
+        for &number in &order {
+            let edge = &edges[number];
+            let ends = (edge.from, edge.to);
+            if connection != Some(ends) {
+                (connection, used) = (Some(ends), 0);
+            }
+            let load = streams.division.loads.get(&ends).copied().unwrap_or(1);
+            let (count, load) = (u64::from(streams.count(ends, load)), u64::from(load * streams.times));
+            let first_piece = pieces.len();
+            let mut done = 0;
+            while done < edge.units {
+                // Stream i carries the units from ⌊i·load/count⌋ on.
+                let channel = ((u64::from(used) + 1) * count - 1) / load;
+                let end = ((channel + 1) * load / count) as u32;
+                let part = (edge.units - done).min(end - used);
+                let channel = channel as u16;
+                let first_unit = edge.first_unit + done;
+                pieces.push(Piece { edge: number, first_unit, units: part, channel, position: 0, waits: Vec::new() });
+                (done, used) = (done + part, used + part);
+            }
+            of_edge[number] = first_piece..pieces.len();
+        }
+        for index in 0..pieces.len() {
+            let Piece { edge, first_unit, units, .. } = pieces[index];
+            let awaited = edges[edge].waits.iter().flat_map(|&wait| of_edge[wait].clone());
+            let overlaps =
+                |other: &Piece| other.first_unit < first_unit + units && first_unit < other.first_unit + other.units;
+            pieces[index].waits = awaited.filter(|&other| overlaps(&pieces[other])).collect();
+        }
+        let mut leaving = vec![Vec::new(); ranks as usize];
+        for (number, piece) in pieces.iter().enumerate() {
+            leaving[edges[piece.edge].from as usize].push(number);
+        }
+        for list in &mut leaving {
+            list.sort_by_key(|&piece| {
+                let edge = &edges[pieces[piece].edge];
+                (edge.to, pieces[piece].channel, edge.lag, piece)
+            });
+            for (position, &piece) in (0..).zip(list.iter()) {
+                pieces[piece].position = position;
+            }
+        }
+        Self { pieces, leaving }
+    }
+
+    /// Largest number of units that a message carries.
+    pub fn widest(&self) -> u32 {
+        self.pieces.iter().map(|piece| piece.units).max().unwrap_or(1)
+    }
+
+    /// Largest number of messages that a stream sends per loop.
+    pub fn messages_per_stream(&self, edges: &[TreeEdge]) -> u32 {
+        let mut counts: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        for piece in &self.pieces {
+            let edge = &edges[piece.edge];
+            *counts.entry((edge.from, edge.to, piece.channel)).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or(1)
+    }
+}

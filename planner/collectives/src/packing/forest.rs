@@ -1,0 +1,133 @@
+//! Trees over which a collective moves its data.
+
+use std::sync::Arc;
+
+use fabricast_sim::certify::{Certificate, CertifiedTree, Phase};
+use fabricast_sim::schedule::{Call, Rank};
+
+use super::optimum::Ratio;
+use super::requirement::Roots;
+
+/// Spanning tree that carries a share of its root's block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedTree {
+    /// Rank at which the tree begins.
+    pub root: u32,
+    /// Units of the root's block that the tree carries, of [`Forest::units`].
+    pub units: u32,
+    /// Parent of each rank; the root is its own parent.
+    pub parents: Vec<u32>,
+}
+
+/// Trees of all roots. Data moves from parents to children if it spreads, and from children to parents if it is
+/// collected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forest {
+    /// Roots of the trees.
+    pub roots: Roots,
+    /// Units into which the block of each root is divided.
+    pub units: u32,
+    /// Trees, by root.
+    pub trees: Vec<PackedTree>,
+}
+
+/// Forests of a collective, with the proof that they are fast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forests {
+    /// Trees from which ranks collect sums; `None` for collectives that do not reduce.
+    pub collect: Option<Arc<Forest>>,
+    /// Trees over which data spreads; `None` for collectives that only reduce.
+    pub spread: Option<Arc<Forest>>,
+    /// Claims about the completion time, with the cut that limits it; `None` for trees that are not packed into the
+    /// links of a fabric.
+    pub proof: Option<Proof>,
+    /// Fewest channels with which connections share links nearly in the ratio of their loads.
+    pub channels: u16,
+    /// Connections that share links; all connections share them if `None`.
+    pub sharing: Option<Arc<LinkSharing>>,
+}
+
+/// Groups of connections whose routes share links. Only connections of a group affect each other's rates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSharing {
+    pub(super) ranks: u32,
+    /// Group of each pair of ranks, by sender, then receiver.
+    pub(super) groups: Vec<u32>,
+}
+
+impl LinkSharing {
+    /// Group of the connection from one rank to another.
+    pub(crate) fn group(&self, from: u32, to: u32) -> u32 {
+        self.groups.get((from * self.ranks + to) as usize).copied().unwrap_or(0)
+    }
+}
+
+/// Claims about the bandwidth term of the completion time, per byte of the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// Sets of devices whose boundaries limit any schedule, by device id.
+    pub cut: Vec<Vec<Box<str>>>,
+    /// Lower bound for any schedule, in seconds per byte.
+    pub lower: Ratio,
+    /// Time that the busiest link needs for these trees, in seconds per byte.
+    pub upper: Ratio,
+}
+
+impl Forests {
+    /// Returns the certificate of a call over these trees; `None` without a proof.
+    #[must_use]
+    pub fn certificate(&self, call: &Call) -> Option<Certificate> {
+        const PICOS: u128 = 1_000_000_000_000;
+        let proof = self.proof.as_ref()?;
+        let picos = |ratio: Ratio| ratio.numerator.checked_mul(u128::from(call.bytes.0).checked_mul(PICOS)?);
+        let bound = u64::try_from(picos(proof.lower)? / proof.lower.denominator).ok()?;
+        let packed = u64::try_from(picos(proof.upper)?.div_ceil(proof.upper.denominator)).ok()?;
+        let phases = [(&self.collect, Phase::Collect), (&self.spread, Phase::Spread)];
+        let trees = phases.into_iter().filter_map(|(forest, phase)| Some((forest.as_ref()?, phase)));
+        let trees = trees.flat_map(|(forest, phase)| {
+            forest.trees.iter().map(move |tree| CertifiedTree {
+                phase,
+                root: Rank(tree.root),
+                units: tree.units,
+                parents: tree.parents.iter().copied().map(Rank).collect(),
+            })
+        });
+        let cut = proof.cut.iter().map(|set| set.iter().map(ToString::to_string).collect()).collect();
+        Some(Certificate { cut, trees: trees.collect(), bound_ps: bound, packed_ps: packed })
+    }
+}
+
+impl PackedTree {
+    /// Returns the edges (parent, child) of the tree, by child.
+    pub fn edges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let root = self.root;
+        self.parents.iter().copied().zip(0..).filter(move |&(_, child)| child != root)
+    }
+}
+
+impl Forest {
+    /// Trees of one edge from each root to every other rank, for ranks that are all linked to each other.
+    #[must_use]
+    pub fn stars(ranks: u32, roots: Roots) -> Self {
+        let star = |root: u32| PackedTree { root, units: 1, parents: vec![root; ranks as usize] };
+        Self { roots, units: 1, trees: roots.ranks(ranks).map(star).collect() }
+    }
+
+    /// Returns the forest with blocks divided into `times` as many units.
+    pub(crate) fn refined(&self, times: u32) -> Self {
+        let refine = |tree: &PackedTree| PackedTree { units: tree.units * times, ..tree.clone() };
+        Self { roots: self.roots, units: self.units * times, trees: self.trees.iter().map(refine).collect() }
+    }
+
+    /// Number of trees.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.trees.len()
+    }
+
+    /// Returns true if there are no trees.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.trees.is_empty()
+    }
+}

@@ -1,0 +1,33 @@
+//! Trees packed into the links of a fabric, over which collectives reach the bandwidth bound of any fabric.
+//!
+//! ```text
+//! digraph: terminals, switches, integer capacities          (pure graph algorithms)
+//!   └► optimum: rate of the roots, limiting cut ─► scaling: capacities count trees
+//!        └► splitting: graph without switches ─► arborescences: trees with multiplicities
+//! Fabric, Router ─► packer: graph of the links that routes use ─► forest: trees over ranks, with claims (proof)
+//!                     └► routes: load of the trees on links
+//! ```
+//!
+//! The method is that of Zhao et al., *ForestColl* (arXiv 2402.06787). The optimal throughput of all_gather is the
+//! minimum over all cuts of bandwidth ÷ ranks on the sending side; trees of that rate are packed so that no link carries
+//! more of them than its bandwidth allows. For reduce_scatter all arcs are reversed. A broadcast needs trees from one
+//! root only. Transfers follow the router's paths between the two ranks of an edge; where these differ from those that
+//! the removal of a switch assumed, the load of the routes, not of the graph, determines the claimed time.
+
+mod arborescences;
+mod digraph;
+mod forest;
+mod optimum;
+mod packer;
+mod requirement;
+mod routes;
+mod splitting;
+#[cfg(test)]
+mod tests;
+mod uneven;
+
+pub use forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
+pub use optimum::Ratio;
+pub use packer::{MAX_PACKED_RANKS, PackingError, TreeCount, TreePacker};
+pub use requirement::Roots;
+pub use uneven::has_uneven_links;

@@ -1,0 +1,420 @@
+//! Packing of trees into the links of a fabric.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use fabricast_sim::schedule::Collective;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Fabric, NodeId};
+use rustc_hash::FxHashSet;
+
+use super::arborescences::pack;
+use super::digraph::Digraph;
+use super::forest::{Forest, Forests, PackedTree, Proof};
+use super::optimum::{Optimum, Ratio, ScaledGraph, optimum, scale_to_optimum, scale_to_units};
+use super::requirement::Roots;
+use super::routes::{Flow, Routes};
+use super::splitting::{Turn, remove_switches};
+use crate::algorithm::tree_packing::StreamDivision;
+use crate::bound::wiring::{Wiring, used_links};
+use crate::flow::UNLIMITED;
+
+/// Largest number of ranks for which trees are packed. The time grows with the fourth power of the ranks.
+pub const MAX_PACKED_RANKS: usize = 64;
+
+/// Largest number of trees per root at which rates are exact.
+const MAX_EXACT_UNITS: u64 = 32;
+
+/// Largest number of trees per root. An arc carries a whole number of trees, so that at most 1/64 of the throughput per
+/// tree is lost on an arc.
+const MAX_UNITS: u64 = 64;
+
+/// Share of the optimal throughput, in percent, that a rounded number of trees per root must reach. The first number
+/// that does is used, because the time to pack and to simulate trees grows with it.
+const MIN_ROUNDED_PERCENT: u128 = 99;
+
+/// Largest number of channels that a packing asks for.
+const MAX_STREAMS: u16 = 64;
+
+/// Loss of throughput by sharing in other ratios than those of the loads, at which no more channels are asked for.
+const MAX_SHARING_LOSS: f64 = 0.005;
+
+/// Number of trees per root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TreeCount {
+    /// As many as the optimal throughput needs.
+    #[default]
+    Optimal,
+    /// At most this many, at the highest throughput that they permit.
+    AtMost(u32),
+}
+
+/// Reason why no trees are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PackingError {
+    /// The caller prepared no trees.
+    #[error("needs trees packed into the links of a fabric, which are not prepared here")]
+    NotPrepared,
+    /// Fewer than two ranks.
+    #[error("needs at least two ranks")]
+    TooFewRanks,
+    /// More ranks than trees are packed for.
+    #[error("packs trees for at most {MAX_PACKED_RANKS} ranks, not {0}")]
+    TooManyRanks(usize),
+    /// Several ranks share a device.
+    #[error("needs a device of its own for each rank")]
+    SharedDevices,
+    /// Some rank cannot receive from all others.
+    #[error("needs links between all ranks: rank {rank} is cut off from others")]
+    Disconnected {
+        /// Rank on the receiving side of a cut without bandwidth.
+        rank: u32,
+    },
+    /// No link has a limited rate, so that there is no best schedule.
+    #[error("needs links with stated bandwidths")]
+    UnlimitedLinks,
+    /// Trees of equal rates do not exist at a whole rate.
+    #[error("finds no trees of equal rates, because bandwidths differ too much")]
+    NoTrees,
+    /// An edge of the trees has no route.
+    #[error("needs a route between ranks {from} and {to}, which the router does not find")]
+    NoRoute {
+        /// Sender.
+        from: u32,
+        /// Receiver.
+        to: u32,
+    },
+}
+
+/// Trees of one direction, and the cut that limits them.
+#[derive(Clone, Debug)]
+struct Packed {
+    forest: Arc<Forest>,
+    cut: Vec<Box<str>>,
+    lower: Ratio,
+}
+
+/// Packs trees into the links of a fabric, on first use per direction and root.
+#[derive(Debug)]
+pub struct TreePacker {
+    graph: Digraph,
+    /// Device of each vertex of the graph.
+    devices: Vec<NodeId>,
+    /// Name of each vertex's device.
+    names: Vec<Box<str>>,
+    /// Host of each rank's device.
+    hosts: Vec<u32>,
+    routes: Routes,
+    root: u32,
+    trees: TreeCount,
+    all: [OnceLock<Result<Packed, PackingError>>; 2],
+    rooted: [OnceLock<Result<Packed, PackingError>>; 2],
+}
+
+impl PartialEq for TreePacker {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.graph, &self.routes, self.root, self.trees) == (&other.graph, &other.routes, other.root, other.trees)
+    }
+}
+
+impl Eq for TreePacker {}
+
+impl TreePacker {
+    /// Reads the graph of the links between the devices of `placement`, one per rank. `root` is the root of rooted
+    /// collectives.
+    ///
+    /// # Errors
+    /// Returns [`PackingError`] if the ranks are too few or too many, or share devices.
+    pub fn new(
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+        root: u32,
+        trees: TreeCount,
+    ) -> Result<Self, PackingError> {
+        let ranks = placement.len();
+        let distinct: FxHashSet<NodeId> = placement.iter().copied().collect();
+        if ranks < 2 {
+            return Err(PackingError::TooFewRanks);
+        }
+        if ranks > MAX_PACKED_RANKS {
+            return Err(PackingError::TooManyRanks(ranks));
+        }
+        if distinct.len() != ranks {
+            return Err(PackingError::SharedDevices);
+        }
+        let transits = router.island_traffic(placement);
+        let links = used_links(fabric, router, &transits);
+        let wiring = Wiring::new(fabric, router, placement, &transits, &links);
+        let finite = wiring.wires.iter().map(|wire| wire.capacity).filter(|&capacity| capacity < UNLIMITED);
+        let total = finite.fold(0u64, |sum, capacity| sum.saturating_add(u64::try_from(capacity).unwrap_or(u64::MAX)));
+        if total == 0 && wiring.wires.iter().any(|wire| wire.capacity >= UNLIMITED) {
+            return Err(PackingError::UnlimitedLinks);
+        }
+        let mut graph = Digraph::new(ranks as u32, wiring.vertices);
+        for wire in &wiring.wires {
+            // An unlimited wire carries whatever limited ones deliver.
+            graph.add(wire.from, wire.to, u64::try_from(wire.capacity).map_or(total, |capacity| capacity.min(total)));
+        }
+        Ok(Self {
+            graph,
+            names: wiring.devices.iter().map(|&device| fabric.node(device).id.clone()).collect(),
+            devices: wiring.devices,
+            hosts: placement.iter().map(|&device| fabric.node(device).host.0).collect(),
+            routes: Routes::new(fabric, router, placement),
+            root: root.min(ranks as u32 - 1),
+            trees,
+            all: [OnceLock::new(), OnceLock::new()],
+            rooted: [OnceLock::new(), OnceLock::new()],
+        })
+    }
+
+    /// Returns the trees of a collective.
+    ///
+    /// # Errors
+    /// Returns [`PackingError`] if no trees join all ranks, or the router finds no route for an edge.
+    pub fn forests(&self, collective: Collective) -> Result<Forests, PackingError> {
+        use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
+        let (spreads, collects) = match collective {
+            AllGather => (Some(Roots::All), None),
+            ReduceScatter => (None, Some(Roots::All)),
+            AllReduce => (Some(Roots::All), Some(Roots::All)),
+            Broadcast => (Some(Roots::One(self.root)), None),
+            Reduce => (None, Some(Roots::One(self.root))),
+            _ => return Err(PackingError::NotPrepared),
+        };
+        let spread = spreads.map(|roots| self.packed(roots, Flow::Spread)).transpose()?;
+        let collect = collects.map(|roots| self.packed(roots, Flow::Collect)).transpose()?;
+        let parts = [(&spread, Flow::Spread), (&collect, Flow::Collect)];
+        let loads: Vec<(&Forest, Flow)> =
+            parts.iter().filter_map(|(packed, flow)| Some((&*packed.as_ref()?.forest, *flow))).collect();
+        let upper = self.routes.time_per_byte(&loads);
+        let proof = upper.and_then(|upper| match (&spread, &collect) {
+            (Some(_), Some(_)) => self.all_reduce_proof(upper),
+            (Some(packed), None) | (None, Some(packed)) => {
+                Some(Proof { cut: vec![packed.cut.clone()], lower: packed.lower, upper })
+            }
+            (None, None) => None,
+        });
+        let forest = |packed: Option<Packed>| packed.map(|packed| packed.forest);
+        let mut forests =
+            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing: None };
+        forests.sharing = Some(Arc::new(self.routes.link_sharing()));
+        forests.channels = self.sufficient_channels(collective, &forests);
+        Ok(forests)
+    }
+
+    /// Fewest channels with which connections share links nearly in the ratio of their loads.
+    fn sufficient_channels(&self, collective: Collective, forests: &Forests) -> u16 {
+        let division = StreamDivision::new(collective, forests, self.graph.terminals());
+        // As many transfers as units share every link in the ratio of the loads.
+        let ideal = self.routes.sharing_time(division.loads(), |_, units| units);
+        let mut best = (f64::INFINITY, 1);
+        for channels in 1..=MAX_STREAMS {
+            let streams = division.streams(channels);
+            let time = self.routes.sharing_time(division.loads(), |ends, load| streams.count(ends, load));
+            if time < best.0 * (1.0 - 1e-9) {
+                best = (time, channels);
+            }
+            if time <= ideal * (1.0 + MAX_SHARING_LOSS) {
+                break;
+            }
+        }
+        best.1
+    }
+
+    /// Proof of an all_reduce in which only ranks reduce: k disjoint sets receive 2(k − 1) buffers in total (Patarasuk &
+    /// Yuan, JPDC 2009, §3). The sets are single ranks or hosts, whichever need longer.
+    fn all_reduce_proof(&self, upper: Ratio) -> Option<Proof> {
+        let ranks = self.graph.terminals();
+        let device = |rank: u32| self.devices.get(rank as usize).copied();
+        let single: Vec<Vec<u32>> = (0..ranks).map(|rank| vec![rank]).collect();
+        let mut by_host: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (rank, &host) in (0..).zip(&self.hosts) {
+            by_host.entry(host).or_default().push(rank);
+        }
+        let hosts: Vec<Vec<u32>> = by_host.into_values().collect();
+        let bound = |sets: &[FxHashSet<NodeId>]| {
+            let into: Option<u128> = sets.iter().map(|set| self.routes.entering(set)).sum();
+            Some(Ratio::new(2 * (sets.len() as u128 - 1), into?))
+        };
+        let mut best: Option<(Ratio, Vec<FxHashSet<NodeId>>)> = None;
+        for partition in [single, hosts].into_iter().filter(|sets| sets.len() > 1) {
+            let sets: Vec<FxHashSet<NodeId>> =
+                partition.iter().map(|set| set.iter().filter_map(|&rank| device(rank)).collect()).collect();
+            let Some(lower) = bound(&sets) else { continue };
+            if best.as_ref().is_none_or(|(other, _)| lower.is_above(*other) == Some(true)) {
+                best = Some((lower, sets));
+            }
+        }
+        let (lower, sets) = best?;
+        Some(Proof { cut: sets.iter().map(|set| self.device_names(set)).collect(), lower, upper })
+    }
+
+    /// Ids of devices, in alphabetical order.
+    fn device_names(&self, set: &FxHashSet<NodeId>) -> Vec<Box<str>> {
+        let named = self.devices.iter().zip(&self.names).filter(|(device, _)| set.contains(device));
+        let mut names: Vec<Box<str>> = named.map(|(_, name)| name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn packed(&self, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
+        let slots = if roots == Roots::All { &self.all } else { &self.rooted };
+        slots[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(roots, flow)).clone()
+    }
+
+    fn pack(&self, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
+        if flow == Flow::Collect && self.graph == self.graph.reversed() {
+            let spread = self.packed(roots, Flow::Spread)?;
+            let times = [Flow::Spread, Flow::Collect].map(|flow| self.routes.time_per_byte(&[(&spread.forest, flow)]));
+            // The reverse of a cut of a graph whose links are alike in both directions is a cut of the same capacity.
+            let others = |set: &[Box<str>]| {
+                let outside = self.names.iter().filter(|&name| !set.contains(name)).cloned();
+                let mut outside: Vec<Box<str>> = outside.collect();
+                outside.sort_unstable();
+                outside.dedup();
+                outside
+            };
+            if times[0] == times[1] && self.check_routes(&spread.forest, flow).is_ok() {
+                return Ok(Packed { cut: others(&spread.cut), ..spread });
+            }
+        }
+        let graph = match flow {
+            Flow::Spread => self.graph.clone(),
+            Flow::Collect => self.graph.reversed(),
+        };
+        let Optimum { rate, sending_side } = optimum(&graph, roots);
+        if rate.numerator == 0 {
+            let rank = (0..graph.terminals()).find(|&rank| sending_side.get(rank as usize) == Some(&false));
+            return Err(PackingError::Disconnected { rank: rank.unwrap_or(0) });
+        }
+        let scaled = match self.trees {
+            TreeCount::Optimal => scale_to_few_units(&graph, roots, rate),
+            TreeCount::AtMost(units) => scale_to_optimum(&graph, roots, rate, units.into())
+                .or_else(|| scale_to_units(&graph, roots, rate, units.into(), 0)),
+        };
+        let scaled = scaled.ok_or(PackingError::NoTrees)?;
+        let lenient = self.trees_of(&scaled, flow, Detours::Allowed)?;
+        let time = |forest: &Forest| self.routes.time_per_byte(&[(forest, flow)]);
+        let roots_count = u128::from(roots.count(graph.terminals()));
+        let ideal = Ratio::new(
+            scaled.unit.denominator,
+            scaled.unit.numerator * u128::from(scaled.requirement.units) * roots_count,
+        );
+        // Routes that differ from the assumed ones may overload links; trees without such edges may be faster.
+        let is_ideal = |forest: &Forest| time(forest).is_some_and(|time| time.is_above(ideal) != Some(true));
+        let forest = match is_ideal(&lenient) {
+            true => lenient,
+            false => match self.trees_of(&scaled, flow, Detours::Avoided) {
+                Ok(strict) if is_faster(time(&strict), time(&lenient)) => strict,
+                _ => lenient,
+            },
+        };
+        self.check_routes(&forest, flow)?;
+        // The set names the devices on the side that sends in the fabric. A device of which only some turns are on that
+        // side counts as on it.
+        let sends_in_fabric = flow == Flow::Spread;
+        let sides = sending_side.iter().zip(&self.devices).filter(|&(&sends, _)| sends == sends_in_fabric);
+        let set: FxHashSet<NodeId> = sides.map(|(_, &device)| device).collect();
+        let crossing_blocks = match roots {
+            Roots::All => (0..graph.terminals()).filter(|&rank| sending_side.get(rank as usize) == Some(&true)).count(),
+            Roots::One(_) => 1,
+        };
+        let lower = self.routes.leaving(&set).filter(|&leaving| leaving > 0);
+        let lower = lower.map(|leaving| Ratio::new(crossing_blocks as u128, roots_count * leaving));
+        Ok(Packed { forest: Arc::new(forest), cut: self.device_names(&set), lower: lower.unwrap_or(Ratio::new(0, 1)) })
+    }
+
+    fn check_routes(&self, forest: &Forest, flow: Flow) -> Result<(), PackingError> {
+        let edges = forest.trees.iter().flat_map(PackedTree::edges);
+        for (from, to) in edges.map(|(parent, child)| flow.ends(parent, child)) {
+            if !self.routes.is_reachable(from, to) {
+                return Err(PackingError::NoRoute { from, to });
+            }
+        }
+        Ok(())
+    }
+
+    /// Packs trees into a scaled graph after removing its switches.
+    fn trees_of(&self, scaled: &ScaledGraph, flow: Flow, detours: Detours) -> Result<Forest, PackingError> {
+        let terminals = scaled.graph.terminals();
+        let turn = |from: u32, switch: u32, to: u32| {
+            if from >= terminals || to >= terminals {
+                return Turn::Routed;
+            }
+            let (from, to) = flow.ends(from, to);
+            let device = self.devices.get(switch as usize);
+            match device.is_some_and(|&device| self.routes.is_direct_through(from, to, device)) {
+                true => Turn::Routed,
+                false => Turn::Unrouted,
+            }
+        };
+        let mut logical = remove_switches(&scaled.graph, scaled.requirement, &turn);
+        if detours == Detours::Avoided {
+            let unrouted: Vec<(u32, u32)> = logical.arcs().map(|(from, to, _)| (from, to)).collect();
+            for (from, to) in unrouted {
+                let (sender, receiver) = flow.ends(from, to);
+                if !self.routes.is_direct(sender, receiver) {
+                    logical.reduce(from, to, u64::MAX);
+                }
+            }
+        }
+        let trees = match pack(&logical, scaled.requirement) {
+            Some(trees) => trees,
+            // The removal of switches lost trees: as many as remain, at a lower rate.
+            None => {
+                let rate = optimum(&logical, scaled.requirement.roots).rate;
+                let roots = scaled.requirement.roots;
+                let reduced = scale_to_few_units(&logical, roots, rate).ok_or(PackingError::NoTrees)?;
+                return self.forest(&reduced, pack(&reduced.graph, reduced.requirement));
+            }
+        };
+        self.forest(scaled, Some(trees))
+    }
+
+    fn forest(
+        &self,
+        scaled: &ScaledGraph,
+        trees: Option<Vec<super::arborescences::Arborescence>>,
+    ) -> Result<Forest, PackingError> {
+        let trees = trees.ok_or(PackingError::NoTrees)?;
+        let common = trees.iter().fold(scaled.requirement.units, |common, tree| gcd(common, tree.units));
+        let units = |units: u64| u32::try_from(units / common.max(1)).map_err(|_| PackingError::NoTrees);
+        let trees = trees
+            .into_iter()
+            .map(|tree| Ok(PackedTree { root: tree.root, units: units(tree.units)?, parents: tree.parents }));
+        Ok(Forest {
+            roots: scaled.requirement.roots,
+            units: units(scaled.requirement.units)?,
+            trees: trees.collect::<Result<_, PackingError>>()?,
+        })
+    }
+}
+
+/// Use of edges between ranks whose route differs from the one that the removal of switches assumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detours {
+    Allowed,
+    Avoided,
+}
+
+/// Scales a graph to the optimal throughput, or near it if that needs many trees per root.
+fn scale_to_few_units(graph: &Digraph, roots: Roots, rate: Ratio) -> Option<ScaledGraph> {
+    let near = |units: u64| scale_to_units(graph, roots, rate, units, MIN_ROUNDED_PERCENT);
+    scale_to_optimum(graph, roots, rate, MAX_EXACT_UNITS)
+        .or_else(|| (1..=MAX_UNITS).find_map(near))
+        .or_else(|| scale_to_units(graph, roots, rate, MAX_UNITS, 0))
+}
+
+fn is_faster(time: Option<Ratio>, other: Option<Ratio>) -> bool {
+    match (time, other) {
+        (Some(time), Some(other)) => other.is_above(time) == Some(true),
+        (time, _) => time.is_some(),
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a.max(1) } else { gcd(b, a % b) }
+}

@@ -1,0 +1,69 @@
+//! Spanning arborescences that a graph must contain, and the test by maximum flow that it does.
+
+use super::digraph::{Digraph, Orientation};
+use crate::flow::FlowNetwork;
+
+/// Ranks at which trees begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Roots {
+    /// Every rank: all_gather and, with reversed trees, reduce_scatter.
+    All,
+    /// One rank: broadcast and, with reversed trees, reduce.
+    One(u32),
+}
+
+impl Roots {
+    /// Number of roots among `ranks` ranks.
+    #[must_use]
+    pub fn count(self, ranks: u32) -> u32 {
+        match self {
+            Self::All => ranks,
+            Self::One(_) => 1,
+        }
+    }
+
+    /// Returns the roots among `ranks` ranks.
+    pub(crate) fn ranks(self, ranks: u32) -> std::ops::Range<u32> {
+        match self {
+            Self::All => 0..ranks,
+            Self::One(root) => root..root + 1,
+        }
+    }
+}
+
+/// Number of arc-disjoint spanning trees, in units of capacity, that begin at each root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Requirement {
+    pub roots: Roots,
+    /// Trees per root.
+    pub units: u64,
+}
+
+impl Requirement {
+    /// Largest number of units by which a cut falls short of the requirement; 0 if the trees exist.
+    ///
+    /// The trees exist if and only if every set of terminals without some of the roots can receive the units of these
+    /// roots (Edmonds, *Edge-disjoint branchings*, 1973; with switches Bang-Jensen, Frank & Jackson, *Preserving and
+    /// increasing local edge-connectivity in mixed graphs*, 1995). One maximum flow per terminal, from all roots.
+    #[cfg(test)]
+    pub(crate) fn deficit(&self, graph: &Digraph) -> u64 {
+        self.deficit_below(graph, u64::MAX)
+    }
+
+    /// Variant of [`Self::deficit`] that ends as soon as the deficit reaches `limit`.
+    pub(crate) fn deficit_below(&self, graph: &Digraph, limit: u64) -> u64 {
+        let mut network = FlowNetwork::new(graph.vertices() as usize, &graph.flow_arcs(Orientation::Backward));
+        let mut deficit = 0;
+        for terminal in 0..graph.terminals() {
+            let roots = self.roots.ranks(graph.terminals()).filter(|&root| root != terminal);
+            let drains: Vec<(u32, u128)> = roots.map(|root| (root, u128::from(self.units))).collect();
+            let needed = drains.len() as u128 * u128::from(self.units);
+            let flow = network.run(terminal, drains, 1);
+            deficit = deficit.max(u64::try_from(needed.saturating_sub(flow)).unwrap_or(u64::MAX));
+            if deficit >= limit {
+                return deficit;
+            }
+        }
+        deficit
+    }
+}

@@ -1,0 +1,112 @@
+//! Certificates of synthesised schedules, and a checker that trusts nothing of the synthesis.
+//!
+//! A certificate claims two times, without latencies and software costs. No schedule is faster than `bound_ps`: the
+//! bytes that must leave some set of devices need this time on the links that leave it. The schedule can be pipelined
+//! in `packed_ps`: its trees span all ranks, its transfers follow them, and no link is busy for longer.
+//!
+//! The checker counts: capacities of links across the cut, edges of trees, and bytes on the routes of transfers. It runs
+//! no search and no flow. Routes are those of the fabric's router, and only links that some route uses count: a bound
+//! holds for schedules whose transfers follow these routes, in which only ranks reduce.
+
+mod check;
+
+pub use check::check;
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::{Collective, Rank};
+
+/// Claim that a schedule is nearly as fast as any schedule, with the evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Certificate {
+    /// Disjoint sets of devices, by id, whose boundaries limit any schedule: one set, from which bytes leave; for an
+    /// all_reduce also several, which bytes enter.
+    pub cut: Vec<Vec<String>>,
+    /// Lower bound on the time of any schedule for this call, in picoseconds.
+    pub bound_ps: u64,
+    /// Time that the busiest link needs for this schedule, in picoseconds.
+    pub packed_ps: u64,
+    /// Trees over which the data moves.
+    pub trees: Vec<CertifiedTree>,
+}
+
+/// Spanning tree that carries a share of the block of its root.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CertifiedTree {
+    /// Direction in which data moves.
+    pub phase: Phase,
+    /// Rank at which the tree begins.
+    pub root: Rank,
+    /// Units of the root's block that the tree carries; all trees of a root and phase carry the whole block.
+    pub units: u32,
+    /// Parent of each rank; the root is its own parent.
+    pub parents: Vec<Rank>,
+}
+
+/// Direction in which data moves through trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Sums move from children to parents.
+    Collect,
+    /// Data moves from parents to children.
+    Spread,
+}
+
+/// Reason why a certificate proves nothing.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The schedule has no certificate.
+    #[error("the schedule has no certificate; those of algorithm tree_packing have one")]
+    Missing,
+    /// The fabric does not have one device for each rank.
+    #[error("the schedule has {ranks} ranks, and the fabric {devices} different GPUs in use")]
+    Devices {
+        /// Ranks of the schedule.
+        ranks: u32,
+        /// Devices of the fabric.
+        devices: usize,
+    },
+    /// Certificates of this collective do not exist.
+    #[error("certificates of {0} do not exist")]
+    Collective(Collective),
+    /// The cut bounds nothing.
+    #[error("the cut is no bound: {0}")]
+    Cut(String),
+    /// The bound is above what the cut proves.
+    #[error("the cut proves a bound of {proven} ps, not {claimed} ps")]
+    Bound {
+        /// Bound of the certificate.
+        claimed: u64,
+        /// Bound that the cut proves.
+        proven: u64,
+    },
+    /// A tree does not span the ranks, or the trees of a root do not carry its block.
+    #[error("the trees do not carry the data: {0}")]
+    Trees(String),
+    /// The schedule moves other bytes than its trees.
+    #[error("rank {} sends other bytes to rank {} than the trees say", .from.0, .to.0)]
+    Transfers {
+        /// Sender.
+        from: Rank,
+        /// Receiver.
+        to: Rank,
+    },
+    /// Two ranks that exchange data have no route.
+    #[error(transparent)]
+    Route(#[from] fabricast_topologies::Error),
+    /// A link needs longer than claimed.
+    #[error("link {link} needs {needed} ps, more than the claimed {claimed} ps")]
+    Load {
+        /// Name of the link.
+        link: String,
+        /// Time that the link needs.
+        needed: u64,
+        /// Time of the certificate.
+        claimed: u64,
+    },
+    /// Numbers beyond 128 bits.
+    #[error("the numbers of the certificate are too large to check exactly")]
+    TooLarge,
+}
