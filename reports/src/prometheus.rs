@@ -41,9 +41,11 @@ pub fn text(gauges: &[Gauge]) -> String {
     text
 }
 
-/// Escapes a label's value: backslashes, quotes and line breaks; other control characters are made visible.
+/// Escapes a label's value: control characters other than line breaks are made visible, then backslashes, quotes and
+/// line breaks are escaped.
 fn escaped(value: &str) -> String {
-    visible(&value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")).into_owned()
+    let lines: Vec<_> = value.split('\n').map(visible).collect();
+    lines.join("\n").replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -53,7 +55,11 @@ mod tests {
     #[test]
     fn labels_are_escaped() {
         let sample = Sample { labels: vec![("rule", "a\"b\\c\nd".to_owned()), ("n", "1".to_owned())], value: 0.5 };
-        let gauge = Gauge { name: "g", help: "A gauge.", samples: vec![sample] };
-        assert_eq!(text(&[gauge]), "# HELP g A gauge.\n# TYPE g gauge\ng{rule=\"a\\\"b\\\\c\\nd\",n=\"1\"} 0.5\n");
+        let hidden = Sample { labels: vec![("rule", "\u{1b}[31m".to_owned())], value: 1.0 };
+        let gauge = Gauge { name: "g", help: "A gauge.", samples: vec![sample, hidden] };
+        assert_eq!(
+            text(&[gauge]),
+            "# HELP g A gauge.\n# TYPE g gauge\ng{rule=\"a\\\"b\\\\c\\nd\",n=\"1\"} 0.5\ng{rule=\"\\\\u{1b}[31m\"} 1\n"
+        );
     }
 }

@@ -10,12 +10,13 @@ use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, load};
+use fabricast_validate::compare::gate::{Gate, Limit};
 use fabricast_validate::compare::{
     Advice, ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Setting,
     Verdict, compare,
 };
 use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
-use fabricast_validate::measured::{Library, LibraryName, Row};
+use fabricast_validate::measured::{Library, LibraryName, Reason, Rejected, Row};
 use fabricast_validate::measured_strategy::Strategies;
 use proptest::prelude::*;
 
@@ -291,4 +292,34 @@ fn advice_names_the_channels_per_peer_that_gain() {
     assert_eq!(largest.bytes, advice.max);
     assert!((largest.measured.0 as f64 / largest.predicted.0 as f64 - advice.gain).abs() < 0.01, "{advice:?}");
     assert_eq!(under_setting.groups[0].advice, []);
+}
+
+/// A gate passes what is as expected, and fails slow rows, sizes that were not measured, and wrong results.
+#[test]
+fn gates_fail_slow_unmeasured_and_wrong_rows() {
+    let gate = Gate::read(include_str!("../../examples/gate.toml"), "gate.toml").unwrap();
+    let sound = measurement_from_profile(&profile(), &measurement(Protocol::Simple, 26..31));
+    let result = |measured: &[Measurement]| {
+        let comparison = compare_measurements(measured, &profile(), &FastestPlanned);
+        gate.check(measured, &comparison).remove(0)
+    };
+    assert!(result(std::slice::from_ref(&sound)).is_met());
+
+    // The rule covers 256 MiB to 1 GiB: one row takes twice its time.
+    let mut slow = sound.clone();
+    let row = slow.rows.iter_mut().find(|row| row.bytes == Bytes(1 << 29)).unwrap();
+    *row = Row::new(row.bytes, Picos(2 * row.measured().0), row.line);
+    let found = result(&[slow]);
+    assert_eq!((found.rows, found.violations.len(), found.is_met()), (3, 1, false));
+    assert!(found.violations[0].limit == Limit::MinShare(0.67) && (found.violations[0].value - 0.5).abs() < 0.01);
+
+    // A second machine of which only small calls were measured.
+    let short = measurement_from_profile(&profile(), &measurement(Protocol::Simple, 20..24));
+    let found = result(&[sound.clone(), short]);
+    assert_eq!((found.unmeasured.as_slice(), found.is_met()), (&[1][..], false));
+
+    let mut wrong = sound;
+    wrong.rejected.push(Rejected { line: 40, reason: Reason::WrongResults(7) });
+    let found = result(&[wrong]);
+    assert_eq!((found.wrong.as_slice(), found.is_met()), (&[(0, 40)][..], false));
 }

@@ -29,7 +29,8 @@ pub enum UnsupportedGpus {
 impl ExchangeKernel {
     /// Returns the reason that the kernel does not run between ranks; `None` if it runs.
     ///
-    /// DeepEP needs Hopper or later and NVLink inside a host (README.md, "Requirements"; `setup.py` refuses earlier GPUs).
+    /// DeepEP needs Hopper or later and NVLink inside a host (README.md, "Requirements"; `setup.py` refuses earlier GPUs); peer
+    /// access over PCIe is taken to suffice.
     /// NCCL EP and pplx-kernels use the same instructions (`contrib/nccl_ep`; pplx-kernels, `CMakeLists.txt`). The
     /// kernels of TensorRT-LLM work inside one domain of multi-node NVLink (`tensorrt_llm/_mnnvl_utils.py`).
     #[must_use]

@@ -25,13 +25,13 @@ impl JobLimits {
             None => Some(format!("{name}: training time unknown, expected train_tokens")),
             Some(days) => (days > limit).then(|| exceeded(name, "days to train", days, limit)),
         });
-        let slow = self.min_tokens_per_s.and_then(|limit| {
-            let rate = row.tokens_per_s.filter(|&rate| rate < limit)?;
-            Some(exceeded(name, "tokens/s", rate, limit))
+        let slow = self.min_tokens_per_s.and_then(|limit| match row.tokens_per_s {
+            None => Some(format!("{name}: tokens/s unknown")),
+            Some(rate) => (rate < limit).then(|| exceeded(name, "tokens/s", rate, limit)),
         });
-        let late = self.max_ttft_s.and_then(|limit| {
-            let ttft = row.ttft_s.filter(|&ttft| ttft > limit)?;
-            Some(exceeded(name, "s to the first token", ttft, limit))
+        let late = self.max_ttft_s.filter(|_| row.kind == JobKind::Inference).and_then(|limit| match row.ttft_s {
+            None => Some(format!("{name}: time to first token unknown, expected concurrency")),
+            Some(ttft) => (ttft > limit).then(|| exceeded(name, "s to the first token", ttft, limit)),
         });
         [train, slow, late].into_iter().flatten().collect()
     }

@@ -18,6 +18,7 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
 use fabricast_perf::communication::{
     CallWithStrategy, Exchange, LibraryChoiceScope, ListedCall, ListedCosts, SimulatedCosts, StepCall,
+    unsupported_dispatcher,
 };
 use fabricast_perf::serve;
 use fabricast_perf::step::{self, Machine, active_ranks};
@@ -100,7 +101,8 @@ pub struct Curve {
 }
 
 /// Compares the calls of a result on the fabric of its candidate with the library default; `None` if the result belongs
-/// to another job or has no calls.
+/// to another job or has no calls, or if an all_to_all replaces the kernels of its dispatcher, whose calls the result
+/// does not list.
 #[must_use]
 pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<LibraryComparison> {
     let layout = recover_layout(job, row, fabric)?;
@@ -112,6 +114,9 @@ pub fn compare(study: &Study, job: &Job, row: &ResultRow, fabric: &Fabric) -> Op
     let candidate = study.candidates.iter().position(|candidate| candidate.name == row.candidate)?;
     let curve = study.curve(candidate, fabric);
     let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
+    if unsupported_dispatcher(job, &machine, &layout).is_some() {
+        return None;
+    }
     let kinds = kinds(&calls, &row.calls);
     let context = CallContext { simulated: &simulated, layout: &layout, collectives: job.collectives() };
     let plans: Vec<Option<SavedPlan>> = kinds

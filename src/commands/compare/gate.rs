@@ -28,11 +28,11 @@ pub(super) struct Judged {
 pub(super) struct RuleJson<'a> {
     /// Name of the rule.
     rule: &'a str,
-    /// True if the rule covers rows and all of them meet its limits.
+    /// True if the rule covers rows of each log, and all of them meet its limits with right results.
     met: bool,
     /// Number of rows that the rule covers.
     rows: usize,
-    /// Rows that exceed a limit, with value and limit, in words.
+    /// Reasons why the rule is not met, the first three and the number of the others.
     violations: Vec<String>,
 }
 
@@ -60,7 +60,12 @@ impl Judged {
             return Ok(());
         }
         let rules = format_count(self.results.len() as u64, "rule");
-        Err(Failure::Failed(format!("gate: {} of {rules} not met: {}", names.len(), names.join(", "))))
+        let more = names.len().saturating_sub(MAX_VIOLATIONS);
+        let mut shown = names.iter().take(MAX_VIOLATIONS).copied().collect::<Vec<_>>().join(", ");
+        if more > 0 {
+            shown.push_str(&format!(" and {more} more"));
+        }
+        Err(Failure::Failed(format!("gate: {} of {rules} not met: {shown}", names.len())))
     }
 
     /// Lines that open the text: a line per rule that is not met, then the number of those that are.
@@ -78,7 +83,7 @@ impl Judged {
     pub(super) fn json(&self, answer: &Answer<'_>) -> Vec<RuleJson<'_>> {
         let rule = |(rule, result)| {
             let result: &RuleResult = result;
-            let violations = result.violations.iter().map(|violation| words(answer, violation)).collect();
+            let violations = if result.is_met() { Vec::new() } else { reasons(answer, result) };
             RuleJson { rule, met: result.is_met(), rows: result.rows, violations }
         };
         self.rules().map(rule).collect()
@@ -139,12 +144,18 @@ impl Judged {
 
 /// Reasons why a rule is not met, the first ones only.
 fn reasons(answer: &Answer<'_>, result: &RuleResult) -> Vec<String> {
-    if result.rows == 0 {
-        return vec!["no row of its collective and sizes was measured".to_owned()];
+    let log = |index: usize| answer.measurements.get(index).map_or("", |measurement| measurement.name.as_str());
+    let wrong = result.wrong.iter().map(|&(index, line)| format!("wrong results at {}:{line}", log(index)));
+    let unmeasured = result.unmeasured.iter().map(|&index| format!("{} has no row of these sizes", log(index)));
+    let slow = result.violations.iter().map(|violation| words(answer, violation));
+    let mut reasons: Vec<String> = wrong.chain(unmeasured).chain(slow).collect();
+    if reasons.is_empty() && result.rows == 0 {
+        reasons.push("no row of its collective was measured".to_owned());
     }
-    let shown = result.violations.iter().take(MAX_VIOLATIONS).map(|violation| words(answer, violation));
-    let more = result.violations.len().saturating_sub(MAX_VIOLATIONS);
-    shown.chain((more > 0).then(|| format!("{more} more"))).collect()
+    let more = reasons.len().saturating_sub(MAX_VIOLATIONS);
+    reasons.truncate(MAX_VIOLATIONS);
+    reasons.extend((more > 0).then(|| format!("{more} more")));
+    reasons
 }
 
 /// A violation in words.
@@ -152,8 +163,10 @@ fn words(answer: &Answer<'_>, violation: &Violation) -> String {
     let size = answer.comparison.rows.get(violation.row).map_or_else(String::new, |row| bytes(row.bytes));
     let value = significant(violation.value);
     match violation.limit {
-        Limit::MinShare(least) => format!("{value} of the expected bandwidth at {size}, at least {least} required"),
-        Limit::MinBusBandwidth(least) => format!("{value} GB/s at {size}, at least {least} required"),
-        Limit::MaxTime(longest) => format!("{value} µs at {size}, at most {longest} allowed"),
+        Limit::MinShare(limit) => {
+            format!("{value} of the expected bandwidth at {size}, at least {} required", significant(limit))
+        }
+        Limit::MinBusBandwidth(limit) => format!("{value} GB/s at {size}, at least {} required", significant(limit)),
+        Limit::MaxTime(limit) => format!("{value} µs at {size}, at most {} allowed", significant(limit)),
     }
 }

@@ -43,12 +43,9 @@ fn decision_of(answer: &Answer, compared: &[RankedRow]) -> Option<String> {
     };
     let mut valid = compared.iter().filter(|row| row.meets_constraints);
     let Some(first) = valid.next() else {
-        let nearest = compared.first().filter(|row| !row.violations.is_empty());
-        let nearest = nearest.map(|row| format!("; nearest is {}: {}", row.candidate, row.violations.join("; ")));
-        return Some(format!(
-            "{scope}no candidate runs all jobs within the constraints{}",
-            nearest.unwrap_or_default()
-        ));
+        let first = compared.first().filter(|row| !row.violations.is_empty());
+        let reason = first.map(|row| format!("; {}: {}", row.candidate, row.violations.join("; ")));
+        return Some(format!("{scope}no candidate runs all jobs within the constraints{}", reason.unwrap_or_default()));
     };
     let unit = format!("{}/{}", if first.by.is_cost() { answer.currency.as_str() } else { "s" }, first.by.unit());
     let is_cost = first.by.is_cost();

@@ -11,8 +11,9 @@
 //! max_time_us = 30000.0
 //! ```
 //!
-//! A rule is met if each row that it covers meets each of its limits. Rows that are outliers of their measurement are not
-//! judged. A rule that covers no row is not met: a machine that was not measured must not pass.
+//! A rule is met if each row that it covers meets each of its limits. It is not met if a measurement of its collective has
+//! no row that it covers, or results that are wrong: a machine that was not measured, or that computes wrongly, must not
+//! pass.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Origin, Picos, SourceLocation};
@@ -20,8 +21,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Compared, Comparison};
-use crate::measured::MeasuredError;
 use crate::measured::manifest::Measurement;
+use crate::measured::{MeasuredError, Reason, Rejected};
 
 /// Rules that a machine must meet.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,22 +50,26 @@ pub struct Rule {
     pub max_time: Option<Picos>,
 }
 
-/// Result of a rule on the rows of one measurement group.
+/// Result of a rule on all measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleResult {
     /// Index of the rule in [`Gate::rules`].
     pub rule: usize,
     /// Number of rows that the rule covers.
     pub rows: usize,
+    /// Indices of the measurements of the rule's collective that have no row in its range of sizes.
+    pub unmeasured: Vec<usize>,
+    /// Measurements (by index) and lines with wrong results, of any size.
+    pub wrong: Vec<(usize, u32)>,
     /// Violations, one per row and limit, in order of size.
     pub violations: Vec<Violation>,
 }
 
 impl RuleResult {
-    /// Returns true if the rule covers rows and all of them meet its limits.
+    /// Returns true if the rule covers rows of each measurement, and all of them meet its limits with right results.
     #[must_use]
     pub fn is_met(&self) -> bool {
-        self.rows > 0 && self.violations.is_empty()
+        self.rows > 0 && self.unmeasured.is_empty() && self.wrong.is_empty() && self.violations.is_empty()
     }
 }
 
@@ -99,7 +104,7 @@ struct GateText {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of keys")]
 struct RuleText {
-    name: String,
+    name: Spanned<String>,
     collective: Option<Spanned<String>>,
     min_bytes: Option<Spanned<String>>,
     max_bytes: Option<Spanned<String>>,
@@ -122,7 +127,16 @@ impl Gate {
         if parsed.rule.is_empty() {
             return Err(MeasuredError::invalid(SourceLocation::from_source(source), "no rule: expected `[[rule]]`"));
         }
-        let rules = parsed.rule.iter().map(|rule| Rule::read(rule, origin)).collect::<Result<_, _>>()?;
+        let mut rules: Vec<Rule> = Vec::new();
+        for text in &parsed.rule {
+            let rule = Rule::read(text, origin)?;
+            let name = &text.get_ref().name;
+            if rule.name.trim().is_empty() || rules.iter().any(|other| other.name == rule.name) {
+                let message = "expected a name that no other rule has";
+                return Err(MeasuredError::invalid(origin.locate(name.span()), message));
+            }
+            rules.push(rule);
+        }
         Ok(Self { rules })
     }
 
@@ -130,18 +144,33 @@ impl Gate {
     #[must_use]
     pub fn check(&self, measurements: &[Measurement], comparison: &Comparison) -> Vec<RuleResult> {
         let judge = |(number, rule): (usize, &Rule)| {
-            let mut result = RuleResult { rule: number, rows: 0, violations: Vec::new() };
+            let mut rows_of = vec![0usize; measurements.len()];
+            let mut violations = Vec::new();
             for (row, compared) in comparison.rows.iter().enumerate() {
                 let Some(measurement) = measurements.get(compared.measurement) else { continue };
-                if compared.outlier.is_some() || !rule.covers(measurement.configuration.collective, compared.bytes) {
+                if !rule.covers(measurement.configuration.collective, compared.bytes) {
                     continue;
                 }
-                result.rows += 1;
-                let violations = rule.violations(compared, measurement.bus_factor());
-                result.violations.extend(violations.map(|(limit, value)| Violation { row, limit, value }));
+                if let Some(count) = rows_of.get_mut(compared.measurement) {
+                    *count += 1;
+                }
+                let exceeded = rule.violations(compared, measurement.bus_factor());
+                violations.extend(exceeded.map(|(limit, value)| Violation { row, limit, value }));
             }
-            result.violations.sort_by_key(|violation| comparison.rows.get(violation.row).map(|row| row.bytes));
-            result
+            violations.sort_by_key(|violation| comparison.rows.get(violation.row).map(|row| row.bytes));
+            let judged = || measurements.iter().enumerate().filter(|(_, one)| rule.covers_collective(one));
+            let is_wrong = |line: &&Rejected| matches!(line.reason, Reason::WrongResults(_) | Reason::Faulty);
+            let wrong = judged().flat_map(|(index, measurement)| {
+                measurement.rejected.iter().filter(is_wrong).map(move |line| (index, line.line))
+            });
+            let unmeasured = judged().map(|(index, _)| index).filter(|&index| rows_of.get(index) == Some(&0));
+            RuleResult {
+                rule: number,
+                rows: rows_of.iter().sum(),
+                unmeasured: unmeasured.collect(),
+                wrong: wrong.collect(),
+                violations,
+            }
         };
         self.rules.iter().enumerate().map(judge).collect()
     }
@@ -169,7 +198,7 @@ impl Rule {
             parsed.map_err(|error| MeasuredError::invalid(origin.locate(name.span()), error.to_string()))
         });
         let rule = Self {
-            name: text.name.clone(),
+            name: text.name.get_ref().clone(),
             collective: collective.transpose()?,
             min: bytes(&text.min_bytes, Bytes(0))?,
             max: bytes(&text.max_bytes, Bytes(u64::MAX))?,
@@ -198,17 +227,21 @@ impl Rule {
         self.collective.is_none_or(|covered| covered == collective) && (self.min..=self.max).contains(&bytes)
     }
 
+    fn covers_collective(&self, measurement: &Measurement) -> bool {
+        self.collective.is_none_or(|covered| covered == measurement.configuration.collective)
+    }
+
     /// Limits that a row exceeds, with its values. `factor`: bus bandwidth ÷ algorithm bandwidth.
     fn violations(&self, row: &Compared, factor: f64) -> impl Iterator<Item = (Limit, f64)> {
         self.limits().filter_map(move |limit| {
             let (value, is_met) = match limit {
-                Limit::MinShare(least) => {
+                Limit::MinShare(smallest) => {
                     let share = row.predicted.0 as f64 / row.measured.0.max(1) as f64;
-                    (share, share >= least)
+                    (share, share >= smallest)
                 }
-                Limit::MinBusBandwidth(least) => {
+                Limit::MinBusBandwidth(smallest) => {
                     let bandwidth = row.bus_bandwidth(row.measured, factor);
-                    (bandwidth, bandwidth >= least)
+                    (bandwidth, bandwidth >= smallest)
                 }
                 Limit::MaxTime(longest) => (row.measured.us(), row.measured.us() <= longest),
             };
@@ -244,6 +277,11 @@ mod tests {
             (
                 "[[rule]]\nname = \"a\"\nmin_share = 1\nmin_bytes = \"2KiB\"\nmax_bytes = \"1KiB\"",
                 "g.toml:1:1: min_bytes",
+            ),
+            ("[[rule]]\nname = \" \"\nmin_share = 1", "g.toml:2:8: expected a name"),
+            (
+                "[[rule]]\nname = \"a\"\nmin_share = 1\n[[rule]]\nname = \"a\"\nmin_share = 1",
+                "g.toml:5:8: expected a name",
             ),
             ("[[rule]]\nname = \"a\"\nmin_shares = 1", "unknown field `min_shares`"),
         ] {

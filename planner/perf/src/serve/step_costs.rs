@@ -84,7 +84,9 @@ impl StepCosts<'_> {
         let stages = u64::from(layout.degrees.pipeline);
         let device = self.layer_shares(job, layout, mix, chunks)?;
         // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph.
-        let host = if mix.prefill > 0.0 { job.host.prefill_layer } else { Picos::ZERO };
+        // Two overlapped halves of a batch are launched one after the other.
+        let launches = if overlaps_halves(job, layout, mix) { 2 } else { 1 };
+        let host = if mix.prefill > 0.0 { Picos(job.host.prefill_layer.0 * launches) } else { Picos::ZERO };
         Ok(StreamStep {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },

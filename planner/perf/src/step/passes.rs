@@ -13,7 +13,9 @@ use super::stream_overlap::{GradientStreams, OverlappedLayers};
 use super::tensor_overlap::TensorParallelGemms;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, expert_calls, traffic};
+use fabricast_workload::job::{
+    Dimension, ExpertOverlap, Layout, Overlap, Phase, Training, activation_bytes, expert_calls, traffic,
+};
 
 /// Duration of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -103,7 +105,7 @@ impl LayerTime {
         // Weights and gradients overlap with everything in a pass.
         let mut overlapped = [OverlappedLayers::default(); 2];
         let exchanges = pass_exchanges(layer, speeds, curve, call_costs)?;
-        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(job.dispatch.overlap));
+        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(expert_overlap(job, layout)));
         for (((pass_time, overlapped), (expert_calls, expert_cost)), (phase, kernels, overlapped_phases)) in
             each.iter_mut().zip(&mut overlapped).zip(expert_costs).zip([
                 (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
@@ -254,4 +256,9 @@ impl StagePasses {
         add(times.last_mut().and_then(|stage| stage.last_mut()), end_layer_times(&logits(job, layout), Phase::Logits)?);
         Ok(Self { times })
     }
+}
+
+/// Overlap of the exchanges of experts. It needs a second micro-batch in the step.
+fn expert_overlap(job: &Training, layout: &Layout) -> ExpertOverlap {
+    if layout.micro_batches(job) > 1 { job.dispatch.overlap } else { ExpertOverlap::Off }
 }

@@ -135,12 +135,14 @@ pub struct TokenCopies {
 }
 
 impl Dispatch {
-    /// Copies of tokens in a kind of step. Collectives need contiguous blocks (Megatron Core,
+    /// Copies of tokens in a kind of step. An all_to_all needs contiguous blocks (Megatron Core,
     /// `MoEAlltoAllTokenDispatcher`); kernels of libraries read tokens where they are. Those that send a copy for each
     /// expert store it at the expert (DeepEP, `internode_ll.cu`; `contrib/nccl_ep`; pplx-kernels).
     #[must_use]
     pub fn copies(&self, step: StepKind) -> TokenCopies {
         match self.dispatcher.kernel(step) {
+            // Every rank receives all tokens as they are.
+            None if self.dispatcher == Dispatcher::AllGather => TokenCopies { by_rank: false, by_expert: true },
             None => TokenCopies { by_rank: true, by_expert: true },
             Some(ExchangeKernel::DeepEpLowLatency | ExchangeKernel::NcclEpLowLatency | ExchangeKernel::Pplx) => {
                 TokenCopies { by_rank: false, by_expert: false }

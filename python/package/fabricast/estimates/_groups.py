@@ -29,6 +29,8 @@ def groups_of_dimension(ranks: Sequence[int], world_size: int) -> Groups:
     group = tuple(sorted(ranks))
     if not group:
         return ()
+    if len(set(group)) != len(group):
+        return (group,)
     stride = group[1] - group[0] if len(group) > 1 else 1
     block = stride * len(group)
     is_dimension = group == tuple(range(group[0], group[0] + block, stride)) and group[0] % block < stride

@@ -87,10 +87,11 @@ def profile_document(
     chosen: Groups = tuple(tuple(sorted(group)) for group in groups) if groups is not None else (tuple(range(times.ranks)),)
     if any(not group for group in chosen):
         raise ValueError("a group has no ranks")
+    dtypes = tuple(dtypes)
     unknown = [dtype for dtype in dtypes if dtype not in ELEMENT_BYTES]
     if unknown:
         raise ValueError(f"unknown type {unknown[0]!r}: expected one of {', '.join(ELEMENT_BYTES)}")
-    events = list(kernel_events(times, chosen, tuple(sizes), tuple(dtypes), concurrent))
+    events = list(kernel_events(times, chosen, tuple(sizes), dtypes, concurrent))
     configuration = [
         {"pg_name": str(index), "pg_desc": f"group_{index}", "backend_config": "cuda:nccl", "pg_size": len(group), "ranks": group}
         for index, group in enumerate(chosen)
