@@ -178,7 +178,7 @@ fn documents_without_a_required_key_are_refused() {
 fn every_listed_document_has_a_schema() {
     let listed = run_json("schema");
     let rows = listed["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), 30);
+    assert_eq!(rows.len(), 31);
     let text = run("schema").stdout;
     for row in rows {
         let (name, format) = (row["name"].as_str().unwrap(), row["format"].as_str().unwrap());

@@ -275,12 +275,14 @@ fn advice_names_the_channels_per_peer_that_gain() {
         algorithm: None,
         protocol: None,
         channels: None,
+        library: Some(Library { name: LibraryName::Nccl, version: "2.26.5".to_owned() }),
+        launch: Launch::Stream,
         ..described.configuration
     };
-    let compared = |measurement: &Measurement| {
-        compare_measurements(std::slice::from_ref(measurement), &profile(), &FastestPlanned)
-    };
-    let measured = measurement_from_profile(&profile(), &described);
+    let profile = Profile::nearest(&described.fabric, Software::Nccl).unwrap();
+    let compared =
+        |measurement: &Measurement| compare_measurements(std::slice::from_ref(measurement), &profile, &FastestPlanned);
+    let measured = measurement_from_profile(&profile, &described);
     let group = compared(&measured).groups.remove(0);
     assert_eq!((group.slower, group.faster), (0, 0));
     let [advice] = <[Advice; 1]>::try_from(group.advice).unwrap();

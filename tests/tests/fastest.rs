@@ -4,6 +4,7 @@
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
+use fabricast_collectives::packing::{TreeCount, TreePacker};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Excluded, PlanRequest, Row, SearchSpace, Watcher, plan};
@@ -41,6 +42,8 @@ fn simulate_row(testbed: &Testbed, (row, requested): (&Row, Bytes), strategy: St
     let (router, placement) = (testbed.router(), testbed.placement());
     let capabilities =
         FabricCapabilities::new(&testbed.fabric, &router, &placement, testbed.per_host(), InNetwork::Allowed);
+    let packer = TreePacker::new(&testbed.fabric, &router, &placement, testbed.ranks() / 2, TreeCount::default());
+    let capabilities = capabilities.with_packer(packer);
     check_combination(strategy.algorithm, strategy.protocol, row.collective, &capabilities).ok()?;
     let (ranks, root) = (testbed.ranks(), Rank(testbed.ranks() / 2));
     let call = Call { collective: row.collective, bytes: row.bytes, ranks, root, buffers: BufferUse::OutOfPlace };
@@ -59,9 +62,12 @@ fn simulate_row(testbed: &Testbed, (row, requested): (&Row, Bytes), strategy: St
     }
 }
 
-/// Returns all strategies for a call on the given channel counts.
+/// Returns all strategies for a call on the given channel counts, without packed trees, which a plan tries only if they
+/// are named or nothing else runs.
 fn strategies(collective: Collective, channels: Vec<u16>) -> impl Iterator<Item = Strategy> {
-    let algorithms = Algorithm::ALL.into_iter().filter(move |algorithm| algorithm.supports(collective));
+    let algorithms = Algorithm::ALL
+        .into_iter()
+        .filter(move |&algorithm| algorithm.supports(collective) && algorithm != Algorithm::TreePacking);
     let pairs = algorithms.flat_map(|algorithm| Protocol::ALL.map(|protocol| (algorithm, protocol)));
     pairs.flat_map(move |(algorithm, protocol)| {
         let strategy = move |channels| Strategy::new(algorithm, protocol, channels);

@@ -574,6 +574,8 @@ pub fn lower_bound_counts(algorithm: Algorithm, collective: Collective, count: C
         }
         // There is no bound, because the matrix is not known here.
         (_, AllToAllV) => LowerBoundCounts::default(),
+        // There is no bound, because trees depend on the links of the fabric.
+        (TreePacking, _) => LowerBoundCounts::default(),
         // There is no bound on steps, because they depend on the grid of the fabric.
         (GridRing, _) => LowerBoundCounts { steps: 0.0, sent: (facts.sent.evaluate)(count) },
         _ => LowerBoundCounts { steps: (facts.steps.evaluate)(count), sent: (facts.sent.evaluate)(count) },

@@ -24,10 +24,8 @@ mod routes;
 mod splitting;
 #[cfg(test)]
 mod tests;
-mod uneven;
 
 pub use forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 pub use optimum::Ratio;
 pub use packer::{MAX_PACKED_RANKS, PackingError, TreeCount, TreePacker};
 pub use requirement::Roots;
-pub use uneven::has_uneven_links;

@@ -102,9 +102,13 @@ pub(crate) struct ScaledGraph {
 }
 
 /// Scales a graph so that capacities and the trees per root at the optimal throughput are integers, as small as
-/// possible. `None` if the trees per root exceed `max_units` or capacities do not fit in 64 bits.
+/// possible. `None` if the rate is 0, the trees per root exceed `max_units` or capacities do not fit in 64 bits.
 pub(crate) fn scale_to_optimum(graph: &Digraph, roots: Roots, rate: Ratio, max_units: u64) -> Option<ScaledGraph> {
     let Ratio { numerator, denominator } = rate;
+    // Some terminal cannot be reached.
+    if numerator == 0 {
+        return None;
+    }
     let unit = graph.arcs().fold(numerator, |unit, (_, _, capacity)| gcd(unit, u128::from(capacity) * denominator));
     let units = u64::try_from(numerator / unit).ok().filter(|&units| (1..=max_units).contains(&units))?;
     let scale = |capacity: u64| u64::try_from(u128::from(capacity) * denominator / unit).ok();

@@ -46,6 +46,6 @@ proptest! {
         let [alone, concurrent] = times(4, kernel, operation, tokens, nodes);
         prop_assert!(concurrent >= alone);
         let [alone, concurrent] = times(4, kernel, operation, 1 << 20, nodes);
-        prop_assert!(concurrent.0 as f64 > 1.5 * alone.0 as f64, "{alone} {concurrent}");
+        prop_assert!(concurrent > alone, "{alone} {concurrent}");
     }
 }

@@ -33,7 +33,7 @@ pub use advice::{Advice, Gain, Improvement, Runner, advise};
 use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker, has_uneven_links};
+use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
@@ -80,9 +80,6 @@ pub struct PlanRequest<'a> {
     pub effort: Effort,
 }
 
-/// Largest number of ranks for which packed trees compete without being named.
-const MAX_UNNAMED_PACKED_RANKS: usize = 32;
-
 impl PlanRequest<'_> {
     /// Returns the lower bounds on all calls of the ranks.
     fn bounds(&self) -> Bounds {
@@ -101,20 +98,17 @@ impl PlanRequest<'_> {
         }
     }
 
-    /// Returns true if packed trees compete: where a restriction names them; on small fabrics whose ranks are linked
-    /// unevenly, so that fixed patterns leave links idle; and where some ranks have no path between them, so that
-    /// algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees for every call would
-    /// take far longer than the rest of the plan.
+    /// Returns true if packed trees compete: where a restriction names them, and where some ranks have no path between
+    /// them, so that algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees for every
+    /// call would take far longer than the rest of the plan.
     fn competes_with_packed_trees(&self) -> bool {
-        let Self { fabric, router, placement, restriction, .. } = *self;
+        let Self { router, placement, restriction, .. } = *self;
         match restriction.algorithms.as_slice() {
             // No library runs packed trees.
             [] if restriction.library.is_some() => false,
             [] => {
-                let is_small = (2..=MAX_UNNAMED_PACKED_RANKS).contains(&placement.len());
                 let is_packable = (2..=MAX_PACKED_RANKS).contains(&placement.len());
-                (is_small && has_uneven_links(fabric, placement))
-                    || (is_packable && !router.unreachable_pairs(placement, 1).is_empty())
+                is_packable && !router.unreachable_pairs(placement, 1).is_empty()
             }
             named => named.contains(&Algorithm::TreePacking),
         }
