@@ -84,16 +84,26 @@ proptest! {
     /// The parts of a time add up to it, within the error of finite differences of 1 % in both directions. Between
     /// shorter and longer costs, the maximum of several chains may grow by 1/99 more than its own share, or fall short
     /// by 1/100 of its costs. A block's time is counted to 1/32,256 at both ends, and every cost of a step is rounded
-    /// to half a picosecond at both ends (per warp for costs of warps). Differences are multiplied by fifty.
+    /// to half a picosecond at both ends (per warp for costs of warps). Differences are multiplied by fifty. A longer cost
+    /// can shorten a run, because a block that waits longer does the work of `reload` meanwhile; such parts count as 0, and
+    /// the sum exceeds the time by what they would take from it.
     #[test]
     fn parts_of_a_breakdown_add_up_to_the_time(ring in rings()) {
         let (fabric, profile) = (host(ring.gpus), shipped());
         let timeline = ring.run(&fabric, &profile).unwrap();
-        let result = breakdown(&profile, ring.protocol, ring.mode(), |profile| ring.run(&fabric, profile)).unwrap();
+        let mut times = Vec::new();
+        let result = breakdown(&profile, ring.protocol, ring.mode(), |profile| {
+            let timeline = ring.run(&fabric, profile);
+            times.extend(timeline.as_ref().ok().map(|timeline| timeline.time.0));
+            timeline
+        });
+        let result = result.unwrap();
+        // The first run is that of the profile itself.
+        let shortened: u64 = times[1..].windows(2).map(|pair| 50 * pair[0].saturating_sub(pair[1])).sum();
         let sum: Picos = result.parts.iter().map(|part| part.time).sum::<Picos>() + result.unexplained;
         let steps = timeline.operations.div_ceil(u64::from(ring.gpus) * u64::from(ring.channels));
         let tolerance = result.time.0 / 99 + 2 * 50 * result.time.0 / 32_256 + 50 * WARPS * result.parts.len() as u64 * steps;
-        prop_assert!(sum >= result.time && sum.0 - result.time.0 <= tolerance, "{sum} {tolerance} {:?}", result);
+        prop_assert!(sum >= result.time && sum.0 - result.time.0 <= tolerance + shortened, "{sum} {tolerance} {:?}", result);
         prop_assert!(result.unexplained.0 <= tolerance, "{tolerance} {result:?}");
         let names: std::collections::BTreeSet<&String> = result.parts.iter().map(|part| &part.name).collect();
         prop_assert_eq!(names.len(), result.parts.len());

@@ -108,7 +108,8 @@ def plan(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it needs.
+        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it
+            needs.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -309,7 +310,8 @@ def simulate(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it needs.
+        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it
+            needs.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -473,6 +475,9 @@ def compare(
     no_p2p: bool = False,
     no_gdr: bool = False,
     max_error: float | None = None,
+    gate: PathType | None = None,
+    junit: PathType | None = None,
+    prometheus: PathType | None = None,
     no_explain: bool = False,
     rows: Literal["all", "outside", "none"] | None = None,
     chart: PathType | None = None,
@@ -512,6 +517,11 @@ def compare(
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
         max_error: Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %.
+        gate: Rules that the measured rows must meet (TOML); exit with 1 if one is not met. docs/gate.md
+            describes the keys. A rule limits the measured share of the expected bus bandwidth, the bus
+            bandwidth, or the time.
+        junit: Write the gate's results as JUnit XML.
+        prometheus: Write the gate's results and all bus bandwidths as Prometheus metrics.
         no_explain: Skip the search for the profile parameter that would explain a group's error.
         rows: Rows shown as text; JSON and CSV have all. Default: all rows of a single group, and of several
             groups the rows outside their prediction interval.
@@ -556,6 +566,9 @@ def compare(
             "no_p2p": no_p2p,
             "no_gdr": no_gdr,
             "max_error": max_error,
+            "gate": gate,
+            "junit": junit,
+            "prometheus": prometheus,
             "no_explain": no_explain,
             "rows": rows,
             "chart": chart,

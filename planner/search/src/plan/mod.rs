@@ -99,16 +99,18 @@ impl PlanRequest<'_> {
     }
 
     /// Returns true if packed trees compete: where a restriction names them, and where some ranks have no path between
-    /// them, so that algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees for every
-    /// call would take far longer than the rest of the plan.
+    /// them as built, so that algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees
+    /// for every call would take far longer than the rest of the plan. A failure does not make them compete: a plan of the
+    /// fabric without it would lack them, and could be slower.
     fn competes_with_packed_trees(&self) -> bool {
-        let Self { router, placement, restriction, .. } = *self;
+        let Self { fabric, router, placement, restriction, .. } = *self;
         match restriction.algorithms.as_slice() {
             // No library runs packed trees.
             [] if restriction.library.is_some() => false,
             [] => {
                 let is_packable = (2..=MAX_PACKED_RANKS).contains(&placement.len());
-                is_packable && !router.unreachable_pairs(placement, 1).is_empty()
+                let is_whole = fabric.links().all(|(_, link)| !link.failed);
+                is_packable && is_whole && !router.unreachable_pairs(placement, 1).is_empty()
             }
             named => named.contains(&Algorithm::TreePacking),
         }

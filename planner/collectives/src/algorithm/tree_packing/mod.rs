@@ -31,7 +31,7 @@
 //! use fabricast_topologies::route::{PathClass, RouteOptions, Router};
 //! use fabricast_topologies::{Bytes, FabricRequest, load};
 //!
-//! let fabric = load(&FabricRequest::new("dgx1-v100"))?;
+//! let fabric = load(&FabricRequest::new("dgx-v100"))?;
 //! let router = Router::new(&fabric, RouteOptions::default());
 //! let packer = TreePacker::new(&fabric, &router, fabric.gpus(), 0, TreeCount::Optimal)?;
 //! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
