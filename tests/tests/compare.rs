@@ -286,9 +286,10 @@ fn advice_names_the_channels_per_peer_that_gain() {
     let group = compared(&measured).groups.remove(0);
     assert_eq!((group.slower, group.faster), (0, 0));
     let [advice] = <[Advice; 1]>::try_from(group.advice).unwrap();
-    let Setting::ChannelsPerPeer(count) = advice.setting;
+    let Setting { variable, value } = advice.setting;
+    assert_eq!(variable, "NCCL_NCHANNELS_PER_NET_PEER");
     let mut changed = measured.clone();
-    changed.configuration.env.push(("NCCL_NCHANNELS_PER_NET_PEER".to_owned(), count.to_string()));
+    changed.configuration.env.push((variable.to_owned(), value.to_string()));
     let under_setting = compared(&changed);
     let largest = under_setting.rows.last().unwrap();
     assert_eq!(largest.bytes, advice.max);

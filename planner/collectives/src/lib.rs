@@ -43,3 +43,4 @@ pub mod capabilities;
 mod flow;
 pub mod packing;
 pub mod strategy;
+mod union_find;

@@ -249,8 +249,7 @@ impl Exchange<'_> {
         if operation == Operation::Prepare && self.kernel != ExchangeKernel::TensorRtTwoSided {
             return Err(ExchangeError::NoOperation { kernel, operation: operation.name() });
         }
-        let needs_access = matches!(self.kernel, ExchangeKernel::TensorRtOneSided | ExchangeKernel::TensorRtTwoSided);
-        if needs_access && self.ranks.domains().len() > 1 {
+        if self.kernel.needs_one_domain() && self.ranks.domains().len() > 1 {
             return Err(ExchangeError::SeveralDomains(kernel));
         }
         Ok(())

@@ -27,6 +27,12 @@ pub enum UnsupportedGpus {
 }
 
 impl ExchangeKernel {
+    /// Returns true if the kernel works only inside one domain of multi-node NVLink (TensorRT-LLM,
+    /// `tensorrt_llm/_mnnvl_utils.py`).
+    pub(crate) fn needs_one_domain(self) -> bool {
+        matches!(self, Self::TensorRtOneSided | Self::TensorRtTwoSided)
+    }
+
     /// Returns the reason that the kernel does not run between ranks; `None` if it runs.
     ///
     /// DeepEP needs Hopper or later and NVLink inside a host (README.md, "Requirements"; `setup.py` refuses earlier GPUs); peer
@@ -47,8 +53,7 @@ impl ExchangeKernel {
         if ranks.devices().iter().filter_map(|&device| capability(device)).any(|capability| capability < HOPPER) {
             return Some(UnsupportedGpus::Capability(name));
         }
-        let needs_one_domain = matches!(self, Self::TensorRtOneSided | Self::TensorRtTwoSided);
-        if needs_one_domain && ranks.domains().len() > 1 {
+        if self.needs_one_domain() && ranks.domains().len() > 1 {
             return Some(UnsupportedGpus::SeveralDomains(name));
         }
         // Ranks of a host that do not reach each other's memory are in different domains.

@@ -98,7 +98,7 @@ impl std::fmt::Display for ConstraintUse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.value {
             Some(value) => {
-                let (shown, limit) = (format_rounded(value), format_rounded(self.limit));
+                let (shown, limit) = (format_rounded(value, 6), format_rounded(self.limit, 6));
                 // If the value and the limit are equal after rounding, the value is written in full.
                 let value = if shown == limit { format_number(value) } else { shown };
                 write!(f, "{} {value} of {}", self.name, if value == limit { format_number(self.limit) } else { limit })
@@ -108,9 +108,9 @@ impl std::fmt::Display for ConstraintUse {
     }
 }
 
-/// Formats a positive number with six significant digits.
-fn format_rounded(number: f64) -> String {
-    let decimals = (5.0 - number.log10().floor()).clamp(0.0, 12.0) as usize;
+/// Formats a positive number with a number of significant digits.
+pub(super) fn format_rounded(number: f64, digits: u8) -> String {
+    let decimals = (f64::from(digits) - 1.0 - number.log10().floor()).clamp(0.0, 12.0) as usize;
     format!("{number:.decimals$}").parse().map_or_else(|_| format_number(number), format_number)
 }
 

@@ -3,6 +3,7 @@
 use fabricast_workload::job::format_number;
 
 use super::answer::{JobKind, ResultRow};
+use super::cost::format_rounded;
 
 /// Limits on the result of each job on a candidate. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,13 +39,7 @@ impl JobLimits {
 }
 
 fn exceeded(name: &str, unit: &str, value: f64, limit: f64) -> String {
-    format!("{name}: {} {unit}, limit {}", rounded(value), format_number(limit))
-}
-
-/// Formats a positive number with four significant digits.
-fn rounded(number: f64) -> String {
-    let decimals = (3.0 - number.log10().floor()).clamp(0.0, 9.0) as usize;
-    format!("{number:.decimals$}")
+    format!("{name}: {} {unit}, limit {}", format_rounded(value, 4), format_number(limit))
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@ use std::path::Path;
 use fabricast_reports::format::{bytes, significant};
 use fabricast_reports::junit::{TestCase, junit};
 use fabricast_reports::prometheus::{self, Gauge, Sample};
+use fabricast_topologies::Picos;
 use fabricast_topologies::read::{Limit as FileLimit, read_text_file};
+use fabricast_validate::compare::Compared;
 use fabricast_validate::compare::gate::{Gate, Limit, RuleResult, Violation};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -50,7 +52,7 @@ impl Judged {
 
     /// Names of the rules with their results.
     fn rules(&self) -> impl Iterator<Item = (&str, &RuleResult)> {
-        self.results.iter().filter_map(|result| Some((self.gate.rules.get(result.rule)?.name.as_str(), result)))
+        self.gate.rules.iter().map(|rule| rule.name.as_str()).zip(&self.results)
     }
 
     /// Error if a rule is not met.
@@ -81,8 +83,7 @@ impl Judged {
     }
 
     pub(super) fn json(&self, answer: &Answer<'_>) -> Vec<RuleJson<'_>> {
-        let rule = |(rule, result)| {
-            let result: &RuleResult = result;
+        let rule = |(rule, result): (_, &RuleResult)| {
             let violations = if result.is_met() { Vec::new() } else { reasons(answer, result) };
             RuleJson { rule, met: result.is_met(), rows: result.rows, violations }
         };
@@ -109,8 +110,8 @@ impl Judged {
             labels: vec![("rule", name.to_owned())],
             value: f64::from(u8::from(result.is_met())),
         };
-        let bandwidth = |time: fn(&fabricast_validate::compare::Compared) -> fabricast_topologies::Picos| {
-            let sample = |row: &fabricast_validate::compare::Compared| {
+        let bandwidth = |time: fn(&Compared) -> Picos| {
+            let sample = |row: &Compared| {
                 let measurement = answer.measurements.get(row.measurement)?;
                 let labels = vec![
                     ("collective", measurement.configuration.collective.to_string()),

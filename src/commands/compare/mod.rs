@@ -89,8 +89,10 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         Format::Text => text::comparison_text(&answer, judged.as_ref(), args.rows, &output.text_options()),
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
-    let picture = chart.map(|(path, format)| Ok((path, chart::draw(&answer, format)?))).transpose();
-    let picture: Option<(&Path, Vec<u8>)> = picture.map_err(|failure: Failure| failure)?;
+    let picture = match chart {
+        Some((path, format)) => Some((path, chart::draw(&answer, format)?)),
+        None => None,
+    };
     let junit = args.junit.as_deref().zip(judged.as_ref().map(|judged| judged.junit(&answer)));
     let metrics = args.prometheus.as_deref().zip(judged.as_ref().map(|judged| judged.prometheus(&answer)));
     let texts = [&junit, &metrics].into_iter().flatten().map(|(path, text)| (*path, text.as_bytes()));

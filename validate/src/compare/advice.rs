@@ -30,37 +30,23 @@ pub struct Advice {
     pub gain: f64,
 }
 
-/// Setting of NCCL.
+/// Environment variable of NCCL with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// Channels of sends and receives to a peer on another host (`NCCL_NCHANNELS_PER_NET_PEER`, NCCL 2.30.7
-    /// src/graph/paths.cc).
-    ChannelsPerPeer(u16),
+pub struct Setting {
+    /// Name of the variable.
+    pub variable: &'static str,
+    /// Value of the variable.
+    pub value: u16,
 }
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::ChannelsPerPeer(count) = self;
-        write!(f, "{}={count}", self.variable())
+        write!(f, "{}={}", self.variable, self.value)
     }
 }
 
-impl Setting {
-    /// Environment variable of the setting.
-    #[must_use]
-    pub fn variable(&self) -> &'static str {
-        match self {
-            Self::ChannelsPerPeer(_) => "NCCL_NCHANNELS_PER_NET_PEER",
-        }
-    }
-
-    /// Value of the environment variable.
-    fn value(&self) -> u16 {
-        let Self::ChannelsPerPeer(count) = self;
-        *count
-    }
-}
-
+/// Channels of sends and receives to a peer on another host (NCCL 2.30.7 src/graph/paths.cc).
+const CHANNELS_PER_PEER: &str = "NCCL_NCHANNELS_PER_NET_PEER";
 /// Numbers of channels per peer that are tried.
 const CHANNELS: [u16; 4] = [4, 8, 16, 32];
 /// Largest number of sizes that are predicted with each setting.
@@ -78,22 +64,16 @@ pub(super) fn advise(request: &Request<'_>, group: &Group, rows: &[Compared]) ->
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
     let Some(measurement) = first.filter(|measurement| can_gain(measurement)) else { return Ok(Vec::new()) };
     let profile = profile(request, measurement)?;
-    let mut usable: Vec<&Compared> =
-        group.rows.iter().filter_map(|&row| rows.get(row)).filter(|row| row.outlier.is_none()).collect();
-    usable.sort_by_key(|row| (row.bytes, row.line));
-    let row = |compared: &Compared| {
-        let rows = &request.measurements.get(compared.measurement)?.rows;
-        rows.iter().find(|row| row.line == compared.line)
-    };
+    let measured = |compared| Some((compared, Compared::measured_row(compared, request.measurements)?));
     let cases: Vec<(&Compared, &Row)> =
-        sample_evenly(&usable, MAX_ROWS).into_iter().filter_map(|compared| Some((compared, row(compared)?))).collect();
+        sample_evenly(&group.usable_rows(rows), MAX_ROWS).into_iter().filter_map(measured).collect();
     let described = Predictions::new(measurement, request.routes, &cases, &profile);
     let advice: Vec<Advice> = CHANNELS
         .into_iter()
-        .map(Setting::ChannelsPerPeer)
+        .map(|value| Setting { variable: CHANNELS_PER_PEER, value })
         .filter_map(|setting| {
             let mut changed = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
-            changed.configuration.env.push((setting.variable().to_owned(), setting.value().to_string()));
+            changed.configuration.env.push((setting.variable.to_owned(), setting.value.to_string()));
             gain(setting, &cases, &described, &Predictions::new(&changed, request.routes, &cases, &profile))
         })
         .collect();
@@ -126,12 +106,11 @@ impl Predictions {
 /// Returns true for sends between hosts whose number of channels NCCL decides.
 fn can_gain(measurement: &Measurement) -> bool {
     let configuration = &measurement.configuration;
-    let variable = Setting::ChannelsPerPeer(0).variable();
     matches!(library(measurement), Some(Library::Nccl(_)))
         && configuration.nodes > 1
         && configuration.collective.is_pairwise()
         && configuration.channels.is_none()
-        && configuration.env.iter().all(|(name, _)| name != variable)
+        && configuration.env.iter().all(|(name, _)| name != CHANNELS_PER_PEER)
 }
 
 /// Gain of a setting; `None` if no row gains.

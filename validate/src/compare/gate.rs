@@ -53,8 +53,6 @@ pub struct Rule {
 /// Result of a rule on all measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleResult {
-    /// Index of the rule in [`Gate::rules`].
-    pub rule: usize,
     /// Number of rows that the rule covers.
     pub rows: usize,
     /// Indices of the measurements of the rule's collective that have no row in its range of sizes.
@@ -143,7 +141,7 @@ impl Gate {
     /// Judges the rows of a comparison by the rules, in their order.
     #[must_use]
     pub fn check(&self, measurements: &[Measurement], comparison: &Comparison) -> Vec<RuleResult> {
-        let judge = |(number, rule): (usize, &Rule)| {
+        let judge = |rule: &Rule| {
             let mut rows_of = vec![0usize; measurements.len()];
             let mut violations = Vec::new();
             for (row, compared) in comparison.rows.iter().enumerate() {
@@ -165,14 +163,13 @@ impl Gate {
             });
             let unmeasured = judged().map(|(index, _)| index).filter(|&index| rows_of.get(index) == Some(&0));
             RuleResult {
-                rule: number,
                 rows: rows_of.iter().sum(),
                 unmeasured: unmeasured.collect(),
                 wrong: wrong.collect(),
                 violations,
             }
         };
-        self.rules.iter().enumerate().map(judge).collect()
+        self.rules.iter().map(judge).collect()
     }
 }
 

@@ -72,6 +72,16 @@ pub struct Group {
     pub advice: Vec<Advice>,
 }
 
+impl Group {
+    /// The group's rows that are not outliers, by size.
+    pub(super) fn usable_rows<'a>(&self, rows: &'a [Compared]) -> Vec<&'a Compared> {
+        let own = self.rows.iter().filter_map(|&row| rows.get(row));
+        let mut usable: Vec<&Compared> = own.filter(|row| row.outlier.is_none()).collect();
+        usable.sort_by_key(|row| (row.bytes, row.line));
+        usable
+    }
+}
+
 impl Summary {
     /// Statistics of signed errors; zeros without errors.
     #[must_use]

@@ -38,8 +38,8 @@ pub use range::{Finding, SizeRange};
 pub use regret::Regret;
 pub use verdict::Verdict;
 
-use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
+use crate::measured::{LibraryName, Row};
 use crate::measurement_simulation::MeasurementSimulation;
 use predict::Predictor;
 
@@ -103,6 +103,11 @@ impl Compared {
     #[must_use]
     pub fn bus_bandwidth(&self, time: Picos, factor: f64) -> f64 {
         range::bus_bandwidth(self.bytes, time, factor)
+    }
+
+    /// The measured row that was compared; `None` if `measurements` are not those of the comparison.
+    fn measured_row<'a>(&self, measurements: &'a [Measurement]) -> Option<&'a Row> {
+        measurements.get(self.measurement)?.rows.iter().find(|row| row.line == self.line)
     }
 
     /// Relative error of the prediction: predicted ÷ measured − 1.

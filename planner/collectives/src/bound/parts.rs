@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::cut::Direction;
 use super::source::BoundSource;
 use crate::flow::{self, UNLIMITED};
+use crate::union_find::{join, root};
 
 /// Capacity and latency across the boundary of a set in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,17 +306,4 @@ fn memory(fabric: &Fabric, device: NodeId) -> Option<u128> {
         Figures::Gpu(figures) => figures.memory_bandwidth.map(|bandwidth| bandwidth.0.into()),
         _ => None,
     }
-}
-
-fn root(parent: &mut [u32], mut node: u32) -> u32 {
-    while parent[node as usize] != node {
-        parent[node as usize] = parent[parent[node as usize] as usize];
-        node = parent[node as usize];
-    }
-    node
-}
-
-fn join(parent: &mut [u32], a: u32, b: u32) {
-    let (a, b) = (root(parent, a), root(parent, b));
-    parent[a.max(b) as usize] = a.min(b);
 }

@@ -16,6 +16,7 @@ use super::requirement::Roots;
 use super::routes::{Flow, Routes};
 use super::splitting::{Turn, remove_switches};
 use crate::algorithm::tree_packing::StreamDivision;
+use crate::bound::line::gcd;
 use crate::bound::wiring::{Wiring, used_links};
 use crate::flow::UNLIMITED;
 
@@ -380,8 +381,8 @@ impl TreePacker {
         trees: Option<Vec<super::arborescences::Arborescence>>,
     ) -> Result<Forest, PackingError> {
         let trees = trees.ok_or(PackingError::NoTrees)?;
-        let common = trees.iter().fold(scaled.requirement.units, |common, tree| gcd(common, tree.units));
-        let units = |units: u64| u32::try_from(units / common.max(1)).map_err(|_| PackingError::NoTrees);
+        let common = trees.iter().fold(scaled.requirement.units.into(), |common, tree| gcd(common, tree.units.into()));
+        let units = |units: u64| u32::try_from(u128::from(units) / common).map_err(|_| PackingError::NoTrees);
         let trees = trees
             .into_iter()
             .map(|tree| Ok(PackedTree { root: tree.root, units: units(tree.units)?, parents: tree.parents }));
@@ -413,8 +414,4 @@ fn is_faster(time: Option<Ratio>, other: Option<Ratio>) -> bool {
         (Some(time), Some(other)) => other.is_above(time) == Some(true),
         (time, _) => time.is_some(),
     }
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }

@@ -8,6 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::forest::{Forest, LinkSharing};
 use super::optimum::Ratio;
+use crate::union_find::{join, root};
 
 /// Routes between all pairs of ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,14 +105,17 @@ impl Routes {
 
     /// Bytes per second of the used links that leave a set of devices; `None` if one is unlimited.
     pub(crate) fn leaving(&self, set: &FxHashSet<NodeId>) -> Option<u128> {
-        let crossing = self.links.values().filter(|link| set.contains(&link.from) && !set.contains(&link.to));
-        crossing.map(|link| link.rate.map(u128::from)).sum()
+        self.total_rate(|link| set.contains(&link.from) && !set.contains(&link.to))
     }
 
     /// Bytes per second of the used links that enter a set of devices; `None` if one is unlimited.
     pub(crate) fn entering(&self, set: &FxHashSet<NodeId>) -> Option<u128> {
-        let crossing = self.links.values().filter(|link| !set.contains(&link.from) && set.contains(&link.to));
-        crossing.map(|link| link.rate.map(u128::from)).sum()
+        self.total_rate(|link| !set.contains(&link.from) && set.contains(&link.to))
+    }
+
+    /// Total rate of some links in bytes per second; `None` if one has no stated rate.
+    fn total_rate(&self, is_counted: impl Fn(&UsedLink) -> bool) -> Option<u128> {
+        self.links.values().filter(|link| is_counted(link)).map(|link| link.rate.map(u128::from)).sum()
     }
 
     /// Time that the busiest link needs for the data of a forest, in seconds per byte of the call, whose buffer the
@@ -150,13 +154,6 @@ impl Routes {
     /// without a route have a group of their own.
     pub(crate) fn link_sharing(&self) -> LinkSharing {
         let mut groups: Vec<u32> = (0..self.pairs.len() as u32).collect();
-        fn root(groups: &mut [u32], mut pair: u32) -> u32 {
-            while groups[pair as usize] != pair {
-                groups[pair as usize] = groups[groups[pair as usize] as usize];
-                pair = groups[pair as usize];
-            }
-            pair
-        }
         let mut first_on_link: FxHashMap<LinkId, u32> = FxHashMap::default();
         for (pair, route) in (0..).zip(&self.pairs) {
             let hops = route.iter().flat_map(|route| &route.hops);
@@ -164,8 +161,7 @@ impl Routes {
                 hops.map(|hop| hop.link).filter(|link| self.links.get(link).is_some_and(|link| link.rate.is_some()))
             {
                 let other = *first_on_link.entry(link).or_insert(pair);
-                let (a, b) = (root(&mut groups, pair), root(&mut groups, other));
-                groups[a.max(b) as usize] = a.min(b);
+                join(&mut groups, pair, other);
             }
         }
         let groups = (0..groups.len() as u32).map(|pair| root(&mut groups, pair)).collect();

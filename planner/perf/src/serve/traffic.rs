@@ -2,9 +2,9 @@
 //!
 //! Forward pass only, otherwise as in training (`job/traffic`, which cites the papers): two all_reduces of a layer's
 //! activations among tensor-parallel ranks, which sequence parallelism replaces by reduce_scatters and all_gathers;
-//! dispatch and combine of tokens by collectives or by kernels of libraries ([`expert_calls`]); pipeline point-to-point transfers. The embedding is
-//! reduced at the start, and logits are gathered at the end. Tokens are dispatched in the precision of the weights;
-//! everything else has the precision of activations.
+//! dispatch and combine of tokens by collectives or by kernels of libraries ([`expert_calls`]); pipeline point-to-point
+//! transfers. The embedding is reduced at the start, and logits are gathered at the end. Tokens are dispatched in the
+//! precision of the weights; everything else has the precision of activations.
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;

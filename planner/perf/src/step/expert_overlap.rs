@@ -33,7 +33,7 @@ impl ExpertExchanges {
         self.dispatch.call + self.combine.call
     }
 
-    /// Creates the exchanges from calls in their order. A single call stands for several equal ones, half of which
+    /// Creates the exchanges from calls in their order. A single call represents several equal ones, half of which
     /// dispatch.
     pub(crate) fn from_calls(calls: &[OverlappedCall]) -> Self {
         match calls {

@@ -152,8 +152,8 @@ pub struct CollectiveTokens {
 }
 
 impl CollectiveTokens {
-    /// Collectives of dispatch and of combine; `None` if a library's kernel exchanges the tokens. With an all_gather every rank receives all tokens, whatever their
-    /// experts are.
+    /// Collectives of dispatch and of combine; `None` if a library's kernel exchanges the tokens. With an all_gather
+    /// every rank receives all tokens, whatever their experts are.
     #[must_use]
     pub fn calls(&self, dispatcher: Dispatcher) -> Option<[ExpertCollective; 2]> {
         let (collectives, copies) = match dispatcher {

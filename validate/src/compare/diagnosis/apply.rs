@@ -2,6 +2,7 @@
 //!
 //! Devices of one kind are assumed to be interchangeable, so a fault of one GPU or NIC is simulated at the first one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabricast_collectives::bound::InNetwork;
@@ -20,18 +21,17 @@ pub(super) struct Hypothesis {
     pub measurement: Measurement,
     pub routes: RouteOptions,
     pub choice: Choice,
-    /// Fabric that the library chooses for; `None`: that of `measurement`. NCCL derives its choice from the kinds of
-    /// paths, not from the rates that copies through host memory reach.
-    pub chosen_for: Option<Arc<Fabric>>,
     /// Costs under the cause; `None`: those of the machine's profile.
     pub profile: Option<Box<Profile>>,
 }
 
 /// Source of the strategies that a hypothesis assumes.
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
     /// The library chooses again under the conditions of the cause, because it detects the cause.
     Library,
+    /// As [`Self::Library`], but for this fabric: NCCL derives its choice from the kinds of paths, not from the rates that
+    /// copies through host memory reach.
+    LibraryFor(Arc<Fabric>),
     /// As [`Self::Library`], but a call has no time if its choice is not modelled or the library cannot run it.
     Known,
     /// The predicted strategies are unchanged, because the library does not detect the cause. NCCL reads the rates that
@@ -43,12 +43,12 @@ impl Hypothesis {
     /// The measurement as it was described.
     pub fn undisturbed(measurement: &Measurement, routes: RouteOptions) -> Self {
         let described = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
-        Self { measurement: described, routes, choice: Choice::Library, chosen_for: None, profile: None }
+        Self { measurement: described, routes, choice: Choice::Library, profile: None }
     }
 }
 
-/// Returns the conditions of a measurement under a cause; `None` if the cause is not simulated or has no effect. `profile`: costs
-/// of the machine.
+/// Returns the conditions of a measurement under a cause; `None` if the cause is not simulated or has no effect.
+/// `profile`: costs of the machine.
 pub(super) fn apply(
     cause: &Cause,
     measurement: &Measurement,
@@ -67,17 +67,17 @@ pub(super) fn apply(
         Cause::NvlsOff => configuration.in_network = InNetwork::Off,
         Cause::PeerAccessOff { divisor } => {
             hypothesis.routes.p2p = PeerAccess::Off;
-            hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
+            hypothesis.choice = Choice::LibraryFor(Arc::clone(&measurement.fabric));
             degraded = slower_copies(fabric, NodeKind::Gpu, divisor);
         }
         Cause::GpuDirectOff { divisor } => {
             hypothesis.routes.gdr = GpuDirect::Off;
-            hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
+            hypothesis.choice = Choice::LibraryFor(Arc::clone(&measurement.fabric));
             degraded = slower_copies(fabric, NodeKind::Nic, divisor);
         }
         Cause::Sockets { interfaces } => {
             hypothesis.routes.gdr = GpuDirect::Off;
-            hypothesis.chosen_for = Some(Arc::clone(&measurement.fabric));
+            hypothesis.choice = Choice::LibraryFor(Arc::clone(&measurement.fabric));
             hypothesis.profile = Some(Box::new(Profile { network: sockets(profile.network), ..profile.clone() }));
             let others = match interfaces {
                 Extent::One => nics_beyond_the_first(fabric),
@@ -87,9 +87,8 @@ pub(super) fn apply(
         }
         Cause::HostSlow { added } => hypothesis.profile = Some(Box::new(with_host_time(profile, added))),
         Cause::NvlinksDown { down, links } => {
-            let gpu = *fabric.gpus().first()?;
             let part = f64::from(links.saturating_sub(down)) / f64::from(links.max(1));
-            degraded = fabric.with_slowed_links(&links_of(fabric, gpu, &[LinkKind::Nvlink]), part);
+            degraded = slowed(fabric, &devices(fabric, NodeKind::Gpu, Extent::One), &[LinkKind::Nvlink], part);
         }
         Cause::NicsDown { down, extent, .. } => {
             let nics: Vec<NodeId> = match extent {
@@ -100,8 +99,7 @@ pub(super) fn apply(
         }
         Cause::NicsSlow { divisor, extent } => {
             let nics = devices(fabric, NodeKind::Nic, extent);
-            let links: Vec<LinkId> = nics.iter().flat_map(|&nic| links_of(fabric, nic, &LinkKind::NETWORK)).collect();
-            degraded = fabric.with_slowed_links(&links, 1.0 / f64::from(divisor.max(1)));
+            degraded = slowed(fabric, &nics, &LinkKind::NETWORK, 1.0 / f64::from(divisor.max(1)));
         }
         Cause::PcieSlow { device, divisor, extent } => {
             hypothesis.choice = Choice::Unchanged;
@@ -110,8 +108,7 @@ pub(super) fn apply(
                 Device::Nic => NodeKind::Nic,
             };
             let ends = devices(fabric, kind, extent);
-            let links: Vec<LinkId> = ends.iter().flat_map(|&end| links_of(fabric, end, &[LinkKind::Pcie])).collect();
-            degraded = fabric.with_slowed_links(&links, 1.0 / f64::from(divisor.max(1)));
+            degraded = slowed(fabric, &ends, &[LinkKind::Pcie], 1.0 / f64::from(divisor.max(1)));
         }
         Cause::Strategy { algorithm, protocol } => {
             hypothesis.choice = Choice::Known;
@@ -148,15 +145,18 @@ fn sockets(network: NetworkCosts) -> NetworkCosts {
 
 /// The fabric with network links of at most this rate per NIC.
 fn limit_nics(fabric: &Fabric, rate: Bandwidth) -> Fabric {
-    let is_nic = |id: NodeId| fabric.node(id).kind == NodeKind::Nic;
-    let mut limited = fabric.clone();
-    for (nic, _) in fabric.nodes().filter(|&(id, _)| is_nic(id)) {
+    // NICs of one rate are limited at once, because each step copies the fabric.
+    let mut by_rate: BTreeMap<Bandwidth, Vec<LinkId>> = BTreeMap::new();
+    for nic in devices(fabric, NodeKind::Nic, Extent::All) {
         let links = links_of(fabric, nic, &LinkKind::NETWORK);
-        let rates = links.iter().filter_map(|&link| fabric.link(link).bandwidth);
-        let Some(fastest) = rates.max().filter(|fastest| *fastest > rate) else { continue };
-        limited = limited.with_slowed_links(&links, rate.0 as f64 / fastest.0 as f64).unwrap_or(limited);
+        let fastest = links.iter().filter_map(|&link| fabric.link(link).bandwidth).max();
+        if let Some(fastest) = fastest.filter(|fastest| *fastest > rate) {
+            by_rate.entry(fastest).or_default().extend(links);
+        }
     }
-    limited
+    by_rate.into_iter().fold(fabric.clone(), |limited, (fastest, links)| {
+        limited.with_slowed_links(&links, rate.0 as f64 / fastest.0 as f64).unwrap_or(limited)
+    })
 }
 
 /// The profile with more host time per call, in every launch mode.
@@ -168,9 +168,13 @@ fn with_host_time(profile: &Profile, added: Picos) -> Profile {
 /// The fabric with slower copies between host memory and devices of a kind; `None` at the predicted rate.
 fn slower_copies(fabric: &Fabric, kind: NodeKind, divisor: u16) -> Option<Fabric> {
     let ends = devices(fabric, kind, Extent::All);
-    let links: Vec<LinkId> =
-        ends.iter().flat_map(|&end| links_of(fabric, end, &[LinkKind::Pcie, LinkKind::C2c])).collect();
-    (divisor > 1).then(|| fabric.with_slowed_links(&links, 1.0 / f64::from(divisor)))?
+    (divisor > 1).then(|| slowed(fabric, &ends, &[LinkKind::Pcie, LinkKind::C2c], 1.0 / f64::from(divisor)))?
+}
+
+/// The fabric with links of the given kinds at devices at a part of their rate; `None` if there are no such links.
+fn slowed(fabric: &Fabric, ends: &[NodeId], kinds: &[LinkKind], part: f64) -> Option<Fabric> {
+    let links: Vec<LinkId> = ends.iter().flat_map(|&end| links_of(fabric, end, kinds)).collect();
+    fabric.with_slowed_links(&links, part)
 }
 
 /// Returns the first device of a kind on the host of the first GPU, or all devices of the kind.

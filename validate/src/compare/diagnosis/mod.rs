@@ -164,14 +164,12 @@ fn cases<'a>(
     simulation: &MeasurementSimulation<'_>,
     profile: &Profile,
 ) -> Vec<Case<'a>> {
-    let mut usable: Vec<&Compared> =
-        group.rows.iter().filter_map(|&row| rows.get(row)).filter(|row| row.outlier.is_none()).collect();
-    usable.sort_by_key(|row| (row.bytes, row.line));
     let is_slow = |row: &Compared| {
         let mut slow = group.ranges.iter().filter(|range| range.finding == Finding::Slow);
         slow.any(|range| (range.min..=range.max).contains(&row.bytes))
     };
-    let (slow, other): (Vec<&Compared>, Vec<&Compared>) = usable.into_iter().partition(|row| is_slow(row));
+    let (slow, other): (Vec<&Compared>, Vec<&Compared>) =
+        group.usable_rows(rows).into_iter().partition(|row| is_slow(row));
     let sample = |rows: &[&'a Compared], count, is_slow| -> Vec<Case<'a>> {
         let sampled = super::explanation::sample_evenly(rows, count);
         let cases = sampled.into_iter().filter_map(|compared| case(request, compared, is_slow)).collect();
@@ -188,8 +186,7 @@ fn cases<'a>(
 }
 
 fn case<'a>(request: &Request<'a>, compared: &'a Compared, is_slow: bool) -> Option<Case<'a>> {
-    let rows: &'a [Row] = &request.measurements.get(compared.measurement)?.rows;
-    let row = rows.iter().find(|row| row.line == compared.line)?;
+    let row = compared.measured_row(request.measurements)?;
     Some(Case { compared, row, deviation: evidence::deviation(compared.low.0, compared.high.0), is_slow })
 }
 
@@ -288,17 +285,19 @@ impl Trial {
         let hypothesis = &self.hypothesis;
         let profile = hypothesis.profile.as_deref().unwrap_or(profile);
         let simulation = MeasurementSimulation::new(&hypothesis.measurement, hypothesis.routes);
-        let seen = hypothesis
-            .chosen_for
-            .as_ref()
-            .map(|fabric| Measurement { fabric: Arc::clone(fabric), ..hypothesis.measurement.clone() });
+        let seen = match &hypothesis.choice {
+            Choice::LibraryFor(fabric) => {
+                Some(Measurement { fabric: Arc::clone(fabric), ..hypothesis.measurement.clone() })
+            }
+            Choice::Library | Choice::Known | Choice::Unchanged => None,
+        };
         let seen = seen.as_ref().map(|seen| MeasurementSimulation::new(seen, hypothesis.routes));
         let strategies = seen.as_ref().unwrap_or(&simulation).strategies();
         let (mut events, mut predicted) = (0u64, self.predicted.clone());
         for case in cases.iter().skip(predicted.len()) {
             let usual = case.compared.strategy;
             let strategy = match hypothesis.choice {
-                Choice::Library => strategies.strategy(case.row).unwrap_or(usual),
+                Choice::Library | Choice::LibraryFor(_) => strategies.strategy(case.row).unwrap_or(usual),
                 Choice::Known => strategies.strategy(case.row)?,
                 Choice::Unchanged => usual,
             };

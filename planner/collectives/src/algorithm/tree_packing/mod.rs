@@ -60,6 +60,7 @@ use fabricast_topologies::Bytes;
 use super::cut::Chunking;
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
+use crate::bound::line::gcd;
 use crate::packing::{Forest, Forests, LinkSharing, Roots};
 use edges::{TreeEdge, tree_edges};
 use streams::Pieces;
@@ -288,8 +289,6 @@ fn spreads(collective: Collective) -> bool {
 }
 
 fn lcm(a: u32, b: u32) -> u32 {
-    fn gcd(a: u32, b: u32) -> u32 {
-        if b == 0 { a.max(1) } else { gcd(b, a % b) }
-    }
-    (a / gcd(a, b)).saturating_mul(b)
+    let common = gcd(a.into(), b.into());
+    u32::try_from(u128::from(a) / common * u128::from(b)).unwrap_or(u32::MAX)
 }
