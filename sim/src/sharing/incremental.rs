@@ -229,6 +229,31 @@ mod tests {
         }
     }
 
+    /// A capacity that is full, becomes idle and is used again below its rate no longer holds a route at its old level.
+    #[test]
+    fn idle_capacities_are_not_full() {
+        let mut system = System::new();
+        let [link, memory] = [25, 50].map(|gb| system.add_resource(Rate(gb * GB)));
+        let uses = |one: &[(ResourceId, u64)]| -> Vec<Use> {
+            one.iter().map(|&(resource, coefficient)| Use { resource, coefficient }).collect()
+        };
+        let copy = system.add_route(&uses(&[(link, WHOLE), (memory, 4 * WHOLE)]), Rate::UNLIMITED, 1);
+        let send = system.add_route(&uses(&[(link, WHOLE)]), Rate::UNLIMITED, 1);
+        let mut sharing = Sharing { small: 0, ..Sharing::new(&system) };
+        let mut settle = |starts: &[RouteId], stops: &[RouteId]| {
+            starts.iter().for_each(|&route| sharing.start(&system, route));
+            stops.iter().for_each(|&route| sharing.stop(&system, route));
+            sharing.spread_heuristic = SpreadHeuristic { component_size: usize::MAX, ..SpreadHeuristic::default() };
+            settled(&system, &mut sharing);
+            sharing.rate(copy)
+        };
+        // Two copies fill the memory at the level that one copy later has on the link that it shares with sends.
+        assert_eq!(settle(&[copy, copy], &[]), Rate(6_250_000_000_000));
+        settle(&[], &[copy, copy]);
+        assert_eq!(settle(&[copy, send, send, send], &[]), Rate(6_250_000_000_000));
+        assert_eq!(settle(&[], &[send]), Rate(25 * GB / 3));
+    }
+
     /// In a long chain of routes in which neighbours share links, an additional transfer at the end affects only a few
     /// routes, and only those are solved.
     #[test]

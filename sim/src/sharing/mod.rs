@@ -142,6 +142,7 @@ impl Sharing {
     pub fn settle(&mut self, system: &System, mut revised: impl FnMut(Revised)) {
         let changed = std::mem::take(&mut self.changed_routes);
         let freed = std::mem::take(&mut self.freed_resources);
+        self.solver.release(system, &self.demand, &freed);
         for &route in &changed {
             if self.count[route as usize] > 0 {
                 self.publish_unshared(system, route, &mut revised);

@@ -121,6 +121,15 @@ impl Solver {
         }
     }
 
+    /// Records that capacities on which transfers have ended, and which can no longer be filled, are not full.
+    pub(super) fn release(&mut self, system: &System, demand: &Demand, freed: &[ResourceId]) {
+        for &resource in freed {
+            if !demand.may_fill(system, resource) {
+                self.full_at[resource.0 as usize] = NEVER;
+            }
+        }
+    }
+
     /// Visits a capacity on which a transfer has ended. If the capacity can no longer be filled, it limits no route,
     /// and the routes on it are visited instead.
     pub(super) fn visit_freed(
@@ -134,7 +143,6 @@ impl Solver {
         if demand.may_fill(system, ResourceId(resource)) {
             self.visit_resource(resource);
         } else {
-            self.full_at[resource as usize] = NEVER;
             self.visit_members(system, members, count, resource);
         }
     }
