@@ -12,6 +12,7 @@ use fabricast_topologies::Bytes;
 use proptest::prelude::*;
 
 use crate::generators::{Case, cases, supported_pairs};
+use crate::msccl_interpreter::completes;
 
 /// Returns the bytes from each rank's memory to each other rank's.
 fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
@@ -27,6 +28,11 @@ fn traffic(schedule: &Schedule) -> BTreeMap<(u32, u32), f64> {
     traffic
 }
 
+/// Number of messages that a connection of MSCCL holds: a message of `Simple` uses four of eight slots.
+pub(crate) fn messages_in_flight(protocol: Protocol) -> u32 {
+    if matches!(protocol, Protocol::Ll | Protocol::Ll128) { 8 } else { 2 }
+}
+
 /// Writes a schedule, reads it and writes it again; returns false if the format cannot express the schedule.
 fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, TestCaseError> {
     let text = match write(schedule, format) {
@@ -37,6 +43,9 @@ fn round_trip(case: &Case, schedule: &Schedule, format: Format) -> Result<bool, 
         Err(other) => return Err(TestCaseError::fail(format!("{case:?}: {other}"))),
     };
     prop_assert_eq!(Format::detect(&text), format);
+    if format == Format::MscclXml {
+        prop_assert!(completes(&text, messages_in_flight(schedule.header().protocol)), "{case:?}");
+    }
     let back = read(&text, "written").map_err(|error: FormatError| TestCaseError::fail(format!("{error}\n{text}")))?;
     prop_assert_eq!(back.header().call, schedule.header().call);
     prop_assert_eq!(&back.header().name, &schedule.header().name);

@@ -29,6 +29,7 @@ mod matrices;
 mod measurements;
 mod messages;
 mod monotone;
+mod msccl_interpreter;
 mod mutation_survivors;
 mod mutations;
 mod nccl;

@@ -135,6 +135,14 @@ pub enum WriteError {
         /// Id of one operation of the cycle.
         operation: OpId,
     },
+    /// Thread blocks would wait for each other because connections hold only a few messages.
+    #[error("operation {} waits for itself once connections hold {messages} unread messages, as many as MSCCL's FIFOs", .operation.0)]
+    FullFifos {
+        /// Id of one operation of the cycle.
+        operation: OpId,
+        /// Number of messages that a connection holds.
+        messages: u32,
+    },
 }
 
 /// Text being read, and its name for error messages.

@@ -147,8 +147,9 @@ impl SteadyBatch {
             return rounds;
         }
         let chunks = if room > 0.0 { (prompt / room).max(1.0) } else { f64::INFINITY };
-        if chunks.is_finite() && requests * chunks <= chunks + output - 1.0 {
-            let steps_with_prefill = others * chunks;
+        // (Without a sum of both sides' terms, in which rounding could decide for a single request.)
+        let steps_with_prefill = others * chunks;
+        if chunks.is_finite() && steps_with_prefill <= output - 1.0 {
             return Self {
                 with_prefill: StepTokens {
                     decode: others,
@@ -361,6 +362,15 @@ mod tests {
             prop_assert!(near(prefill_steps * batch.with_prefill.finished_prefills, load.requests));
             prop_assert!(near(batch.steps_with_prefill + batch.steps_without_prefill, load.output - 1.0));
             prop_assert!(batch.steps_to_first_token >= 1.0 - 1e-9 && batch.steps_without_prefill >= -1e-9 && batch.steps_with_prefill >= -1e-9);
+        }
+
+        /// A single request never waits for steps with prefill of others.
+        #[test]
+        fn single_requests_have_their_own_prefill_only(prompt in 1u32..20_000, output in 1u32..3000, budget in 1u32..20_000) {
+            let [prompt, output, budget] = [prompt, output, budget].map(f64::from);
+            let load = Load { prompt, output, requests: 1.0, budget, start_times: StartTimes::Spread };
+            let batch = SteadyBatch::new(&load);
+            prop_assert_eq!((batch.steps_with_prefill, batch.without_prefill.decode), (0.0, 1.0));
         }
 
         /// With more concurrent requests, the rate of finished requests does not decrease.

@@ -7,6 +7,9 @@
 //! A schedule is valid for one size, and so is its file by default. Gets become sends by the other rank. One-sided
 //! protocols are written as `Simple`, because MSCCL only has FIFOs. Received data goes through memory unless it is
 //! relayed.
+//!
+//! A connection holds few messages that were not received yet. A schedule whose thread blocks would wait for each other
+//! through full connections is not written, because MSCCL would hang.
 
 use fabricast_topologies::visible::visible;
 use quick_xml::escape::escape;
@@ -22,7 +25,19 @@ use crate::schedule::order::Graph;
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;
-use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Schedule};
+use crate::schedule::{Buffer, BufferUse, ChunkRef, OpId, OpKind, Protocol, Schedule, fifo};
+
+/// FIFO slots of a message of `Simple` in MSCCL (`MSCCL_CHUNKSTEPS` in `mscclRunAlgo`, half of `NCCL_STEPS`); a message
+/// of the other protocols has one.
+const SIMPLE_SLOTS_PER_MESSAGE: u32 = fifo::NCCL_DEPTH / 2;
+
+/// Returns the number of messages that a connection holds until they are received.
+fn messages_in_flight(protocol: Protocol) -> u32 {
+    match protocol {
+        Protocol::Ll | Protocol::Ll128 => fifo::NCCL_DEPTH,
+        Protocol::Simple | Protocol::Symmetric | Protocol::CopyEngine => fifo::NCCL_DEPTH / SIMPLE_SLOTS_PER_MESSAGE,
+    }
+}
 
 /// Writes a schedule as an MSCCL file for exactly its size.
 ///
@@ -48,16 +63,23 @@ pub(in crate::schedule) fn write_xml(
     let mut flat = FlatSchedule::new(schedule, "MSCCL", SwitchSupport::Unsupported)?;
     flat.inline_waits()?;
     let ranks = schedule.header().call.ranks;
-    let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Allowed)?);
+    let in_flight = messages_in_flight(schedule.header().protocol);
+    let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Allowed)?, in_flight);
     let steps = match relaying.check(&flat)? {
         OrderCheck::Ordered => relaying,
         // With relays, the steps of some thread blocks would wait for themselves.
         OrderCheck::Cycle(_) => {
-            let steps = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Forbidden)?);
-            if let OrderCheck::Cycle(operation) = steps.check(&flat)? {
-                return Err(WriteError::Deadlock { operation });
+            let steps = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Forbidden)?, in_flight);
+            match steps.check(&flat)? {
+                OrderCheck::Ordered => steps,
+                OrderCheck::Cycle(operation) => {
+                    let unlimited = Steps::new(&flat, steps.assignment, u32::MAX);
+                    return Err(match unlimited.check(&flat)? {
+                        OrderCheck::Ordered => WriteError::FullFifos { operation, messages: in_flight },
+                        OrderCheck::Cycle(operation) => WriteError::Deadlock { operation },
+                    });
+                }
             }
-            steps
         }
     };
     steps.write(schedule, &flat, sizes, text)
@@ -74,6 +96,8 @@ struct Steps {
     /// By operation, the step that sends or executes it, and the step that receives it.
     send_step: Vec<u32>,
     receive_step: Vec<u32>,
+    /// By step, the step that receives the message whose slots this one's message uses, or [`NONE`].
+    freeing_step: Vec<u32>,
     /// By step: dependencies on other thread blocks of the same GPU, as (thread block, last step awaited there).
     after: Lists<(u32, u32)>,
     /// Dependencies that no thread block can wait for, as (operation, awaited operation).
@@ -86,7 +110,7 @@ enum OrderCheck {
 }
 
 impl Steps {
-    fn new(flat: &FlatSchedule, assignment: Assignment) -> Self {
+    fn new(flat: &FlatSchedule, assignment: Assignment, in_flight: u32) -> Self {
         let blocks = assignment.gpus.iter().flatten();
         let count = blocks.map(|block| block.actions.len()).sum();
         let (mut actions, mut block_of) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -121,10 +145,12 @@ impl Steps {
             block_by_step: block_of,
             send_step,
             receive_step: received_at,
+            freeing_step: Vec::new(),
             after,
             unsignalled,
         };
         steps.find_waits(flat);
+        steps.find_slots(in_flight);
         steps
     }
 
@@ -173,10 +199,26 @@ impl Steps {
         self.after = after;
     }
 
+    /// Finds the steps that free the slots of later messages. The thread block that sends on a connection does so in the
+    /// order of its steps.
+    fn find_slots(&mut self, in_flight: u32) {
+        let mut sent: Vec<Vec<u32>> = vec![Vec::new(); self.assignment.connections.routes.len()];
+        self.freeing_step = vec![NONE; self.actions.len()];
+        for (action, freeing) in self.actions.iter().zip(&mut self.freeing_step) {
+            let Some(op) = action.sent() else { continue };
+            let messages = &mut sent[self.assignment.connections.connection_of_op[op as usize] as usize];
+            if let Some(before) = messages.len().checked_sub(in_flight as usize) {
+                *freeing = self.receive_step[messages[before] as usize];
+            }
+            messages.push(op);
+        }
+    }
+
     /// Returns the dependencies of a step, except for the preceding step of its thread block.
     fn waits_for(&self, step: u32) -> impl Iterator<Item = u32> + '_ {
         let sent = self.actions[step as usize].received().map(|op| self.send_step[op as usize]);
-        self.after.get(step).iter().map(|(_, on)| *on).chain(sent)
+        let freeing = Some(self.freeing_step[step as usize]).filter(|&step| step != NONE);
+        self.after.get(step).iter().map(|(_, on)| *on).chain(sent).chain(freeing)
     }
 
     /// Checks that the thread blocks, which execute their steps in sequence, satisfy all dependencies.
