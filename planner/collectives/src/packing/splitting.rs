@@ -74,7 +74,7 @@ fn remove(graph: &Digraph, switch: u32, requirement: Requirement, turn: &dyn Fn(
     split
 }
 
-/// Replaces a pair of arcs, up to its amount and as far as no tree is lost.
+/// Replaces a pair of arcs, up to its capacity and without the loss of a tree.
 fn split_off(graph: &mut Digraph, switch: u32, pair: Pair, requirement: Requirement) {
     let Pair { from, to, .. } = pair;
     let mut amount = pair.amount.min(graph.capacity(from, switch)).min(graph.capacity(switch, to));
