@@ -152,7 +152,8 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
         Ok(first_ranks.filter_map(group_time).max().unwrap_or_default())
     }
 
-    /// An all_to_all of the copies that cross the network, as far as the kernel sends a token once to a domain.
+    /// Completion time of an all_to_all of the copies that cross the network. Kernels that forward tokens send one copy
+    /// of a token per domain.
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
         let all_to_all = equivalent_all_to_all(layout, exchange);
         let shape = layout.shape(Dimension::Expert);
