@@ -171,7 +171,7 @@ impl KernelsRow {
         }
     }
 
-    /// Returns true if all parameters are equal, apart from rounding in the written numbers.
+    /// Returns true if all parameters are equal, except for rounding in the written numbers.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let figures = |row: &Self| [row.matrix, row.attention, row.memory, row.stream, row.launch_us];
@@ -416,7 +416,7 @@ pub enum AnswerError {
         message: String,
     },
     /// The text has a format that this version does not read.
-    #[error("{source_name}: format {found}, and this version reads format {FORMAT}")]
+    #[error("{source_name}: format {found}, but this version of fabricast reads format {FORMAT}")]
     Format {
         /// Name of the text, such as its file name.
         source_name: String,
