@@ -16,7 +16,7 @@ pub struct Rejected {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The number of columns differs from the header line's.
-    #[error("{found} columns; the head line has {expected}")]
+    #[error("{found} columns; the header line has {expected}")]
     Columns {
         /// Number of columns of the row.
         found: usize,
@@ -84,10 +84,10 @@ pub enum Reason {
     #[error("is the CPU's time (nccl-tests -C), not the collective's")]
     CpuTime,
     /// The nccl-tests program measures an unknown collective.
-    #[error("the test `{0}` is none of the collectives")]
+    #[error("the test `{0}` measures an unknown collective")]
     UnknownTest(String),
     /// The row's element type differs from the measurement's.
-    #[error("is of {found}, and the measurement of {wanted}")]
+    #[error("has the element type {found}, but the measurement has {wanted}")]
     OtherType {
         /// Element type of the row.
         found: DataType,
@@ -95,7 +95,7 @@ pub enum Reason {
         wanted: DataType,
     },
     /// The table's collective differs from the measurement's.
-    #[error("is of {found}, and the measurement of {wanted}")]
+    #[error("is for {found}, but the measurement is for {wanted}")]
     OtherCollective {
         /// Collective of the table.
         found: Collective,
