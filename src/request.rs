@@ -46,7 +46,7 @@ pub struct Request(Cli);
 /// Result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Text that the command prints with `--format json`: a JSON document, or a file in another format where the command
+    /// Text that the command prints with `--format json`: a JSON document, or a file in another format if the command
     /// writes one. `None` if the command writes only the files of `output`.
     pub result: Option<String>,
     /// Warnings, in the order in which the command reported them.

@@ -64,7 +64,7 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
 /// Reads a saved plan.
 ///
 /// # Errors
-/// [`Failure`]: the file cannot be read or is no plan.
+/// [`Failure`]: the file cannot be read or is not a plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
     let text = fabricast_topologies::read::read_text_file(path, fabricast_topologies::read::Limit::TABLE)?;
     let name = path.display().to_string();
