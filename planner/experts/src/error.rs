@@ -33,7 +33,7 @@ pub enum ExchangeError {
         experts: u32,
         /// Number of ranks or groups.
         parts: u32,
-        /// Ranks or groups.
+        /// Noun for the parts in the message: `ranks` or `groups`.
         what: &'static str,
     },
     /// A token is limited to more groups than there are.

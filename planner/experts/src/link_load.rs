@@ -64,7 +64,7 @@ impl LinkLoad {
         }
     }
 
-    /// Time of the slowest network link if each copy costs `copy_us` µs more than its bytes.
+    /// Time of the slowest network link if each copy occupies it for `copy_us` µs in addition to the time of its bytes.
     pub fn network_us(&self, copy_us: f64) -> f64 {
         self.network.iter().map(|load| load.time_us + load.copies * copy_us).fold(0.0, f64::max)
     }

@@ -118,7 +118,8 @@ fn packed_channel_counts(
     counts
 }
 
-/// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
+/// Returns all strategies within a restriction for a collective of `bytes` bytes that `software` can run, in a fixed
+/// order.
 #[must_use]
 pub fn candidates(
     collective: Collective,

@@ -457,7 +457,10 @@ impl Answer {
                 source_name: source.to_owned(),
                 line: negative.line,
                 column: negative.column,
-                message: format!("{}: {} is under 0, which no figure of a study is", negative.key, negative.figure),
+                message: format!(
+                    "{}: {} is negative; all figures of a study are at least 0",
+                    negative.key, negative.figure
+                ),
             }),
         }
     }

@@ -36,7 +36,7 @@ pub enum Version {
 pub(super) enum ChannelSpeed {
     /// The speed inside a node for up to two nodes, the speed between nodes for more.
     InsideUpToTwoNodes,
-    /// Rings: the speed between nodes from two nodes on. Trees: the lower of both speeds.
+    /// Rings: the speed between nodes from two nodes on. Trees: the lower of the two speeds.
     BetweenNodesFromTwo,
 }
 

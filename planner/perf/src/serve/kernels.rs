@@ -10,7 +10,7 @@
 //! - Only experts chosen by some token are read: of `slots` experts, each chosen by a token with probability
 //!   `k / slots`, the `N` tokens of all ranks that share the experts leave a fraction `(1 - k / slots)^N` unread.
 //! - Only decode tokens and the last token of each prompt need logits.
-//! - Residual addition and norm are one kernel, which reads and writes both.
+//! - Residual addition and norm are one kernel, which reads and writes the hidden states and the residual.
 //! - Inputs of 8- or 4-bit GEMMs are cast by a separate kernel (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
 //!   `scaled_fp4_quant`), without a second pass for scales.
 //! - Expert GEMMs compute full tiles ([`padded_rows`]), and tokens are permuted before and after.
@@ -262,7 +262,7 @@ fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, wo
 
 /// Largest number of new tokens of a chunk whose latent attention is computed as in decode, on the latent vectors, so
 /// that the cached tokens are not expanded (vLLM, `vllm/v1/attention/backends/mla/flashmla.py`,
-/// `reorder_batch_threshold`; 512 in `flashattn_mla.py`; SGLang also decides by the cached tokens,
+/// `reorder_batch_threshold`; 512 in `flashattn_mla.py`; SGLang's decision also depends on the number of cached tokens,
 /// `attention_backend_handler.py`).
 const MAX_ABSORBED_TOKENS: f64 = 128.0;
 

@@ -28,7 +28,7 @@ pub(crate) struct ExpertExchanges {
 }
 
 impl ExpertExchanges {
-    /// Total time of both.
+    /// Total time of dispatch and combine.
     pub(crate) fn call(&self) -> Picos {
         self.dispatch.call + self.combine.call
     }

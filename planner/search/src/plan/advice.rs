@@ -35,7 +35,7 @@ pub struct Improvement {
     pub max: Bytes,
     /// Faster strategy at each planned size of the range.
     pub strategies: Vec<Strategy>,
-    /// Median gain over the planned sizes of the range (by predicted gain).
+    /// Gain at the planned size whose predicted gain is the median of the range.
     pub gain: Gain,
 }
 

@@ -107,7 +107,7 @@ pub struct Dispatch {
     pub dispatcher: Dispatcher,
     /// Origin of the choice.
     pub origin: DispatcherOrigin,
-    /// Type of dispatched tokens; `None` for that of the precision ([`Self::token_type`]).
+    /// Type of dispatched tokens; `None`: determined by the precision of the job ([`Self::token_type`]).
     pub precision: Option<DispatchPrecision>,
     /// Overlap of dispatch and combine with the computation of another micro-batch.
     pub overlap: ExpertOverlap,

@@ -53,7 +53,7 @@ const FAMILIES: [Family; 22] = [
     family("falcon", false, true),
 ];
 
-/// Keys without influence on shapes and work, or with an influence that jobs state themselves.
+/// Keys that do not affect shapes and work, or whose effect a job states in other keys.
 const IRRELEVANT: [&str; 76] = [
     "_name_or_path",
     "activation_function",

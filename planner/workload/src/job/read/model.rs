@@ -205,7 +205,8 @@ impl ModelText {
     fn latent_heads(&self, check: Validator<'_>, heads: u64, text: &LatentText) -> Result<Heads, JobError> {
         for (name, value) in [("kv_heads", &self.kv_heads), ("head_dim", &self.head_dim)] {
             if let Some(value) = value {
-                let message = format!("{name}: not allowed with `latent`, which gives every head its own");
+                let message =
+                    format!("{name}: not allowed with `latent`: latent attention has keys and values for every head");
                 return Err(check.error(value.span(), message));
             }
         }
