@@ -463,7 +463,7 @@ impl Parameter {
     }
 }
 
-/// Times of a protocol that are not passes.
+/// Costs of a protocol, other than the times of passes.
 const LATENCY_COSTS: [Cost; 10] = [
     Cost::Startup,
     Cost::StartupP2p,

@@ -43,7 +43,7 @@ pub enum Reason {
     #[error("has no time")]
     NoTime,
     /// The row is for an in-place call, which a manifest cannot describe.
-    #[error("is in place, which measurements cannot describe")]
+    #[error("is in place, which a measurement file cannot state")]
     InPlace,
     /// `gpu run` found a wrong result.
     #[error("its result is wrong: the time is not that of the collective")]
@@ -81,7 +81,7 @@ pub enum Reason {
         found: Bytes,
     },
     /// The time is the CPU time of the call (`-C` of nccl-tests), not the duration of the collective.
-    #[error("is the CPU's time (nccl-tests -C), not the collective's")]
+    #[error("is the CPU time of the call (nccl-tests -C), not the collective's time")]
     CpuTime,
     /// The nccl-tests program measures an unknown collective.
     #[error("the test `{0}` measures an unknown collective")]

@@ -199,7 +199,7 @@ fn nics_beyond_the_first(fabric: &Fabric) -> Vec<NodeId> {
     devices(fabric, NodeKind::Nic, Extent::All).into_iter().filter(|nic| !first.contains(nic)).collect()
 }
 
-/// The first NICs of every host.
+/// Returns the first `count` NICs of every host.
 fn nics_of_each_host(fabric: &Fabric, count: usize) -> Vec<NodeId> {
     let mut taken = vec![0; fabric.hosts().len()];
     let nics = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic);
