@@ -129,7 +129,7 @@ impl Request {
         let cli = Cli::try_parse_from(words).map_err(|error| usage_error(&error))?;
         match cli.command {
             // GPU commands start helper processes of this program and reserve GPUs before its threads start.
-            Command::Gpu(_) => Err(Failure::input("gpu commands need a process of their own: run `fabricast gpu`")),
+            Command::Gpu(_) => Err(Failure::input("gpu commands need a separate process: run `fabricast gpu`")),
             _ => Ok(Self(cli)),
         }
         .map_err(|failure| RequestError::new(&failure, Answer::default()))

@@ -149,7 +149,7 @@ impl FromStr for ShapeChoice {
             return Ok(Self::Sweep);
         }
         let invalid_shape =
-            || format!("'{text}' is no shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
+            || format!("'{text}' is not a shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
         let parse = |number: &str| number.parse().ok().filter(|&number: &u32| number > 0).ok_or_else(invalid_shape);
         let numbers = text.split('x').map(parse).collect::<Result<Vec<u32>, _>>()?;
         let (split, threads, unroll, tiles_per_phase) = match numbers[..] {

@@ -70,7 +70,7 @@ pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
     let name = path.display().to_string();
     SavedPlan::read(&text, &name).map_err(|error| match AnyTable::read(&text, &name) {
         Ok(table) if !matches!(table, AnyTable::Plan(_)) => Failure::input_with_help(
-            format!("{name} is no plan: it is a table ({})", table.format()),
+            format!("{name} is a table ({}), not a plan", table.format()),
             format!(
                 "`fabricast table --check {name} --fabric …` checks and evaluates it; `plan --format json` makes plans"
             ),
