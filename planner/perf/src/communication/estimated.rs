@@ -26,7 +26,8 @@ pub struct EstimatedCosts<'a> {
     ranks: &'a [NodeId],
     /// True if the ranks are in the fabric's GPU order, so that the first group of a dimension represents all groups.
     first_represents_all: bool,
-    /// Share of a rank in the NIC bandwidth of its host, in bytes per second; `None` if no NIC states its speed.
+    /// NIC bandwidth of the hosts divided by the number of ranks, in bytes per second; `None` if no NIC states its
+    /// speed.
     nic_bandwidth_per_rank: Option<f64>,
 }
 

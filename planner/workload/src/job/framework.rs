@@ -57,7 +57,7 @@ pub struct Framework {
     pub moment_bits: Option<u32>,
     /// True if a 32-bit copy of narrower weights is stored.
     pub master_weights: Option<bool>,
-    /// MiB of the software's buffers on each GPU.
+    /// Size of the software's buffers on each GPU, in MiB.
     pub buffers_mb: Option<u32>,
     /// Addition of weight gradients over micro-batches.
     pub gradient_addition: Option<GradientAddition>,
