@@ -200,7 +200,7 @@ pub enum ExportFormat {
     Dot,
     /// SVG drawing
     Svg,
-    /// JSON, as `fabric show --format json`
+    /// JSON in the format of `fabric show --format json`
     Json,
 }
 
