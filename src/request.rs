@@ -46,7 +46,7 @@ pub struct Request(Cli);
 /// Result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// Text that the command prints with `--format json`: a JSON document, or a file in another format where the command
+    /// Text that the command prints with `--format json`: a JSON document, or a file in another format if the command
     /// writes one. `None` if the command writes only the files of `output`.
     pub result: Option<String>,
     /// Warnings, in the order in which the command reported them.
@@ -129,7 +129,7 @@ impl Request {
         let cli = Cli::try_parse_from(words).map_err(|error| usage_error(&error))?;
         match cli.command {
             // GPU commands start helper processes of this program and reserve GPUs before its threads start.
-            Command::Gpu(_) => Err(Failure::input("gpu commands need a process of their own: run `fabricast gpu`")),
+            Command::Gpu(_) => Err(Failure::input("gpu commands need a separate process: run `fabricast gpu`")),
             _ => Ok(Self(cli)),
         }
         .map_err(|failure| RequestError::new(&failure, Answer::default()))

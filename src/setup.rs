@@ -97,7 +97,7 @@ pub fn route_options(size: &ClusterArgs) -> RouteOptions {
 /// Routing options of calls, including the location of their buffers.
 ///
 /// # Errors
-/// [`Failure`]: the peer named by `--buffers` is unknown or no GPU, or a GPU has no device for buffers in that
+/// [`Failure`]: the peer named by `--buffers` is unknown or not a GPU, or a GPU has no device for buffers in that
 /// location.
 pub fn call_options(flags: &FabricArgs, fabric: &Fabric) -> Result<RouteOptions, Failure> {
     let buffers = match &flags.buffers {
@@ -180,7 +180,7 @@ fn profile_for(software: Software, flags: &CostArgs, fabric: &Fabric) -> Result<
 /// Returns a profile by name, or from a file.
 ///
 /// # Errors
-/// [`Failure`]: no profile has this name, or the file cannot be read or is no valid profile.
+/// [`Failure`]: no profile has this name, or the file cannot be read or is not a valid profile.
 pub fn named_profile(name: &str) -> Result<Profile, Failure> {
     // A name with a separator is a path, and so is any readable file.
     let path = Path::new(name);
@@ -292,7 +292,7 @@ pub fn launch_mode(flags: &CostArgs, fabric: &Fabric, placement: &[NodeId]) -> L
 /// Start delay of each rank: `gpu5=20us` applies to all ranks of the device.
 ///
 /// # Errors
-/// [`Failure`]: a text is not `GPU=TIME`, or names a device that is unknown or no rank.
+/// [`Failure`]: a text is not `GPU=TIME`, or names a device that is unknown or has no rank.
 pub fn delays(stragglers: &[String], fabric: &Fabric, placement: &[NodeId]) -> Result<Vec<Picos>, Failure> {
     let mut delays = vec![Picos::ZERO; placement.len()];
     let mut ranks: FxHashMap<NodeId, Vec<usize>> = FxHashMap::default();

@@ -48,9 +48,9 @@ pub struct CompareArgs {
     /// Skip the search for the profile parameter that would explain a group's error
     #[arg(long)]
     pub no_explain: bool,
-    /// Rows shown as text; JSON and CSV have all
+    /// Rows of the text table; JSON and CSV contain all rows
     ///
-    /// Default: all rows of a single group, and of several groups the rows outside their prediction interval.
+    /// Default: all rows if there is a single group, otherwise the rows outside their prediction interval.
     #[arg(long, value_enum, help_heading = "Output")]
     pub rows: Option<RowChoice>,
     /// Draw measured against predicted times, and residuals by size (.svg or .png)

@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use clap::Args;
 use fabricast_experts::{ExchangeKernel, RoutingPattern, TokenRouting, TokenType};
 
-/// Tokens, their routing and the kernel, of `--collective dispatch` and `combine`.
+/// Arguments of `--collective dispatch` and `combine`: tokens, their routing and the kernel.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Dispatch and combine")]
 pub struct ExpertArgs {
-    /// Tokens of each rank
+    /// Number of tokens per rank
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=MAX_TOKENS))]
     pub tokens: Option<u64>,
-    /// Elements of a token (hidden size of the model) [default: 7168]
+    /// Number of elements per token (hidden size of the model) [default: 7168]
     #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MAX_HIDDEN))]
     pub hidden: Option<u32>,
-    /// Experts of all ranks together [default: 256]
+    /// Total number of experts of all ranks [default: 256]
     #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MAX_EXPERTS))]
     pub experts: Option<u32>,
-    /// Experts of a token [default: 8]
+    /// Number of experts per token [default: 8]
     #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=MAX_EXPERTS))]
     pub top_k: Option<u32>,
-    /// Type in which tokens travel: bf16, fp8 or nvfp4 [default: fp8 for dispatch, bf16 for combine]
+    /// Element type of sent tokens: bf16, fp8 or nvfp4 [default: fp8 for dispatch, bf16 for combine]
     #[arg(long, value_name = "TYPE", requires = "tokens")]
     pub token_type: Option<TokenType>,
     /// Routing of tokens: random, balanced, or groups=8,limit=4 [default: random]
@@ -39,13 +39,13 @@ pub struct ExpertArgs {
     /// each expert. `nccl-ep-ll`: NCCL EP's, a copy for each rank in a dispatch. `trtllm`: TensorRT-LLM's kernels inside one NVLink domain.
     #[arg(long, value_name = "KERNEL", requires = "tokens")]
     pub kernel: Option<ExchangeKernel>,
-    /// SMs of DeepEP's normal kernels [default: 20]
+    /// Number of SMs for DeepEP's normal kernels [default: 20]
     #[arg(long, value_name = "N", requires = "tokens", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub sms: Option<u32>,
     /// Write the expected bytes between ranks as a matrix of all_to_allv (CSV)
     ///
-    /// A token travels once to each rank with one of its experts. `--collective all_to_allv --matrix FILE` plans, verifies
-    /// and simulates schedules of it.
+    /// A token is counted once for each rank with one of its experts. Pass the file to --matrix with all_to_allv to
+    /// plan, verify and simulate schedules.
     #[arg(long, value_name = "FILE", requires = "tokens")]
     pub write_matrix: Option<PathBuf>,
 }

@@ -20,16 +20,17 @@ pub enum GpuCommand {
     Bench(BenchArgs),
     /// Diagnose GPU links: compare measured rates with the expected ones
     ///
-    /// Exit code 1 if a link is slower than it should be or another fault is found.
+    /// The exit code is 1 if a link is slower than expected or another fault is found.
     Doctor(DoctorArgs),
     /// Run strategies on the GPUs: verify results, compare times with predictions and NCCL
     Run(Box<GpuRunArgs>),
-    /// Test a tuner table: does NCCL follow it, and is NCCL slower with it than by default
+    /// Test that NCCL follows a tuner table, and that it is not slower with the table than without
     ///
-    /// Alternates NCCL's default choice and the table, one process each, launched from CUDA graphs with one host thread
-    /// per GPU. Exit code 1 if NCCL does not follow the table, or if a size is slower by more than 2 % beyond noise.
+    /// Alternates between a process with the table and a process without it. Both launch CUDA graphs, with one host
+    /// thread per GPU. The exit code is 1 if NCCL does not follow the table, or if a size is slower by more than 2 %
+    /// beyond noise.
     Prove(Box<GpuProveArgs>),
-    /// Process that drives all GPUs; `prove` starts one for each side
+    /// Process that drives all GPUs; `prove` starts one with and one without the table
     #[command(hide = true)]
     ProveSide,
     /// Process that drives one GPU; `run` starts one per GPU for NVSHMEM
@@ -62,7 +63,7 @@ pub struct BenchArgs {
 }
 
 /// Arguments of `gpu doctor`, which measures every pair and the host links, or reads such a measurement, and compares
-/// each with the fabric. Exit code 1 if a fault is found.
+/// each with the fabric. The exit code is 1 if a fault is found.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// Diagnose a saved `gpu bench --format json` file; needs no GPU
@@ -71,9 +72,9 @@ pub struct DoctorArgs {
     /// Expected fabric: a preset or a file; `auto` is the fabric that the driver reports
     #[arg(long, value_name = "NAME|FILE|auto", default_value = "auto")]
     pub fabric: String,
-    /// Number of GPUs, from the first of that fabric
+    /// Number of GPUs to diagnose, starting with the first; default: all
     ///
-    /// With `auto`: from the first of this machine, or of the --from file.
+    /// With `auto`, these are the GPUs of this machine, or those of the --from file.
     #[arg(long, value_name = "N")]
     pub gpus: Option<NonZeroU32>,
     #[command(flatten)]
@@ -84,10 +85,10 @@ pub struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Libraries")]
 pub struct LibraryPaths {
-    /// NCCL library file or its folder; default: searched in the usual places and Python wheels
+    /// NCCL library file or its folder; default: search the library folders and Python wheels
     #[arg(long, value_name = "PATH")]
     pub nccl: Option<PathBuf>,
-    /// NVSHMEM library file or its folder; default: searched as for NCCL
+    /// NVSHMEM library file or its folder; default: search as for NCCL
     #[arg(long, value_name = "PATH")]
     pub nvshmem: Option<PathBuf>,
 }

@@ -7,9 +7,9 @@ use fabricast_sim::schedule::{Collective, DataType};
 
 use super::Sizes;
 
-/// Arguments of `gpu prove`, which runs NCCL with its default choice and with a table, alternately, one process each,
-/// from CUDA graphs with one host thread per GPU. It compares NCCL's log with the table, and the times. Exit code 1 if
-/// NCCL does not follow the table, or if a size is slower by more than 2 % beyond noise.
+/// Arguments of `gpu prove`, which alternates between an NCCL process with a table and one without it. Both launch CUDA
+/// graphs, with one host thread per GPU. NCCL's log is compared with the table, and the times with each other. The exit
+/// code is 1 if NCCL does not follow the table, or if a size is slower by more than 2 % beyond noise.
 #[derive(Debug, Args)]
 pub struct GpuProveArgs {
     /// NCCL tuner table (written by `table --to nccl-tuner`), or a saved plan
@@ -32,7 +32,7 @@ pub struct GpuProveArgs {
     pub dtype: DataType,
     /// Number of process pairs, run one after the other
     ///
-    /// Medians of processes are compared, because processes with equal settings differ among themselves.
+    /// The medians of processes are compared, because processes with equal settings differ from each other.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..=40))]
     pub rounds: u32,
     /// Repetitions of each size per process
@@ -47,9 +47,10 @@ pub struct GpuProveArgs {
     /// Save NCCL's logs in this folder
     #[arg(long, value_name = "FOLDER")]
     pub logs: Option<PathBuf>,
-    /// Time budget in seconds
+    /// Time limit of the measurement, in seconds
     ///
-    /// After it no further size of the first round starts, nor a round that would need more than the time left.
+    /// After the limit, no further size of the first round is started. A later round is started only if it is expected
+    /// to end within the limit.
     #[arg(long, value_name = "SECONDS", default_value_t = 480, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub limit: u64,
     /// Timeout in seconds for a call that does not end

@@ -34,8 +34,8 @@ pub struct GpuRunArgs {
     pub plan: Option<PathBuf>,
     /// Test correctness by pairwise coverage instead of one call
     ///
-    /// Every pair of collective, executor, type, reduction, size, offset, buffer place and number of ranks occurs at
-    /// least once, in as few calls as possible.
+    /// Every pair of values of collective, executor, type, reduction, size, offset, in-place flag and number of ranks
+    /// occurs at least once, in as few calls as possible.
     #[arg(long, conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "plan", "schedule", "in_place", "root"])]
     pub pairs: bool,
     #[command(flatten)]
@@ -46,12 +46,12 @@ pub struct GpuRunArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Execution")]
 pub struct ExecutionArgs {
-    /// Executors, comma-separated; default: kernels, nccl, and copies for copy-engine picks
+    /// Executors, comma-separated; default: kernels, nccl, and copies for the protocol copy_engine
     ///
-    /// `kernels`: generated from the schedule. `copies`: copy engines. `nccl`: NCCL's own choice. `nccl-symmetric`: the
-    /// same with buffers registered as symmetric windows. `nccl-forced`: each requested strategy that NCCL has, forced
-    /// on a communicator of its own. `nvshmem`: one process per GPU, by the methods of --nvshmem-by. Default with
-    /// --pairs: all.
+    /// `kernels`: generated from the schedule. `copies`: copy engines. `nccl`: NCCL's own choice. `nccl-symmetric`:
+    /// NCCL's own choice with buffers registered as symmetric windows. `nccl-forced`: each requested strategy that NCCL
+    /// has, forced on a separate communicator. `nvshmem`: one process per GPU, by the methods of --nvshmem-by. Default
+    /// with --pairs: all.
     #[arg(long, value_name = "E[,E…]", value_delimiter = ',')]
     pub executor: Vec<ExecutorChoice>,
     /// Message formats of generated kernels; default: chosen by protocol and size
@@ -60,7 +60,7 @@ pub struct ExecutionArgs {
     /// Kernel shape: blocks per channel, threads, words per thread, tiles, e.g. `8x512x2`
     ///
     /// TILES is the number of tiles of a block that share a phase. `sweep` times many shapes and shows the fastest.
-    /// Default: the shape that measured best, with all tiles.
+    /// Default: the shape that was fastest in measurements, with all tiles.
     #[arg(long, value_name = "BLOCKSxTHREADSxWORDS[xTILES]")]
     pub shape: Option<ShapeChoice>,
     /// Disable overlap of consecutive kernels: launch each after the previous one has ended
@@ -81,10 +81,10 @@ pub struct ExecutionArgs {
     /// Offset of buffers from an aligned address, for example 4 or 1KiB
     #[arg(long, value_name = "SIZE", default_value = "0", hide_default_value = true)]
     pub offset: Bytes,
-    /// Number of result checks, each with fresh contents; every second one after several calls
+    /// Number of result checks, each with new contents; every second check follows several calls
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub checks: u32,
-    /// Additional back-to-back calls, each with fresh contents and a check
+    /// Additional back-to-back calls, each with new contents and a check
     ///
     /// The host does not wait between these calls.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -149,7 +149,7 @@ impl FromStr for ShapeChoice {
             return Ok(Self::Sweep);
         }
         let invalid_shape =
-            || format!("'{text}' is no shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
+            || format!("'{text}' is not a shape; expected `sweep` or blocks x threads x words, as in `8x512x2`");
         let parse = |number: &str| number.parse().ok().filter(|&number: &u32| number > 0).ok_or_else(invalid_shape);
         let numbers = text.split('x').map(parse).collect::<Result<Vec<u32>, _>>()?;
         let (split, threads, unroll, tiles_per_phase) = match numbers[..] {

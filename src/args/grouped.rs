@@ -58,7 +58,7 @@ impl FromStr for GroupedCall {
                     let key = KEYS.iter().find(|(_, name)| *name == key_name.trim()).map(|&(key, _)| key);
                     let key = key.ok_or_else(|| {
                         let names: Vec<&str> = KEYS.iter().map(|&(_, name)| name).collect();
-                        format!("`{key_name}` is no key of a call; expected one of {}", names.join(", "))
+                        format!("`{key_name}` is not a key of a call; expected one of {}", names.join(", "))
                     })?;
                     if settings.iter().any(|(known, _)| *known == key) {
                         return Err(format!("`{key_name}` is given twice"));
@@ -151,7 +151,7 @@ mod tests {
             ("", "unknown collective ``"),
             ("all_gather:", ""),
             ("all_gahter:bytes=1", "did you mean all_gather?"),
-            ("all_gather:size=1", "`size` is no key of a call; expected one of ranks, bytes, algorithm"),
+            ("all_gather:size=1", "`size` is not a key of a call; expected one of ranks, bytes, algorithm"),
             ("all_gather:1MiB", "`1MiB`: expected key=value"),
             ("all_gather:bytes=1,2", "`2`: expected key=value"),
             ("all_gather:bytes=1,bytes=2", "`bytes` is given twice"),

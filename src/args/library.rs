@@ -11,7 +11,7 @@ pub struct LibraryArgs {
     ///
     /// Restricts the candidates to those that the library can run, and shows the library's default choice (`simulate`
     /// runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`, `open_mpi-5.0`. Default: the profile's
-    /// library is shown and restricts nothing.
+    /// library is shown and does not restrict the candidates.
     #[arg(long, value_name = "NAME", value_parser = parse_library)]
     pub library: Option<LibraryChoice>,
     /// Registration of the library's buffers

@@ -70,19 +70,20 @@ pub struct GlobalArgs {
     pub format: Format,
     /// Write the result to a file instead of standard output
     ///
-    /// `report` without it writes report.html. For `study`, `man`, and `table` with a format of several files, this is a folder, which is created if missing.
+    /// Without it, `report` writes report.html. `study`, `man`, and `table` with a format of several files write to a
+    /// folder, which is created if missing.
     #[arg(short = 'o', long, value_name = "FILE", global = true)]
     pub output: Option<PathBuf>,
-    /// Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS
+    /// Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS)
     #[arg(long, global = true)]
     pub wide: bool,
     /// Columns of tables to show in text, by name or JSON key, for example `size,busbw`
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',', global = true)]
     pub columns: Vec<String>,
-    /// Overwrite existing files, including files changed since or not written by fabricast
+    /// Overwrite existing files, even if they were changed or not written by fabricast
     #[arg(long, global = true)]
     pub force: bool,
-    /// Number of threads; default: all cores. Results do not depend on it
+    /// Number of threads, which does not affect results; default: all cores
     #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u16).range(1..=1024), allow_negative_numbers = true)]
     pub threads: Option<u16>,
     /// Suppress progress and warnings
@@ -127,7 +128,7 @@ pub enum Command {
     Schema(SchemaArgs),
     /// Print the completion script of a shell
     Completions(CompletionsArgs),
-    /// Write manual pages: one per command into the folder of `-o`, else the main page
+    /// Write manual pages: all pages to the folder of `-o`, or the main page to standard output
     Man,
 }
 
@@ -199,7 +200,7 @@ pub enum ExportFormat {
     Dot,
     /// SVG drawing
     Svg,
-    /// JSON, as `fabric show --format json`
+    /// JSON in the format of `fabric show --format json`
     Json,
 }
 
@@ -242,12 +243,12 @@ pub struct SimulateArgs {
     pub stragglers: Vec<String>,
     /// Ranks of a group that runs the call, for example `0-3,8`; may be repeated
     ///
-    /// All groups run the call concurrently and share the fabric, as the tensor-parallel groups of a job do.
+    /// All groups run the call concurrently and share the fabric, like the tensor-parallel groups of a job.
     #[arg(long = "group", value_name = "RANKS", conflicts_with_all = ["schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
     pub groups: Vec<RankSet>,
     /// Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated
     ///
-    /// All calls start at the same time and share the fabric, as grouped calls of NCCL do. A value is a collective and
+    /// All calls start at the same time and share the fabric, like grouped calls in NCCL. A value is a collective and
     /// settings that override the other flags, for example `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys:
     /// ranks (default: all; calls may share ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
     #[arg(long = "call", value_name = "NAME[:key=value,…]", conflicts_with_all = ["collective", "groups", "schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
@@ -262,7 +263,7 @@ pub struct SimulateArgs {
     pub trace: Option<PathBuf>,
     /// Show the critical path: the dependent operations whose durations add up to the time
     ///
-    /// Needs about 120 bytes of memory per simulated operation, as --trace and --utilization-over-time do.
+    /// Needs about 120 bytes of memory per simulated operation, like --trace and --utilization-over-time.
     #[arg(long, help_heading = "Output")]
     pub critical_path: bool,
     /// Show the utilization of the N busiest resources over time [default N: 10]
@@ -313,16 +314,17 @@ pub enum ScheduleCommand {
     },
     /// Verify that a schedule computes its collective, without races and deadlocks
     Verify {
-        /// Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON)
+        /// Schedule file: fabricast JSON, MSCCL XML or MSCCL++ JSON
         file: PathBuf,
         /// Maximum number of unread transfers per connection, as in FIFO protocols
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         fifo_depth: Option<u32>,
     },
-    /// Check the certificate of a synthesised schedule: how near it is to the optimum of its fabric
+    /// Check the optimality certificate of a synthesised schedule
     ///
-    /// Proves that the schedule computes its collective, that no schedule is faster than the certificate's bound, and
-    /// that no link is busy for longer than its time. Schedules of the algorithm tree_packing have a certificate.
+    /// Proves that the schedule computes its collective, that no schedule is faster than the certificate's lower bound,
+    /// and that no link is busy for longer than the certificate states. Schedules of the algorithm tree_packing have a
+    /// certificate.
     Certify {
         /// Schedule file in fabricast's JSON
         file: PathBuf,
@@ -333,7 +335,7 @@ pub enum ScheduleCommand {
     },
     /// Write the schedule in another format
     Convert {
-        /// Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON)
+        /// Schedule file: fabricast JSON, MSCCL XML or MSCCL++ JSON
         file: PathBuf,
         /// Output format
         #[arg(long, value_enum)]
@@ -341,7 +343,7 @@ pub enum ScheduleCommand {
     },
     /// Show the operations of each rank as a table or a picture
     Show {
-        /// Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON)
+        /// Schedule file: fabricast JSON, MSCCL XML or MSCCL++ JSON
         file: PathBuf,
         /// Maximum number of operations shown
         #[arg(long, value_name = "N", default_value_t = 200)]
@@ -388,7 +390,8 @@ pub struct PlanArgs {
     pub job: Option<PathBuf>,
     /// Manifest of measured times, which replace predicted ones; may be repeated
     ///
-    /// The format is that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
+    /// The format is that of `compare`. Measurements are used if they have the plan's numbers of ranks and hosts and
+    /// its launch mode.
     #[arg(long, value_name = "MANIFEST", help_heading = "Software")]
     pub measured: Vec<PathBuf>,
     /// List every candidate of each size with its time, fastest first

@@ -7,7 +7,9 @@ use crate::document::Document;
 /// Arguments of `schema`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct SchemaArgs {
-    /// JSON document, as in its key `format` (`fabricast-NAME/2`); default: list all documents
+    /// Name of a JSON document, for example `plan`; default: list all documents
+    ///
+    /// The name is part of the document's key `format`: `plan` for `fabricast-plan/2`.
     #[arg(value_enum, value_name = "NAME")]
     pub document: Option<Document>,
 }

@@ -91,7 +91,7 @@ pub struct ClusterArgs {
     pub gpu_model: Option<String>,
     /// Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated
     ///
-    /// Each instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+    /// Each instance is a rank in place of the GPU. To split several GPUs: `gpu[0-7]=7g.141gb`.
     #[arg(long, value_name = "GPU=PROFILE[,…]")]
     pub mig: Vec<Partition>,
     /// Disable GPU peer-to-peer access: GPUs of a host communicate through host memory
@@ -239,7 +239,7 @@ pub struct StrategyArgs {
     /// Maximum chunk size of a step, for example 512KiB; default: the protocol's
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub chunk: Option<Bytes>,
-    /// Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it needs
+    /// Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the optimum
     #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub trees: Option<u32>,
     /// Disable NVLink SHARP (reduction and multicast in NVSwitches)

@@ -32,7 +32,7 @@ impl FromStr for Sizes {
         let (first, last) = (size(first)?, size(last)?);
         if first.0 == 0 || first > last {
             return Err(format!(
-                "`{text}` is no range of sizes: expected FROM..TO with 1 ≤ FROM ≤ TO, as in 1KiB..1GiB"
+                "`{text}` is not a range of sizes: expected FROM..TO with 1 ≤ FROM ≤ TO, as in 1KiB..1GiB"
             ));
         }
         let mut sizes = vec![first];

@@ -11,8 +11,8 @@ pub struct StudyArgs {
     /// Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions
     ///
     /// `--template` writes an example. With `-o DIR` the folder receives results.json, a page (index.html), the ranking
-    /// as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, which gets a line as each run ends. The same
-    /// command resumes: only missing runs are computed.
+    /// as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, to which each finished run is appended. If
+    /// the command is repeated, only missing runs are computed.
     #[arg(value_name = "STUDY", required_unless_present = "template")]
     pub study: Option<PathBuf>,
     /// Write an example study file
@@ -23,14 +23,14 @@ pub struct StudyArgs {
     /// Divides a study among N machines; --merge combines the results.
     #[arg(long, value_name = "I/N", conflicts_with = "template")]
     pub shard: Option<Shard>,
-    /// Merge the results of shards of the same study from these folders; goes after STUDY
+    /// Merge the results of shards of the same study from these folders; place it after STUDY
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["template", "shard"])]
     pub merge: Vec<PathBuf>,
-    /// Write job scripts for Slurm: an array of N tasks, a shard each, and a merge after them
+    /// Write job scripts for Slurm: an array of N tasks, one shard each, and a final merge
     ///
-    /// The folder of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes the results
-    /// to the same folder; the shards are in `shards`, the logs in `logs`. The folder must be on storage that all hosts share.
-    /// Requeued tasks repeat no run that is saved. `bash submit.sh` again runs what is missing.
+    /// The folder of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes the
+    /// results to the same folder; the shards are in `shards`, the logs in `logs`. The folder must be on storage that
+    /// all hosts share. Requeued tasks do not repeat saved runs. Run `bash submit.sh` again to compute missing runs.
     #[arg(long, value_name = "N", conflicts_with_all = ["template", "shard", "merge"], value_parser = clap::value_parser!(u32).range(1..=MAX_TASKS), help_heading = "Slurm")]
     pub slurm: Option<u32>,
     #[command(flatten)]

@@ -70,7 +70,7 @@ pub struct TableArgs {
     /// List rows where the table differs from the library's choice, with the predicted gain
     ///
     /// Each gain has its prediction interval and, if both choices were measured, the measured gain. With --to, the
-    /// table needs a file (-o).
+    /// table must be written to a file (-o).
     #[arg(long)]
     pub explain: bool,
     /// Table to check and to predict times for, in any format of --to

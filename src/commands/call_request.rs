@@ -26,7 +26,7 @@ pub fn collectives(call: &CallArgs) -> Result<Vec<Collective>, Failure> {
         Some(CollectiveChoice::One(collective)) => Ok(vec![collective]),
         Some(CollectiveChoice::Halo) => Ok(vec![Collective::AllToAllV]),
         Some(CollectiveChoice::Exchange(operation)) => Err(Failure::input_with_help(
-            format!("{} is no collective of this command", operation.name()),
+            format!("{} is not a collective of this command", operation.name()),
             "`simulate --collective dispatch --tokens 4096` predicts it; --write-matrix FILE gives an all_to_allv",
         )),
         Some(CollectiveChoice::All) => {
@@ -112,7 +112,7 @@ fn matrix(call: &CallArgs, ranks: usize) -> Result<Option<TrafficMatrix>, Failur
         return Ok(Some(matrix));
     }
     let input = if call.grid.is_some() { "grid" } else { "matrix" };
-    let failure = Failure::input(format!("the {input} is of {} ranks; there are {ranks}", matrix.ranks()));
+    let failure = Failure::input(format!("the {input} has {} ranks, but there are {ranks}", matrix.ranks()));
     Err(call.matrix.iter().fold(failure, |failure, path| failure.with_file(path)))
 }
 

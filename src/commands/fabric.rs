@@ -389,8 +389,9 @@ fn export(target: &FabricTarget, to: ExportFormat, output: &Output) -> Result<()
     let text = match to {
         ExportFormat::NcclXml => {
             let mut unsupported = write::nccl_xml::unrepresented_state(&fabric);
-            unsupported
-                .extend(target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL has rates of its own")));
+            unsupported.extend(
+                target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL determines link rates itself")),
+            );
             warn_unsupported("an NCCL topology file", unsupported, output);
             write::nccl_xml::write(&fabric)?
         }

@@ -188,7 +188,9 @@ fn heading(plan: &Plan, request: &PlanRequest<'_>, hosts: u32) -> String {
     };
     let ranks = format_count(plan.ranks.into(), "rank");
     let rccl_note = match is_library_unpredicted(request) {
-        true => " · RCCL's choices are not predicted on these hosts: the bound and our own schedules only",
+        true => {
+            " · RCCL's choices are not predicted on these hosts: only the bound and fabricast's schedules are shown"
+        }
         false => "",
     };
     format!("{collective_label}{} · {hosts_label}{ranks} · profile {}{rccl_note}", plan.fabric, plan.profile)

@@ -79,7 +79,7 @@ fn write<'a>(
         let message = "--charts draws the charts of studies, and none of the inputs is one";
         return Err(Failure::input_with_help(
             message,
-            "give results.json of `study`; `plan` and `compare` have --chart of their own",
+            "give results.json of `study`; for `plan` and `compare`, use their own flag --chart",
         ));
     }
     let staged = files::stage_folder(folder, &charts, output.replace)?;

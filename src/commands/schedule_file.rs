@@ -20,7 +20,7 @@ pub fn read(path: &Path) -> Result<Schedule, Failure> {
 /// Parses the text of a schedule file. `name` names it in errors.
 ///
 /// # Errors
-/// [`Failure`]: the text is no valid schedule, with the line of the error.
+/// [`Failure`] with the line of the error: the text is not a valid schedule.
 pub fn parse(text: &str, name: &str) -> Result<Schedule, Failure> {
     format::read(text, name).map_err(|error| {
         let failure = Failure::input_at(error.to_string(), None, Some(&error.location));

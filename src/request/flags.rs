@@ -36,7 +36,7 @@ pub struct Flag {
 pub enum FlagKind {
     /// No value.
     Switch,
-    /// No value, or one.
+    /// At most one value.
     OptionalValue,
     /// One value.
     Value,

@@ -24,7 +24,7 @@ impl ScheduleFile {
     /// Reads a schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON).
     ///
     /// # Errors
-    /// [`RequestError`]: the file cannot be read, or is no schedule; with line and column.
+    /// [`RequestError`] with line and column: the file cannot be read or is not a schedule.
     pub fn read(path: &Path) -> Result<Self, RequestError> {
         answer(schedule_file::read(path))
     }
@@ -32,7 +32,7 @@ impl ScheduleFile {
     /// Parses the text of a schedule file. `name` names it in errors.
     ///
     /// # Errors
-    /// [`RequestError`]: the text is no schedule; with line and column.
+    /// [`RequestError`] with line and column: the text is not a schedule.
     pub fn parse(text: &str, name: &str) -> Result<Self, RequestError> {
         answer(schedule_file::parse(text, name))
     }

@@ -98,10 +98,10 @@ fn invalid_json_of_gpu_run_is_rejected() {
             text.replacen("\"nccl-symmetric\"", "\"nccl-symetric\"", 1),
             "run.json:11: not the JSON of `gpu run`: unknown executor `nccl-symetric`; expected one of kernels, copies",
         ),
-        (text.replace("\"fabricast_gpu_run\": 2,", ""), "of format 1, and this version reads format 2"),
+        (text.replace("\"fabricast_gpu_run\": 2,", ""), "of format 1, but this version of fabricast reads format 2"),
         (
             text.replace("\"fabricast_gpu_run\": 2", "\"fabricast_gpu_run\": 9"),
-            "of format 9, and this version reads format 2",
+            "of format 9, but this version of fabricast reads format 2",
         ),
         (text.replace("\"fabric\": \"hgx-h200\"", "\"fabric\": \"hgx-h20\""), "unknown fabric `hgx-h20`"),
         (text.replace("\"gpus\": 2", "\"gpus\": 1"), "2 ranks on 1 GPUs"),

@@ -53,7 +53,7 @@ fn candidates_not_tried_are_listed() {
     let not_tried = plan["searched"]["not_tried"].as_array().unwrap();
     let excluded = |algorithm: &str| not_tried.iter().find(|one| one["algorithm"] == algorithm).unwrap();
     assert!(
-        text(excluded("hierarchical"), "reason").contains("needs several hosts, and there is one"),
+        text(excluded("hierarchical"), "reason").contains("needs several hosts, but there is only one"),
         "{not_tried:?}"
     );
     assert!(text(excluded("one_shot"), "reason").contains("nccl-2.28.9 does not run it"), "{not_tried:?}");

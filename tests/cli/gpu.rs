@@ -222,8 +222,8 @@ fn invalid_measurements_are_rejected_with_their_location() {
     for (file, expected) in [
         ("torn.json", "torn.json:"),
         ("other.json", "expected `fabricast-bench`"),
-        ("newer.json", "this program reads 1"),
-        ("gpu.json", "is of GPU 77, and the machine has 4"),
+        ("newer.json", "this version of fabricast reads 1"),
+        ("gpu.json", "refers to GPU 77, but the machine has 4"),
         ("missing.json", "missing.json"),
     ] {
         refused(folder.path(), &format!("gpu doctor --from {file}"), expected);

@@ -139,7 +139,7 @@ fn impossible_requests_are_rejected_or_reported() {
         ("--gpus 4 --collective all_reduce --bytes 1KiB --executor copies", 1, "nothing ran"),
         ("--gpus 4 --collective all_reduce --bytes 1KiB --algorithm direct", 2, "there is nothing to run"),
         ("--gpus 4 --ranks-per-gpu 2 --collective all_reduce --bytes 1KiB", 2, "share one, and the fabric has 4"),
-        ("--gpus 4 --collective all_reduce --bytes 1KiB --shape wide", 2, "is no shape"),
+        ("--gpus 4 --collective all_reduce --bytes 1KiB --shape wide", 2, "is not a shape"),
         ("--gpus 4 --collective all_reduce --bytes 1KiB --shape 8x100x2", 2, "100 threads"),
         ("--gpus 8 --pairs --executor kernels", 3, "this machine has 4"),
     ] {

@@ -160,7 +160,10 @@ fn rccl_is_predicted_on_hosts_of_eight_and_others_are_reported() {
         plan.stdout.lines().next().unwrap_or_default().to_owned()
     };
     let first = first_line("mi250x");
-    assert!(first.ends_with("not predicted on these hosts: the bound and our own schedules only"), "{first}");
+    assert!(
+        first.ends_with("not predicted on these hosts: only the bound and fabricast's schedules are shown"),
+        "{first}"
+    );
     assert!(!first_line("mi300x").contains("not predicted"));
 }
 

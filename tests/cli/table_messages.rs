@@ -93,8 +93,8 @@ fn tables_are_not_called_plans() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "plan.json", &plan());
     run_stdout(folder.path(), "table plan.json --to nccl-tuner -o t.csv");
-    refused(folder.path(), "table t.csv --explain", "t.csv is no plan: it is a table (nccl-tuner)");
-    refused(folder.path(), "plan diff plan.json t.csv", "t.csv is no plan");
+    refused(folder.path(), "table t.csv --explain", "t.csv is a table (nccl-tuner), not a plan");
+    refused(folder.path(), "plan diff plan.json t.csv", "t.csv is a table");
     fs::write(folder.path().join("bad.json"), "{\"fabric\": 7}").unwrap();
     refused(folder.path(), "table bad.json --explain", "bad.json:1:12");
 }

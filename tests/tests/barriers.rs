@@ -85,5 +85,5 @@ fn barriers_move_no_bytes() {
     let mut shape = shape(4, 0, Protocol::Ll);
     shape.call.bytes = Bytes(8);
     let error = generator(Algorithm::Dissemination, &shape).err().map(|error| error.to_string());
-    assert_eq!(error.as_deref(), Some("a barrier moves no bytes, not 8 B"));
+    assert_eq!(error.as_deref(), Some("a barrier moves no data: expected a size of 0, not 8 B"));
 }

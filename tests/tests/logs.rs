@@ -382,6 +382,9 @@ fn contradictions_and_rejected_rows_are_returned() {
         &[("a.csv", &std::fs::read_to_string(data("tg_allreduce_x8_default.txt")).unwrap())],
     )
     .unwrap();
-    assert_eq!(loaded.measurements[0].rejected[0].reason.to_string(), "is of f32, and the measurement of bf16");
+    assert_eq!(
+        loaded.measurements[0].rejected[0].reason.to_string(),
+        "has the element type f32, but the measurement has bf16"
+    );
     assert!(loaded.measurements[0].rows.is_empty());
 }

@@ -155,6 +155,6 @@ fn matrices_must_match_the_call() {
     assert_eq!(reason(&none), "an all_to_allv needs a matrix of at most 4096 ranks");
     for call in [Call { ranks: 3, ..case.shape.call }, Call { bytes: Bytes(1601), ..case.shape.call }] {
         let other = Shape { call, ..case.shape.clone() };
-        assert!(reason(&other).contains("the matrix is of 4 ranks and 1600"), "{}", reason(&other));
+        assert!(reason(&other).contains("the matrix has 4 ranks and 1600"), "{}", reason(&other));
     }
 }

@@ -1,9 +1,9 @@
 //! Access to real GPUs, and comparison of measurements with predictions.
 //!
 //! This crate contains all code that uses a GPU or a measurement: the CUDA driver layer (cudarc, loaded at run time),
-//! the readers of [`measured`] data (logs, manifests), and the comparison of predictions with them. It is the only
-//! crate, besides the tuner plugin, that may use `unsafe`. The crate reports results and makes no decisions. Without a
-//! driver, every entry point returns an error; missing hardware never causes a panic.
+//! the readers of [`measured`] data (logs, manifests), and the comparison of predictions with them. Apart from the
+//! tuner plugin, it is the only crate that may use `unsafe`. The crate reports results and makes no decisions. Without
+//! a driver, every entry point returns an error; missing hardware never causes a panic.
 //!
 //! # Example
 //!

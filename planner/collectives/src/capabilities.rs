@@ -33,11 +33,11 @@ pub enum HostLinks {
 /// Trees packed into the links of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PackedTrees {
-    /// Some fabric has them: capabilities that no fabric determines.
+    /// Trees are assumed to exist. Used for capabilities that do not belong to a fabric.
     Assumed,
     /// Packer of trees into the links of the fabric.
     Packer(Arc<TreePacker>),
-    /// There are none.
+    /// No trees are packed, for this reason.
     Unavailable(PackingError),
 }
 
@@ -54,16 +54,16 @@ impl Hosts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMulticast {
     /// Reduction and multicast in switches are disabled.
-    #[error("needs reduction and multicast in the switches, which are switched off")]
+    #[error("needs reduction and multicast in the switches, which are disabled")]
     SwitchedOff,
     /// Peer access is disabled. Multicast objects are mapped peer memory, so they need peer access.
-    #[error("needs peer access, which is switched off")]
+    #[error("needs peer access, which is disabled")]
     NoPeerAccess,
     /// A rank is not connected to an NVSwitch.
     #[error("needs an NVSwitch at every rank")]
     NoSwitch,
     /// An NVSwitch only forwards data and cannot reduce or multicast.
-    #[error("needs NVSwitches that reduce and multicast, which these do not")]
+    #[error("needs NVSwitches that reduce and multicast, but these only forward data")]
     NoInNetworkOperations,
     /// Ranks share a device, or the NVLink domains are not consecutive ranges of ranks of equal size.
     #[error("needs NVLink domains of equally many ranks, with consecutive numbers and one GPU per rank")]
@@ -74,7 +74,7 @@ pub enum NoMulticast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPeerAccess {
     /// Peer access is disabled.
-    #[error("needs peer access, which is switched off")]
+    #[error("needs peer access, which is disabled")]
     SwitchedOff,
     /// A rank is a MIG instance, which has no peer access in either direction.
     #[error("needs peer access, which MIG instances do not have")]

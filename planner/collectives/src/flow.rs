@@ -102,7 +102,7 @@ impl FlowNetwork {
         flow.min(UNLIMITED)
     }
 
-    /// Sets the capacity of the arc with this index among those that the network was created with.
+    /// Sets the capacity of an arc. `arc`: index in the list of arcs with which the network was created.
     pub(crate) fn set_capacity(&mut self, arc: usize, capacity: u128) {
         if let Some(&position) = self.positions.get(arc) {
             self.capacity[position as usize] = capacity;

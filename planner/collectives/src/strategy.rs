@@ -90,16 +90,18 @@ impl Strategy {
     }
 }
 
-/// Loops of packed trees per edge on their longest chain: filling the pipeline adds at most one in so many.
+/// Loops of packed trees per edge of their longest chain. Filling the pipeline adds at most the reciprocal of this
+/// number to the time.
 const LOOPS_PER_EDGE: u64 = 64;
 
 /// Maximum number of transfers of packed trees, a limit on the time of simulations.
 const MAX_TREE_TRANSFERS: u64 = 6_000_000;
 
-/// Chunk with which packed trees fill their pipeline in a small part of the time, if each message costs `message_cost`.
+/// Chunk size with which packed trees fill their pipeline in a small part of the time, if each message costs
+/// `message_cost`.
 ///
 /// With l loops of T ÷ l each, d slots to fill the pipeline and k messages per stream and loop of cost c, a call needs
-/// T + d·T/l + l·k·c, which is least for l = √(d·T ÷ (k·c)).
+/// T + d·T/l + l·k·c, which is minimal for l = √(d·T ÷ (k·c)).
 fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, message_cost: Picos) -> Bytes {
     let pipeline = pipeline(call.collective, forests, call.ranks, channels);
     let roots = [&forests.collect, &forests.spread].into_iter().flatten().map(|forest| forest.roots.count(call.ranks));
@@ -128,10 +130,10 @@ pub enum Mismatch {
     #[error("copy engines cannot reduce")]
     CopyEnginesCannotReduce,
     /// Copy engines only move data, and the collective moves none.
-    #[error("moves no data that copy engines could copy")]
+    #[error("moves no data, so copy engines have nothing to copy")]
     NothingToCopy,
     /// FIFO protocols forward chunk by chunk, while one-sided algorithms write directly into the peers' buffers.
-    #[error("writes straight into peers' buffers, which needs symmetric memory or copy engines")]
+    #[error("writes directly into peers' buffers, which needs symmetric memory or copy engines")]
     NeedsOneSided,
     /// Ranks cannot access each other's memory.
     #[error(transparent)]
@@ -143,25 +145,25 @@ pub enum Mismatch {
     #[error(transparent)]
     NoMulticast(#[from] NoMulticast),
     /// Switches reach only their own NVLink domain.
-    #[error("needs all ranks in one NVLink domain; nvls_tree joins several")]
+    #[error("needs all ranks in one NVLink domain; use nvls_tree for several domains")]
     NeedsOneDomain,
     /// The trees connect NVLink domains, and there is only one.
-    #[error("needs several NVLink domains, and there is one")]
+    #[error("needs several NVLink domains, but there is only one")]
     NeedsDomains,
     /// Multicast operations are implemented for one protocol only.
-    #[error("supports only protocol simple through the switches")]
+    #[error("supports only the protocol simple")]
     NeedsSimple,
     /// The algorithm's levels are hosts, and there is only one.
-    #[error("needs several hosts, and there is one")]
+    #[error("needs several hosts, but there is only one")]
     NeedsHosts,
     /// Copy engines execute algorithms of a single step only, because every copy is queued before any data arrives.
-    #[error("forwards received data, and copy engines run in one step")]
+    #[error("forwards received data, but copy engines run only algorithms of one step")]
     NeedsThreads,
     /// No trees are packed into the links of the fabric.
     #[error(transparent)]
     NoPacking(#[from] PackingError),
     /// The one-sided protocols do not implement pipelined chains.
-    #[error("is a pipeline over FIFO slots")]
+    #[error("is pipelined over FIFO slots, which copy engines do not have")]
     NeedsFifo,
 }
 

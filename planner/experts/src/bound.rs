@@ -1,9 +1,10 @@
 //! Lower bound on the time of any exchange with this routing.
 //!
-//! Two cuts hold for every kernel, also for one that sends a token once per cut and sums before it. Into a GPU goes at
-//! least one copy of each token of another GPU that has an expert there, at the rate of all its ports. Into an NVLink
-//! domain goes at least one copy of each token of another domain that has an expert there, at the rate of all NIC ports
-//! of its hosts. A combine has the same cuts in the other direction. The first byte needs the shortest path across.
+//! Two cuts bound every kernel, including one that sends a token once per cut and sums partial results before the cut.
+//! A GPU receives at least one copy of each token of another GPU that is routed to one of its experts, at the rate of
+//! all its ports. An NVLink domain receives at least one copy of each token of another domain that is routed to one of
+//! its experts, at the rate of all NIC ports of its hosts. A combine has the same cuts in the other direction. The
+//! latency of the first byte is that of the shortest path across the cut.
 
 use fabricast_topologies::Picos;
 
@@ -19,7 +20,7 @@ impl Exchange<'_> {
     /// tokens and has no bound.
     ///
     /// # Errors
-    /// [`ExchangeError`] if the ranks do not divide the experts or two ranks have no path.
+    /// [`ExchangeError`] if the number of experts is not a multiple of the number of ranks, or two ranks have no path.
     pub fn bound(&self, operation: Operation, token_type: TokenType) -> Result<Picos, ExchangeError> {
         if operation == Operation::Prepare {
             return Ok(Picos::ZERO);

@@ -2,39 +2,40 @@
 
 use fabricast_topologies::{Bandwidth, Picos};
 
-/// Costs of exchanges, independent of library and table. Structure is in [`crate::ExchangeKernel`], rates of links in
-/// the fabric and its profile.
+/// Costs of exchanges, independent of library and table. The structure of kernels is defined by
+/// [`crate::ExchangeKernel`], the rates of links by the fabric and its profile.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExchangeCosts {
     /// Start and end of a kernel on the device.
     pub launch: Picos,
-    /// Dependent round of a kernel: a flag to another GPU and back into a poll, or a grid-wide synchronization.
+    /// Time of a dependent round of a kernel: a flag to another GPU and the poll for its answer, or a grid-wide
+    /// synchronization.
     pub round: Picos,
-    /// Addition per other GPU of the domain, whose counters and flags are written and polled.
+    /// Additional time per other GPU of the domain, for writing and polling its counters and flags.
     pub peer: Picos,
-    /// Addition of a write over the network that a GPU posts itself, with its completion flag.
+    /// Additional time of a write over the network that a GPU posts itself, including its completion flag.
     pub network: Picos,
-    /// Host time of a call that is timed from the host and not from a graph or by the profiler: two kernels of a
-    /// framework extension.
+    /// Host time of a call with two kernels of a framework extension. Applies to times measured on the host, not to
+    /// those from a graph or the profiler.
     pub host: Picos,
     /// Round trip of a warp's load from device memory.
     pub load: Picos,
-    /// Wait of a warp for a bulk store of its own.
+    /// Time for which a warp waits for its own bulk store.
     pub store: Picos,
     /// Rate at which one warp moves a token through registers or shared memory.
     pub warp: Bandwidth,
-    /// Rate at which the warps of one SM move tokens together.
+    /// Total rate at which the warps of one SM move tokens.
     pub sm: Bandwidth,
-    /// Time of a NIC per message beyond the bytes.
+    /// Time of a NIC per message, in addition to the time of its bytes.
     pub nic_message: Picos,
     /// Time between two messages of one NVSHMEM queue pair whose posting warps wait for each other (pplx).
     pub queue_message: Picos,
     /// Time of one signal posted to the network, one per expert of another domain (pplx).
     pub signal: Picos,
-    /// Achieved ÷ possible rate of links inside a domain if the destinations of consecutive tokens are random: several
-    /// GPUs write to one at the same time.
+    /// Fraction of the rate of links inside a domain that is achieved if the destinations of consecutive tokens are
+    /// random: several GPUs then write to one GPU at the same time.
     pub random_share: f64,
-    /// Achieved ÷ possible rate of NICs if tokens are forwarded through buffers of limited size.
+    /// Fraction of the rate of NICs that is achieved if tokens are forwarded through buffers of limited size.
     pub forward_share: f64,
 }
 
@@ -90,7 +91,7 @@ impl CostParameter {
         Self::ForwardShare,
     ];
 
-    /// Returns true if the parameter is a time, which can be absent, and neither a rate nor a share.
+    /// Returns true if the parameter is a time, which can be absent; false if it is a rate or a share.
     #[must_use]
     pub fn is_time(self) -> bool {
         !matches!(self, Self::Warp | Self::Sm | Self::RandomShare | Self::ForwardShare)
@@ -116,8 +117,8 @@ impl ExchangeCosts {
         forward_share: 0.9234,
     };
 
-    /// Values before any fit, from which fits start: orders of magnitude of launches, flags and memory accesses, and no
-    /// cost for what only one library has.
+    /// Initial values of fits: orders of magnitude of launches, flags and memory accesses. Costs that apply to a single
+    /// library are 0.
     pub const PRIOR: Self = Self {
         launch: Picos(5_000_000),
         round: Picos(1_500_000),
@@ -171,9 +172,9 @@ pub enum ExchangeExtent {
 }
 
 impl ExchangeExtent {
-    /// 80 % prediction interval of a predicted time: that times the 10th and 90th percentile of measured ÷ predicted
-    /// time, every cluster predicted by costs that were fitted without it (`cargo run --example exchange_costs`,
-    /// 2026-11-27).
+    /// 80 % prediction interval of a predicted time: the predicted time multiplied by the 10th and the 90th percentile
+    /// of measured ÷ predicted time. Each cluster was predicted with costs that were fitted to the other clusters
+    /// (`cargo run --example exchange_costs`, 2026-11-27).
     #[must_use]
     pub fn prediction_interval(self, predicted: Picos) -> [Picos; 2] {
         let factors = match self {

@@ -1,4 +1,4 @@
-//! Errors of exchanges of tokens.
+//! Errors of token exchanges.
 
 use fabricast_sim::schedule::MatrixError;
 
@@ -19,7 +19,7 @@ pub enum ExchangeError {
         max: u64,
     },
     /// More experts per token than a token can choose from.
-    #[error("top-k of {top_k}, but a token chooses among {choices} experts")]
+    #[error("top-k {top_k}: expected at most {choices}, the number of experts that a token can use")]
     TopK {
         /// Experts per token.
         top_k: u32,
@@ -33,7 +33,7 @@ pub enum ExchangeError {
         experts: u32,
         /// Number of ranks or groups.
         parts: u32,
-        /// Ranks or groups.
+        /// Noun for the parts in the message: `ranks` or `groups`.
         what: &'static str,
     },
     /// A token is limited to more groups than there are.
@@ -45,10 +45,10 @@ pub enum ExchangeError {
         groups: u32,
     },
     /// The most loaded rank has less than the mean load.
-    #[error("a skew of {0}; expected 1 (no skew) or more")]
+    #[error("skew {0}: expected 1 (no skew) or more")]
     Skew(f64),
     /// More ranks than an exchange may have.
-    #[error("{ranks} ranks; an exchange has 1 to {max}")]
+    #[error("{ranks} ranks: expected 1 to {max}")]
     Ranks {
         /// Number of ranks requested.
         ranks: usize,
@@ -56,7 +56,7 @@ pub enum ExchangeError {
         max: usize,
     },
     /// The kernel does not have the operation.
-    #[error("{kernel} has no {operation} of its own")]
+    #[error("{kernel} has no separate {operation}")]
     NoOperation {
         /// Name of the kernel.
         kernel: &'static str,
@@ -69,7 +69,7 @@ pub enum ExchangeError {
     /// Two ranks have no path.
     #[error(transparent)]
     Unreachable(#[from] fabricast_topologies::Error),
-    /// The traffic is no valid matrix.
+    /// The traffic is not a valid matrix.
     #[error(transparent)]
     Matrix(#[from] MatrixError),
 }

@@ -73,7 +73,7 @@ impl ExchangeTime {
         self.parts().into_iter().map(|(_, time)| time).sum()
     }
 
-    /// Parts and their times, in order of their course.
+    /// Parts and their times, in chronological order.
     #[must_use]
     pub fn parts(&self) -> [(ExchangePart, Picos); 4] {
         [
@@ -113,7 +113,7 @@ pub struct Exchange<'a> {
     pub sms: Option<u32>,
 }
 
-/// An operation and its load on links: all that its time depends on other than costs.
+/// Operation with its load on links. Together with the costs, it determines the completion time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExchangeLoad {
     pub(crate) operation: Operation,
@@ -133,14 +133,14 @@ impl Exchange<'_> {
     /// Routes the tokens of an operation.
     ///
     /// # Errors
-    /// [`ExchangeError`]: the kernel lacks the operation or cannot reach the ranks, the ranks do not divide the
-    /// experts, or two ranks have no path.
+    /// [`ExchangeError`]: the kernel lacks the operation or cannot reach the ranks, the number of experts is not a
+    /// multiple of the number of ranks, or two ranks have no path.
     pub fn load(&self, operation: Operation, token_type: TokenType) -> Result<ExchangeLoad, ExchangeError> {
         self.concurrent_load(operation, token_type, &[])
     }
 
-    /// Variant of [`Self::load`] in which other groups of ranks exchange as many tokens at the same time; links that
-    /// they share carry the tokens of all.
+    /// Variant of [`Self::load`] in which other groups of ranks concurrently exchange the same number of tokens. Shared
+    /// links carry the tokens of all groups.
     ///
     /// # Errors
     /// Errors of [`Self::load`].
@@ -200,17 +200,19 @@ impl Exchange<'_> {
         Priced { exchange: self, load, costs }.time(timing)
     }
 
-    /// Mean number of NVLink domains with an expert of a token; 0 if the ranks do not divide the experts.
+    /// Mean number of NVLink domains with an expert of a token; 0 if the number of experts is not a multiple of the
+    /// number of ranks.
     #[must_use]
     pub fn domains_per_token(&self) -> f64 {
         Traffic::new(self.ranks, self.routing).map_or(0.0, |traffic| traffic.domains_per_token())
     }
 
-    /// Bandwidth over the network as DeepEP reports it: copies of tokens to all domains, or with a copy per expert all
-    /// copies, those that stay included, divided by the time. `None` if the ranks are one domain.
+    /// Bandwidth over the network as DeepEP reports it: bytes of the copies sent to all domains, divided by the time.
+    /// Kernels with a copy per expert count all copies, including those that stay in the domain. `None` if the ranks
+    /// are one domain.
     ///
     /// # Errors
-    /// [`ExchangeError::Uneven`] if the ranks do not divide the experts.
+    /// [`ExchangeError::Uneven`] if the number of experts is not a multiple of the number of ranks.
     pub fn network_bandwidth(&self, token_type: TokenType, time: Picos) -> Result<Option<Bandwidth>, ExchangeError> {
         if self.ranks.domains().len() < 2 {
             return Ok(None);
@@ -224,11 +226,11 @@ impl Exchange<'_> {
         Ok(Some(self.bandwidth(copies, token_type, time)))
     }
 
-    /// Bandwidth over NVLink as DeepEP reports it: copies of tokens to all ranks with one of their experts, or with a
-    /// copy per expert all copies, those that stay included, divided by the time.
+    /// Bandwidth over NVLink as DeepEP reports it: bytes of the copies sent to all ranks with an expert of the token,
+    /// divided by the time. Kernels with a copy per expert count all copies, including those that stay on the GPU.
     ///
     /// # Errors
-    /// [`ExchangeError::Uneven`] if the ranks do not divide the experts.
+    /// [`ExchangeError::Uneven`] if the number of experts is not a multiple of the number of ranks.
     pub fn nvlink_bandwidth(&self, token_type: TokenType, time: Picos) -> Result<Bandwidth, ExchangeError> {
         let traffic = Traffic::new(self.ranks, self.routing)?;
         let copies = match self.kernel.reported_copies() {

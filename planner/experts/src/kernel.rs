@@ -1,4 +1,4 @@
-//! Kernels of libraries that dispatch and combine tokens: names and structure, each with the source file that has it.
+//! Kernels of libraries that dispatch and combine tokens: names and structure, each with its source file.
 
 use std::str::FromStr;
 
@@ -71,14 +71,14 @@ const KERNELS: [(ExchangeKernel, &str); 7] = [
     (ExchangeKernel::TensorRtOneSided, "trtllm-one-sided"),
 ];
 
-/// Receivers that have a copy of a token each.
+/// Receivers, each of which gets one copy of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyTarget {
     /// One for each expert.
     Expert,
     /// One for each rank with an expert of the token.
     Rank,
-    /// One for each NVLink domain with an expert of the token, forwarded there to the ranks.
+    /// One for each NVLink domain with an expert of the token. It is forwarded to the ranks there.
     Domain,
 }
 
@@ -114,13 +114,14 @@ impl ExchangeKernel {
 
     /// Copies of a token that a library's benchmark counts as its bytes.
     pub(crate) fn reported_copies(self) -> CopyTarget {
-        // A combine has a copy per expert where any operation has.
+        // If any operation has a copy per expert, the combine has.
         self.copies(Operation::Combine)
     }
 
-    /// Bytes that travel with a token besides elements and scales. Low latency: the token's index and padding, 16
-    /// bytes. NCCL EP: a token number of 4 bytes and an expert number of 2 bytes for each expert, aligned to 16
-    /// (`contrib/nccl_ep/include/common.hpp`, `DispatchHdr`). TensorRT-LLM's dispatch: expert number and weight for each expert of the token, 4 bytes each.
+    /// Bytes that are sent with a token in addition to its elements and scales. Low latency: the token's index and
+    /// padding, 16 bytes. NCCL EP: a token number of 4 bytes and an expert number of 2 bytes for each expert, aligned
+    /// to 16 (`contrib/nccl_ep/include/common.hpp`, `DispatchHdr`). TensorRT-LLM's dispatch: expert number and weight
+    /// for each expert of the token, 4 bytes each.
     pub(crate) fn header_bytes(self, operation: Operation, top_k: u32) -> f64 {
         match (self, operation) {
             (Self::DeepEpLowLatency | Self::Pplx, _) => 16.0,

@@ -1,4 +1,4 @@
-//! Time of each kind of kernel, by the structure that the source of its library has.
+//! Completion time of each kind of kernel, derived from the structure of the kernel's source.
 
 use fabricast_topologies::{Bandwidth, Picos};
 
@@ -17,8 +17,8 @@ const CHUNK_TOKENS: [f64; 2] = [20.0, 12.0];
 const ROUND_BYTES: f64 = 512.0;
 /// Share of a summing round that a single token needs, as its warps have the SM to themselves; assumed.
 const IDLE_ROUND: f64 = 0.25;
-/// Threads of a block that counts tokens for a rank, a power of two of them per token (TensorRT-LLM
-/// `moePrepareKernels.cu`, `computeCountAndIndice`), and of one that moves the indices for a rank (`moveIndice`).
+/// Threads of a block that counts the tokens for a rank, with a power of two of threads per token (TensorRT-LLM
+/// `moePrepareKernels.cu`, `computeCountAndIndice`), and of a block that moves the indices for a rank (`moveIndice`).
 const COUNTING_THREADS: u32 = 1024;
 const MOVING_THREADS: u32 = 512;
 /// Time of a warp lane per element that it converts to or from NVFP4, in µs: five dependent instructions of five cycles
@@ -100,7 +100,7 @@ impl Priced<'_> {
             Operation::Combine => {
                 copies * self.load.wire_bytes + self.load.tokens * 2.0 * f64::from(self.exchange.routing.hidden())
             }
-            // Experts of one rank have a copy each, whatever arrived.
+            // Each expert of a rank has its own copy, regardless of how many copies arrived.
             Operation::Prepare | Operation::Dispatch => (copies + per_expert) * self.load.wire_bytes,
         };
         let receive = self.exchange.memory_rate().map_or(0.0, |rate| moved / (rate * MEMORY_SHARE));
@@ -157,7 +157,8 @@ impl Priced<'_> {
         Micros { fixed, transfer: self.local_us(), bottleneck: "NVLink", ..Micros::default() }
     }
 
-    /// FIFOs with flags: half of the SMs, half of these senders, a warp per peer and channel, a token at a time.
+    /// FIFOs with flags. Half of the SMs are used, and half of these send. A warp per peer and channel transfers one
+    /// token at a time.
     fn two_sided(&self) -> Micros {
         if self.load.operation == Operation::Prepare {
             let counted = f64::from(COUNTING_THREADS / self.exchange.routing.top_k().clamp(1, 32).next_power_of_two());
@@ -191,8 +192,8 @@ impl Priced<'_> {
         self.load.links.local_us / if is_random { self.costs.random_share } else { 1.0 }
     }
 
-    /// Time of the busiest link on paths between domains. Forwarding blocks send a chunk of tokens in one message, the
-    /// others a token.
+    /// Time of the busiest link on paths between domains. Forwarding blocks send a chunk of tokens per message, other
+    /// kernels one token.
     fn network_us(&self) -> f64 {
         let links = &self.load.links;
         let network_us = match self.load.copies {

@@ -16,7 +16,7 @@
 //!
 //! # Example
 //!
-//! A dispatch of DeepEP on two hosts: each token crosses the network at most once, whatever the number of its experts.
+//! A dispatch of DeepEP on two hosts: each token crosses the network at most once, for any number of experts.
 //!
 //! ```
 //! use fabricast_experts::{Exchange, ExchangeCosts, ExchangeKernel, ExchangeRanks, Operation};

@@ -9,7 +9,7 @@ use crate::error::ExchangeError;
 use crate::ranks::ExchangeRanks;
 use crate::traffic::Transfer;
 
-/// Transfers that are routed, and the nominal shares of link rates that they reach.
+/// Transfers to be routed, with the fractions of nominal link rates that they achieve.
 #[derive(Clone, Copy)]
 pub(crate) struct LoadRequest<'a> {
     pub router: &'a Router<'a>,
@@ -29,7 +29,7 @@ pub(crate) struct NetworkLoad {
 }
 
 impl NetworkLoad {
-    /// Returns true if no cost per copy makes `other` the slower link.
+    /// Returns true if this link is at least as slow as `other` for every cost per copy.
     fn covers(&self, other: &Self) -> bool {
         self.time_us >= other.time_us && self.copies >= other.copies
     }
@@ -40,7 +40,8 @@ impl NetworkLoad {
 pub(crate) struct LinkLoad {
     /// Busiest link on paths inside domains.
     pub local_us: f64,
-    /// Network links on paths between domains that are the slowest at some cost per copy: one if all are alike.
+    /// Network links on paths between domains that are the slowest at some cost per copy: a single one if all links are
+    /// equal.
     network: Vec<NetworkLoad>,
     /// Busiest other link (PCIe) on paths between domains.
     pub attachment_us: f64,
@@ -63,7 +64,7 @@ impl LinkLoad {
         }
     }
 
-    /// Time of the slowest network link if each copy costs `copy_us` µs more than its bytes.
+    /// Time of the slowest network link if each copy occupies it for `copy_us` µs in addition to the time of its bytes.
     pub fn network_us(&self, copy_us: f64) -> f64 {
         self.network.iter().map(|load| load.time_us + load.copies * copy_us).fold(0.0, f64::max)
     }
@@ -76,7 +77,8 @@ impl LinkLoad {
     }
 }
 
-/// Copies of tokens that links carry, by link, and by NIC ports of a host where ranks have no path over the network.
+/// Copies of tokens that links carry, by link. Copies between ranks without a path over the network are counted by NIC
+/// ports of the host.
 struct CopyCounts {
     local: Vec<f64>,
     network: Vec<f64>,
@@ -85,9 +87,9 @@ struct CopyCounts {
 }
 
 impl LoadRequest<'_> {
-    /// Routes the transfers and returns the times of the busiest links; `concurrent` are transfers of other ranks at the
-    /// same time. Ranks without a path over the network, as the GPUs of one host without peer access, use the ports of
-    /// the host's NICs in equal parts.
+    /// Routes the transfers and returns the times of the busiest links; `concurrent` are transfers of other ranks at
+    /// the same time. Ranks without a path over the network, such as the GPUs of a host without peer access, use the
+    /// ports of the host's NICs equally.
     pub(crate) fn busiest(
         &self,
         transfers: &[Transfer],
@@ -166,8 +168,8 @@ impl LoadRequest<'_> {
     }
 }
 
-/// Sum of the rates of all NIC ports to the network on some hosts, in bytes per µs. NICs without a cable, as those of a
-/// single host, count with their line rate.
+/// Sum of the rates of all NIC ports to the network on some hosts, in bytes per µs. NICs without a link to the network,
+/// such as those of a single host, count with their line rate.
 pub(crate) fn network_port_rate(router: &Router<'_>, is_included: impl Fn(HostId) -> bool) -> f64 {
     let fabric = router.fabric();
     let is_network = |kind: LinkKind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);

@@ -9,7 +9,7 @@ use crate::error::ExchangeError;
 /// Ranks of an exchange and their NVLink domains.
 ///
 /// A domain is a set of ranks that do not need the network to reach each other: the GPUs of a host, or those of a rack
-/// with multi-node NVLink. Without peer access, every rank is a domain of its own.
+/// with multi-node NVLink. Without peer access, every rank is a separate domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExchangeRanks {
     devices: Vec<NodeId>,

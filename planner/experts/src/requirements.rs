@@ -18,7 +18,7 @@ pub enum UnsupportedGpus {
     /// The kernels need a newer GPU.
     #[error("{0} needs GPUs of compute capability 9.0 or later")]
     Capability(&'static str),
-    /// The kernels write into the memory of other GPUs of the host, which these do not permit.
+    /// The kernels write into the memory of other GPUs of the host, but these GPUs permit no peer access.
     #[error("{0} needs NVLink, or peer access, between the GPUs of a host")]
     PeerAccess(&'static str),
     /// All ranks must be in one NVLink domain.
@@ -35,10 +35,10 @@ impl ExchangeKernel {
 
     /// Returns the reason that the kernel does not run between ranks; `None` if it runs.
     ///
-    /// DeepEP needs Hopper or later and NVLink inside a host (README.md, "Requirements"; `setup.py` refuses earlier GPUs); peer
-    /// access over PCIe is taken to suffice.
-    /// NCCL EP and pplx-kernels use the same instructions (`contrib/nccl_ep`; pplx-kernels, `CMakeLists.txt`). The
-    /// kernels of TensorRT-LLM work inside one domain of multi-node NVLink (`tensorrt_llm/_mnnvl_utils.py`).
+    /// DeepEP needs Hopper or later and NVLink inside a host (README.md, "Requirements"; `setup.py` refuses earlier
+    /// GPUs); peer access over PCIe is assumed to suffice. NCCL EP and pplx-kernels use the same instructions
+    /// (`contrib/nccl_ep`; pplx-kernels, `CMakeLists.txt`). The kernels of TensorRT-LLM work inside one domain of
+    /// multi-node NVLink (`tensorrt_llm/_mnnvl_utils.py`).
     #[must_use]
     pub fn unsupported(self, router: &Router<'_>, ranks: &ExchangeRanks) -> Option<UnsupportedGpus> {
         let fabric = router.fabric();

@@ -13,8 +13,8 @@ pub enum RoutingPattern {
     /// Every set of experts is equally likely.
     #[default]
     Random,
-    /// Every set of `limit` groups is equally likely, and every set of experts of these: node-limited routing
-    /// (DeepSeek-V3, arXiv 2412.19437, §2.1.2).
+    /// Every set of `limit` groups is equally likely, and so is every set of experts in these groups: node-limited
+    /// routing (DeepSeek-V3, arXiv 2412.19437, §2.1.2).
     GroupLimited {
         /// Number of equal groups of consecutive experts.
         groups: u32,
@@ -47,8 +47,9 @@ impl TokenRouting {
     /// Describes `tokens` tokens per rank of `hidden` elements, each routed to `top_k` of `experts` experts.
     ///
     /// # Errors
-    /// [`ExchangeError`]: a number is 0 or too large, `top_k` exceeds the experts that a token can choose from, the groups do not
-    /// divide the experts, or their limit exceeds their number.
+    /// [`ExchangeError`]: a number is 0 or too large, `top_k` exceeds the number of experts that a token can choose
+    /// from, the number of experts is not a multiple of the number of groups, or the group limit exceeds the number of
+    /// groups.
     pub fn new(
         tokens: u64,
         hidden: u32,

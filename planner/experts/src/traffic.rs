@@ -28,7 +28,7 @@ impl<'a> Traffic<'a> {
     /// Computes the expected traffic of ranks that have equally many consecutive experts, in rank order.
     ///
     /// # Errors
-    /// [`ExchangeError::Uneven`] if the ranks do not divide the experts.
+    /// [`ExchangeError::Uneven`] if the number of experts is not a multiple of the number of ranks.
     pub fn new(ranks: &'a ExchangeRanks, routing: &'a TokenRouting) -> Result<Self, ExchangeError> {
         let (experts, parts) = (routing.experts(), ranks.count());
         if !experts.is_multiple_of(parts) {

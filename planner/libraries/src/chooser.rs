@@ -55,7 +55,7 @@ pub struct Chooser {
     rules: Rules,
 }
 
-/// Library-specific data on which the choices depend, besides the call.
+/// Library-specific data on which the choices depend, in addition to the call.
 #[derive(Clone, Debug)]
 enum Rules {
     /// NCCL's communicator and table.

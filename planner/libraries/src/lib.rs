@@ -109,7 +109,7 @@ pub enum Unknown {
         library: Library,
     },
     /// The library chooses an algorithm for which fabricast has no schedule.
-    #[error("{library} chooses {name}, which has no schedule here")]
+    #[error("{library} chooses {name}, for which fabricast has no schedule")]
     NoSchedule {
         /// Library whose choice was requested.
         library: Library,

@@ -100,8 +100,8 @@ pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Soft
 }
 
 /// Default channel counts of packed trees: the number with which connections share links in the ratio of their loads,
-/// and its two largest multiples by a power of two. Small calls and large ones gain by many blocks, and each count more is
-/// a long simulation.
+/// and its two largest multiples by a power of two. Both small and large calls benefit from many blocks, but each
+/// additional count needs a long simulation.
 fn packed_channel_counts(
     collective: Collective,
     abilities: &FabricCapabilities,
@@ -118,7 +118,8 @@ fn packed_channel_counts(
     counts
 }
 
-/// Returns all strategies for a collective of `bytes` bytes with a software within a restriction, in a fixed order.
+/// Returns all strategies within a restriction for a collective of `bytes` bytes that `software` can run, in a fixed
+/// order.
 #[must_use]
 pub fn candidates(
     collective: Collective,

@@ -171,7 +171,7 @@ impl KernelsRow {
         }
     }
 
-    /// Returns true if all parameters are equal, apart from rounding in the written numbers.
+    /// Returns true if all parameters are equal, except for rounding in the written numbers.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let figures = |row: &Self| [row.matrix, row.attention, row.memory, row.stream, row.launch_us];
@@ -416,7 +416,7 @@ pub enum AnswerError {
         message: String,
     },
     /// The text has a format that this version does not read.
-    #[error("{source_name}: format {found}, and this version reads format {FORMAT}")]
+    #[error("{source_name}: format {found}, but this version of fabricast reads format {FORMAT}")]
     Format {
         /// Name of the text, such as its file name.
         source_name: String,
@@ -457,7 +457,10 @@ impl Answer {
                 source_name: source.to_owned(),
                 line: negative.line,
                 column: negative.column,
-                message: format!("{}: {} is under 0, which no figure of a study is", negative.key, negative.figure),
+                message: format!(
+                    "{}: {} is negative; all figures of a study are at least 0",
+                    negative.key, negative.figure
+                ),
             }),
         }
     }

@@ -36,13 +36,13 @@ pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
     })
 }
 
-/// Notes that the kernels of the software's dispatcher do not run on the GPUs of a layout.
+/// Returns a note that the kernels of the software's dispatcher do not run on the GPUs of a layout.
 pub(super) fn replaced_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Option<String> {
     let reason = unsupported_dispatcher(job, machine, layout)?;
     Some(format!("{reason}: an all_to_all exchanges the tokens of experts instead"))
 }
 
-/// Notes that the job does not state its software.
+/// Returns a note that the job does not state its software.
 fn unstated_software(job: &Job) -> Option<String> {
     let Job::Training(job) = job else { return None };
     job.fusion.is_none().then(|| {

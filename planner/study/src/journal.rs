@@ -136,7 +136,7 @@ fn read_line(line: &[u8]) -> Result<LineContent, String> {
     match serde_json::from_str(text) {
         Ok(FormatNumber { run }) if (1..FORMAT).contains(&run) => return Ok(LineContent::Outdated),
         Ok(FormatNumber { run }) if run != FORMAT => {
-            return Err(format!("format {run}, and this version reads format {FORMAT}"));
+            return Err(format!("format {run}, but this version of fabricast reads format {FORMAT}"));
         }
         _ => {}
     }

@@ -247,7 +247,7 @@ pub fn read_only_job(
         [_, second, ..] => Err(JobError {
             location: origin.locate(second.span()),
             message: format!("{} jobs: expected one", parsed.job.len()),
-            help: Some("move each to a file of its own".to_owned()),
+            help: Some("move each job to a separate file".to_owned()),
         }),
     }
 }

@@ -74,7 +74,7 @@ def plan(
         gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
             rocm-smi prints is accepted too.
         mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
-            instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+            instance is a rank in place of the GPU. To split several GPUs: `gpu[0-7]=7g.141gb`.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
         ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
             spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
@@ -108,13 +108,13 @@ def plan(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it
-            needs.
+        trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
+            optimum.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
             (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
-            `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
+            `open_mpi-5.0`. Default: the profile's library is shown and does not restrict the candidates.
         registered: Registration of the library's buffers. Default: plain.
         profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
@@ -126,16 +126,17 @@ def plan(
             count, name, after, start_us). NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any
             one of NAME.0.et, NAME.1.et, …
         measured: Manifest of measured times, which replace predicted ones; may be repeated. The format is
-            that of `compare`. Measurements count if their ranks, hosts and launch mode are those of the plan.
+            that of `compare`. Measurements are used if they have the plan's numbers of ranks and hosts and
+            its launch mode.
         all: List every candidate of each size with its time, fastest first.
         chart: Draw time and bus bandwidth against size, a line per strategy (.svg or .png).
-        output: Write the result to a file instead of standard output. `report` without it writes report.html.
-            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
-            if missing.
-        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        output: Write the result to a file instead of standard output. Without it, `report` writes
+            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
+            is created if missing.
+        wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
         columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
-        force: Overwrite existing files, including files changed since or not written by fabricast.
-        threads: Number of threads; default: all cores. Results do not depend on it.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
 
     Returns:
         A row for each collective and size: collective, bytes, algorithm, protocol, channels, time_us, low_us
@@ -276,7 +277,7 @@ def simulate(
         gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
             rocm-smi prints is accepted too.
         mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
-            instance is a rank in place of the GPU. Several GPUs at once: `gpu[0-7]=7g.141gb`.
+            instance is a rank in place of the GPU. To split several GPUs: `gpu[0-7]=7g.141gb`.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
         ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
             spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
@@ -310,19 +311,19 @@ def simulate(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: as many as the optimum or 99 % of it
-            needs.
+        trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
+            optimum.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
             (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
-            `open_mpi-5.0`. Default: the profile's library is shown and restricts nothing.
+            `open_mpi-5.0`. Default: the profile's library is shown and does not restrict the candidates.
         registered: Registration of the library's buffers. Default: plain.
-        tokens: Tokens of each rank.
-        hidden: Elements of a token (hidden size of the model) [default: 7168]
-        experts: Experts of all ranks together [default: 256]
-        top_k: Experts of a token [default: 8]
-        token_type: Type in which tokens travel: bf16, fp8 or nvfp4 [default: fp8 for dispatch, bf16 for
+        tokens: Number of tokens per rank.
+        hidden: Number of elements per token (hidden size of the model) [default: 7168]
+        experts: Total number of experts of all ranks [default: 256]
+        top_k: Number of experts per token [default: 8]
+        token_type: Element type of sent tokens: bf16, fp8 or nvfp4 [default: fp8 for dispatch, bf16 for
             combine]
         routing: Routing of tokens: random, balanced, or groups=8,limit=4 [default: random] `random`: all sets
             of experts are equally likely. `groups=G,limit=L`: a token uses experts of at most L of G equal
@@ -332,10 +333,10 @@ def simulate(
             deepep] `deepep`: DeepEP's normal kernels, a token once per NVLink domain. `deepep-ll`: its
             low-latency kernels, a copy for each expert. `nccl-ep-ll`: NCCL EP's, a copy for each rank in a
             dispatch. `trtllm`: TensorRT-LLM's kernels inside one NVLink domain.
-        sms: SMs of DeepEP's normal kernels [default: 20]
-        write_matrix: Write the expected bytes between ranks as a matrix of all_to_allv (CSV). A token travels
-            once to each rank with one of its experts. ```collective`` all_to_allv ``matrix`` FILE` plans,
-            verifies and simulates schedules of it.
+        sms: Number of SMs for DeepEP's normal kernels [default: 20]
+        write_matrix: Write the expected bytes between ranks as a matrix of all_to_allv (CSV). A token is
+            counted once for each rank with one of its experts. Pass the file to ``matrix`` with all_to_allv
+            to plan, verify and simulate schedules.
         profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
@@ -350,9 +351,9 @@ def simulate(
         background: Background flows that share the fabric with the run, in the format of ``flows``.
         straggler: Delay the start of a GPU, for example `gpu5=20us`; may be repeated.
         group: Ranks of a group that runs the call, for example `0-3,8`; may be repeated. All groups run the
-            call concurrently and share the fabric, as the tensor-parallel groups of a job do.
+            call concurrently and share the fabric, like the tensor-parallel groups of a job.
         call: Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated. All calls start
-            at the same time and share the fabric, as grouped calls of NCCL do. A value is a collective and
+            at the same time and share the fabric, like grouped calls in NCCL. A value is a collective and
             settings that override the other flags, for example
             `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys: ranks (default: all; calls may share
             ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
@@ -360,19 +361,19 @@ def simulate(
         trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Operations
             of large runs are merged to keep the file below 50 MB.
         critical_path: Show the critical path: the dependent operations whose durations add up to the time.
-            Needs about 120 bytes of memory per simulated operation, as ``trace`` and
-            ``utilization_over_time`` do.
+            Needs about 120 bytes of memory per simulated operation, like ``trace`` and
+            ``utilization_over_time``.
         utilization_over_time: Show the utilization of the N busiest resources over time [default N: 10]
             Resources are links, memories and switches. The N busiest channels are added if the profile limits
             channels.
         breakdown: Break the times of all ``sizes`` down by cost parameter of the profile (.svg or .png).
-        output: Write the result to a file instead of standard output. `report` without it writes report.html.
-            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
-            if missing.
-        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        output: Write the result to a file instead of standard output. Without it, `report` writes
+            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
+            is created if missing.
+        wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
         columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
-        force: Overwrite existing files, including files changed since or not written by fabricast.
-        threads: Number of threads; default: all cores. Results do not depend on it.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
 
     Returns:
         The run as attributes and as the only row: time_us, low_us and high_us (80 % prediction interval),
@@ -523,16 +524,16 @@ def compare(
         junit: Write the gate's results as JUnit XML.
         prometheus: Write the gate's results and all bus bandwidths as Prometheus metrics.
         no_explain: Skip the search for the profile parameter that would explain a group's error.
-        rows: Rows shown as text; JSON and CSV have all. Default: all rows of a single group, and of several
-            groups the rows outside their prediction interval.
+        rows: Rows of the text table; JSON and CSV contain all rows. Default: all rows if there is a single
+            group, otherwise the rows outside their prediction interval.
         chart: Draw measured against predicted times, and residuals by size (.svg or .png).
-        output: Write the result to a file instead of standard output. `report` without it writes report.html.
-            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
-            if missing.
-        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        output: Write the result to a file instead of standard output. Without it, `report` writes
+            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
+            is created if missing.
+        wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
         columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
-        force: Overwrite existing files, including files changed since or not written by fabricast.
-        threads: Number of threads; default: all cores. Results do not depend on it.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
 
     Returns:
         A row for each measurement: file, collective, ranks, nodes, bytes, algorithm, protocol, launch,
@@ -607,34 +608,34 @@ def calibrate(
     Args:
         manifests: Measurements: manifests (TOML), JSON of `gpu run` or `gpu bench`, or one study. Device
             costs are fitted to the first manifest or `gpu run` file, together with the launch costs of its
-            launch modes. Later ones only add launch costs of modes that the first does not have. A `gpu
-            bench` file adds the rates of copy engines and PCIe. A single study file with measured steps is
-            accepted instead; the efficiency curve of kernels is then fitted.
+            launch modes. Later files only add the launch costs of other modes. A `gpu bench` file adds the
+            rates of copy engines and PCIe. If the only input is a study file with measured steps, the
+            efficiency curve of kernels is fitted instead.
         profile: Starting profile of the fit: a shipped name or a file; default: best match for the GPUs.
             Parameters that no row determines keep the values of this profile.
         prior: Prior of device costs around the starting profile: `open`, `plain` or `proportional`. `open`:
-            parameters are free; for data that determine nearly all of them. `plain`: as `open`, with equal
-            weights of all rows and no preference for undetermined combinations; for data with several numbers
-            of GPUs. `proportional`: all times differ from the starting profile by a common factor, single
-            parameters only on clear evidence; for few rows of another device. Default: open.
+            parameters are free; for data that determine nearly all of them. `plain`: as `open`, but with
+            equal weights of all rows and without default values for undetermined combinations; for data with
+            several numbers of GPUs. `proportional`: all times differ from the starting profile by a common
+            factor, and single parameters deviate only on clear evidence; for few rows of another device.
         name: Name of the new profile; default: the name of the starting profile.
         date: Date of the measurements, for example 2026-11-20; default: the starting profile's date.
-        network: Fit a network only and write it as a network, for example `efa-p5`. Costs of GPUs and
-            launches are those of ``profile``, or of the shipped profile of each machine. The interval is from
-            clusters that are held out, one at a time. The fit uses rows of several hosts whose network is the
-            shipped one of this name, or all rows of several hosts if none has it.
-        hold_out: Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated. A second
-            fit leaves these rows out and predicts them. Keys: gpus=2, nodes=4,
+        network: Fit only the costs of a network and write them under this name, for example `efa-p5`. GPU and
+            launch costs come from ``profile``, or from the shipped profile of each machine. The fit uses the
+            rows of several hosts whose network is the shipped network of this name, or all rows of several
+            hosts if there are none. The prediction interval is derived by holding out one cluster at a time.
+        hold_out: Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated. These rows
+            are predicted by a second fit to all other rows. Keys: gpus=2, nodes=4,
             collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's `cluster`,
-            or of `hardware` where there is none).
+            or of `hardware` if there is none).
         chart: Draw errors, and parameters with their intervals, to this file (.svg or .png).
-        output: Write the result to a file instead of standard output. `report` without it writes report.html.
-            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
-            if missing.
-        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        output: Write the result to a file instead of standard output. Without it, `report` writes
+            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
+            is created if missing.
+        wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
         columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
-        force: Overwrite existing files, including files changed since or not written by fabricast.
-        threads: Number of threads; default: all cores. Results do not depend on it.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
 
     Returns:
         A row for each fitted parameter: name, value, low, high, unit. Attributes: profile, fit, held_out,
@@ -690,28 +691,28 @@ def study(
     Args:
         study: Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions. ```template```
             writes an example. With `-o DIR` the folder receives results.json, a page (index.html), the
-            ranking as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, which gets a line as
-            each run ends. The same command resumes: only missing runs are computed.
+            ranking as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, to which each finished
+            run is appended. If the command is repeated, only missing runs are computed.
         template: Write an example study file.
         shard: Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4`. Divides a
             study among N machines; ``merge`` combines the results.
-        merge: Merge the results of shards of the same study from these folders; goes after STUDY.
-        slurm: Write job scripts for Slurm: an array of N tasks, a shard each, and a merge after them. The
-            folder of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge
-            writes the results to the same folder; the shards are in `shards`, the logs in `logs`. The folder
-            must be on storage that all hosts share. Requeued tasks repeat no run that is saved. `bash
-            submit.sh` again runs what is missing.
+        merge: Merge the results of shards of the same study from these folders; place it after STUDY.
+        slurm: Write job scripts for Slurm: an array of N tasks, one shard each, and a final merge. The folder
+            of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes
+            the results to the same folder; the shards are in `shards`, the logs in `logs`. The folder must be
+            on storage that all hosts share. Requeued tasks do not repeat saved runs. Run `bash submit.sh`
+            again to compute missing runs.
         submit: Submit the scripts with sbatch.
         partition: Partition of the jobs.
         account: Account of the jobs.
         time: Time limit of each task, in Slurm's format, e.g. `30` minutes or `1:00:00`.
-        output: Write the result to a file instead of standard output. `report` without it writes report.html.
-            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
-            if missing.
-        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        output: Write the result to a file instead of standard output. Without it, `report` writes
+            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
+            is created if missing.
+        wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
         columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
-        force: Overwrite existing files, including files changed since or not written by fabricast.
-        threads: Number of threads; default: all cores. Results do not depend on it.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
 
     Returns:
         A row for each candidate and job: candidate, job, ranks, step_time_s, tokens_per_s,
@@ -760,15 +761,15 @@ def verify(
         fabricast.verify("ring.xml").operations
 
     Args:
-        file: Schedule file: fabricast's JSON, an MSCCL algorithm (XML) or an MSCCL++ plan (JSON).
+        file: Schedule file: fabricast JSON, MSCCL XML or MSCCL++ JSON.
         fifo_depth: Maximum number of unread transfers per connection, as in FIFO protocols.
-        output: Write the result to a file instead of standard output. `report` without it writes report.html.
-            For `study`, `man`, and `table` with a format of several files, this is a folder, which is created
-            if missing.
-        wide: Show all columns of tables, however wide; otherwise they fit the terminal, or COLUMNS.
+        output: Write the result to a file instead of standard output. Without it, `report` writes
+            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
+            is created if missing.
+        wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
         columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
-        force: Overwrite existing files, including files changed since or not written by fabricast.
-        threads: Number of threads; default: all cores. Results do not depend on it.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
 
     Returns:
         A row: ok (true) and operations, the number of verified operations.

@@ -21,7 +21,7 @@ use crate::output_format::Format;
 /// Returns the study among the input files, which must then be the only file; `None` if there is no study.
 ///
 /// # Errors
-/// [`Failure`]: a file cannot be read, or there are files besides the study.
+/// [`Failure`]: a file cannot be read, or there are other files in addition to the study.
 pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
     let mut study = None;
     for path in paths {

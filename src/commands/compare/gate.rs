@@ -30,7 +30,7 @@ pub(super) struct Judged {
 pub(super) struct RuleJson<'a> {
     /// Name of the rule.
     rule: &'a str,
-    /// True if the rule covers rows of each log, and all of them meet its limits with right results.
+    /// True if the rule covers rows of each log, and all of them meet its limits with correct results.
     met: bool,
     /// Number of rows that the rule covers.
     rows: usize,
@@ -70,7 +70,7 @@ impl Judged {
         Err(Failure::Failed(format!("gate: {} of {rules} not met: {shown}", names.len())))
     }
 
-    /// Lines that open the text: a line per rule that is not met, then the number of those that are.
+    /// First lines of the text: a line for each rule that is not met, then the number of rules that are met.
     pub(super) fn lines(&self, answer: &Answer<'_>) -> Vec<String> {
         let mut lines: Vec<String> = self
             .rules()
@@ -159,7 +159,7 @@ fn reasons(answer: &Answer<'_>, result: &RuleResult) -> Vec<String> {
     reasons
 }
 
-/// A violation in words.
+/// Returns the text of a violation.
 fn words(answer: &Answer<'_>, violation: &Violation) -> String {
     let size = answer.comparison.rows.get(violation.row).map_or_else(String::new, |row| bytes(row.bytes));
     let value = significant(violation.value);

@@ -110,7 +110,7 @@ struct GroupJson<'a> {
     cause: Option<String>,
     /// Causes of slow sizes that simulations support, in order of decreasing probability.
     causes: Vec<CauseJson>,
-    /// Settings with which the library is predicted to be faster, also where its times are as expected.
+    /// Settings with which the library is predicted to be faster, including calls whose times are as expected.
     advice: Vec<AdviceJson>,
     /// False if the library's choices cannot be predicted; times are then predicted for fabricast's fastest strategies.
     modelled: bool,

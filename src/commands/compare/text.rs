@@ -27,10 +27,10 @@ pub fn comparison_text(
     let rccl_note = match rccl_count {
         0 => "",
         all if all == answer.measurements.len() => {
-            "RCCL's choices are not predicted on these hosts: times are next to its fastest algorithm and protocol · "
+            "RCCL's choices are not predicted on these hosts: times are compared with its fastest algorithm and protocol · "
         }
         _ => {
-            "RCCL's choices are not predicted on some hosts, its times are next to its fastest algorithm and protocol · "
+            "RCCL's choices are not predicted on some hosts: its times are compared with its fastest algorithm and protocol · "
         }
     };
     let groups = answer.comparison.groups.len();

@@ -127,7 +127,7 @@ fn reasons(group: &Group) -> Vec<String> {
     lines
 }
 
-/// Advice in words.
+/// Returns the text of an advice.
 fn advice(Advice { setting, min, max, gain }: &Advice) -> String {
     let sizes = if min == max { bytes(*min) } else { format!("{} to {}", bytes(*min), bytes(*max)) };
     format!("a setting gains: {setting}, up to {} times as fast at {sizes} (predicted)", significant(*gain))

@@ -106,7 +106,7 @@ impl RunLog {
 /// Parses the runs of a file. `path` names the file in errors.
 ///
 /// # Errors
-/// [`Failure`]: a complete line is no valid run.
+/// [`Failure`]: a complete line is not a valid run.
 pub fn read(bytes: &[u8], path: &Path) -> Result<Journal, Failure> {
     journal::read(bytes, &path.display().to_string()).map_err(|error| {
         Failure::input_with_help(error.to_string(), "remove the line to repeat its run; the others are retained")

@@ -15,7 +15,7 @@ use crate::output::Output;
 const TASKS: &str = "tasks.sbatch";
 /// Script of the merge.
 const MERGE: &str = "merge.sbatch";
-/// Script that submits both.
+/// Script that submits the array and the merge.
 const SUBMIT: &str = "submit.sh";
 
 /// Writes the scripts to the folder of `-o`, and submits them with `--submit`.

@@ -64,13 +64,13 @@ pub fn run(args: &TableArgs, output: &Output) -> Result<(), Failure> {
 /// Reads a saved plan.
 ///
 /// # Errors
-/// [`Failure`]: the file cannot be read or is no plan.
+/// [`Failure`]: the file cannot be read or is not a plan.
 pub fn read_plan(path: &Path) -> Result<SavedPlan, Failure> {
     let text = fabricast_topologies::read::read_text_file(path, fabricast_topologies::read::Limit::TABLE)?;
     let name = path.display().to_string();
     SavedPlan::read(&text, &name).map_err(|error| match AnyTable::read(&text, &name) {
         Ok(table) if !matches!(table, AnyTable::Plan(_)) => Failure::input_with_help(
-            format!("{name} is no plan: it is a table ({})", table.format()),
+            format!("{name} is a table ({}), not a plan", table.format()),
             format!(
                 "`fabricast table --check {name} --fabric …` checks and evaluates it; `plan --format json` makes plans"
             ),

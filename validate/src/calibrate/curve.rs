@@ -78,7 +78,7 @@ pub struct CurveFigure {
 /// Errors of a step: predicted ÷ measured − 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepErrors {
-    /// Error with the curve that the study states, otherwise with that of the candidate's own GPUs.
+    /// Initial error: with the curve that the study states, otherwise with the curve of the candidate's own GPUs.
     pub initial: f64,
     /// Error with the fitted curve.
     pub fitted: f64,

@@ -52,7 +52,7 @@ use solve::Start;
 pub enum CalibrateError {
     /// No row is usable.
     #[error(
-        "no row of the measurements can be fitted to: {without_strategy} rows leave open what ran, and {check_rows} are for checking only"
+        "no measured row can be used for the fit: the strategy of {without_strategy} rows is unknown, and {check_rows} rows have the role check"
     )]
     NothingToFit {
         /// Number of rows whose strategy is unknown.

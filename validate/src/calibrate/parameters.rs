@@ -431,8 +431,8 @@ impl Parameter {
     }
 
     /// Usual size, in µs, of a correction: a cost that adjusts another cost of its protocol for warps, peers, children,
-    /// the first receive, the previous chunk or reductions. `None` for a cost that is no correction. All_reduce
-    /// performs as many reductions as copies, so its rows determine only the sum of both costs.
+    /// the first receive, the previous chunk or reductions. `None` for a cost that is not a correction. All_reduce has
+    /// as many reductions as copies, so its rows determine only the sum of both costs.
     pub(super) fn typical_correction(self) -> Option<f64> {
         let Self::Protocol(_, cost) = self else { return None };
         match cost {
@@ -463,7 +463,7 @@ impl Parameter {
     }
 }
 
-/// Times of a protocol that are not passes.
+/// Costs of a protocol, other than the times of passes.
 const LATENCY_COSTS: [Cost; 10] = [
     Cost::Startup,
     Cost::StartupP2p,
@@ -499,7 +499,7 @@ fn cost_time(costs: &ProtocolCosts, cost: Cost) -> Option<Picos> {
     time_mut(&mut copy, cost).copied()
 }
 
-/// Returns the cost as a duration. `None` for costs that are no durations, and for pass costs if blocks do not work in
+/// Returns the cost as a duration. `None` for costs that are not durations, and for pass costs if blocks do not work in
 /// passes.
 fn time_mut(costs: &mut ProtocolCosts, cost: Cost) -> Option<&mut Picos> {
     let pass: fn(&mut Passes) -> Option<&mut Picos> = match cost {

@@ -13,7 +13,7 @@ pub enum Prior {
     /// example). For data that determine nearly all parameters.
     #[default]
     Open,
-    /// As `Open`, but without default values for undetermined combinations, and with equal weights of all rows. For
+    /// Variant of `Open` without default values for undetermined combinations, and with equal weights of all rows. For
     /// data with several numbers of GPUs, which determine these combinations.
     Plain,
     /// The device or host differs from the starting profile by two common factors: one for pass times and one for all

@@ -202,8 +202,8 @@ fn protocols_of_another_device_have_factors_of_their_own() {
     assert!(worst < 0.05, "{worst}");
 }
 
-/// All_reduce performs as many reductions as copies, so its rows determine only the sum of both costs. A starting
-/// profile with a reduction cost that is 1 µs too high does not bias the fit.
+/// All_reduce has as many reductions as copies, so its rows determine only the sum of both costs. A starting profile
+/// with a reduction cost that is 1 µs too high does not bias the fit.
 #[test]
 fn starting_value_of_reduce_does_not_bias_the_fit() {
     let world = [None, Some(16), Some(8)].map(|channels| {

@@ -1,4 +1,4 @@
-//! Settings with which the library is predicted to be faster, also where its times are as expected.
+//! Settings with which the library is predicted to be faster, including calls whose times are as expected.
 //!
 //! The times with and without a setting are both predicted, for the same machine, so that the error that predictions of a
 //! machine have in common cancels. A setting is stated if it gains a tenth or more.

@@ -64,7 +64,7 @@ pub struct RuleResult {
 }
 
 impl RuleResult {
-    /// Returns true if the rule covers rows of each measurement, and all of them meet its limits with right results.
+    /// Returns true if the rule covers rows of each measurement, and all of them meet its limits with correct results.
     #[must_use]
     pub fn is_met(&self) -> bool {
         self.rows > 0 && self.unmeasured.is_empty() && self.wrong.is_empty() && self.violations.is_empty()

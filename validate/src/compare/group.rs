@@ -68,7 +68,7 @@ pub struct Group {
     pub causes: Vec<RankedCause>,
     /// Setting in the log that may have slowed down the group.
     pub setting: Option<Cause>,
-    /// Settings with which the library is predicted to be faster, also where its times are as expected.
+    /// Settings with which the library is predicted to be faster, including calls whose times are as expected.
     pub advice: Vec<Advice>,
 }
 

@@ -3,8 +3,8 @@
 //! A larger call takes at least as long as a smaller one, and at most as long as its number of bytes suggests in
 //! proportion. The next smaller and larger rows therefore bound the time of a row, at any spacing of sizes. A row more
 //! than a quarter outside these bounds was probably disturbed. There are two exceptions. If the prediction deviates
-//! from its neighbours in the same way, the row is no outlier. At a size where the library changes its algorithm, times
-//! may have a discontinuity; only a row outside the bounds of both neighbours is then an outlier.
+//! from its neighbours in the same way, the row is not an outlier. At a size where the library changes its algorithm,
+//! times may have a discontinuity; only a row outside the bounds of both neighbours is then an outlier.
 //!
 //! The first and the last row of a sweep have a single neighbour. They are only checked for monotonicity: a smaller
 //! call must not take longer.

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(findings(&[100; 8]), [(Expected, 8)]);
         assert_eq!(findings(&[100, 100, 100, 100, 200, 200, 200]), [(Expected, 4), (Slow, 3)]);
         assert_eq!(findings(&[50, 50, 50, 100, 100, 100]), [(Fast, 3), (Expected, 3)]);
-        // Up to three deviating sizes between others are no range, and neither is one deviating size at an end.
+        // Up to three deviating sizes between others do not form a range, nor does one deviating size at an end.
         assert_eq!(findings(&[100, 100, 100, 200, 200, 200, 100, 100, 100]), [(Expected, 9)]);
         assert_eq!(findings(&[100, 100, 100, 100, 200]), [(Expected, 5)]);
         assert_eq!(findings(&[200]), [(Slow, 1)]);

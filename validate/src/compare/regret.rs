@@ -23,7 +23,7 @@ pub struct Regret {
     pub worst: f64,
 }
 
-/// Properties that identify a call, whatever its strategy.
+/// Properties that identify a call, regardless of its strategy.
 #[derive(PartialEq)]
 struct Call<'a> {
     request: &'a FabricRequest,

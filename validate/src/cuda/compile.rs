@@ -100,10 +100,10 @@ pub enum CompileError {
         text: String,
     },
     /// The compiler's output, or an image that was read, is not GPU machine code.
-    #[error("this is not machine code of a GPU: no ELF file, or a truncated one")]
+    #[error("not machine code of a GPU: expected a complete ELF file")]
     NoCode,
     /// The source or an option contains a zero byte.
-    #[error("a kernel's source or an option holds a zero byte")]
+    #[error("a kernel's source or an option contains a zero byte")]
     Zero,
 }
 

@@ -85,7 +85,7 @@ pub enum CudaError {
         to: Bytes,
     },
     /// A wait exceeded its time limit.
-    #[error("nothing moved for {} s; still waiting: {}", .limit.as_secs_f64(), .waiting.join(", "))]
+    #[error("no progress for {} s; still waiting: {}", .limit.as_secs_f64(), .waiting.join(", "))]
     Hang {
         /// Time limit of the wait.
         limit: Duration,

@@ -36,9 +36,9 @@ impl WaitCondition {
 /// Operation of a stream on a 32-bit word.
 #[derive(Clone, Copy, Debug)]
 pub enum WordOperation<'a> {
-    /// Writes a value to the word, as [`Stream::write_word`].
+    /// Writes a value to the word. See [`Stream::write_word`].
     Write(DeviceSlice<'a>, u32),
-    /// Waits until the word satisfies a condition on a value, as [`Stream::wait_word`].
+    /// Waits until the word satisfies a condition on a value. See [`Stream::wait_word`].
     Wait(DeviceSlice<'a>, u32, WaitCondition),
 }
 

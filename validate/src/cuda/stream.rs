@@ -71,7 +71,7 @@ impl Stream {
         self.context.check(unsafe { sys::cuStreamSynchronize(self.raw) }, "cuStreamSynchronize")
     }
 
-    /// Records `event`, which must be of the same GPU, at the current end of the stream.
+    /// Records `event`, which must belong to the same GPU, at the current end of the stream.
     ///
     /// # Errors
     /// A driver call fails.

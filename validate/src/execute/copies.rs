@@ -169,7 +169,7 @@ impl Executor for Copies<'_> {
             .filter(|&peer| peer != member)
             .map(|peer| peer.to_string())
             .collect();
-        format!("rank {member}, in {} by copy engines: for ranks {} to come, or to be done", self.job, peers.join(", "))
+        format!("rank {member}, in {} by copy engines: for ranks {} to start or to finish", self.job, peers.join(", "))
     }
 
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {

@@ -121,7 +121,9 @@ pub enum ExecuteError {
         gpus: usize,
     },
     /// The thread blocks cannot all be co-resident.
-    #[error("{blocks} thread blocks of {threads} threads wait for each other, and GPU {device} runs {max} at once")]
+    #[error(
+        "{blocks} thread blocks of {threads} threads wait for each other, but GPU {device} runs only {max} concurrently"
+    )]
     TooManyBlocks {
         /// Number of blocks that the kernel needs on the GPU.
         blocks: u32,

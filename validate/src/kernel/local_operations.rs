@@ -1,6 +1,6 @@
 //! Decomposition of a schedule into local operations of each rank on single chunks, and messages between ranks.
 //!
-//! The receiver performs every operation on its own memory: a put is a message that the receiver stores, a put_reduce
+//! The receiver executes every operation on its own memory: a put is a message that the receiver stores, a put_reduce
 //! is a message that the receiver reduces, and a get is a message that the other rank sends. Only the owning rank
 //! accesses a chunk, and it does so in order of level. The level of an operation is the length of the longest chain of
 //! operations that precede it. This order satisfies all dependencies within a rank without flags.

@@ -109,7 +109,7 @@ pub enum KernelError {
     #[error(transparent)]
     Fault(#[from] verify::Fault),
     /// A block or buffer is not a whole number of elements.
-    #[error("{bytes} in {blocks} equal blocks are not whole elements of {element}")]
+    #[error("{bytes} cannot be divided into {blocks} equal blocks of whole elements of {element}")]
     Uneven {
         /// Bytes of the call, or of a block.
         bytes: Bytes,
@@ -119,7 +119,7 @@ pub enum KernelError {
         element: Bytes,
     },
     /// A chunk is stored in a chunk with another size.
-    #[error("chunk {data} of {data_bytes} comes to lie in chunk {place} of {place_bytes}")]
+    #[error("chunk {data} of {data_bytes} is stored in chunk {place} of {place_bytes}, which has another size")]
     SizeMismatch {
         /// Index of the chunk.
         data: u32,
@@ -141,7 +141,7 @@ pub enum KernelError {
         max: u64,
     },
     /// The operations form a dependency cycle.
-    #[error("the schedule's operations wait for each other")]
+    #[error("the schedule's operations wait for each other in a cycle")]
     Deadlock,
     /// The GPU does not support the data type.
     #[error("{dtype} cannot be summed on compute capability {}.{}; it needs {}.{}", .capability / 10, .capability % 10, .needed / 10, .needed % 10)]

@@ -6,9 +6,9 @@
 //! its stores occupy the links much longer than the notification and the wait.
 //!
 //! Tiles are different words of the same chunks, with separate slots, so a group of tiles behaves like one larger tile.
-//! An exception are values, which a thread holds for one tile only. If a later phase needs memory of the caller, that
-//! phase reads the memory again ([`with_phase_local_loads`]), and the analysis of overwrites uses the last read. If a
-//! phase needs a value that an earlier phase computed, tiles run one by one.
+//! Values are an exception, because a thread holds them for one tile only. If a later phase needs memory of the caller,
+//! that phase reads the memory again ([`with_phase_local_loads`]), and the analysis of overwrites uses the last read.
+//! If a phase needs a value that an earlier phase computed, tiles run one by one.
 
 use std::ops::Range;
 

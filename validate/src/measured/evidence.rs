@@ -30,7 +30,7 @@ pub struct Factor {
     pub high: f64,
 }
 
-/// A printed figure, which stands for all values that round to it.
+/// A printed figure, which represents all values that round to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Printed {
     value: f64,

@@ -16,7 +16,7 @@ pub struct Rejected {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The number of columns differs from the header line's.
-    #[error("{found} columns; the head line has {expected}")]
+    #[error("{found} columns; the header line has {expected}")]
     Columns {
         /// Number of columns of the row.
         found: usize,
@@ -43,7 +43,7 @@ pub enum Reason {
     #[error("has no time")]
     NoTime,
     /// The row is for an in-place call, which a manifest cannot describe.
-    #[error("is in place, which measurements cannot describe")]
+    #[error("is in place, which a measurement file cannot state")]
     InPlace,
     /// `gpu run` found a wrong result.
     #[error("its result is wrong: the time is not that of the collective")]
@@ -81,13 +81,13 @@ pub enum Reason {
         found: Bytes,
     },
     /// The time is the CPU time of the call (`-C` of nccl-tests), not the duration of the collective.
-    #[error("is the CPU's time (nccl-tests -C), not the collective's")]
+    #[error("is the CPU time of the call (nccl-tests -C), not the collective's time")]
     CpuTime,
     /// The nccl-tests program measures an unknown collective.
-    #[error("the test `{0}` is none of the collectives")]
+    #[error("the test `{0}` measures an unknown collective")]
     UnknownTest(String),
     /// The row's element type differs from the measurement's.
-    #[error("is of {found}, and the measurement of {wanted}")]
+    #[error("has the element type {found}, but the measurement has {wanted}")]
     OtherType {
         /// Element type of the row.
         found: DataType,
@@ -95,7 +95,7 @@ pub enum Reason {
         wanted: DataType,
     },
     /// The table's collective differs from the measurement's.
-    #[error("is of {found}, and the measurement of {wanted}")]
+    #[error("is for {found}, but the measurement is for {wanted}")]
     OtherCollective {
         /// Collective of the table.
         found: Collective,

@@ -35,7 +35,7 @@ pub enum NvshmemError {
         code: i32,
     },
     /// The library was initialized without access to its GPU.
-    #[error("nvshmemx_hostlib_init_attr left rank {rank} without a GPU (nvshmemx_init_status says {status})")]
+    #[error("nvshmemx_hostlib_init_attr left rank {rank} without a GPU (nvshmemx_init_status reports {status})")]
     NotReady {
         /// Rank without access to its GPU.
         rank: usize,
@@ -43,7 +43,7 @@ pub enum NvshmemError {
         status: i32,
     },
     /// The library assigned other rank numbers than requested.
-    #[error("NVSHMEM says that this is rank {found} of {found_size}; it was started as {rank} of {size}")]
+    #[error("NVSHMEM reports rank {found} of {found_size}; the process was started as rank {rank} of {size}")]
     Numbering {
         /// Rank that was requested for this process.
         rank: usize,

@@ -282,7 +282,7 @@ fn shortened(line: &str) -> String {
     }
 }
 
-/// A process's own end of the socket to its parent.
+/// End of a process's socket to its parent.
 #[derive(Debug)]
 pub struct Channel {
     socket: UnixStream,

@@ -129,8 +129,8 @@ impl Context {
                     }
                     return channels;
                 }
-                Cell::LastResort => self.log_skipped(index, LAST, row, bytes, "NCCL keeps it for the last resort"),
-                Cell::Impossible => self.log_skipped(index, IMPOSSIBLE, row, bytes, "NCCL cannot here"),
+                Cell::LastResort => self.log_skipped(index, LAST, row, bytes, "NCCL uses it only as a last resort"),
+                Cell::Impossible => self.log_skipped(index, IMPOSSIBLE, row, bytes, "NCCL cannot run it here"),
             }
         }
         if !spoken {
@@ -147,7 +147,7 @@ impl Context {
                 .choice(format_args!("{function} of {bytes} bytes: {algo} {proto} on {channels} channels{line}")),
             None => self
                 .log
-                .choice(format_args!("{function} of {bytes} bytes: {algo} {proto}, channels as NCCL likes{line}")),
+                .choice(format_args!("{function} of {bytes} bytes: {algo} {proto}, channels selected by NCCL{line}")),
         }
     }
 

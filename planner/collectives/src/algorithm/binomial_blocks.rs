@@ -1,10 +1,11 @@
 //! Gather and scatter over a binomial tree, with the blocks of a whole subtree in one message.
 //!
-//! Ranks are counted from the root; the parent of position p is p with its lowest set bit cleared. **scatter** sends
-//! over distances 2ᵐ⁻¹, …, 2, 1 the blocks of the receiver and its subtree; **gather** sends over 1, 2, … the blocks of
-//! the sender and its subtree. There are ⌈log2 n⌉ steps; the root sends or receives (n−1)/n of the bytes. Time on equal
-//! links of latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n · bytes/B. The root handles log2 n messages, compared with
-//! n − 1 in the direct exchange. Each rank has three runs per lane, loop and step.
+//! Ranks are counted from the root; the parent of position p is p with its lowest set bit cleared. In a **scatter**, a
+//! message has the blocks of the receiver and its subtree, and the distances are 2ᵐ⁻¹, …, 2, 1. In a **gather**, a
+//! message has the blocks of the sender and its subtree, and the distances are 1, 2, …. There are ⌈log2 n⌉ steps; the
+//! root sends or receives (n−1)/n of the bytes. Time on equal links of latency L and bandwidth B: ⌈log2 n⌉·L + (n−1)/n
+//! · bytes/B. The root handles log2 n messages, compared with n − 1 in the direct exchange. Each rank has three runs
+//! per lane, loop and step.
 //!
 //! Source: MPICH's binomial scatter and gather; Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication
 //! Operations in MPICH*, 2005.

@@ -150,7 +150,7 @@ impl AllToAll {
 
     /// Returns the blocks that move in a step: those with the step's bit set in their distance. They are grouped by the
     /// lower bit of their previous hop, and by whether a higher bit remains. Each group is split into rows of equal
-    /// lower bits or columns of equal higher bits, whichever gives fewer rows.
+    /// lower bits or columns of equal higher bits, depending on which gives fewer rows.
     fn lines(&self, exchange: u32) -> Vec<BlockLine> {
         let (ranks, bit) = (self.header.call.ranks, 1u32 << exchange);
         let period = u64::from(bit) * 2;

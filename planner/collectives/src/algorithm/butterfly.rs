@@ -5,8 +5,8 @@
 //! (n−1)/n of the bytes. Neighbours exchange the most bytes and distant ranks the fewest; recursive halving
 //! ([`super::halving_doubling`]) has the opposite order. Partial sums are in scratch. Time on equal links of latency L
 //! and bandwidth B, n a power of two: log₂ n·L + (n−1)/n · bytes/B. Ranks beyond a power of two are guests
-//! ([`super::power_of_two`]): two more steps, and twice the input more for their stand-ins. Each rank has four runs per
-//! lane, loop and step.
+//! ([`super::power_of_two`]): two additional steps, and additional transfers of twice the input for their stand-ins.
+//! Each rank has four runs per lane, loop and step.
 //!
 //! Source: Träff, *An improved algorithm for (non-commutative) reduce-scatter with an application*, EuroPVM/MPI 2005;
 //! Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (butterfly), which mirrors blocks first so

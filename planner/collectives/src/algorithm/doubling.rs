@@ -19,7 +19,7 @@
 //! # Example
 //!
 //! An all_reduce of eight ranks in log2 n = 3 steps. Every message is the whole buffer, which suits small calls: rank 0
-//! sends three buffers, over a ring it would send 1¾ in 14 steps.
+//! sends three buffers; over a ring it would send 1¾ buffers in 14 steps.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};

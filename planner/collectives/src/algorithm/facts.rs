@@ -248,7 +248,7 @@ const ROW: Figure =
 /// Steps of packed trees that are stars.
 const LINKED_ONE: Figure = figure("1 in a host whose ranks are all linked", |_| 1.0);
 
-/// Steps of packed trees that are stars whose root receives from one rank after the other.
+/// Steps of packed trees that are stars, in which the root receives from one rank after the other.
 const LINKED_RING: Figure = figure("n−1 in a host whose ranks are all linked", |c| c.n() - 1.0);
 
 /// Properties of every supported pair of collective and algorithm, by collective. Tree all_reduce is for a single host;

@@ -6,8 +6,8 @@
 //! Partial sums are in scratch. **all_reduce** (Rabenseifner's) adds the all_gather of [`super::doubling`] over
 //! distances 1, 2, …, n/2: 2·log2 n steps, 2(n−1)/n of the bytes, and one transfer per step because the parts moved are
 //! contiguous. Time on equal links of latency L and bandwidth B, n a power of two: log2 n · L + (n−1)/n · bytes/B,
-//! twice that for all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two more steps, and
-//! twice the input more for their stand-ins.
+//! twice that for all_reduce. Ranks beyond a power of two are guests ([`super::power_of_two`]): two additional steps,
+//! and additional transfers of twice the input for their stand-ins.
 //!
 //! Runs per rank and lane: two per step for all_reduce; three per step and loop for reduce_scatter. The all_gather on
 //! its own is in [`super::doubling`].

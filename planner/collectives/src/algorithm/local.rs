@@ -2,7 +2,7 @@
 //! collectives: the buffer is one block, divided as for collectives with blocks.
 //!
 //! # Example
-//! An all_reduce of one rank is one copy, whichever the algorithm.
+//! An all_reduce of one rank is one copy for any algorithm.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};

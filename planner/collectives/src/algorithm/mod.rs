@@ -11,8 +11,8 @@
 //! - Ranks are numbered host by host, [`Shape::ranks_per_node`] each, if that divides them.
 //!
 //! # Example
-//! Generates, builds and verifies an all_gather of six ranks with every algorithm that offers it without switches that
-//! multicast.
+//! Generates, builds and verifies an all_gather of six ranks with every algorithm that supports all_gather and needs no
+//! multicast in switches.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
@@ -317,8 +317,8 @@ fn tree_generator<T: Tree + Send + Sync + 'static>(
 /// Returns [`Unsupported`] if the algorithm cannot run a call of this shape.
 ///
 /// # Complexity
-/// Time at most proportional to the number of ranks to create a generator, and proportional to its runs to write each
-/// program.
+/// Creating a generator needs time at most proportional to the number of ranks; writing a program needs time
+/// proportional to its number of runs.
 pub fn generator(algorithm: Algorithm, shape: &Shape) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
     select_generator(algorithm, shape, BlockNumbering::ByRank).and_then(check_program_size)
 }
@@ -351,7 +351,7 @@ const MAX_UNMERGED_OPERATIONS: u64 = 1 << 25;
 /// write one run per loop.
 ///
 /// # Errors
-/// [`Unsupported`] if the programs would not fit.
+/// [`Unsupported`] if the programs would not fit in memory.
 fn check_program_size(
     generator: Box<dyn ScheduleGenerator + Send + Sync>,
 ) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {

@@ -11,7 +11,7 @@
 //! # Example
 //!
 //! An all_reduce of eight ranks in one step, for small calls. Rank 0 sends its whole input to every other rank: seven
-//! buffers, over a ring it would send 1¾ in 14 steps.
+//! buffers; over a ring it would send 1¾ buffers in 14 steps.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};

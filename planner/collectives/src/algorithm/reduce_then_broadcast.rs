@@ -5,8 +5,8 @@
 //! of nonzero base-4 digits. Rank 0 sends most of the bytes. Time on equal links of latency L and bandwidth B with one
 //! chunk and n = 4ᵐ: 3m·L + (2m + 3·m(m+1)/2)·bytes/B. Runs are those of the two parts.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping). Its trees are those that the
-//! decision rules of MPI_Reduce and MPI_Bcast select, these two at most sizes.
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_allreduce.c (nonoverlapping). Open MPI uses the trees that
+//! the decision rules of MPI_Reduce and MPI_Bcast select; at most sizes, these are the two trees here.
 //!
 //! # Example
 //!

@@ -7,8 +7,9 @@
 //! whole buffer is one message of the reduce; otherwise every chunk is a message. Runs are those of the reduce; rank 0
 //! has one more per lane, and one more per lane and loop.
 //!
-//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (basic_linear). Its algorithms are
-//! those that the decision rules of MPI_Reduce and MPI_Scatter select, these two for most large calls.
+//! Source: Open MPI 4.1, 5.0 ompi/mca/coll/base/coll_base_reduce_scatter_block.c (basic_linear). Open MPI uses the
+//! algorithms that the decision rules of MPI_Reduce and MPI_Scatter select; for most large calls, these are the two
+//! algorithms here.
 //!
 //! # Example
 //!

@@ -136,7 +136,7 @@ impl Shape {
     /// Returns the number of ranks per host for algorithms that need equal hosts.
     ///
     /// # Errors
-    /// [`Unsupported::UnequalHosts`] if the number of ranks is not a multiple of it.
+    /// [`Unsupported::UnequalHosts`] if the number of ranks is not a multiple of the number of ranks per host.
     pub(super) fn checked_ranks_per_host(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
         let (ranks, ranks_per_node) = (self.call.ranks, self.ranks_per_node);
         if ranks_per_node > 0 && !ranks.is_multiple_of(ranks_per_node) {
@@ -167,7 +167,7 @@ pub enum Unsupported {
     #[error("a call needs at least one rank")]
     NoRanks,
     /// The call is a barrier with a nonzero size.
-    #[error("a barrier moves no bytes, not {bytes}")]
+    #[error("a barrier moves no data: expected a size of 0, not {bytes}")]
     BarrierWithData {
         /// Message size of the call, in bytes.
         bytes: Bytes,
@@ -188,7 +188,7 @@ pub enum Unsupported {
         reason: String,
     },
     /// The matrix does not match the call.
-    #[error("the matrix is of {ranks} ranks and {bytes}; the call is of {call_ranks} ranks and {call_bytes}")]
+    #[error("the matrix has {ranks} ranks and {bytes}, but the call has {call_ranks} ranks and {call_bytes}")]
     MatrixMismatch {
         /// Number of ranks of the matrix.
         ranks: u32,
@@ -238,14 +238,14 @@ pub enum Unsupported {
         ranks: u32,
     },
     /// The call needs more chunks than can be numbered.
-    #[error("{chunks} chunks are too many (at most {}); larger chunks or fewer channels are needed", cut::MAX_CHUNKS)]
+    #[error("{chunks} chunks are too many (at most {}); use larger chunks or fewer channels", cut::MAX_CHUNKS)]
     TooManyChunks {
         /// Number of chunks that the buffer or the scratch needs.
         chunks: u64,
     },
     /// The call needs more loops than can be simulated.
     #[error(
-        "{chunks} chunks are too many to simulate (at most {}); larger chunks or a smaller call are needed",
+        "{chunks} chunks are too many to simulate (at most {}); use larger chunks or a smaller call",
         cut::MAX_LOOPED_CHUNKS
     )]
     TooManyLoops {
@@ -253,7 +253,7 @@ pub enum Unsupported {
         chunks: u64,
     },
     /// Packed trees of another collective, other roots or another number of ranks.
-    #[error("the packed trees are not those of {collective} of {ranks} ranks")]
+    #[error("the packed trees do not belong to {collective} on {ranks} ranks")]
     OtherTrees {
         /// Number of ranks of the call.
         ranks: u32,
@@ -262,7 +262,7 @@ pub enum Unsupported {
     },
     /// A program needs more runs or operations than memory can hold.
     #[error(
-        "too many operations to store (runs: at most {} of a rank, {} of all); larger chunks or a smaller call are needed",
+        "too many operations to store (runs: at most {} of a rank, {} of all); use larger chunks or a smaller call",
         Program::MAX_RUNS,
         Schedule::MAX_RUNS
     )]

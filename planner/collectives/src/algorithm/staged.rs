@@ -9,15 +9,15 @@
 //! The working copy is in scratch, after the inner schedule's own slots: `chunks` slots that represent input and
 //! output, as in an in-place call. Run 0 of every rank fills it, and the last run copies the rank's result out. If an
 //! algorithm reduces with the target's input into scratch, the target first copies that chunk of its working copy
-//! there, as an MPI implementation does that reduces into a temporary buffer.
+//! there, like an MPI implementation that reduces into a temporary buffer.
 //!
 //! Source: Open MPI 5.0 ompi/mca/coll/accelerator/coll_accelerator_allreduce.c, _reduce.c, _reduce_scatter_block.c
 //! (4.1: ompi/mca/coll/cuda).
 //!
 //! # Example
 //!
-//! An all_reduce whose sums are made on the CPUs. The first operation of rank 0 copies its input to host memory, the
-//! last one copies the result back.
+//! An all_reduce whose sums are computed on the CPUs. The first operation of rank 0 copies its input to host memory,
+//! the last one copies the result back.
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};

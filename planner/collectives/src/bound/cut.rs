@@ -47,7 +47,7 @@ impl Direction {
 pub(crate) struct Cut {
     /// True for each device on the far side of the cut, indexed by device.
     pub beyond: Vec<bool>,
-    /// True for each vertex on the far side of the cut; the first are the devices.
+    /// True for each vertex on the far side of the cut. Devices precede the other vertices.
     pub vertices_beyond: Vec<bool>,
     /// Number of ranks on the far side of the cut.
     pub ranks: u128,

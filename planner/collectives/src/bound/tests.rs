@@ -358,7 +358,7 @@ proptest! {
         prop_assert_eq!(through, minimum.min(all_finite(&wiring)));
     }
 
-    /// A faster wire slows nothing down; removing a wire speeds nothing up.
+    /// The slowest cut is no slower with a faster wire, and no faster without a wire.
     #[test]
     fn more_capacity_is_never_slower((wiring, ranks) in wirings(), wire in any::<prop::sample::Index>(), more in 1u128..50) {
         prop_assume!(!wiring.wires.is_empty());

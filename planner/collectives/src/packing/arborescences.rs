@@ -6,8 +6,8 @@
 //! the other, so that the only other trees of a flow are those that have not left their roots. If fewer copies can take
 //! an arc than a tree has, the tree continues with these, and the rest begins again at its root.
 //!
-//! A flow that refuses an arc yields a set of terminals without capacity to spare. Such sets are remembered, because they
-//! refuse further arcs without a flow.
+//! A flow that rules out an arc yields a set of terminals without spare capacity (a tight set). Such sets are cached,
+//! because they rule out further arcs without a flow.
 
 use super::digraph::{Digraph, Orientation};
 use super::requirement::Requirement;
@@ -36,7 +36,7 @@ pub(crate) fn pack(graph: &Digraph, requirement: Requirement) -> Option<Vec<Arbo
     Some(trees)
 }
 
-/// Capacities that no tree has taken, and trees that have not left their roots.
+/// Capacities that no tree uses yet, and trees that contain only their root.
 struct Packer {
     terminals: u32,
     arcs: Vec<PackedArc>,
@@ -48,7 +48,7 @@ struct Packer {
     tight_sets: Vec<TightSet>,
 }
 
-/// Set of terminals that could hardly spare capacity when a flow found it.
+/// Set of terminals that had little spare capacity when a flow found it.
 #[derive(Clone, Copy, Debug)]
 struct TightSet {
     /// Terminal t is in the set if bit t is set.
@@ -57,7 +57,7 @@ struct TightSet {
     spare: i128,
 }
 
-/// Maximum number of tight sets that are remembered. Later ones replace the oldest.
+/// Maximum number of tight sets that are cached. Later ones replace the oldest.
 const MAX_TIGHT_SETS: usize = 512;
 
 impl TightSet {
@@ -149,7 +149,7 @@ impl Packer {
         }
     }
 
-    /// Remembers the set of terminals that limited the last flow.
+    /// Stores the set of terminals that limited the last flow.
     fn remember_tight_set(&mut self) {
         if self.terminals > u128::BITS {
             return;
@@ -169,7 +169,7 @@ impl Packer {
         self.tight_sets.push(set);
     }
 
-    /// Returns true if a tight set lets no more than `copies` copies take an arc.
+    /// Returns true if a tight set permits at most `copies` copies to use an arc.
     fn is_refused(&self, arc: usize, copies: u64) -> bool {
         let PackedArc { from, to, .. } = self.arcs[arc];
         let refuses = |set: &TightSet| set.spare <= i128::from(copies) && set.contains(to) && !set.contains(from);

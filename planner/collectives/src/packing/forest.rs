@@ -19,8 +19,7 @@ pub struct PackedTree {
     pub parents: Vec<u32>,
 }
 
-/// Trees of all roots. Data moves from parents to children if it spreads, and from children to parents if it is
-/// collected.
+/// Trees of all roots. In a spread, data moves from parents to children; in a collection, from children to parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forest {
     /// Roots of the trees.
@@ -41,7 +40,7 @@ pub struct Forests {
     /// Claims about the completion time, with the cut that limits it; `None` for trees that are not packed into the
     /// links of a fabric.
     pub proof: Option<Proof>,
-    /// Fewest channels with which connections share links nearly in the ratio of their loads.
+    /// Smallest number of channels with which connections share links nearly in the ratio of their loads.
     pub channels: u16,
     /// Connections that share links; all connections share them if `None`.
     pub sharing: Option<Arc<LinkSharing>>,

@@ -34,10 +34,11 @@ const MAX_UNITS: u64 = 64;
 /// that does is used, because the time to pack and to simulate trees grows with it.
 const MIN_ROUNDED_PERCENT: u128 = 99;
 
-/// Largest number of channels that a packing asks for.
+/// Largest number of channels that a packing requests.
 const MAX_STREAMS: u16 = 64;
 
-/// Loss of throughput by sharing in other ratios than those of the loads, at which no more channels are asked for.
+/// Loss of throughput, due to sharing in ratios other than those of the loads, up to which the number of channels is
+/// not increased.
 const MAX_SHARING_LOSS: f64 = 0.005;
 
 /// Number of trees per root.
@@ -54,7 +55,7 @@ pub enum TreeCount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackingError {
     /// The caller prepared no trees.
-    #[error("needs trees packed into the links of a fabric, which are not prepared here")]
+    #[error("needs trees packed into the links of a fabric, which are not available for this call")]
     NotPrepared,
     /// Fewer than two ranks.
     #[error("needs at least two ranks")]
@@ -63,7 +64,7 @@ pub enum PackingError {
     #[error("packs trees for at most {MAX_PACKED_RANKS} ranks, not {0}")]
     TooManyRanks(usize),
     /// Several ranks share a device.
-    #[error("needs a device of its own for each rank")]
+    #[error("needs a separate device for each rank")]
     SharedDevices,
     /// Some rank cannot receive from all others.
     #[error("needs links between all ranks: rank {rank} is cut off from others")]
@@ -78,7 +79,7 @@ pub enum PackingError {
     #[error("finds no trees of equal rates, because bandwidths differ too much")]
     NoTrees,
     /// An edge of the trees has no route.
-    #[error("needs a route between ranks {from} and {to}, which the router does not find")]
+    #[error("needs a route between ranks {from} and {to}, but there is none")]
     NoRoute {
         /// Sender.
         from: u32,
@@ -154,7 +155,7 @@ impl TreePacker {
         }
         let mut graph = Digraph::new(ranks as u32, wiring.vertices);
         for wire in &wiring.wires {
-            // An unlimited wire carries whatever limited ones deliver.
+            // The capacity of an unlimited wire is at least that of all limited wires.
             graph.add(wire.from, wire.to, u64::try_from(wire.capacity).map_or(total, |capacity| capacity.min(total)));
         }
         Ok(Self {
@@ -205,7 +206,7 @@ impl TreePacker {
         Ok(forests)
     }
 
-    /// Fewest channels with which connections share links nearly in the ratio of their loads.
+    /// Smallest number of channels with which connections share links nearly in the ratio of their loads.
     fn sufficient_channels(&self, collective: Collective, forests: &Forests) -> u16 {
         let division = StreamDivision::new(collective, forests, self.graph.terminals());
         // As many transfers as units share every link in the ratio of the loads.
@@ -224,8 +225,8 @@ impl TreePacker {
         best.1
     }
 
-    /// Proof of an all_reduce in which only ranks reduce: k disjoint sets receive 2(k − 1) buffers in total (Patarasuk &
-    /// Yuan, JPDC 2009, §3). The sets are single ranks or hosts, whichever need longer.
+    /// Proof of an all_reduce in which only ranks reduce: k disjoint sets receive 2(k − 1) buffers in total (Patarasuk
+    /// & Yuan, JPDC 2009, §3). The sets are single ranks or hosts; the slower of the two kinds is used.
     fn all_reduce_proof(&self, upper: Ratio) -> Option<Proof> {
         let ranks = self.graph.terminals();
         let device = |rank: u32| self.devices.get(rank as usize).copied();

@@ -1,4 +1,4 @@
-//! Spanning arborescences that a graph must contain, and the test by maximum flow that it does.
+//! Spanning arborescences that a graph must contain, and a test by maximum flow that the graph contains them.
 
 use super::digraph::{Digraph, Orientation};
 use crate::flow::FlowNetwork;

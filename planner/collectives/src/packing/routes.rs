@@ -151,7 +151,7 @@ impl Routes {
     }
 
     /// Groups pairs of ranks whose routes share links with a rate, directly or through other pairs of the group. Pairs
-    /// without a route have a group of their own.
+    /// without a route form a separate group.
     pub(crate) fn link_sharing(&self) -> LinkSharing {
         let mut groups: Vec<u32> = (0..self.pairs.len() as u32).collect();
         let mut first_on_link: FxHashMap<LinkId, u32> = FxHashMap::default();
@@ -168,9 +168,9 @@ impl Routes {
         LinkSharing { ranks: self.ranks, groups }
     }
 
-    /// Time in which connections between ranks surely carry their loads if each of them divides its load evenly among
-    /// `streams` transfers and transfers that share a link have equal rates; infinite if two ranks have no route. Links
-    /// without a rate need no time.
+    /// Upper bound on the time in which connections between ranks carry their loads, if each of them divides its load
+    /// evenly among `streams` transfers and transfers that share a link have equal rates; infinite if two ranks have no
+    /// route. Links without a rate need no time.
     pub(crate) fn sharing_time(
         &self,
         loads: &BTreeMap<(u32, u32), u32>,

@@ -1,4 +1,5 @@
-//! Removal of switches: pairs of arcs into and out of a switch are replaced by arcs past it, without losing trees.
+//! Removal of switches: pairs of arcs into and out of a switch are replaced by arcs that bypass it, without losing
+//! trees.
 //!
 //! If as much enters a switch as leaves it, its arcs can be paired so that the graph without it contains the same
 //! number of trees (Bang-Jensen, Frank & Jackson 1995; Zhao et al., *ForestColl*, arXiv 2402.06787, §5). First all pairs
@@ -17,7 +18,7 @@ pub(crate) enum Turn {
     Unrouted,
 }
 
-/// Capacity of a pair of arcs through a switch that is replaced by an arc past it.
+/// Capacity of a pair of arcs through a switch that is replaced by an arc that bypasses the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     from: u32,
@@ -74,7 +75,7 @@ fn remove(graph: &Digraph, switch: u32, requirement: Requirement, turn: &dyn Fn(
     split
 }
 
-/// Replaces a pair of arcs, up to its amount and as far as no tree is lost.
+/// Replaces a pair of arcs, up to its capacity and without the loss of a tree.
 fn split_off(graph: &mut Digraph, switch: u32, pair: Pair, requirement: Requirement) {
     let Pair { from, to, .. } = pair;
     let mut amount = pair.amount.min(graph.capacity(from, switch)).min(graph.capacity(switch, to));

@@ -17,7 +17,8 @@ const NETWORKED: [ExchangeKernel; 5] = [
     ExchangeKernel::Pplx,
 ];
 
-/// Time of an exchange among the GPUs with an even number of `nodes` hosts, alone and next to that of the odd ones.
+/// Time of an exchange among the GPUs of even index on `nodes` hosts, alone and concurrent with an exchange among those
+/// of odd index.
 fn times(nics: u32, kernel: ExchangeKernel, operation: Operation, tokens: u64, nodes: u32) -> [Picos; 2] {
     let network = Some(format!("rail,nics_per_node={nics},nic=400Gb/s").parse().unwrap());
     let fabric = load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new("hgx-h100") }).unwrap();
@@ -36,8 +37,8 @@ fn times(nics: u32, kernel: ExchangeKernel, operation: Operation, tokens: u64, n
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// GPUs with NICs of their own do not slow each other. If two share a NIC, another group is never faster, and large
-    /// exchanges over the network take longer.
+    /// GPUs with separate NICs do not slow each other down. If two share a NIC, another group is never faster, and
+    /// large exchanges over the network take longer.
     #[test]
     fn groups_slow_each_other_on_shared_nics_only(kernel in prop::sample::select(NETWORKED.to_vec()), is_combine in any::<bool>(), tokens in 1u64..20_000, nodes in prop::sample::select(vec![2u32, 4])) {
         let operation = if is_combine { Operation::Combine } else { Operation::Dispatch };

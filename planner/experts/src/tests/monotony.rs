@@ -75,7 +75,7 @@ fn case() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// More tokens need no less time, and at no number of tokens is the time below the lower bound.
+    /// The time does not decrease with the number of tokens, and it is never below the lower bound.
     #[test]
     fn time_rises_with_tokens(case in case(), nodes in 1u32..5, tokens in 1u64..5000, more in 1u64..5000) {
         let fabric = case.fabric(nodes);

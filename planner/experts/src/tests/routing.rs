@@ -30,7 +30,8 @@ fn enumerated_hits(routing: &TokenRouting, first: u32, count: u32) -> f64 {
 }
 
 proptest! {
-    /// The hypergeometric closed form equals the share of choices among all of them, with and without a group limit.
+    /// The hypergeometric closed form equals the share found by enumeration of all choices, with and without a group
+    /// limit.
     #[test]
     fn hit_probability_equals_enumeration(
         size in 1u32..4, groups in 1u32..4, limit in 1u32..4, top_k in 1u32..5, first in 0u32..9, count in 1u32..9,
@@ -69,8 +70,8 @@ fn one_group_of_all_experts_is_random_routing() {
     }
 }
 
-/// Hundreds of groups, whose sets no floating-point number counts: a token misses a group with probability 1 − l/g, and a
-/// block of all groups never.
+/// With hundreds of groups, the number of sets exceeds the range of floating-point numbers. A token still misses a
+/// group with probability 1 − l/g, and never misses a block of all groups.
 #[test]
 fn many_groups_have_probabilities() {
     let (groups, limit) = (4096, 2048);
@@ -90,8 +91,11 @@ fn impossible_routings_are_errors() {
     let random = RoutingPattern::Random;
     assert_eq!(message(0, 8, 2, random), "the number of tokens must be more than 0");
     assert_eq!(message(1 << 31, 8, 2, random), "2147483648 tokens; expected at most 1073741824");
-    assert_eq!(message(1, 8, 9, random), "top-k of 9, but a token chooses among 8 experts");
-    assert_eq!(message(1, 8, 5, limited(4, 2)), "top-k of 5, but a token chooses among 4 experts");
+    assert_eq!(message(1, 8, 9, random), "top-k 9: expected at most 8, the number of experts that a token can use");
+    assert_eq!(
+        message(1, 8, 5, limited(4, 2)),
+        "top-k 5: expected at most 4, the number of experts that a token can use"
+    );
     assert_eq!(message(1, 8, 2, limited(4, 5)), "tokens may use 5 of 4 groups of experts; expected 1 to 4");
     assert_eq!(message(1, 8, 2, limited(3, 2)), "8 experts do not divide evenly among 3 groups");
     let routing = TokenRouting::new(1, 16, 8, 2, random).unwrap();

@@ -58,7 +58,8 @@ proptest! {
         }
     }
 
-    /// Copies between hosts are as many as distinct hosts of tokens, and forwarding completes the copies to all ranks.
+    /// The number of copies between hosts equals the number of distinct hosts of all tokens, and forwarding completes
+    /// the copies to all ranks.
     #[test]
     fn forwarded_copies_reach_every_rank_once(nodes in 1u32..5, top_k in 1u32..9, limited in any::<bool>()) {
         let fabric = fabric("hgx-h100", nodes);
@@ -84,7 +85,7 @@ proptest! {
         let own_domain = traffic.domains_per_token() / f64::from(nodes);
         prop_assert!((network - (traffic.domains_per_token() - own_domain)).abs() < 1e-3);
         prop_assert!((direct - (traffic.ranks_per_token() - own_rank)).abs() < 1e-3);
-        // What stays on the rank that a token arrives at needs no forwarding.
+        // Copies for the rank at which a token arrives need no forwarding.
         let kept = own_rank * f64::from(nodes);
         prop_assert!((forwarding - (traffic.ranks_per_token() - kept)).abs() < 1e-3, "{forwarding}");
     }
@@ -127,7 +128,7 @@ fn tokens_cross_the_network_once_per_host() {
     assert!(2 * once < direct + direct / 50);
 }
 
-/// Twice the NIC rate halves a dispatch that the network limits; node-limited routing sends less than random routing.
+/// Twice the NIC rate halves the time of a network-bound dispatch; node-limited routing sends less than random routing.
 #[test]
 fn network_limits_large_dispatches_between_hosts() {
     let request = |nic: &str| FabricRequest {

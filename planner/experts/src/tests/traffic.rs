@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    /// Asserts that a matrix has these copies of tokens of `bytes` bytes, `repeats` times, but for rounding.
+    /// Asserts that a matrix has these copies of tokens of `bytes` bytes, `repeats` times, up to rounding.
     fn assert_equal(&self, matrix: &TrafficMatrix, bytes: u64, repeats: u64) {
         for from in 0..self.ranks {
             for to in 0..self.ranks {

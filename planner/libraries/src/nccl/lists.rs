@@ -30,7 +30,7 @@ pub enum ListError {
         expected: Vec<&'static str>,
     },
     /// The function of an entry is unknown.
-    #[error("`{0}` is no function; expected Broadcast, Reduce, AllGather, ReduceScatter or AllReduce")]
+    #[error("`{0}` is not a function; expected Broadcast, Reduce, AllGather, ReduceScatter or AllReduce")]
     Function(String),
     /// An entry other than the first has no function.
     #[error("`{0}` lacks a function; only the first entry may, as in Ring;AllReduce:Tree")]

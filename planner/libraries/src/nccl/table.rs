@@ -52,7 +52,7 @@ pub enum Unavailable {
     #[error("excluded by NCCL_ALGO or NCCL_PROTO")]
     Excluded,
     /// NCCL's search found fewer than two channels.
-    #[error("needs two channels at least")]
+    #[error("needs at least two channels")]
     TooFewChannels,
 }
 

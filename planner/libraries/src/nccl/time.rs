@@ -105,7 +105,7 @@ pub fn expected_time(
         (true, false) => 1.9 * cell.latency.us(),
     };
     let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gb_per_s() * factor);
-    // Eight-bit floats lose too much precision over a long ring, so NCCL uses it only if nothing else is available.
+    // 8-bit floats lose too much precision over a long ring, so NCCL uses it only if nothing else is available.
     if request.is_eight_bit_float() && algo == Algo::Ring && communicator.ranks > 8 {
         us *= 1024.0;
     }

@@ -14,19 +14,20 @@ use super::constants::{self, Constants};
 /// Version of NCCL whose choices are modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// 2.20.5: channels share a call evenly, and trees with Simple have a high estimated latency.
+    /// NCCL 2.20.5 divides a call evenly over channels, and its estimated latency of trees with Simple is high.
     V2_20_5,
-    /// 2.22.3: channels share a call in cells of 16 bytes.
+    /// NCCL 2.22.3 divides a call over channels in cells of 16 bytes.
     V2_22_3,
-    /// 2.26.2: channels share a call by traffic, at least 16 KiB each.
+    /// NCCL 2.26.2 divides a call over channels by traffic, at least 16 KiB per channel.
     V2_26_2,
-    /// 2.27.3: symmetric kernels on registered windows; NVLS AllGather is estimated by the bytes that leave a GPU.
+    /// NCCL 2.27.3 has symmetric kernels on registered windows, and estimates NVLS AllGather by the bytes that leave a
+    /// GPU.
     V2_27_3,
-    /// 2.28.9, checked against the tables that it logged on 8 × H200.
+    /// NCCL 2.28.9, checked against the tables that it logged on 8 × H200.
     V2_28_9,
-    /// 2.30.7; 2.29 has the same decisions (its log on two nodes is reproduced).
+    /// NCCL 2.30.7. Version 2.29 has the same decisions (its log on two nodes is reproduced).
     V2_30_7,
-    /// 2.31.0, a development branch whose cost model is in `src/tuning`. Its rules may still change.
+    /// NCCL 2.31.0, a development branch whose cost model is in `src/tuning`. Its rules may still change.
     V2_31_0,
 }
 
@@ -35,7 +36,7 @@ pub enum Version {
 pub(super) enum ChannelSpeed {
     /// The speed inside a node for up to two nodes, the speed between nodes for more.
     InsideUpToTwoNodes,
-    /// Rings: the speed between nodes from two nodes on. Trees: the lower of both speeds.
+    /// Rings: the speed between nodes from two nodes on. Trees: the lower of the two speeds.
     BetweenNodesFromTwo,
 }
 

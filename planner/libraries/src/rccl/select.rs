@@ -7,7 +7,8 @@
 //! 2. Small all_gather is sent to each peer (`rcclUseAllGatherDirect`).
 //! 3. Otherwise the cheapest of the [`Estimates`] runs. Over several hosts, byte ranges then replace its protocol.
 //!
-//! MSCCL++, which runs all_reduce up to 1 MiB that is captured in a graph in some builds before 2.27, is not modelled.
+//! MSCCL++ is not modelled. In some builds before 2.27 it runs all_reduce calls of up to 1 MiB that are captured in a
+//! graph.
 //!
 //! Sources: RCCL 2.21.5 `src/misc/msccl/msccl_lifecycle.cc` (`mscclInternalSchedulerSelectAlgo`), `src/enqueue.cc`
 //! (`topoGetAlgoInfo`, `getChannnelThreadInfo`); 2.27.7 `src/rccl_wrap.cc`.

@@ -125,7 +125,7 @@ const fn ranges(ll: [u64; 2], ll128: [u64; 2], per_thread: Option<[u64; 2]>) -> 
 /// Bytes per thread and rank that justify an additional channel of all_gather and reduce_scatter.
 const BLOCKS: Option<[u64; 2]> = Some([16, 64]);
 
-/// gfx942 in RCCL 2.21.5, without LL128.
+/// Tuning of gfx942 in RCCL 2.21.5, without LL128.
 const GFX942_2_21: Tuning = Tuning {
     tree_correction: [TREE_LL, TREE_LL, TREE_SIMPLE_2_21],
     ring_correction: [RING_LL, RING_LL, RING_SIMPLE_2_21],
@@ -133,7 +133,7 @@ const GFX942_2_21: Tuning = Tuning {
     ..GFX942_2_26
 };
 
-/// gfx942 in RCCL 2.26.6.
+/// Tuning of gfx942 in RCCL 2.26.6.
 const GFX942_2_26: Tuning = Tuning {
     inside_us: [[0.9, 0.9, 2.3], [0.8, 0.8, 2.1]],
     between_us: [[10.5, 10.5, 25.0], [9.5, 9.5, 320.0]],
@@ -150,7 +150,7 @@ const GFX942_2_26: Tuning = Tuning {
     }),
 };
 
-/// gfx942 in RCCL 2.27.7 and 2.28.3.
+/// Tuning of gfx942 in RCCL 2.27.7 and 2.28.3.
 const GFX942_2_27: Tuning = Tuning {
     ring_correction: [RING_LL, RING_LL, RING_SIMPLE_2_27],
     ranges: Some(ProtocolRanges {
@@ -163,7 +163,7 @@ const GFX942_2_27: Tuning = Tuning {
     ..GFX942_2_26
 };
 
-/// gfx950 in RCCL 2.26.6.
+/// Tuning of gfx950 in RCCL 2.26.6.
 const GFX950_2_26: Tuning = Tuning {
     tree_correction: [TREE_LL, GFX950_TREE_LL128_2_26, GFX950_TREE_SIMPLE_2_26],
     ring_correction: [RING_LL, GFX950_RING_LL128_2_26, GFX950_RING_SIMPLE_2_26],
@@ -177,7 +177,7 @@ const GFX950_2_26: Tuning = Tuning {
     ..GFX942_2_26
 };
 
-/// gfx950 in RCCL 2.27.7 and 2.28.3.
+/// Tuning of gfx950 in RCCL 2.27.7 and 2.28.3.
 const GFX950_2_27: Tuning = Tuning {
     tree_correction: [TREE_LL, GFX950_TREE_LL128_2_27, GFX950_TREE_SIMPLE_2_27],
     ring_correction: [RING_LL, GFX950_RING_LL128_2_27, GFX950_RING_SIMPLE_2_27],

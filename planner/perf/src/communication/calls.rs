@@ -92,8 +92,8 @@ pub struct StepCall {
 }
 
 impl StepCall {
-    /// Returns the number of pipeline stages among which a single one makes the call. The embedding is on one stage,
-    /// the logits are on another.
+    /// Returns the number of pipeline stages per stage that makes the call: all stages for the embedding and the
+    /// logits, which are on one stage each; 1 for other calls, which every stage makes.
     pub fn stages(&self, layout: &Layout) -> u32 {
         match self.phase {
             Phase::Embedding | Phase::Logits => layout.degrees.pipeline,

@@ -65,7 +65,7 @@ pub(super) struct CostCache {
     pub busiest_links: Cache<PatternKey, f64>,
     /// Lower bounds on the completion times of calls whose groups leave their NVLink domain.
     pub lower_bounds: Cache<CallQuery, Picos>,
-    /// Completion times of exchanges of tokens by kernels; `None` for those whose kernels do not run.
+    /// Completion times of token exchanges by kernels; `None` if the kernel does not run.
     pub token_exchanges: Cache<TokenQuery, Option<Picos>>,
     /// Groups that represent all groups of a call.
     pub representatives: Representatives,

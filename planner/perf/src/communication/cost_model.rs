@@ -21,7 +21,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Creates the exchange of a job's call with a message size of its own.
+    /// Creates the exchange of a job's call with the given message size.
     pub(crate) fn new(call: &GroupCall, bytes: Bytes) -> Self {
         Self { dimension: call.dimension, collective: call.collective, bytes }
     }

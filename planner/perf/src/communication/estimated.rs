@@ -26,7 +26,8 @@ pub struct EstimatedCosts<'a> {
     ranks: &'a [NodeId],
     /// True if the ranks are in the fabric's GPU order, so that the first group of a dimension represents all groups.
     first_represents_all: bool,
-    /// Share of a rank in the NIC bandwidth of its host, in bytes per second; `None` if no NIC states its speed.
+    /// NIC bandwidth of the hosts divided by the number of ranks, in bytes per second; `None` if no NIC states its
+    /// speed.
     nic_bandwidth_per_rank: Option<f64>,
 }
 
@@ -152,7 +153,8 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
         Ok(first_ranks.filter_map(group_time).max().unwrap_or_default())
     }
 
-    /// An all_to_all of the copies that cross the network, as far as the kernel sends a token once to a domain.
+    /// Completion time of an all_to_all of the copies that cross the network. Kernels that forward tokens send one copy
+    /// of a token per domain.
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {
         let all_to_all = equivalent_all_to_all(layout, exchange);
         let shape = layout.shape(Dimension::Expert);

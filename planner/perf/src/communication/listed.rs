@@ -18,11 +18,11 @@ pub struct ListedCall {
     pub sm_usage: SmUsage,
 }
 
-/// Cost model backed by a list of calls; calls that are not in the list take no time.
+/// Cost model backed by a list of calls; calls that are not in the list have a time of 0.
 pub struct ListedCosts<'a> {
     /// The calls.
     pub calls: Vec<ListedCall>,
-    /// Cost model of exchanges of tokens by kernels of libraries, which are no collectives.
+    /// Cost model of token exchanges by kernels of libraries, which are not collectives.
     pub exchanges: &'a dyn CommunicationCostModel,
 }
 

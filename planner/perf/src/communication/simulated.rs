@@ -6,7 +6,7 @@
 //! Results are cached by query, so jobs on the same fabric share them.
 //!
 //! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
-//! about 5 % where chunk loops interfere, at a hundredth of the cost.
+//! about 5 % if chunk loops interfere, at a hundredth of the cost.
 
 use fabricast_experts::ExchangeKernel;
 use fabricast_sim::profile::Profile;

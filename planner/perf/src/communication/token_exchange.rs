@@ -1,8 +1,9 @@
-//! Times of dispatch and combine by the kernels of libraries, all groups of ranks with different experts concurrently.
+//! Completion times of dispatch and combine by kernels of libraries, with all groups of ranks with different experts
+//! concurrent.
 //!
-//! [`fabricast_experts`] predicts them from the routing of tokens. A kernel that does not run on the GPUs is replaced by
-//! an all_to_all with a copy of a token for each of its experts, as software falls back to NCCL; jobs that state such a
-//! kernel are refused before ([`check_dispatcher`]).
+//! [`fabricast_experts`] predicts them from the routing of tokens. A kernel that does not run on the GPUs is replaced
+//! by an all_to_all with a copy of a token for each of its experts, just as software falls back to NCCL; jobs that name
+//! such a kernel are rejected earlier ([`check_dispatcher`]).
 
 use fabricast_experts::{
     Exchange as KernelExchange, ExchangeCosts, ExchangeKernel, ExchangeRanks, Operation, PairBytes, RoutingPattern,
@@ -21,7 +22,7 @@ use super::link_load::PairTraffic;
 use super::placement::Placement;
 use crate::step::Machine;
 
-/// Multiple of bytes per rank to which messages are rounded, which the fastest algorithms of libraries require.
+/// Messages are rounded to a multiple of this number of bytes per rank, as the fastest algorithms of libraries require.
 const BYTES_PER_RANK: u64 = 16;
 
 /// Cache key: an exchange of tokens by all groups of a dimension.
@@ -53,8 +54,8 @@ impl TokenQuery {
     }
 }
 
-/// Groups of ranks with different experts on devices: the first, which represents all, and those that exchange tokens
-/// at the same time.
+/// Devices of the groups of ranks with different experts: the first group, which represents all, and the groups that
+/// exchange tokens concurrently.
 struct ExpertGroups {
     first: ExchangeRanks,
     others: Vec<ExchangeRanks>,
@@ -163,7 +164,7 @@ pub fn unsupported_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout)
     kernels.find_map(|kernel| timer.unsupported(layout, kernel))
 }
 
-/// Refuses a job that states a dispatcher whose kernels do not run on a machine.
+/// Returns an error for a job that names a dispatcher whose kernels do not run on a machine.
 ///
 /// # Errors
 /// [`JobError`] at `dispatcher`.

@@ -10,7 +10,7 @@
 //! - Only experts chosen by some token are read: of `slots` experts, each chosen by a token with probability
 //!   `k / slots`, the `N` tokens of all ranks that share the experts leave a fraction `(1 - k / slots)^N` unread.
 //! - Only decode tokens and the last token of each prompt need logits.
-//! - Residual addition and norm are one kernel, which reads and writes both.
+//! - Residual addition and norm are one kernel, which reads and writes the hidden states and the residual.
 //! - Inputs of 8- or 4-bit GEMMs are cast by a separate kernel (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
 //!   `scaled_fp4_quant`), without a second pass for scales.
 //! - Expert GEMMs compute full tiles ([`padded_rows`]), and tokens are permuted before and after.
@@ -22,7 +22,7 @@ use super::traffic::step_kind;
 use crate::step::{Kernel, KernelKind, padded_rows};
 use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving, TokenCopies};
 
-/// Attention kernel, with its reads of the KV cache apart: these may come from another memory tier.
+/// Attention kernel. Its reads of the KV cache are counted separately, because they may come from another memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AttentionKernel {
     /// Attention kernel without its KV-cache reads.
@@ -260,12 +260,13 @@ fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, wo
     }
 }
 
-/// Largest number of new tokens of a chunk whose latent attention runs as that of decode, on the latent vectors, so that
-/// the cached tokens are not expanded (vLLM, `vllm/v1/attention/backends/mla/flashmla.py`, `reorder_batch_threshold`; 512 in
-/// `flashattn_mla.py`; SGLang decides likewise by the cached tokens, `attention_backend_handler.py`).
+/// Largest number of new tokens of a chunk whose latent attention is computed as in decode, on the latent vectors, so
+/// that the cached tokens are not expanded (vLLM, `vllm/v1/attention/backends/mla/flashmla.py`,
+/// `reorder_batch_threshold`; 512 in `flashattn_mla.py`; SGLang's decision also depends on the number of cached tokens,
+/// `attention_backend_handler.py`).
 const MAX_ABSORBED_TOKENS: f64 = 128.0;
 
-/// Returns true if the prefill chunks of a step are so short that latent attention runs as that of decode.
+/// Returns true if the prefill chunks of a step are so short that latent attention is computed as in decode.
 fn has_short_chunks(mix: &StepTokens) -> bool {
     mix.prefill > 0.0 && mix.prefill <= MAX_ABSORBED_TOKENS * mix.chunks
 }

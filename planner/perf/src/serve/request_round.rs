@@ -52,7 +52,8 @@ impl SteadyState {
         self.steps.map(|step| step.time_shares().time())
     }
 
-    /// Mean time of the steps that a request sees after its first token; without such steps, of one without its prefill.
+    /// Mean time of the steps of a request after its first token; if there are none, time of a step without the
+    /// request's prefill.
     pub(super) fn other_step(&self) -> Picos {
         let [with_prefill, without_prefill] = self.times();
         let SteadyBatch { steps_with_prefill, steps_without_prefill, .. } = self.batch;

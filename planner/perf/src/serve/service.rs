@@ -164,7 +164,7 @@ pub fn calls(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepCall> {
     calls
 }
 
-/// Returns the dispatches and combines of a mean step by the kernels of a library, as [`calls`] the collectives.
+/// Returns the dispatches and combines of a mean step by the kernels of a library, summed as in [`calls`].
 #[must_use]
 pub fn exchanges(job: &LoadedServing<'_>, layout: &Layout) -> Vec<StepExchange> {
     let layers = (job.model.layers / u64::from(layout.degrees.pipeline)) as f64;

@@ -17,14 +17,14 @@
 //! Both cases agree at their boundary. Numbers of requests are means and may be fractional. A request waits for the end
 //! of the step in which its prompt ends, `⌈n⌉ - n` steps.
 //!
-//! **Groups.** The times of all requests together do not depend on whether starts are spread, but those of their parts do.
+//! **Groups.** The total time of a request does not depend on whether starts are spread, but the times of its parts do.
 //! Requests of equal length that start together stay together in groups that share a step of prefill
-//! ([`SteadyBatch::group_step`]): their TTFT is the time of that step, and they are interrupted less often later. Requests
-//! of varied lengths soon start at different times.
+//! ([`SteadyBatch::group_step`]): their TTFT is the time of that step, and they are interrupted less often later.
+//! Requests of varied lengths soon start at different times.
 //!
-//! **Replicas that share experts** run in lockstep, since tokens of all meet in every layer (vLLM,
-//! `vllm/v1/engine/core.py`, `DPEngineCoreProc`: idle replicas run dummy steps). Each starts prompts when its own
-//! requests make room, so a step lasts as long as that of the most loaded replica. If a fraction `f` of a replica's
+//! **Replicas that share experts** run in lockstep, since the tokens of all replicas are exchanged in every layer
+//! (vLLM, `vllm/v1/engine/core.py`, `DPEngineCoreProc`: idle replicas run dummy steps). Each starts prompts when its
+//! own requests make room, so a step lasts as long as that of the most loaded replica. If a fraction `f` of a replica's
 //! steps has prefill, at least one of `R` replicas has it in a fraction `1 - (1 - f)^R`, and the most loaded one has as
 //! many prompts as the maximum of `R` Poisson variables, limited by the room in a step. Experts process the mean of all
 //! replicas.
@@ -126,13 +126,13 @@ pub struct SteadyBatch {
     pub without_prefill: StepTokens,
     /// Number of steps up to the first token, all with prefill; includes queueing.
     pub steps_to_first_token: f64,
-    /// Number of steps after it with prefill of other requests.
+    /// Number of steps after the first token with prefill of other requests.
     pub steps_with_prefill: f64,
-    /// Number of steps after it without prefill.
+    /// Number of steps after the first token without prefill.
     pub steps_without_prefill: f64,
-    /// Chunks per prompt; the last counts as the part of a full one that it is.
+    /// Chunks per prompt; an incomplete last chunk counts as a fraction of a full one.
     pub chunks: f64,
-    /// Steps that a request waits for the end of the last step with its prefill, in addition to the above.
+    /// Steps that a request waits for the end of the last step with its prefill, in addition to `steps_to_first_token`.
     pub wait_for_last_step: f64,
 }
 
@@ -243,8 +243,9 @@ impl SteadyBatch {
 
     /// Composition of the step that prefills requests that started together; `None` if a prompt fills a step alone.
     ///
-    /// Requests of a fixed concurrency start together, and those of equal length end together: of as many as fit a step
-    /// next to the decode tokens of the others, `x = (budget - c) / (P - 1)`, the successors arrive at once.
+    /// Requests of a fixed concurrency start together, and requests of equal length end together. Those that fit in a
+    /// step next to the decode tokens of the others, `x = (budget - c) / (P - 1)` in number, are replaced by their
+    /// successors at the same time.
     #[must_use]
     pub fn group_step(load: &Load) -> Option<StepTokens> {
         let Load { prompt, requests, budget, .. } = *load;

@@ -28,7 +28,7 @@ pub(crate) struct ExpertExchanges {
 }
 
 impl ExpertExchanges {
-    /// Total time of both.
+    /// Total time of dispatch and combine.
     pub(crate) fn call(&self) -> Picos {
         self.dispatch.call + self.combine.call
     }
@@ -114,9 +114,9 @@ mod tests {
     }
 
     proptest! {
-        /// A layer of two halves lasts as long as four steps, each the longer of an exchange and a part of the
-        /// computation, if nothing is slowed. With slowdown it is no shorter than that, nor than all computation or all
-        /// exchanges, and no longer than without overlap.
+        /// Without slowdown, a layer of two halves lasts as long as four steps, each the longer of an exchange and a
+        /// part of the computation. With slowdown, it is at least as long as these steps, all computation, or all
+        /// exchanges, and at most as long as without overlap.
         #[test]
         fn halves_of_a_batch_last_four_steps(calls in [0u64..1000, 0u64..1000], work in [0u64..1000, 0u64..1000], percent in 0u64..100) {
             let ([dispatch, combine], [attention, experts]) = (calls, work);
@@ -128,7 +128,7 @@ mod tests {
             prop_assert!(closed_form <= time(percent) && time(percent) <= all_calls + all_work);
         }
 
-        /// A forward pass with the backward pass of another micro-batch: four steps as well.
+        /// A forward pass that overlaps with the backward pass of another micro-batch lasts as long as four steps.
         #[test]
         fn passes_of_two_micro_batches_last_four_steps(forward in [0u64..1000, 0u64..1000], backward in [0u64..1000, 0u64..1000], work in [[0u64..1000, 0u64..1000], [0u64..1000, 0u64..1000]], percent in 0u64..100) {
             let passes = |percent| PassExchanges {

@@ -19,7 +19,7 @@
 
 use fabricast_topologies::gpus::{GpuModel, models};
 
-/// Exponent of the power per SM in the rate per SM. See the module documentation.
+/// Exponent by which the rate per SM grows with the power per SM. See the module documentation.
 const POWER_EXPONENT: f64 = 0.64;
 
 /// Largest share of the peak if power is not the limit, an estimate. A100 reaches 0.85, RTX PRO 6000 0.83, H20 0.96.

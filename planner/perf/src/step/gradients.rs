@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// All buckets except the last slow the pass if each ends before the next is ready. If they queue, the pass runs at
-    /// the remaining speed. If they leave no speed, it waits as without overlap.
+    /// the remaining speed. If no speed remains, the pass waits as without overlap.
     #[test]
     fn overlapping_buckets_slow_the_backward_pass() {
         assert_eq!(run(&[(1000, 1000)], 10, 50, 20), (2050 + 9 * 20, 2000 + 9 * 20));

@@ -81,7 +81,7 @@ const ADDITION: Picos = micros(37);
 /// Number of kernels that add a tensor's gradient with conversions to 32 bits.
 const COPIES: u64 = 3;
 
-/// Host time of a step that does not depend on its layers, tensors and micro-batches.
+/// Part of the host time of a step that does not depend on the number of layers, tensors and micro-batches.
 const REST: Picos = micros(1000);
 
 /// Variation of host times between equal machines, as a fraction.

@@ -91,7 +91,7 @@ impl<'a> GpuSubsets<'a> {
         (1..full).chain((1..=full_hosts).map(move |hosts| hosts * full))
     }
 
-    /// Returns the subsets, largest first; of equal size only the one with fewest domains.
+    /// Returns the subsets, largest first; of subsets of equal size, only the one with the fewest domains.
     fn largest_first(&self) -> impl Iterator<Item = GpuSubset> {
         let mut domain_counts: BTreeMap<usize, usize> = BTreeMap::new();
         for domain in &self.domains {

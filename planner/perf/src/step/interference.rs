@@ -32,9 +32,9 @@ use crate::time::scaled;
 /// call. Median of 45 measurements on two H200, 0.1804 (`planner/data/h200-steps/overlap.py` and `.jsonl`: five GEMMs,
 /// three sizes of all-reduce, 4, 16 and 24 channels). It hardly depends on the number of channels.
 ///
-/// It applies only to calls inside an NVLink domain, where it was measured. Network calls were not measured; with the
-/// tail on them as well, Llama 3 loses 12 % per GPU on twice the GPUs instead of 9 % (published 7 %), although step
-/// times are nearer to the published ones.
+/// The slowdown applies only to calls inside an NVLink domain, where it was measured. If it also applied to network
+/// calls, Llama 3 on twice the GPUs would lose 12 % per GPU instead of 9 % (published: 7 %), although step times would
+/// be nearer to the published ones.
 const TAIL_SLOWDOWN: f64 = 0.18;
 
 /// Slowdown of GEMMs beyond the occupied SMs, as a fraction of the call, 0 to 1.

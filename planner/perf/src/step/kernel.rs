@@ -95,7 +95,7 @@ impl PassKernels {
     }
 
     /// Adds GEMMs whose k × n matrix contains weights of the job. The gradient of the weights is accumulated in a
-    /// buffer of the gradient width, which is read and written. Otherwise as [`Self::add_gemm`].
+    /// buffer of the gradient width, which is read and written. In all other respects this is [`Self::add_gemm`].
     pub(super) fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
         let GemmShape { m, n, k } = shape;
         let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());

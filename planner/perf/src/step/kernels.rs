@@ -158,8 +158,9 @@ fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKe
     passes.add_stream(PassBytes { forward: concatenated, backward: concatenated });
 }
 
-/// Returns the GEMMs of a pass whose operands tensor-parallel ranks gather before, or whose results they reduce after,
-/// in order. Routed experts have none, because their tokens are exchanged by all-to-all.
+/// Returns, in order, the GEMMs of a pass whose operands are gathered from tensor-parallel ranks before them, or whose
+/// results are reduced among these ranks after them. Routed experts have none, because their tokens are exchanged by
+/// all-to-all.
 pub(super) fn tensor_parallel_gemms(job: &Training, passes: &PassKernels) -> Vec<Kernel> {
     let count = if job.model.experts == 0 || job.model.shared_experts > 0 { 4 } else { 2 };
     // The down projection to latent vectors covers only the tokens of the rank, and keys and values follow the queries.

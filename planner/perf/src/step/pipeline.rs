@@ -96,8 +96,8 @@ impl Pipeline {
         self.run_with(|_| ())
     }
 
-    /// Runs the schedule, and reports each pass to `report`; the passes of a stage are reported in execution order.
-    /// Otherwise as [`Self::run`].
+    /// Runs the schedule, and reports each pass to `report`; the passes of a stage are reported in execution order. In
+    /// all other respects this is [`Self::run`].
     pub fn run_with(&self, mut report: impl FnMut(TimedPass)) -> Vec<StageTime> {
         let (stages, chunks) = (self.passes.len(), self.passes.first().map_or(1, Vec::len).max(1));
         let cell = |stage: usize, chunk: usize, micro: usize| (stage * chunks + chunk) * self.micro + micro;

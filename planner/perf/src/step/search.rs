@@ -1,11 +1,11 @@
 //! Search for the parallel degrees of a job that leaves them open: all layouts that fit are estimated, the best are
 //! simulated, and those whose lower bound exceeds the best time are skipped (`step_lower_bound`).
 //!
-//! Searched are tensor-parallel degrees up to the GPUs of a host that divide the heads, pipeline degrees that divide
-//! the layers, each with the best-estimated number of model chunks per stage (`interleave`), and expert degrees that
-//! are powers of two, fill a host or a domain, or are as large as possible, with experts split by tensor-parallel ranks
-//! or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off, and the best
-//! one with neighbouring numbers of model chunks. Contexts are split only as long as each part has at least
+//! The search covers tensor-parallel degrees up to the GPUs of a host that divide the heads, pipeline degrees that
+//! divide the layers, each with the best-estimated number of model chunks per stage (`interleave`), and expert degrees
+//! that are powers of two, fill a host or a domain, or are as large as possible, with experts split by tensor-parallel
+//! ranks or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off, and
+//! the best one with neighbouring numbers of model chunks. Contexts are split only as long as each part has at least
 //! [`MIN_CONTEXT_TOKENS`] tokens. Layouts that do not fit the memory are excluded; if none fits, the one that needs the
 //! least memory is used.
 

@@ -1,4 +1,4 @@
-//! Memory traffic of elementwise kernels by the software of a job, stated or not.
+//! Memory traffic of elementwise kernels, by the software that a job states. A job may state none.
 //!
 //! A job that states neither its software nor its kernels gets the mean of the extremes: fused kernels have the least
 //! traffic, eager ones the most.

@@ -64,7 +64,7 @@ pub fn step_exchanges(job: &Training, layout: &Layout) -> Vec<StepExchange> {
     expert_calls(job, layout).into_iter().map(step_exchange).collect()
 }
 
-/// Layers of the stage with the most, and among equals with the most recomputed ones.
+/// Layers of the stage with the most layers; of several such stages, the one with the most recomputed layers.
 struct StageLayers {
     layers: u64,
     recomputed: u64,

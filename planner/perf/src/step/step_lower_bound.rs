@@ -15,7 +15,7 @@ use fabricast_workload::job::{Layout, Phase, TokenExchange, Training, traffic};
 
 /// Cost model under which [`step`](super::step) yields a lower bound on the step.
 pub(super) struct LowerBoundCosts<'a, T> {
-    /// Cost model of exchanges of tokens, whose times are cheap to compute and are their own lower bounds.
+    /// Cost model of token exchanges. Their times are cheap to compute and serve as lower bounds.
     exchanges: &'a dyn CommunicationCostModel,
     /// Function that returns a lower bound on the completion time of a call.
     lower_bound: T,
@@ -25,7 +25,7 @@ pub(super) struct LowerBoundCosts<'a, T> {
 
 impl<'a, T> LowerBoundCosts<'a, T> {
     /// Creates the cost model for the calls of a job; `lower_bound` returns a lower bound on the completion time of a
-    /// call, `exchanges` the times of exchanges of tokens.
+    /// call, and `exchanges` provides the times of token exchanges.
     pub(super) fn new(
         job: &Training,
         layout: &Layout,

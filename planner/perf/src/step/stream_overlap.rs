@@ -1,5 +1,5 @@
-//! Overlap of gradient and weight communication with a pass, where states are sharded within groups and replicated
-//! among groups (hybrid sharding): communication within a group and reduction among groups.
+//! Overlap of gradient and weight communication with a pass, if states are sharded within groups and replicated among
+//! groups (hybrid sharding): communication within a group and reduction among groups.
 //!
 //! The two run concurrently if the job's software has a stream for each ([`ReductionStreams`]) and they use different
 //! links, such as NVLink within a host and NICs between hosts. For n layers with time s within groups and r among

@@ -45,7 +45,7 @@ pub enum MissingEntry {
 /// Strategy to export for a row if the format can express it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportedStrategy {
-    /// The selected strategy, whichever software runs it.
+    /// The selected strategy, of any software.
     Selected,
     /// The best strategy that the plan's library runs, provided that it is predicted to beat the library's default;
     /// otherwise that default.

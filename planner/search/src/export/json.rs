@@ -9,8 +9,8 @@ use super::{
     departures::{ComparedStrategies, departures},
 };
 
-/// Returns the JSON text of a plan's table with the selected strategies, whichever software runs them. The ranges of
-/// each collective cover all sizes.
+/// Returns the JSON text of a plan's table with the selected strategies of all software. The ranges of each collective
+/// cover all sizes.
 #[must_use]
 pub fn write(plan: &SavedPlan) -> String {
     let parameters = |pick: &SavedPick| (pick.algorithm, pick.protocol, pick.channels);

@@ -253,7 +253,7 @@ impl SavedPlan {
         let origin = Origin::new(source, text);
         // Plans of `plan --job` have rows of several groups and are rejected.
         if let Some(start) = text.find("\"calls_each\"") {
-            let message = "a plan of a job's own calls, among groups of their own: expected one of collectives (plan --collective all)";
+            let message = "a plan for the calls of a job: expected a plan for collectives (plan --collective all)";
             return Err(TableError::new(source, text, start..start + 12, message));
         }
         let plan: Self =
@@ -494,7 +494,7 @@ mod tests {
             (plan(&[], &[RANGE, RANGE]), 3, after_range, "ranges[1]: expected ranges"),
             (plan(&[], &[&RANGE.replace("9", "0")]), 3, 2, "ranges[0]: expected ranges"),
             (good.replace("\"ranks\": 8", "\"ranks\": 0"), 1, 42, "0 ranks on 1 nodes"),
-            (good.replace("\"ranks\": 8", "\"calls_each\": 8"), 1, 33, "a plan of a job's own calls"),
+            (good.replace("\"ranks\": 8", "\"calls_each\": 8"), 1, 33, "a plan for the calls of a job"),
             (plan(&[&ROW.replace("ring", "rong")], &[]), 2, 0, "rong"),
             (plan(&[&ROW.replace("8", "-8")], &[]), 2, 0, "-8"),
             (plan(&[&ROW.replace("2", "70000")], &[]), 2, 0, "70000"),

@@ -97,7 +97,7 @@ pub fn write<K: Send, E: Send>(
 enum WriteOutcome<K, E> {
     /// The file was written and passed to `save`, which returned this result.
     Saved(Result<K, E>),
-    /// No file was written, for this reason: the format cannot express the schedule, or there is none.
+    /// Reason why no file was written: the format cannot express the schedule, or there is none.
     Unwritten(String),
 }
 

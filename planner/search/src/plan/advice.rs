@@ -13,8 +13,8 @@ use super::{PlanRequest, Preference, Row, TimedStrategy, library_table};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
     /// Rows of the plan whose `pick` is the best strategy of the library: its default unless another of its strategies
-    /// is faster by at least 1 % and beyond prediction uncertainty. Rows for which no strategy of the library was
-    /// simulated keep their `pick`.
+    /// is faster by at least 1 % and beyond prediction uncertainty. The `pick` of rows for which no strategy of the
+    /// library was simulated is unchanged.
     pub rows: Vec<Row>,
     /// Ranges in which another strategy of the library is clearly faster than its default.
     pub changes: Vec<Improvement>,
@@ -35,7 +35,7 @@ pub struct Improvement {
     pub max: Bytes,
     /// Faster strategy at each planned size of the range.
     pub strategies: Vec<Strategy>,
-    /// Median gain over the planned sizes of the range (by predicted gain).
+    /// Gain at the planned size whose predicted gain is the median of the range.
     pub gain: Gain,
 }
 

@@ -1,4 +1,4 @@
-//! Measured times, which take precedence over predicted ones at the sizes where a strategy was measured.
+//! Measured times, which take precedence over predicted ones at the sizes at which a strategy was measured.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn summary(times: &[Picos]) -> Option<Measured> {
 }
 
 /// Inserts the measured times of a row's size and sorts its algorithm-protocol pairs again. If a pair was measured, its
-/// other channel counts are no longer candidates, because their times are only predicted.
+/// other channel counts are removed from the candidates, because their times are only predicted.
 pub(super) fn apply_measurements(
     search: &Search<'_>,
     mut row: Row,

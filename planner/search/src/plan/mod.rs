@@ -69,8 +69,8 @@ pub struct PlanRequest<'a> {
     pub matrix: Option<&'a TrafficMatrix>,
     /// Collectives to plan.
     pub collectives: &'a [Collective],
-    /// Message sizes, in bytes. The matrix of an all_to_allv is scaled to each size. A barrier has one row, whatever
-    /// the sizes.
+    /// Message sizes, in bytes. The matrix of an all_to_allv is scaled to each size. A barrier has one row for all
+    /// sizes.
     pub sizes: &'a [Bytes],
     /// Restriction of the candidates.
     pub restriction: &'a Restriction,
@@ -98,10 +98,11 @@ impl PlanRequest<'_> {
         }
     }
 
-    /// Returns true if packed trees compete: where a restriction names them, and where some ranks have no path between
-    /// them as built, so that algorithms that do not follow the links cannot run. Elsewhere packing and simulating trees
-    /// for every call would take far longer than the rest of the plan. A failure does not make them compete: a plan of the
-    /// fabric without it would lack them, and could be slower.
+    /// Returns true if packed trees are candidates: if a restriction names them, or if the fabric as built has no path
+    /// between some ranks, so that algorithms that do not follow the links cannot run. In other cases, packing and
+    /// simulating trees for every call would take far longer than the rest of the plan. Failures are ignored here:
+    /// otherwise only the plan of the damaged fabric would have packed trees, and the plan of the undamaged fabric
+    /// could be slower.
     fn competes_with_packed_trees(&self) -> bool {
         let Self { fabric, router, placement, restriction, .. } = *self;
         match restriction.algorithms.as_slice() {

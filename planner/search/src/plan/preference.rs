@@ -25,12 +25,12 @@ pub(super) fn max_overlap(restriction: &Restriction) -> f64 {
 /// Reason for a row's selected strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Preference {
-    /// The selected strategy is the fastest by prediction.
+    /// The selected strategy has the shortest predicted time.
     #[default]
     Fastest,
     /// The library's default was selected, because its interval overlaps with that of the fastest strategy.
     Default {
-        /// Strategy that is the fastest by prediction.
+        /// Strategy with the shortest predicted time.
         fastest: TimedStrategy,
         /// Overlap of the two intervals, as a share of the shorter one.
         overlap: f64,

@@ -35,7 +35,7 @@ const LIBRARY_GAP_RATIO: f64 = 1.1;
 /// [`LIBRARY_GAP_RATIO`], because no library reads such plans and their sizes take longer to plan.
 const GAP_RATIO: f64 = 1.5;
 
-/// Largest ratio of neighbouring sizes if the selected strategy differs from the library's default at both.
+/// Largest ratio of neighbouring sizes at both of which the selected strategy differs from the library's default.
 const DEPARTURE_GAP_RATIO: f64 = 2.0;
 
 /// Largest ratio of neighbouring sizes between which a change of the channel count is not located more precisely.

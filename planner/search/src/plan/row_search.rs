@@ -237,7 +237,7 @@ impl<'a> Search<'a> {
         restricted.is_none_or(|chooser| chooser.can_use_channels(&self.call, strategy))
     }
 
-    /// Treatment of strategies between ranks without a path: where packed trees compete, these strategies do not.
+    /// Treatment of strategies between ranks without a path. They are excluded if packed trees are candidates.
     fn missing_routes(&self) -> MissingRoutes {
         match self.capabilities.packing {
             PackedTrees::Packer(_) => MissingRoutes::OmitStrategy,

@@ -23,8 +23,8 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
     plan_with_bounds(request, &request.bounds(), &Measurements::NONE, watcher)
 }
 
-/// Variant of [`plan`] for tables: uses measured times where they exist, adds rows between the requested sizes where
-/// the selected strategy changes, and the library's defaults outside the requested sizes.
+/// Variant of [`plan`] for tables. Uses measured times if they exist, and adds rows between requested sizes at which
+/// the selected strategy differs, and the library's defaults outside the requested sizes.
 ///
 /// # Errors
 /// [`PlanError`], as in [`plan`].

@@ -51,7 +51,7 @@ pub enum Excluded {
         reason: Mismatch,
     },
     /// The library to which the plan is restricted does not run the algorithm with these protocols.
-    #[error("{algorithm} ({}) for {collective}: {library} does not run it here", names(.protocols))]
+    #[error("{algorithm} ({}) for {collective}: {library} does not run it on this fabric", names(.protocols))]
     UnsupportedByLibrary {
         /// Collective of the excluded strategies.
         collective: Collective,
@@ -87,7 +87,7 @@ pub enum Excluded {
         bytes: Bytes,
     },
     /// Channel counts that no table or setting of this library, to which the plan is restricted, can select.
-    #[error("channel counts that {0} cannot be set to use for a call")]
+    #[error("channel counts that {0} cannot be configured to use")]
     UnselectableChannels(Library),
     /// All channel counts that [`SearchSpace::channels`] does not list.
     #[error("other channel counts: name them with --channels")]
@@ -103,7 +103,7 @@ fn names(protocols: &[Protocol]) -> String {
 pub(super) enum MissingRoutes {
     /// The plan fails.
     Error,
-    /// The strategy does not compete.
+    /// The strategy is excluded from the candidates.
     OmitStrategy,
 }
 

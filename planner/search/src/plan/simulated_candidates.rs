@@ -49,7 +49,7 @@ impl SimulatedCandidates {
 
     /// Returns the longest time with which a strategy can still be selected, become the runner-up, or be preferred to
     /// one of these with the same algorithm and protocol. The time of a pair's preferred strategy never exceeds
-    /// `preference_limit`, whatever other strategies of the pair are simulated.
+    /// `preference_limit` for any other simulated strategies of the pair.
     pub(super) fn time_limit(&self, strategy: Strategy) -> Option<Picos> {
         let mut limits: Vec<Picos> = self.pairs.iter().filter_map(|pair| preference_limit(pair)).collect();
         limits.sort_unstable();

@@ -122,8 +122,8 @@ mod tests {
         }
     }
 
-    /// Whatever strategies and limits are simulated speculatively, each strategy has the outcome that it has without
-    /// speculation.
+    /// Each strategy has the same outcome with and without speculation, for any strategies and limits that are
+    /// simulated speculatively.
     #[test]
     fn speculative_outcomes_equal_outcomes_in_turn() {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();

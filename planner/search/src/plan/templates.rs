@@ -1,10 +1,10 @@
 //! Templates of schedules: a schedule is lowered and folded once and then timed or bounded for many sizes, channel
 //! counts and protocols.
 //!
-//! Schedules share a template if the first thread blocks of all ranks do the same in one loop (or in two loops, if a
-//! schedule has more than one). To determine this, a schedule with that number of loops is generated, whatever the
-//! actual size. A schedule has the same time with and without a template, so the result does not depend on the order of
-//! sizes or threads.
+//! Schedules share a template if the first thread blocks of all ranks have the same operations in one loop (or in two
+//! loops, if a schedule has more than one). To determine this, a schedule with that number of loops is generated,
+//! regardless of the actual size. A schedule has the same time with and without a template, so the result does not
+//! depend on the order of sizes or threads.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

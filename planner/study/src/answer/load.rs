@@ -36,7 +36,7 @@ pub struct ExchangeRow {
     pub phase: String,
     /// `dispatch` or `combine`.
     pub operation: String,
-    /// Kernel: `deepep`, `deepep-ll`, …; `all_to_all` where it does not run on the machine.
+    /// Kernel: `deepep`, `deepep-ll`, …; `all_to_all` if the kernel does not run on the machine.
     pub kernel: String,
     /// Type in which tokens travel: `fp8`, `bf16`, ….
     pub token_type: String,

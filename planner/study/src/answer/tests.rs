@@ -62,12 +62,12 @@ fn later_versions_are_accepted_and_other_formats_rejected() {
     assert_eq!(Answer::read(&numbered, "r").unwrap(), sample_answer());
     let old_format = text.replacen(&format, "\"format\":1", 1);
     let error = Answer::read(&old_format, "r").unwrap_err().to_string();
-    assert!(error.contains(&format!("r: format 1, and this version reads format {FORMAT}")), "{error}");
+    assert!(error.contains(&format!("r: format 1, but this version of fabricast reads format {FORMAT}")), "{error}");
     let time = sample_answer().results[0].step_time_s;
     let negative = text.replacen(&format!("\"step_time_s\":{time}"), "\"step_time_s\":-5", 1);
     let error = Answer::read(&negative, "r").unwrap_err().to_string();
     let column = negative.find("-5").unwrap() + 1;
-    assert_eq!(error, format!("r:1:{column}: step_time_s: -5 is under 0, which no figure of a study is"));
+    assert_eq!(error, format!("r:1:{column}: step_time_s: -5 is negative; all figures of a study are at least 0"));
     for broken in ["", "{", "[]", &format!("{{{format}}}"), &text[..text.len() / 2]] {
         let error = Answer::read(broken, "r").unwrap_err();
         assert!(matches!(error, AnswerError::Syntax { .. }), "{broken}: {error}");

@@ -67,7 +67,7 @@ pub struct IntervalRow {
 
 /// Error for a text that is not a valid interval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no interval: expected what, numbers and nanoseconds, such as `forward 3.0 1000..2500`")]
+#[error("`{0}` is not an interval: expected activity, numbers and nanoseconds, such as `forward 3.0 1000..2500`")]
 pub struct IntervalError(String);
 
 impl fmt::Display for IntervalRow {
@@ -187,7 +187,10 @@ mod tests {
             "forward 3.0 -1..2",
         ] {
             assert!(
-                text.parse::<IntervalRow>().unwrap_err().to_string().starts_with(&format!("`{text}` is no interval"))
+                text.parse::<IntervalRow>()
+                    .unwrap_err()
+                    .to_string()
+                    .starts_with(&format!("`{text}` is not an interval"))
             );
         }
     }

@@ -60,7 +60,7 @@ fn invalid_journal_lines_are_errors_with_line_number() {
         ("{\"a\":1}", "runs.jsonl:2: not a run of a study"),
         ("hello", "runs.jsonl:2: not a run of a study: expected value, column 1"),
         (&lines[0][..lines[0].len() / 2], "runs.jsonl:2: not a run of a study"),
-        (later_format.trim_end(), "runs.jsonl:2: format 3, and this version reads format 2"),
+        (later_format.trim_end(), "runs.jsonl:2: format 3, but this version of fabricast reads format 2"),
         (digit.trim_end(), "runs.jsonl:2: damaged"),
         // The outcome is stored under the key of another run.
         (moved.trim_end(), "runs.jsonl:2: damaged"),

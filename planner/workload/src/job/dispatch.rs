@@ -90,12 +90,12 @@ impl DispatchPrecision {
     }
 }
 
-/// Author of a job's choice of dispatcher, who decides what happens on GPUs without it.
+/// Origin of a job's choice of dispatcher, which determines the behaviour on GPUs without support for the dispatcher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DispatcherOrigin {
-    /// The job states it: a machine without it is refused.
+    /// The job states it. Machines that do not support it are rejected.
     Stated,
-    /// It is the default of the software, which uses an all_to_all elsewhere.
+    /// It is the default of the software, which uses an all_to_all on machines that do not support it.
     #[default]
     Software,
 }
@@ -105,9 +105,9 @@ pub enum DispatcherOrigin {
 pub struct Dispatch {
     /// Software that exchanges the tokens.
     pub dispatcher: Dispatcher,
-    /// Author of the choice.
+    /// Origin of the choice.
     pub origin: DispatcherOrigin,
-    /// Type of dispatched tokens; `None` for that of the precision ([`Self::token_type`]).
+    /// Type of dispatched tokens; `None`: determined by the precision of the job ([`Self::token_type`]).
     pub precision: Option<DispatchPrecision>,
     /// Overlap of dispatch and combine with the computation of another micro-batch.
     pub overlap: ExpertOverlap,
@@ -125,7 +125,7 @@ pub enum ExpertOverlap {
     TwoBatches,
 }
 
-/// Copies of tokens that kernels of their own make around dispatch and combine.
+/// Copies of tokens that separate kernels make around dispatch and combine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenCopies {
     /// True if tokens are permuted by destination rank before the dispatch, and back after the combine.
@@ -136,7 +136,7 @@ pub struct TokenCopies {
 
 impl Dispatch {
     /// Copies of tokens in a kind of step. An all_to_all needs contiguous blocks (Megatron Core,
-    /// `MoEAlltoAllTokenDispatcher`); kernels of libraries read tokens where they are. Those that send a copy for each
+    /// `MoEAlltoAllTokenDispatcher`); kernels of libraries need no contiguous blocks. Those that send a copy for each
     /// expert store it at the expert (DeepEP, `internode_ll.cu`; `contrib/nccl_ep`; pplx-kernels).
     #[must_use]
     pub fn copies(&self, step: StepKind) -> TokenCopies {
@@ -156,8 +156,8 @@ impl Dispatch {
         }
     }
 
-    /// Type of dispatched tokens: by default 8 bits with 8-bit weights, 4 bits with 4-bit weights where the kernel has
-    /// such tokens (TensorRT-LLM's), and 16 bits otherwise.
+    /// Type of dispatched tokens: by default 8 bits with 8-bit weights, 4 bits with 4-bit weights if the kernel
+    /// supports such tokens (TensorRT-LLM), and 16 bits otherwise.
     #[must_use]
     pub fn token_type(&self, kernel: ExchangeKernel, precision: Precision) -> TokenType {
         let sends_4_bits = matches!(kernel, ExchangeKernel::TensorRtTwoSided | ExchangeKernel::TensorRtOneSided);

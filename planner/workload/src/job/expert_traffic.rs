@@ -1,9 +1,9 @@
 //! Calls with which ranks with different experts exchange tokens.
 //!
-//! Libraries for experts (DeepEP, NCCL EP, pplx-kernels, TensorRT-LLM) send a token once to a rank or a host, and
-//! dispatch in fewer bits than they combine. Their calls are no collectives: [`ExpertCall`] has the tokens and their
+//! Libraries for experts (DeepEP, NCCL EP, pplx-kernels, TensorRT-LLM) send a token once to a rank or a host, and use
+//! fewer bits for dispatch than for combine. Their calls are not collectives: [`ExpertCall`] has the tokens and their
 //! routing, from which `fabricast-experts` predicts the time. Software that uses collectives instead
-//! ([`Dispatcher::AllToAll`], [`Dispatcher::AllGather`]) makes calls like all others ([`GroupCall`]).
+//! ([`Dispatcher::AllToAll`], [`Dispatcher::AllGather`]) makes ordinary calls ([`GroupCall`]).
 
 use fabricast_experts::{ExchangeKernel, Operation, RoutingPattern, TokenRouting, TokenType};
 use fabricast_sim::schedule::Collective;
@@ -52,7 +52,7 @@ impl TokenExchange {
         }
     }
 
-    /// Variant of another operation and type.
+    /// Returns this exchange with another operation and type.
     #[must_use]
     pub fn with_operation(self, operation: Operation, token_type: TokenType) -> Self {
         Self { operation, token_type, ..self }
@@ -153,7 +153,7 @@ pub struct CollectiveTokens {
 
 impl CollectiveTokens {
     /// Collectives of dispatch and of combine; `None` if a library's kernel exchanges the tokens. With an all_gather
-    /// every rank receives all tokens, whatever their experts are.
+    /// every rank receives all tokens, regardless of their experts.
     #[must_use]
     pub fn calls(&self, dispatcher: Dispatcher) -> Option<[ExpertCollective; 2]> {
         let (collectives, copies) = match dispatcher {

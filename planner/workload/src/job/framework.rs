@@ -11,7 +11,7 @@ use super::{
     DispatchPrecision, Dispatcher, GradientAddition, KernelFusion, LaunchMode, Precision, Processes, StatePartition,
 };
 
-/// Work that software is for.
+/// Kind of work that a framework supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FrameworkKind {
@@ -42,7 +42,7 @@ pub struct Framework {
     /// Other names.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// Work that it is for.
+    /// Kind of work that the framework supports.
     #[serde(default)]
     pub kind: FrameworkKind,
     /// First version with these values; `None` for the first version.
@@ -55,9 +55,9 @@ pub struct Framework {
     pub gradient_bits: Option<u32>,
     /// Bits of each of Adam's moments.
     pub moment_bits: Option<u32>,
-    /// True if a 32-bit copy of narrower weights is kept.
+    /// True if a 32-bit copy of narrower weights is stored.
     pub master_weights: Option<bool>,
-    /// MiB of the software's buffers on each GPU.
+    /// Size of the software's buffers on each GPU, in MiB.
     pub buffers_mb: Option<u32>,
     /// Addition of weight gradients over micro-batches.
     pub gradient_addition: Option<GradientAddition>,
@@ -104,7 +104,7 @@ struct File {
 }
 
 impl Framework {
-    /// Values of software that is not named: none.
+    /// Values of unnamed software: all keys are absent.
     pub(super) fn unnamed() -> &'static Self {
         static UNNAMED: OnceLock<Framework> = OnceLock::new();
         UNNAMED.get_or_init(Self::default)
@@ -150,8 +150,8 @@ pub fn find_framework(name: &str) -> Option<&'static Framework> {
     entries.iter().rfind(is_included).or(entries.first()).copied()
 }
 
-/// Describes the versions of the software in `NAME@VERSION` if the version is not one of them: numbers, or the month of a
-/// release where the table has months.
+/// Describes the versions of the software in `NAME@VERSION` if the version is not one of them: numbers, or the month of
+/// a release if the table has months.
 pub(super) fn expected_version(name: &str) -> Option<&'static str> {
     let (name, version) = name.split_once('@')?;
     let has_months = named(name).filter_map(|entry| entry.since.as_deref()).any(is_month);

@@ -14,11 +14,11 @@ pub enum Dimension {
     /// Data parallelism: replicas of the same weights. With hybrid sharding, the ranks over which one replica is
     /// sharded.
     Data,
-    /// Data parallelism for the weights of experts; otherwise as [`Self::Data`].
+    /// Data parallelism for the weights of experts, in all other respects as [`Self::Data`].
     ExpertData,
     /// Hybrid sharding: ranks that have the same shard in different groups of [`Self::Data`].
     Replica,
-    /// Hybrid sharding for the weights of experts; otherwise as [`Self::Replica`].
+    /// Hybrid sharding for the weights of experts, in all other respects as [`Self::Replica`].
     ExpertReplica,
     /// Pipeline parallelism: ranks with different stages of the same model.
     Pipeline,

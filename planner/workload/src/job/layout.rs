@@ -14,7 +14,7 @@ use fabricast_topologies::SourceLocation;
 
 use super::{JobError, Model, Order, Parallel, Processes, Serving, Training};
 
-/// Degrees of parallelism, and the settings that together with them define a layout.
+/// Degrees of parallelism, and the other settings that define a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Degrees {
     /// Tensor-parallel degree: number of ranks that shard the same matrices.

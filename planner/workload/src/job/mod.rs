@@ -185,7 +185,7 @@ impl Job {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32-bit weights and activations; GEMMs use TF32 or xf32 where the GPU has it.
+    /// 32-bit weights and activations; GEMMs use TF32 or xf32 if the GPU supports it.
     Fp32,
     /// 16-bit GEMMs (bfloat16), 32-bit master weights in the optimizer.
     Bf16,

@@ -110,7 +110,7 @@ pub struct Model {
 
 impl Model {
     /// Distribution of the experts of a token among `experts` experts, redundant copies included. Without a limit of
-    /// groups, or where the copies do not divide among the groups, all sets of experts are equally likely.
+    /// groups, or if the copies cannot be divided evenly among the groups, all sets of experts are equally likely.
     #[must_use]
     pub fn routing(&self, experts: u64) -> RoutingPattern {
         match self.expert_groups {

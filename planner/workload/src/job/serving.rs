@@ -79,8 +79,9 @@ impl Serving {
     /// Default of vLLM's `max_num_seqs` on GPUs with 70 GiB or more, except the A100 (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// Returns the job with its number of concurrent requests: as many as memory and `max_num_seqs` allow, but at least 1.
-    /// Of a fixed concurrency the others wait ([`LoadedServing::waiting_requests`]).
+    /// Returns the job with its number of concurrent requests, at least one: as many as memory and `max_num_seqs`
+    /// permit. If the concurrency is fixed, the remaining requests wait ([`LoadedServing::waiting_requests`]).
+    /// 1. If the concurrency is fixed, the remaining requests wait ([`LoadedServing::waiting_requests`]).
     #[must_use]
     pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
         let limit_requests = |requests: u64, max_num_seqs: u64| {
@@ -151,7 +152,7 @@ pub enum Arrivals {
     },
 }
 
-/// Part of requests that a machine processes if prefill and decode have machines of their own (SGLang,
+/// Part of requests that a machine processes if prefill and decode run on separate machines (SGLang,
 /// `--disaggregation-mode`; vLLM, `kv_role`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]

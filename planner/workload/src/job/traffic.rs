@@ -6,9 +6,9 @@
 //! two backward. Sequence parallelism replaces them by as many all_gathers and reduce_scatters (Korthikanti et al.).
 //! The additional gather of its backward pass is hidden behind the GEMM of the weight gradients and is omitted.
 //!
-//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward, here as
-//! far as collectives do them; calls of dispatch libraries are in `expert_traffic`. Context
-//! parallelism passes keys and values around a ring (Liu et al., arXiv 2310.01889).
+//! Expert parallelism follows Lepikhin et al. (arXiv 2006.16668): dispatch and combine, forward and backward. This
+//! module contains those that use collectives; calls of dispatch libraries are in `expert_traffic`. Context parallelism
+//! passes keys and values around a ring (Liu et al., arXiv 2310.01889).
 //!
 //! ZeRO is counted as by its authors: a reduce_scatter and an all_gather replace an all_reduce; with sharded weights
 //! there is an all_gather in each direction and a reduce_scatter; all three happen once per step if gathered weights

@@ -106,8 +106,8 @@ impl Training {
         Some(Self { recompute: Recompute::None, recompute_layers: None, ..self.clone() })
     }
 
-    /// Number of recomputed layers in a model chunk of a stage. Chunks have equally many, or one more in the first
-    /// ones, so that recomputing one more layer never increases the memory or reduces the time of any stage.
+    /// Number of recomputed layers in a model chunk of a stage. The first chunks may have one more than the others, so
+    /// that recomputing one more layer never increases the memory or reduces the time of any stage.
     #[must_use]
     pub fn recomputed_chunk_layers(&self, layout: &Layout, stage: u32, chunk: u32) -> u64 {
         let chunk_layers = |index: u64| {
@@ -160,7 +160,7 @@ pub enum OptimizerDevice {
 /// 32-bit copy of 16-bit weights that the optimizer updates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MasterWeights {
-    /// The optimizer keeps a copy.
+    /// The optimizer stores a copy.
     #[default]
     Kept,
     /// The optimizer updates the weights in place.
@@ -182,8 +182,8 @@ pub enum GradientAddition {
 }
 
 impl GradientAddition {
-    /// Bytes per parameter of the gradients that a rank stores: those of `e` bytes that the passes compute and their sum in
-    /// 32 bits, or otherwise a sum of `reduced` bytes.
+    /// Bytes per parameter of the gradients that a rank stores: gradients of `e` bytes, which the passes compute, and
+    /// their sum in 32 bits, or only a sum of `reduced` bytes.
     #[must_use]
     pub fn stored_bytes(self, e: u64, reduced: u64) -> u64 {
         match self {

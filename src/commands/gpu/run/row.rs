@@ -76,7 +76,7 @@ impl Row {
         Self { fault: Some(error.to_string()), ..self }
     }
 
-    /// Number of thread blocks per rank: one per channel, or several per channel if the kernel shape says so.
+    /// Number of thread blocks per rank: one per channel, or several per channel if the kernel shape has several.
     pub(super) fn blocks(&self) -> u32 {
         u32::from(self.channels()) * self.shape.map_or(1, |shape| shape.split)
     }

@@ -29,10 +29,11 @@ pub(super) struct Hypothesis {
 pub(super) enum Choice {
     /// The library chooses again under the conditions of the cause, because it detects the cause.
     Library,
-    /// As [`Self::Library`], but for this fabric: NCCL derives its choice from the kinds of paths, not from the rates that
-    /// copies through host memory reach.
+    /// Variant of [`Self::Library`] for this fabric: NCCL derives its choice from the kinds of paths, not from the
+    /// rates that copies through host memory reach.
     LibraryFor(Arc<Fabric>),
-    /// As [`Self::Library`], but a call has no time if its choice is not modelled or the library cannot run it.
+    /// Variant of [`Self::Library`] in which a call has no time if its choice is not modelled or the library cannot run
+    /// it.
     Known,
     /// The predicted strategies are unchanged, because the library does not detect the cause. NCCL reads the rates that
     /// PCIe links support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
@@ -143,7 +144,7 @@ fn sockets(network: NetworkCosts) -> NetworkCosts {
     NetworkCosts { post: network.post + SOCKET_LATENCY, rendezvous: Picos::ZERO, eager: None, ..network }
 }
 
-/// The fabric with network links of at most this rate per NIC.
+/// Returns the fabric with network links of at most this rate per NIC.
 fn limit_nics(fabric: &Fabric, rate: Bandwidth) -> Fabric {
     // NICs of one rate are limited at once, because each step copies the fabric.
     let mut by_rate: BTreeMap<Bandwidth, Vec<LinkId>> = BTreeMap::new();
@@ -159,19 +160,21 @@ fn limit_nics(fabric: &Fabric, rate: Bandwidth) -> Fabric {
     })
 }
 
-/// The profile with more host time per call, in every launch mode.
+/// Returns the profile with more host time per call, in every launch mode.
 fn with_host_time(profile: &Profile, added: Picos) -> Profile {
     let slower = |costs: LaunchCosts| LaunchCosts { added: costs.added + added, floor: costs.floor + added, ..costs };
     Profile { launches: profile.launches.map(|modes| modes.map(slower)), ..profile.clone() }
 }
 
-/// The fabric with slower copies between host memory and devices of a kind; `None` at the predicted rate.
+/// Returns the fabric with slower copies between host memory and devices of a kind; `None` if `divisor` is 1, the
+/// predicted rate.
 fn slower_copies(fabric: &Fabric, kind: NodeKind, divisor: u16) -> Option<Fabric> {
     let ends = devices(fabric, kind, Extent::All);
     (divisor > 1).then(|| slowed(fabric, &ends, &[LinkKind::Pcie, LinkKind::C2c], 1.0 / f64::from(divisor)))?
 }
 
-/// The fabric with links of the given kinds at devices at a part of their rate; `None` if there are no such links.
+/// Returns the fabric in which links of the given kinds at the given devices have a part of their rate; `None` if there
+/// are no such links.
 fn slowed(fabric: &Fabric, ends: &[NodeId], kinds: &[LinkKind], part: f64) -> Option<Fabric> {
     let links: Vec<LinkId> = ends.iter().flat_map(|&end| links_of(fabric, end, kinds)).collect();
     fabric.with_slowed_links(&links, part)
@@ -196,7 +199,7 @@ fn nics_beyond_the_first(fabric: &Fabric) -> Vec<NodeId> {
     devices(fabric, NodeKind::Nic, Extent::All).into_iter().filter(|nic| !first.contains(nic)).collect()
 }
 
-/// The first NICs of every host.
+/// Returns the first `count` NICs of every host.
 fn nics_of_each_host(fabric: &Fabric, count: usize) -> Vec<NodeId> {
     let mut taken = vec![0; fabric.hosts().len()];
     let nics = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic);

@@ -66,8 +66,8 @@ mod tests {
         assert!(distance(&[]).abs() < 1e-12);
     }
 
-    /// A deviation that all rows share has little weight, however many rows there are; a deviation with alternating
-    /// signs has full weight.
+    /// A deviation that all rows share has little weight for any number of rows; a deviation with alternating signs has
+    /// full weight.
     #[test]
     fn shape_counts_more_than_a_common_factor() {
         assert!(distance(&[2.0; 12]) < 10.0);

@@ -73,7 +73,7 @@ fn run(channel: &Channel) -> Result<Never, ExecuteError> {
     let Request::Join { id } = parse_request(channel.receive())? else {
         return Err(protocol_error("no join request"));
     };
-    let id = UniqueId::from_bytes(&id).ok_or_else(|| protocol_error("the id is none"))?;
+    let id = UniqueId::from_bytes(&id).ok_or_else(|| protocol_error("the id is invalid"))?;
     let element = Element::join(&nvshmem, &context, &id, rank, size)?;
     let mut rank = Rank::new(element, context, room, offset, patience)?;
     channel.send(&Answer::Joined { nccl: nvshmem.nccl_path() });

@@ -15,7 +15,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BenchFileError {
     /// The text is not JSON with the fields of a benchmark file.
-    #[error("{location}: not what `gpu bench` writes: {reason}")]
+    #[error("{location}: expected a file that `gpu bench` wrote: {reason}")]
     Syntax {
         /// Source location of the error in the benchmark file.
         location: SourceLocation,
@@ -33,7 +33,7 @@ pub enum BenchFileError {
         found: String,
     },
     /// The key `version` has another value than [`VERSION`].
-    #[error("{source_name}: `version` is {found}, this program reads {VERSION}")]
+    #[error("{source_name}: `version` is {found}, but this version of fabricast reads {VERSION}")]
     Version {
         /// Name of the benchmark file.
         source_name: String,
@@ -41,7 +41,7 @@ pub enum BenchFileError {
         found: u32,
     },
     /// A point refers to a GPU that the probe does not contain.
-    #[error("{source_name}: point {index} is of GPU {gpu}, and the machine has {count}")]
+    #[error("{source_name}: point {index} refers to GPU {gpu}, but the machine has {count}")]
     Gpu {
         /// Name of the benchmark file.
         source_name: String,
@@ -82,7 +82,7 @@ impl BenchFileError {
     }
 }
 
-/// Keys that identify the format and version of a file, whatever else it contains.
+/// Keys that identify the format and version of a file, regardless of its other contents.
 #[derive(Deserialize)]
 struct Identification {
     format: Option<Value>,
@@ -181,21 +181,26 @@ mod tests {
         let run = error(r#"{"format": "fabricast-run/2", "fabricast_gpu_run": 2, "rows": []}"#);
         assert!(run.contains("`format` is `fabricast-run/2`, expected `fabricast-bench`"), "{run}");
         let later = error(r#"{"format": "fabricast-bench", "version": 2, "machines": []}"#);
-        assert_eq!(later, "x.json: `version` is 2, this program reads 1");
+        assert_eq!(later, "x.json: `version` is 2, but this version of fabricast reads 1");
     }
 
     #[test]
     fn invalid_files_are_reported_with_location() {
         let error = read("{\n  \"format\": 3}", "x.json").unwrap_err();
-        assert!(error.to_string().starts_with("x.json:2:13: not what `gpu bench` writes: invalid type"), "{error}");
+        assert!(
+            error.to_string().starts_with("x.json:2:13: expected a file that `gpu bench` wrote: invalid type"),
+            "{error}"
+        );
         let wrong = |change: fn(&mut Bench)| {
             let mut bench = bench();
             change(&mut bench);
             read(&serde_json::to_string(&bench).unwrap(), "x.json").unwrap_err().to_string()
         };
         assert!(wrong(|bench| bench.format = "other".into()).contains("expected `fabricast-bench`"));
-        assert!(wrong(|bench| bench.version = 2).contains("this program reads 1"));
-        assert!(wrong(|bench| bench.points[0].dst = Some(2)).contains("point 0 is of GPU 2, and the machine has 2"));
+        assert!(wrong(|bench| bench.version = 2).contains("this version of fabricast reads 1"));
+        assert!(
+            wrong(|bench| bench.points[0].dst = Some(2)).contains("point 0 refers to GPU 2, but the machine has 2")
+        );
         assert!(wrong(|bench| bench.points[0].time_us = -1.0).contains("point 0: time_us is -1"));
         assert!(wrong(|bench| bench.points[0].time_us = 0.0).contains("time_us is 0, expected a positive number"));
         assert!(

@@ -75,9 +75,9 @@ extern "C" __global__ void nothing() {}
 pub(super) struct Kernels {
     /// Copy kernel. Parameters: `(to, from, count)`, with `count` in units of 16 bytes.
     pub put: Function,
-    /// Flag exchange with relaxed stores and loads. Parameters: `(mine, theirs, rounds, leads, limit, spent)`: the own
-    /// and the peer's flag, number of round trips, 1 on the GPU that stores first, time limit in ns, and the address of
-    /// the elapsed time in ns.
+    /// Flag exchange with relaxed stores and loads. Parameters: `(mine, theirs, rounds, leads, limit, spent)`: the flag
+    /// of this GPU, the flag of the peer, number of round trips, 1 on the GPU that stores first, time limit in ns, and
+    /// the address of the elapsed time in ns.
     pub flag: Function,
     /// Flag exchange with release stores and acquire loads. Parameters as for `flag`.
     pub ordered_flag: Function,

@@ -182,7 +182,7 @@ pub enum BenchError {
     #[error(transparent)]
     Compile(#[from] CompileError),
     /// A flag did not arrive within the time limit.
-    #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to a peer do not arrive")]
+    #[error("a flag from GPU {src} to GPU {dst} did not arrive within {seconds} s: stores to peer memory do not work")]
     FlagLost {
         /// Ordinal of the GPU that sent the flag.
         src: usize,

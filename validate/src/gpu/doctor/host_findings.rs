@@ -29,7 +29,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
                 fault,
                 message: format!("{}, to and from the host: {figures}", gpus(&affected)),
                 cause: format!(
-                    "the host's memory lay at another NUMA node than {}: this process ran at the other one",
+                    "the host buffer was on another NUMA node than {}, because this process ran on that node",
                     gpus(&affected)
                 ),
                 command:

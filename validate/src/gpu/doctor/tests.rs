@@ -204,7 +204,7 @@ fn staged_peers_are_a_fault_below_one_cpu_and_a_note_between_sockets() {
     let diagnosis = diagnose_own_fabric(&bench);
     assert_eq!(faults(&diagnosis).len(), 1, "{diagnosis}");
     assert!(diagnosis.is_healthy(), "{diagnosis}");
-    // The driver grants no peer access to GeForce GPUs, and users cannot change this, so it is no fault.
+    // The driver grants no peer access to GeForce GPUs, and users cannot change this, so it is not a fault.
     let mut bench = healthy_pcie_machine(PeerAccess::Staged);
     bench.probe.devices.iter_mut().for_each(|device| device.name = "NVIDIA GeForce RTX 4090".into());
     let diagnosis = diagnose_own_fabric(&bench);

@@ -53,8 +53,11 @@ fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
         .collect();
     let &(_, described, detected) = differing.first()?;
     let affected: Vec<usize> = differing.iter().map(|&(gpu, ..)| gpu).collect();
-    let message =
-        format!("{}: fabric `{}` says sm_{described}, the driver sm_{detected}", gpus(&affected), named.name());
+    let message = format!(
+        "{}: fabric `{}` has sm_{described}, but the driver reports sm_{detected}",
+        gpus(&affected),
+        named.name()
+    );
     Some(wrong_topology(affected, message, "it describes other GPUs"))
 }
 

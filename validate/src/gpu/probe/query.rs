@@ -8,7 +8,7 @@ use crate::nvml::{self, Nvml, NvmlDevice};
 /// Probes the GPUs of this machine.
 ///
 /// # Errors
-/// No driver, no GPU, or a failing driver call. A missing NVML or library is no error: the probe records it.
+/// No driver, no GPU, or a failing driver call. A missing NVML or library is not an error: the probe records it.
 pub fn probe(choices: &Choices<'_>) -> Result<Probe, CudaError> {
     let driver = Driver::load()?;
     let devices = driver.devices()?;

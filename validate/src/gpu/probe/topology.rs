@@ -1,5 +1,5 @@
 //! Conversion of a probe to a fabric. The probe is written as an NCCL topology file and read by the reader of such
-//! files, so that a machine has equal links whichever tool described it.
+//! files, so that a machine has the same links regardless of the tool that described it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -177,7 +177,9 @@ impl<'a> Origin<'a> {
             let file_format = form.fabricast_gpu_run.unwrap_or(1);
             return Err(MeasuredError::Invalid {
                 place: SourceLocation::from_source(self.source),
-                message: format!("JSON of `gpu run` of format {file_format}, and this version reads format {FORMAT}"),
+                message: format!(
+                    "JSON of `gpu run` of format {file_format}, but this version of fabricast reads format {FORMAT}"
+                ),
                 help: Some("run it again, or name the manifest.toml of its --measurements".to_owned()),
             });
         }

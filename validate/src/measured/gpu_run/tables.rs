@@ -60,7 +60,7 @@ pub fn tables(rows: &[TimedRow]) -> BTreeMap<TableKey, BTreeMap<Bytes, &TimedRow
     let key_of = |row: &TimedRow, carrier: Option<Carrier>| TableKey {
         collective: row.collective.name(),
         executor: row.executor,
-        // Copy engines use the protocol `copy_engine`, whatever the schedule's protocol is.
+        // Copy engines use the protocol `copy_engine`, regardless of the schedule's protocol.
         strategy: row.strategy.as_ref().map(|(name, protocol, blocks)| {
             let protocol = if row.executor == ExecutorKind::Copies { Protocol::CopyEngine } else { *protocol };
             (name.clone(), protocol.name(), *blocks)

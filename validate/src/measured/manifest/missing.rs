@@ -69,7 +69,7 @@ impl Missing {
         }
         if self.ranks.is_none() && !self.entry_ranks {
             properties.push("how many ranks took part".to_owned());
-            help.push("--nodes and --gpus, where it was not one host with all of its GPUs".to_owned());
+            help.push("--nodes and --gpus, unless it ran on one host with all of its GPUs".to_owned());
         }
         let runs = self.runs.map_or_else(String::new, |runs| format!("; it holds {}", separate_runs(runs)));
         let listed = match properties.as_slice() {

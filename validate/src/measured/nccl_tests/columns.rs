@@ -289,7 +289,7 @@ mod tests {
         for (line, expected) in [
             ("8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00", "short"),
             ("8 2 float sum -1 5.83 0.00 0.00 N/A", "short"),
-            ("8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00 0 0", "14 columns; the head line has 13"),
+            ("8 2 float sum -1 5.83 0.00 0.00 N/A 5.78 0.00 0.00 0 0", "14 columns; the header line has 13"),
             ("8 2 float sum -1 nan 0.00 0.00 N/A 5.78 0.00 0.00 0", "`nan` is not a time"),
             ("8 2 float sum -1 0.00 0.00 0.00 N/A 5.78 0.00 0.00 0", "`0.00` is not a time"),
             ("8 2 float sum -1 -3 0.00 0.00 N/A 5.78 0.00 0.00 0", "`-3` is not a time"),

@@ -85,7 +85,7 @@ fn several_tables_have_their_own_headers() {
     assert_eq!(tables.len(), 2);
     assert_eq!((tables[0].rows.len(), tables[1].rows.len()), (1, 0));
     assert_eq!(tables[1].header.launch, Some(Launch::Stream));
-    assert_eq!(tables[1].rejected[0].reason.to_string(), "the test `hypercube_perf` is none of the collectives");
+    assert_eq!(tables[1].rejected[0].reason.to_string(), "the test `hypercube_perf` measures an unknown collective");
     // Two tables follow one header, as with several reductions or with `-m`.
     let (header, columns) = HEAD.split_at(HEAD.find("#       size").unwrap());
     let tables = read_log(&format!("{header}{columns}{row}{FOOT}{columns}{row}"), "log").unwrap();

@@ -88,8 +88,8 @@ fn choices_and_obstacles_are_logged_once() {
             "TUNER/fabricast: AllReduce of 100 bytes: Tree LL on 2 channels (line 2)",
             "TUNER/fabricast: AllReduce of 1048576 bytes: Ring Simple on 24 channels (line 3)",
             "TUNER/fabricast: ReduceScatter of 1048576 bytes: the table has no row; NCCL chooses",
-            "TUNER/fabricast: Broadcast of 64 bytes: CollNetChain Simple, channels as NCCL likes (line 7)",
-            "TUNER/fabricast: Broadcast of 64 bytes: not CollNetChain Simple (line 7): NCCL cannot here",
+            "TUNER/fabricast: Broadcast of 64 bytes: CollNetChain Simple, channels selected by NCCL (line 7)",
+            "TUNER/fabricast: Broadcast of 64 bytes: not CollNetChain Simple (line 7): NCCL cannot run it here",
         ]
     );
 }

@@ -1,4 +1,4 @@
-//! Tests of invalid files. Whatever a file contains, NCCL's communicator is created, and NCCL makes the choices.
+//! Tests of invalid files. For any contents of a file, NCCL's communicator is created, and NCCL makes the choices.
 
 use std::path::Path;
 

@@ -148,7 +148,7 @@ proptest! {
     fn arbitrary_numbers_change_at_most_one_cost(function: c_int, bytes: usize, operations: c_int, registered: c_int, costs in prop::collection::vec(any::<f32>(), 256), algorithms: c_int, protocols: c_int) {
         let communicator = communicator(Version::Six);
         let call = Call { function, bytes, operations, registered };
-        // Whatever shape is passed, the memory is large enough for the largest shape that the plugin accesses.
+        // For any shape that is passed, the memory is large enough for the largest shape that the plugin accesses.
         let answer = communicator.ask(call, &costs, algorithms, protocols);
         prop_assert!(answer.costs.iter().zip(&costs).filter(|(now, before)| now.to_bits() != before.to_bits()).count() <= 1);
     }

@@ -1,9 +1,10 @@
 //! Two-level all_to_allv: the two-level all_to_all (`exchange`) with block sizes from the matrix.
 //!
-//! Blocks for another host first go to the rank of the own host at the position of their destination, and from there
-//! travel on its rail once the blocks of all ranks of the host for that destination host have arrived. Empty blocks are
-//! skipped; their runs have length 0 so that run numbers do not depend on sizes. With equal blocks, the out-of-place
-//! operations equal those of the all_to_all. Each rank has 2gh runs per lane and loop.
+//! Ranks at the same position of every host form a rail. A block for another host first goes to the rank of its
+//! source's host that has the position of its destination. This rank sends it on the rail once the blocks of all ranks
+//! of the host for that destination host have arrived. Empty blocks are skipped; their runs have length 0 so that run
+//! numbers do not depend on sizes. With equal blocks, the out-of-place operations equal those of the all_to_all. Each
+//! rank has 2gh runs per lane and loop.
 //!
 //! Source: see `exchange`.
 //!

@@ -1,11 +1,12 @@
 //! Trees packed into the links of a fabric: all_gather, reduce_scatter, all_reduce, broadcast and reduce at the bandwidth
-//! bound of any fabric, whole or damaged.
+//! bound of any fabric, intact or damaged.
 //!
 //! Every root divides its block among spanning trees in proportion to their rates ([`crate::packing`]). An all_gather
 //! sends the parts from the roots to the leaves; a reduce_scatter sends partial sums from the leaves to the roots, and
-//! each rank adds what its children send, one child after the other; an all_reduce does the second, then the first. A
-//! GPU relays what its trees say, so that transfers go only between neighbours. Without trees from a fabric, every rank
-//! is linked to every other, and each tree is a star; the closed forms below are those of stars.
+//! each rank adds the sums of its children, one child after the other; an all_reduce is a reduce_scatter followed by an
+//! all_gather. Data travels along the edges of the trees, so that transfers go only between neighbours. Without trees
+//! from a fabric, every rank is linked to every other, and each tree is a star; the closed forms below are those of
+//! stars.
 //!
 //! **Pipeline.** A part moves in loops. Each edge has a *lag*, larger than those of all edges that it waits for: in slot
 //! s, the edges of a rank to one peer send the chunk of loop s − lag, in order of lag. Each slot thus needs only data of
@@ -13,8 +14,8 @@
 //! share a link in the ratio of their loads and a slot lasts as long as the busiest link needs for one loop. For l loops
 //! and a largest lag d, the time is (l + d)/l of the bandwidth bound, plus latencies.
 //!
-//! Steps of stars: 1 for an all_gather and a broadcast, n−1 for a reduce_scatter and a reduce, n for an all_reduce. Runs
-//! per rank: one per edge that leaves the rank and channel that carries a part of it.
+//! Steps of stars: 1 for an all_gather and a broadcast, n−1 for a reduce_scatter and a reduce, n for an all_reduce.
+//! Runs per rank: one for each pair of an outgoing edge and a channel that carries part of its data.
 //!
 //! Source: Zhao et al., *ForestColl: Throughput-Optimal Collective Communications on Heterogeneous Network Fabrics*
 //! (arXiv 2402.06787).
@@ -133,7 +134,8 @@ fn common_units(collect: Option<&Forest>, spread: Option<&Forest>) -> u32 {
     [collect, spread].into_iter().flatten().map(|forest| forest.units).fold(1, lcm)
 }
 
-/// Edges of both phases, which number the units of a block alike, in units that are divided into `times` parts.
+/// Returns the edges of both phases. Both phases number the units of a block in the same order, and each unit is
+/// divided into `times` parts.
 fn common_edges(
     collective: Collective,
     ranks: u32,
@@ -221,7 +223,7 @@ impl TreePacking {
                 });
             }
             None => {
-                // The first of a slot follows the last of the slot before.
+                // The first piece of a slot follows the last piece of the previous slot.
                 let last = list.iter().skip(piece.position as usize).take_while(|other| on_stream(other)).last();
                 if let Some(&last) = last.filter(|&&last| last != number) {
                     let shift = lag as i32 - lag_of(last) as i32 - 1;

@@ -1,9 +1,9 @@
 //! Division of the edges of packed trees among channels, so that connections share links in the ratio of their loads.
 //!
 //! Transfers that share a link get equal rates. A connection that carries more units per loop than another therefore
-//! needs more transfers at a time: each *stream*, a channel of a connection, carries up to the same number q of units
-//! per loop as the streams with which it shares links. A link whose connections carry U units then has U/q streams, and
-//! each of them at least q/U of its bandwidth, so that every slot ends in the time of the busiest link.
+//! needs more transfers at a time: each *stream*, a channel of a connection, carries at most q units per loop, where q
+//! is common to all streams that share links. A link whose connections carry U units then has U/q streams, and each of
+//! them at least q/U of its bandwidth, so that every slot ends in the time of the busiest link.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -148,9 +148,9 @@ fn pipeline_transfers_load_links_in_both_directions() {
     }
 }
 
-/// Exchanges load NICs with the copies that leave a host: low-latency kernels one for each expert elsewhere, normal ones
-/// one for each host with an expert, and an all_to_all in place of a kernel that does not run one for each expert
-/// without headers.
+/// Exchanges load NICs with the copies that leave a host. Low-latency kernels send one copy for each expert on another
+/// host, normal kernels one for each host with an expert. The all_to_all that replaces a kernel that does not run sends
+/// one copy without header for each expert.
 #[test]
 fn exchange_load_matches_copies_of_tokens() {
     let layout = Layout { degrees: Degrees { data: 16, expert: 16, ..Degrees::default() } };

@@ -14,7 +14,7 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_workload::job::{Degrees, Dimension, Layout};
 
-/// Holds for groups on separate rails, and for groups that share links of a dragonfly.
+/// Checks groups on separate rails, and groups that share links of a dragonfly.
 #[test]
 fn nearby_sizes_are_within_one_percent_of_simulation() {
     for network in ["rail", "dragonfly"] {

@@ -25,8 +25,8 @@ fn error(
     extrapolated.0 as f64 / expected.0 as f64 - 1.0
 }
 
-/// Holds for rings and trees on rails and on an oversubscribed fat tree, with all GPUs of the hosts and with one GPU
-/// per host.
+/// Checks rings and trees on rails and on an oversubscribed fat tree, with all GPUs of the hosts and with one GPU per
+/// host.
 #[test]
 fn extrapolated_rings_and_trees_are_within_1_2_percent() {
     let mut errors = Vec::new();

@@ -19,8 +19,8 @@ fn mix(decode: f64, prefill: f64, chunks: f64) -> StepTokens {
 }
 
 proptest! {
-    /// Tokens are conserved: every rank dispatches and combines the tokens of its step, in fewer bits on the way there;
-    /// an all_to_all has a copy for each of their experts, and an all_gather those of all ranks.
+    /// Tokens are conserved: every rank dispatches and combines the tokens of its step, with fewer bits in the
+    /// dispatch. An all_to_all moves a copy for each expert of a token; an all_gather moves the tokens of all ranks.
     #[test]
     fn exchanged_tokens_are_those_of_the_step(decode in 0u32..1000, prefill in 0u32..5000) {
         prop_assume!(decode + prefill > 0);
@@ -60,7 +60,7 @@ proptest! {
     }
 
     /// A machine that only decodes has no step with prefill, serves all its requests in each step, and has no time to
-    /// first token. One that only prefills is the job with one output token.
+    /// first token. A machine that only prefills equals one whose requests have a single output token.
     #[test]
     fn machines_of_one_part_of_requests_match_closed_forms(concurrency in 16u32..2000, output in 2u32..500) {
         let job = |part: &str, output: u32| {
@@ -76,7 +76,8 @@ proptest! {
     }
 }
 
-/// Short chunks of prompts with many cached tokens are computed on the latent vectors, without expanding these.
+/// Short chunks of prompts with many cached tokens are computed on the latent vectors, without expanding the cached
+/// tokens.
 #[test]
 fn short_chunks_do_not_expand_cached_tokens() {
     let job = mixture("prompt_tokens = 20000\nprefix_hit = 0.995\n");
@@ -91,7 +92,8 @@ fn short_chunks_do_not_expand_cached_tokens() {
     assert!(flops(128.0) < expansion);
 }
 
-/// Kernels that send a copy for each expert deliver it there; others leave it to be sorted.
+/// Kernels that send a copy for each expert need no permutation at the receiver; with other kernels, received tokens
+/// are permuted.
 #[test]
 fn dispatch_libraries_save_permutations() {
     let streamed = |dispatcher: Dispatcher, tokens: &StepTokens| {

@@ -160,7 +160,8 @@ proptest! {
         prop_assert!(long.ttft >= short.ttft, "{short:?} {long:?}");
     }
 
-    /// A token of a single request needs at least the time to read the weights; of experts, those of the token.
+    /// A token of a single request needs at least the time to read the weights; of the experts, only those of the token
+    /// are read.
     #[test]
     fn single_request_tpot_is_bounded_by_weight_reads(drawn in drawn()) {
         let alone = Drawn { concurrency: 1, dp: 1, ep: 1, output: drawn.output + 1, ..drawn };
@@ -409,8 +410,8 @@ fn slo_violations_are_reported() {
     );
 }
 
-/// Reads from another tier reach the same share of the link rate as memory-bound kernels do of the memory's, whatever
-/// streaming kernels reach.
+/// Reads from another tier reach the same fraction of the link rate as memory-bound kernels reach of the memory
+/// bandwidth, independent of the efficiency of streaming kernels.
 #[test]
 fn remote_kv_cache_reads_at_memory_efficiency() {
     let curve = Efficiency { memory: 0.5, stream: 0.1, start: Picos(0), ..Efficiency::default() };

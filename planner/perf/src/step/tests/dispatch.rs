@@ -67,7 +67,7 @@ fn expert_share_is_the_predicted_time_of_the_kernels() {
     }
 }
 
-/// Software whose dispatcher does not run on the GPUs uses an all_to_all; a job that states the dispatcher is refused.
+/// Software whose dispatcher does not run on the GPUs uses an all_to_all; a job that names the dispatcher is rejected.
 #[test]
 fn dispatcher_that_does_not_run_is_replaced_or_refused() {
     let amd = load(&FabricRequest::new("mi300x")).unwrap();
@@ -130,7 +130,7 @@ fn estimates_of_exchanges_are_near() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Faster NICs never make a step slower, whichever software dispatches, and node-limited routing never needs more
+    /// Faster NICs never make a step slower for any dispatching software, and node-limited routing never needs more
     /// time than unlimited routing.
     #[test]
     fn bandwidth_and_limited_groups_never_hurt(dispatcher in prop::sample::select(vec!["deepep", "deepep-low-latency", "deepep-v2", "nccl-ep", "pplx", "all_to_all", "all_gather"]), slow in 1u32..8, overlap in any::<bool>()) {

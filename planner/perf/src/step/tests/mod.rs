@@ -21,7 +21,8 @@ use crate::communication::{CallExtent, CommunicationCostModel, Exchange, Simulat
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Job, KernelFusion, LaunchMode, Layout, Overlap, Training, read_job};
 
-/// Reads a job. Without a stated choice it has fused kernels, launched as a graph: these tests are not about software.
+/// Reads a job. Without a stated choice it has fused kernels, launched as a graph, because these tests do not examine
+/// software.
 pub(crate) fn read(text: &str) -> Training {
     match read_job(text, "job").unwrap() {
         Job::Training(job) if !text.contains("kernels =") => {
@@ -212,7 +213,8 @@ fn any_sm_usage() -> impl Strategy<Value = (u32, u64)> {
 }
 
 /// Data parallelism with overlapped gradients: each channel costs the share of the time for which it occupies its SM,
-/// except for the last bucket, which overlaps with nothing. 108 channels cost all of it, none costs nothing.
+/// except for the last bucket, which overlaps with nothing. 108 channels cost the whole time, and 0 channels cost
+/// nothing.
 #[test]
 fn channels_cost_the_sms_they_occupy() {
     let text = "name = \"j\"\nglobal_batch = 32\nflash_attention = true\nparallel = { dp = 4 }\nmicro_batch = 8\n\
@@ -408,8 +410,7 @@ fn overlapping_buckets_with_backward_gains() {
     assert!((0.2..0.3).contains(&exposed.exposed_communication()) && (1.1..1.2).contains(&gain), "{gain} {exposed:?}");
 }
 
-/// Communication below 20 % of a step keeps efficiency above 80 %, if replicas do not repeat much of an optimizer's
-/// work.
+/// Communication below 20 % of a step keeps efficiency above 80 %, if little optimizer work is repeated by replicas.
 #[test]
 fn little_communication_keeps_efficiency() {
     let sizes = [64, 128, 256, 512, 1024, 2048];

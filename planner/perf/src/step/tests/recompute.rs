@@ -15,7 +15,7 @@ fn job(lines: &str, parallel: &str) -> String {
 }
 
 /// With recomputation in n of 24 layers and without overlap, time and number of calls interpolate linearly between none
-/// and all. The memory is between both.
+/// and all. The memory is between these two.
 #[test]
 fn partial_recomputation_interpolates_linearly() {
     for (parallel, ranks) in [("tp = 1", 1), ("tp = 4", 4), ("tp = 2, pp = 3", 6), ("pp = 2, interleave = 3", 2)] {

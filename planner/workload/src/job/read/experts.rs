@@ -13,8 +13,8 @@ impl JobText {
         ]
     }
 
-    /// Returns the dispatch of a job whose model has `experts` experts; what it does not state is the default of its
-    /// software.
+    /// Returns the dispatch of a job whose model has `experts` experts. Keys that the job does not state have the
+    /// defaults of its software.
     pub(super) fn dispatch(
         &self,
         check: Validator<'_>,
@@ -109,8 +109,8 @@ mod tests {
         }
     }
 
-    /// Tokens have the precision of the GEMMs unless job or software say otherwise, and 4 bits only where the kernel has
-    /// them.
+    /// Tokens have the precision of the GEMMs unless the job or its software states another type. They have 4 bits only
+    /// if the kernel supports such tokens.
     #[test]
     fn dispatched_type_follows_job_software_and_precision() {
         let token_type =

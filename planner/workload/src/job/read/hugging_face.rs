@@ -1,10 +1,10 @@
 //! Models from the configuration of Hugging Face transformers (`model = { hf = "config.json" }`).
 //!
-//! Keys and families are named after the configuration classes of transformers (`configuration_llama.py`, `configuration_mixtral.py`,
-//! `configuration_qwen3_moe.py`, `configuration_deepseek_v3.py`, `configuration_gpt_oss.py`, `configuration_gpt2.py`);
-//! they and the defaults of families were not compared with a release.
-//! Keys that determine shapes are read. Keys that change neither shapes nor the amount of work are skipped. Others are
-//! named in the notes, as is what a job cannot express.
+//! Keys and families are named after the configuration classes of transformers (`configuration_llama.py`,
+//! `configuration_mixtral.py`, `configuration_qwen3_moe.py`, `configuration_deepseek_v3.py`,
+//! `configuration_gpt_oss.py`, `configuration_gpt2.py`); they and the defaults of families were not compared with a
+//! release. Keys that determine shapes are read. Keys that change neither shapes nor the amount of work are skipped.
+//! The notes name all other keys, and properties that a job cannot express.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ struct Family {
     name: &'static str,
     /// Feed-forward networks have three matrices.
     gated: bool,
-    /// Embedding and output matrix are the same unless `tie_word_embeddings` says otherwise.
+    /// Embedding and output matrix are the same unless `tie_word_embeddings` is false.
     tied: bool,
 }
 
@@ -53,7 +53,7 @@ const FAMILIES: [Family; 22] = [
     family("falcon", false, true),
 ];
 
-/// Keys without influence on shapes and work, or with an influence that jobs state themselves.
+/// Keys that do not affect shapes and work, or whose effect a job states in other keys.
 const IRRELEVANT: [&str; 76] = [
     "_name_or_path",
     "activation_function",
@@ -133,7 +133,7 @@ const IRRELEVANT: [&str; 76] = [
     "use_cache",
 ];
 
-/// A configuration whose keys are taken out as they are read.
+/// Configuration whose keys are removed as they are read.
 struct Configuration {
     keys: Map<String, Value>,
     notes: Vec<String>,
@@ -142,7 +142,7 @@ struct Configuration {
 /// Converts a configuration to the keys of a model. `span`: byte range of the file name in the job file.
 ///
 /// # Errors
-/// The text is no JSON object, a key that shapes need is missing, or its value is no whole number.
+/// The text is not a JSON object, or a key that determines shapes is missing or is not a whole number.
 pub(super) fn model_text(text: &str, span: &Range<usize>) -> Result<ModelText, String> {
     Configuration::new(text)?.read(span)
 }
@@ -151,7 +151,7 @@ pub(super) fn model_text(text: &str, span: &Range<usize>) -> Result<ModelText, S
 /// that a job cannot express. Empty if there are none.
 ///
 /// # Errors
-/// As when a job is read with this configuration.
+/// Errors of a job that is read with this configuration.
 pub fn configuration_notes(text: &str) -> Result<Vec<String>, String> {
     let mut configuration = Configuration::new(text)?;
     configuration.read(&(0..0))?;
@@ -175,7 +175,7 @@ impl Configuration {
             return Err("expected an object of keys, as in config.json of transformers".to_owned());
         };
         let mut notes = Vec::new();
-        // Multimodal models have the decoder's keys in a table of their own.
+        // Multimodal models have the decoder's keys in a separate table.
         if let Some(Value::Object(decoder)) = keys.remove("text_config") {
             keys = decoder;
             notes.push("only the language model counts (`text_config`), not encoders of images or sound".to_owned());
@@ -183,7 +183,7 @@ impl Configuration {
         Ok(Self { keys, notes })
     }
 
-    /// The first of several names of a number that the configuration has.
+    /// Returns the number under the first of several names that the configuration contains.
     fn number(&mut self, names: &[&str]) -> Result<Option<u64>, String> {
         let mut found = None;
         for &name in names {
@@ -233,7 +233,7 @@ impl Configuration {
         let head_dim = self.number(&["head_dim"])?;
         self.note_simplifications()?;
         let has_experts = experts > 1;
-        // One group of all experts, as some models state it, is no limit.
+        // Some models state one group of all experts, which is not a limit.
         let groups = self.number(&["n_group"])?.zip(self.number(&["topk_group"])?);
         let groups = groups.filter(|&(groups, limit)| has_experts && limit < groups);
         let standard = |value: Option<u64>| value.filter(|_| latent.is_none()).map(spanned);
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    /// Configurations in the form of transformers' give the models of the catalogue.
+    /// Configurations in the form that transformers uses yield the models of the catalogue.
     #[test]
     fn configurations_give_the_models_of_the_catalogue() {
         for (name, configuration) in

@@ -115,7 +115,7 @@ impl JobText {
 }
 
 impl ModelText {
-    /// Name of the first key next to `hf` that the configuration has.
+    /// Returns the first stated key that a configuration determines. Such a key must not be stated in addition to `hf`.
     pub(super) fn first_key(&self) -> Option<&'static str> {
         let keys = [
             ("layers", self.layers.is_some()),
@@ -137,7 +137,7 @@ impl ModelText {
         keys.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    /// The keys of a configuration, with the sequence length and biases that are given next to it.
+    /// Returns the keys of a configuration, with the sequence length and biases that the job states in addition.
     pub(super) fn completed_from(&self, configuration: Self) -> Self {
         Self { seq: self.seq.clone(), biases: self.biases, ..configuration }
     }
@@ -147,7 +147,8 @@ impl ModelText {
         Self { default_seq: Some(seq), ..self }
     }
 
-    /// Returns the limit of the groups of experts that a token may use. All groups are no limit.
+    /// Returns the limit of the groups of experts that a token may use. A limit of all groups has no effect and yields
+    /// `None`.
     fn expert_groups(
         &self,
         check: Validator<'_>,
@@ -204,7 +205,8 @@ impl ModelText {
     fn latent_heads(&self, check: Validator<'_>, heads: u64, text: &LatentText) -> Result<Heads, JobError> {
         for (name, value) in [("kv_heads", &self.kv_heads), ("head_dim", &self.head_dim)] {
             if let Some(value) = value {
-                let message = format!("{name}: not allowed with `latent`, which gives every head its own");
+                let message =
+                    format!("{name}: not allowed with `latent`: latent attention has keys and values for every head");
                 return Err(check.error(value.span(), message));
             }
         }

@@ -130,7 +130,7 @@ impl JobText {
         };
         let max_requests = match arrivals {
             Arrivals::FixedConcurrency { concurrency, .. } => concurrency,
-            // With a very large number of replicas, each would have memory for them.
+            // With a very large number of replicas, each replica would have enough memory for its requests.
             Arrivals::AutoConcurrency { max_num_seqs } => max_num_seqs.saturating_mul(MAX_AUTO_REPLICAS),
             Arrivals::Batch { requests, max_num_seqs } => requests.min(max_num_seqs.saturating_mul(MAX_REPLICAS)),
         };
