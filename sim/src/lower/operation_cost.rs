@@ -50,7 +50,7 @@ pub(crate) struct OperationCosts<'a> {
     team: u64,
 }
 
-/// Everything that determines an operation's costs, except its bytes.
+/// Properties of an operation that determine its costs, except its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
     kind: OpKind,
@@ -326,7 +326,7 @@ impl<'a> OperationCosts<'a> {
             && (kind.is_transfer() || kind == OpKind::Signal)
     }
 
-    /// Returns everything that determines the costs of a run's operations, except their bytes.
+    /// Returns the properties that determine the costs of a run's operations, except their bytes.
     pub fn task(run: &Run, role: Role, order: Order, partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);
