@@ -98,7 +98,7 @@ impl Machine {
 enum Fault {
     NvlsOff,
     PeerAccessOff,
-    /// Without peer access, with copies through host memory at a part of the predicted rate.
+    /// No peer access, and copies through host memory at a part of the predicted rate.
     SlowCopies(f64),
     /// Microseconds that the host adds to each call.
     HostTime(u32),
@@ -236,7 +236,7 @@ impl From<&Compared> for Exact {
 }
 
 /// Times of a faulty machine. NCCL does not see a PCIe link that runs below the rate that it supports (`max_link_speed`
-/// and `max_link_width` in src/graph/xml.cc), so its choices are those of the sound machine.
+/// and `max_link_width` in src/graph/xml.cc), so its choices are those of the machine without the fault.
 fn exact_times(fault: Fault, faulty: &Measurement, routes: RouteOptions, healthy: &[Compared]) -> Vec<Exact> {
     if let Fault::HostTime(added) = fault {
         let later = |time: Picos| time + Picos::from_us(added.into());

@@ -288,7 +288,7 @@ fn certified() -> (Fabric, Schedule) {
     (fabric, schedule)
 }
 
-/// Change of one part of a certificate.
+/// Changes one part of a certificate.
 fn mutate(certificate: &mut Certificate, part: usize, place: usize, value: u32) {
     let ranks = 8;
     let trees = certificate.trees.len();
