@@ -1,5 +1,6 @@
 //! Costs of an operation for its thread block, from the profile: software time, and time during which the block is
-//! busy.
+//! busy. [`ProtocolCosts`] has the formula of a protocol (LL, LL128, Simple and others); this module applies it to the
+//! operations of a schedule.
 
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
