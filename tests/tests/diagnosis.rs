@@ -352,7 +352,7 @@ impl Counts {
 }
 
 /// Number of sizes at which a fault must slow down the prediction by a quarter to count, and exceed the prediction
-/// interval of the sound machine to be visible. A range of sizes is slow from two sizes on, and a cause needs three.
+/// interval of the intact machine to be visible. Two slow sizes make a slow range; causes are searched from three on.
 const MIN_SLOW_SIZES: usize = 3;
 
 /// Stride of the faults injected into each machine: every fourth fault; `DIAGNOSIS=all` injects all (docs/accuracy.md
