@@ -4,8 +4,8 @@
 //! bytes that must leave some set of devices need this time on the links that leave it. The schedule can be pipelined
 //! in `packed_ps`: its trees span all ranks, its transfers follow them, and no link is busy for longer.
 //!
-//! The checker counts: capacities of links across the cut, edges of trees, and bytes on the routes of transfers. It runs
-//! no search and no flow. Routes are those of the fabric's router, and only links that some route uses count: a bound
+//! The checker counts capacities of links across the cut, edges of trees, and bytes on the routes of transfers, without
+//! a search or a flow. Routes are those of the fabric's router, and only links that some route uses count: a bound
 //! holds for schedules whose transfers follow these routes, in which only ranks reduce.
 
 mod check;

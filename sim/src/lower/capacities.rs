@@ -75,7 +75,7 @@ impl<'a> Capacities<'a> {
         Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, resources }
     }
 
-    /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, in order of id.
+    /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, by id.
     pub(super) fn continued(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
         let mut known = ResourceIds::new(setting.fabric, Shared::default(), 0, 0);
         known.register(&resources);

@@ -306,11 +306,11 @@ impl<'a> OperationCosts<'a> {
         OperationCost { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
     }
 
-    /// Returns the local store with which a block also writes sent data to its rank's output. Partial sums are not stored;
-    /// results are, and so is a rank's own contribution if it is part of the result (NCCL 2.28 src/device/all_gather.h,
-    /// all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` compared with `send`,
-    /// `recvReduceSend`). The root of a tree also stores the sum, but with its whole block, and is charged only for the
-    /// sends of one half.
+    /// Returns the local store with which a block also writes sent data to its rank's output. Partial sums are not
+    /// stored; results are, and so is a rank's own contribution if it is part of the result (NCCL 2.28
+    /// src/device/all_gather.h, all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` compared
+    /// with `send`, `recvReduceSend`). The root of a tree also stores the sum, but with its whole block, and is charged
+    /// only for the sends of one half.
     fn output_storage(&self, role: Role, operation: OperationKind) -> LocalStore {
         let input_is_result = matches!(self.collective, Collective::AllGather | Collective::Broadcast);
         let is_stored = match (operation, role) {
