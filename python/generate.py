@@ -79,7 +79,7 @@ FUNCTIONS = [
         "study",
         ["study"],
         "Compares machines for training and inference jobs: time, memory, cost and bottlenecks.",
-        "A row for each candidate and job: candidate, job, ranks, step_time_s, tokens_per_s, exposed_comm_share, memory_gib, "
+        "A row for each candidate and job: candidate, job, ranks, step_time_s, tokens_per_s, exposed_comm_share, memory_gb, "
         "fits, cost_per_hour, cost_per_million_tokens, bottleneck and others. Attributes: ranking, candidates, jobs and others. "
         "The file's example as a str with ``template``; None with ``shard``, which only writes the folder of ``output``.",
         SYNTAX,

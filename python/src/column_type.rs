@@ -15,8 +15,8 @@ const DESCRIPTION: &str = "description";
 /// Returns the type of the values that `schema` describes. `root` is the document's schema, in which references are
 /// resolved.
 ///
-/// Whole numbers are `uint64` or `int64`, other numbers `float64`, objects structs, lists lists. Values of several
-/// types, and objects without listed keys, are text: their JSON.
+/// Integers become `uint64` or `int64`, other numbers `float64`, objects structs and lists Arrow lists. Values of
+/// several types, and objects without listed keys, become text: their JSON.
 pub fn described(schema: &Json, root: &Json) -> DataType {
     if let Some(target) = schema.get("$ref").and_then(Json::text) {
         return target

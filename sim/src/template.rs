@@ -55,7 +55,7 @@ pub struct Template {
     capacities: Vec<Capacity>,
     routes: Vec<Route>,
     chain: Chain,
-    /// Possibility to recover costs from their placeholders.
+    /// State of the placeholders: recoverable from the costs, or not.
     codes: PlaceholderRecovery,
 }
 

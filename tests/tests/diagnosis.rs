@@ -98,7 +98,7 @@ impl Machine {
 enum Fault {
     NvlsOff,
     PeerAccessOff,
-    /// Without peer access, with copies through host memory at a part of the predicted rate.
+    /// No peer access, and copies through host memory at a part of the predicted rate.
     SlowCopies(f64),
     /// Microseconds that the host adds to each call.
     HostTime(u32),
@@ -236,7 +236,7 @@ impl From<&Compared> for Exact {
 }
 
 /// Times of a faulty machine. NCCL does not see a PCIe link that runs below the rate that it supports (`max_link_speed`
-/// and `max_link_width` in src/graph/xml.cc), so its choices are those of the sound machine.
+/// and `max_link_width` in src/graph/xml.cc), so its choices are those of the machine without the fault.
 fn exact_times(fault: Fault, faulty: &Measurement, routes: RouteOptions, healthy: &[Compared]) -> Vec<Exact> {
     if let Fault::HostTime(added) = fault {
         let later = |time: Picos| time + Picos::from_us(added.into());
@@ -352,7 +352,7 @@ impl Counts {
 }
 
 /// Number of sizes at which a fault must slow down the prediction by a quarter to count, and exceed the prediction
-/// interval of the sound machine to be visible. A range of sizes is slow from two sizes on, and a cause needs three.
+/// interval of the intact machine to be visible. Two slow sizes make a slow range; causes are searched from three on.
 const MIN_SLOW_SIZES: usize = 3;
 
 /// Stride of the faults injected into each machine: every fourth fault; `DIAGNOSIS=all` injects all (docs/accuracy.md

@@ -23,13 +23,13 @@ fn fitted(value: f64, width: usize) -> String {
 /// Options of a printed log.
 #[derive(Clone, Copy, Debug)]
 struct Flags {
-    /// Flag `-I`.
+    /// True if the time of each call is printed (flag `-I`).
     per_call: bool,
-    /// Flag `-S`.
+    /// True if each row has a time stamp (flag `-S`).
     stamps: bool,
     /// Output format of versions before 2.11: `error` instead of `#wrong`, no root, no version.
     old: bool,
-    /// Value of the flag `-G`.
+    /// Number of launches of the CUDA graph per measurement (flag `-G`); 0 without a graph.
     graph: u32,
     threads: u32,
     gpus: u32,

@@ -342,10 +342,11 @@ pub(crate) enum Mutation {
     Exchange(usize, usize),
     /// Changes the peer of an operation.
     Retarget(usize, u32),
-    /// Changes the source or destination chunk of an operation.
+    /// Changes the source chunk of an operation.
     Source(usize, ChunkRef),
+    /// Changes the destination chunk of an operation.
     Destination(usize, ChunkRef),
-    /// Overwrites instead of reduces, or vice versa.
+    /// Changes the kind of an operation from a reduction to a copy, or from a copy to a reduction.
     Kind(usize, OpKind),
     /// Removes a dependency, given by its index, of an operation.
     Rush(usize, usize),

@@ -276,7 +276,7 @@ proptest! {
         let call = call(Collective::AllGather, 1 << 30, &fabric);
         let time = ideal_time(call, &fabric, TreeCount::Optimal).0 as f64;
         let seconds = |per_byte: f64| per_byte * (1u64 << 30) as f64 * 1e12;
-        // A switch of which only some turns are on the sending side counts as on it, so the certified cut may be weaker.
+        // A switch of which only some turns are on the sending side counts as on it: the certified cut may be weaker.
         prop_assert!(proof.lower.value() <= cut * (1.0 + 1e-9), "{} {cut}", proof.lower.value());
         prop_assert!(time >= seconds(cut) * (1.0 - 1e-9));
         prop_assert!(time <= seconds(proof.upper.value()) * 1.02);
@@ -295,7 +295,7 @@ fn certified() -> (Fabric, Schedule) {
     (fabric, schedule)
 }
 
-/// Change of one part of a certificate.
+/// Changes one part of a certificate.
 fn mutate(certificate: &mut Certificate, part: usize, place: usize, value: u32) {
     let ranks = 8;
     let trees = certificate.trees.len();

@@ -187,7 +187,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
         self.disc(centre, radius - stroke.width / 2.0, RGBColor(255, 255, 255))
     }
 
-    /// Draws a line of text centred vertically at `at`.
+    /// Draws a line of text, centred vertically at the point.
     pub(crate) fn text(&self, text: &str, (x, y): Point, lettering: TextStyle) -> Result<(), ChartError> {
         if text.is_empty() {
             return Ok(());

@@ -1,9 +1,9 @@
-// Sorts tables, hands out CSV, hides series, says what a point is, and shows one of several. The page is whole without it.
+// Sorts tables, exports CSV, hides series, shows tooltips and selections. The page is complete without this script.
 "use strict";
 (() => {
   const all = (within, what) => Array.from(within.querySelectorAll(what));
 
-  // Light or dark: the system's choice until the button says otherwise.
+  // Light or dark: the system's setting until the button is pressed.
   const theme = document.getElementById("theme");
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
   const isDark = () => (document.documentElement.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
@@ -16,7 +16,7 @@
   nameTheme();
   theme.hidden = false;
 
-  // Tables: a column's title sorts by it, once more the other way round; what is missing stays at the end.
+  // Tables: a click on a column's title sorts by it, a second click reverses the order; missing values stay at the end.
   const exact = (cell) => (cell.dataset.v === undefined ? cell.textContent : cell.dataset.v);
   const compare = (a, b, isNumber) => {
     if (a === "" || b === "") return (a === "") - (b === "");
@@ -53,7 +53,7 @@
     });
   }
 
-  // What a point says, beside the pointer or the focus.
+  // Tooltip of a point, next to the pointer or the focus.
   const tip = document.getElementById("tip");
   const show = (point, x, y) => {
     tip.textContent = point.getAttribute("aria-label");
@@ -72,7 +72,7 @@
     if (!plot) continue;
     const points = all(plot, ".point");
     for (const point of points) {
-      // The script's tip takes the place of the browser's.
+      // The script's tooltip replaces the browser's.
       const title = point.querySelector("title");
       point.setAttribute("aria-label", title.textContent);
       point.setAttribute("role", "img");
@@ -95,7 +95,7 @@
       const next = at < 0 ? (step > 0 ? 0 : seen.length - 1) : (at + step + seen.length) % seen.length;
       if (seen[next]) seen[next].focus();
     });
-    // Bars close up over parts that are hidden.
+    // The visible parts of a bar close the gap of hidden ones.
     const closeUp = () => {
       for (const bar of all(plot, ".bar")) {
         const parts = all(bar, ".point");
@@ -121,7 +121,7 @@
     }
   }
 
-  // One of several.
+  // Selection of one of several options.
   for (const choice of all(document, ".choice")) {
     const options = Array.from(choice.children).filter((child) => child.classList.contains("option"));
     const select = choice.querySelector("select");

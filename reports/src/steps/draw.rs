@@ -25,8 +25,9 @@ const MIN_WIDTH: f64 = 640.0;
 const COLUMNS: [f64; 3] = [44.0, 66.0, 150.0];
 /// Maximum width to which the widest columns of a narrow picture are extended, in logical pixels.
 const MAX_COLUMN_WIDTH: f64 = 240.0;
-/// Length of arrow heads, in logical pixels. The next constant is their width.
+/// Length of arrow heads, in logical pixels.
 const HEAD_LENGTH: f64 = 7.0;
+/// Width of arrow heads, in logical pixels.
 const HEAD_WIDTH: f64 = 3.4;
 
 const WHITE: RGBColor = RGBColor(255, 255, 255);

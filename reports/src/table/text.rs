@@ -77,8 +77,8 @@ const MAX_UNBROKEN_WORD: u16 = 16;
 impl Table {
     /// Returns the table as text that ends with a line break: heading, a header with units, rows, notes.
     ///
-    /// If the table is too wide, spare columns are hidden (and named in a note), then text columns are wrapped between
-    /// words. Numbers are never wrapped.
+    /// If the table is too wide, columns marked by [`Column::spare`](super::Column::spare) are hidden (and named in a
+    /// note), then text columns are wrapped between words. Numbers are never wrapped.
     #[must_use]
     pub fn text(&self, look: &TextOptions) -> String {
         stacked(std::slice::from_ref(self), look)

@@ -58,7 +58,7 @@ pub struct TraceStats {
     pub bytes: Bytes,
     /// Number of spans before merging.
     pub spans: u64,
-    /// Number of adjacent spans of a thread that are merged into one at a time; 1 if none are merged.
+    /// Maximum number of adjacent spans of a thread that are merged into one; 1 if none are merged.
     pub joined: u32,
 }
 

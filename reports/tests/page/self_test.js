@@ -1,5 +1,5 @@
-// Runs in the page that is tested and tells the page around it what it found.
-// All of it within the event of loading, which the page around it waits for.
+// Runs in the tested page and reports its findings to the page around it.
+// It runs completely in the load event, for which the outer page waits.
 addEventListener("load", () => {
   const faults = [];
   const counts = { tables: 0, plots: 0, points: 0, switched: 0, choices: 0 };
@@ -79,7 +79,7 @@ addEventListener("load", () => {
         counts.switched += 1;
       }
       if (chart.classList.contains("bars")) {
-        // (Of a bar of one part nothing closes up.)
+        // A bar with a single part has no gap to close.
         const bar = all(plot, ".bar").map((one) => all(one, ".point")).find((parts) => parts.length > 1);
         if (bar) {
           const [first, second] = bar;

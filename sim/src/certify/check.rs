@@ -23,7 +23,8 @@ impl Fraction {
         Some(Self::new(sum, self.1.checked_mul(other.1 / divisor)?))
     }
 
-    /// Picoseconds in which as many bytes pass at a rate, as numerator and denominator.
+    /// Returns the transfer time of this number of bytes at a rate in bytes per second: picoseconds as numerator and
+    /// denominator.
     fn picos(self, rate: u128) -> Option<(u128, u128)> {
         Some((self.0.checked_mul(1_000_000_000_000)?, self.1.checked_mul(rate.max(1))?))
     }
@@ -35,7 +36,7 @@ const TOO_LARGE: CertificateError = CertificateError::TooLarge;
 /// [`verify`](crate::verify::verify()). Returns the certificate.
 ///
 /// # Errors
-/// [`CertificateError`] with the first claim that does not hold.
+/// [`CertificateError`] for the first statement of the certificate that does not hold.
 pub fn check<'s>(
     schedule: &'s Schedule,
     fabric: &Fabric,

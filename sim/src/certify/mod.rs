@@ -1,11 +1,11 @@
 //! Certificates of synthesised schedules, and a checker that trusts nothing of the synthesis.
 //!
-//! A certificate claims two times, without latencies and software costs. No schedule is faster than `bound_ps`: the
+//! A certificate states two times, without latencies and software costs. No schedule is faster than `bound_ps`: the
 //! bytes that must leave some set of devices need this time on the links that leave it. The schedule can be pipelined
 //! in `packed_ps`: its trees span all ranks, its transfers follow them, and no link is busy for longer.
 //!
-//! The checker counts: capacities of links across the cut, edges of trees, and bytes on the routes of transfers. It runs
-//! no search and no flow. Routes are those of the fabric's router, and only links that some route uses count: a bound
+//! The checker counts capacities of links across the cut, edges of trees, and bytes on the routes of transfers, without
+//! a search or a flow. Routes are those of the fabric's router, and only links that some route uses count: a bound
 //! holds for schedules whose transfers follow these routes, in which only ranks reduce.
 
 mod check;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schedule::{Collective, Rank};
 
-/// Claim that a schedule is nearly as fast as any schedule, with the evidence.
+/// Lower bound and busiest-link time of a synthesised schedule, with the evidence for both: cut and trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
@@ -54,7 +54,7 @@ pub enum Phase {
     Spread,
 }
 
-/// Reason why a certificate proves nothing.
+/// Reason why a certificate is not valid.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The schedule has no certificate.
@@ -71,42 +71,42 @@ pub enum CertificateError {
     /// Certificates of this collective do not exist.
     #[error("certificates of {0} do not exist")]
     Collective(Collective),
-    /// The cut bounds nothing.
+    /// The cut proves no lower bound.
     #[error("the cut is no bound: {0}")]
     Cut(String),
-    /// The bound is above what the cut proves.
+    /// The stated bound is above the bound that the cut proves.
     #[error("the cut proves a bound of {proven} ps, not {claimed} ps")]
     Bound {
-        /// Bound of the certificate.
+        /// Bound that the certificate states, in picoseconds.
         claimed: u64,
-        /// Bound that the cut proves.
+        /// Bound that the cut proves, in picoseconds.
         proven: u64,
     },
     /// A tree does not span the ranks, or the trees of a root do not carry its block.
     #[error("the trees do not carry the data: {0}")]
     Trees(String),
-    /// The schedule moves other bytes than its trees.
+    /// The bytes that the schedule moves between two ranks differ from those of its trees.
     #[error("rank {} sends other bytes to rank {} than the trees say", .from.0, .to.0)]
     Transfers {
-        /// Sender.
+        /// Rank that sends the bytes.
         from: Rank,
-        /// Receiver.
+        /// Rank that receives the bytes.
         to: Rank,
     },
     /// Two ranks that exchange data have no route.
     #[error(transparent)]
     Route(#[from] fabricast_topologies::Error),
-    /// A link needs longer than claimed.
+    /// A link is busy for longer than the certificate states.
     #[error("link {link} needs {needed} ps, more than the claimed {claimed} ps")]
     Load {
         /// Name of the link.
         link: String,
-        /// Time that the link needs.
+        /// Time for which the link is busy, in picoseconds.
         needed: u64,
-        /// Time of the certificate.
+        /// Time that the certificate states, in picoseconds.
         claimed: u64,
     },
-    /// Numbers beyond 128 bits.
+    /// A number of the check exceeds 128 bits.
     #[error("the numbers of the certificate are too large to check exactly")]
     TooLarge,
 }

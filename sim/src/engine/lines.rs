@@ -46,7 +46,7 @@ struct Line {
     is_noted: bool,
 }
 
-/// By operation, the number of operations that transferred data on its line before it.
+/// Number of operations that transferred data on the line of each operation before it.
 type Positions = ByOperation;
 
 /// Rule for the order of the operations on a line.

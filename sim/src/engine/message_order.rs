@@ -51,7 +51,8 @@ impl Turn {
 /// States of all runs in [`Order::InTurn`](super::Order::InTurn).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
-    /// By run, 1 + index in `turns`; 0 for other runs. Empty if no run is in [`Order::InTurn`](super::Order::InTurn).
+    /// Index in `turns` of each run, plus 1; 0 for other runs. Empty if no run is in
+    /// [`Order::InTurn`](super::Order::InTurn).
     turn_numbers: Vec<u32>,
     turns: Vec<Turn>,
 }

@@ -144,7 +144,7 @@ pub enum Order {
     /// The order is determined by dependencies only.
     #[default]
     Free,
-    /// In turn, as the messages of a connection: operation i + 1 begins once the software time of operation i is over,
+    /// Order of the messages of a connection: operation i + 1 begins once the software time of operation i is over,
     /// while that one is in transit or waits, and flows once operation i is done and its spacing is over. The run has
     /// an [`Edge::turn`] to itself.
     InTurn,

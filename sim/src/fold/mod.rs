@@ -48,9 +48,9 @@ const MIN_RUN_COLOURINGS: usize = 1 << 21;
 pub struct Folded {
     /// Folded workload, with one run and one capacity per class.
     pub workload: Workload,
-    /// By run of the whole workload, its class: a run of the folded workload.
+    /// Class of each run of the whole workload: a run of the folded workload.
     run_classes: Vec<u32>,
-    /// By capacity of the whole workload, its class: a capacity of the folded workload.
+    /// Class of each capacity of the whole workload: a capacity of the folded workload.
     resource_classes: Vec<u32>,
     /// Number of operations of the whole workload.
     operations: u64,

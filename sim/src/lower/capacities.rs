@@ -75,7 +75,7 @@ impl<'a> Capacities<'a> {
         Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, resources }
     }
 
-    /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, in order of id.
+    /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, by id.
     pub(super) fn continued(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
         let mut known = ResourceIds::new(setting.fabric, Shared::default(), 0, 0);
         known.register(&resources);
@@ -218,7 +218,8 @@ pub(super) struct Shared(Vec<u32>);
 /// Capacity ids by resource: an entry for every link, for every node (as memory, crossbar, SMs, copy engines and
 /// proxy), and for every lane of a schedule.
 struct ResourceIds {
-    /// By resource: 0 if not requested yet, 1 if the capacity can never limit a transfer, otherwise its id plus 2.
+    /// State of each resource: 0 if not requested yet, 1 if the capacity can never limit a transfer, otherwise its id
+    /// plus 2.
     ids: Vec<u32>,
     lanes: Vec<u32>,
     links: usize,

@@ -6,9 +6,9 @@ use rustc_hash::FxHashSet;
 use super::operation_cost::max_partners;
 use crate::schedule::{Dependency, Header, Program, Rank};
 
-/// Lower limit on the number of peers that are counted per channel: the number of peers that 128 channels exchange
-/// messages with concurrently. A template of few channels also represents schedules with more channels, which have more
-/// concurrent peers.
+/// Minimum number of peers up to which the peers of a channel are counted: that of 128 channels with eight concurrent
+/// peers each. A template of few channels also represents schedules with more channels, which have more concurrent
+/// peers.
 const COUNTED: u32 = 1024;
 
 /// Number of concurrent peers of each channel of one rank.

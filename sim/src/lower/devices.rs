@@ -39,7 +39,7 @@ pub(super) struct BufferRoutes {
     pub access: BufferAccess,
 }
 
-/// Everything that determines the passage of an operation.
+/// Properties of an operation that determine its passage.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TransferSpec {
     pub from: NodeId,
@@ -74,9 +74,9 @@ enum CopiedBy {
     Engines,
 }
 
-/// Possibility to recover the placeholder costs of network crossings ([`Crossing::placeholder`]) from latencies and
-/// coefficients. Recovery is impossible if an operation's cost is the longest of several routes or its bytes are
-/// rescaled, as on routes to buffers and to multicast teams that leave the host.
+/// State of the placeholder costs of network crossings ([`Crossing::placeholder`]): recoverable from latencies and
+/// coefficients, or not. They are not recoverable if an operation's cost is the longest of several routes or its bytes
+/// are rescaled, as on routes to buffers and to multicast teams that leave the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PlaceholderRecovery {
     #[default]

@@ -167,7 +167,7 @@ pub(crate) struct SizelessLowering {
     pub lowered: Lowered,
     /// Tasks that the placeholders identify.
     pub tasks: Tasks,
-    /// Possibility to recover placeholders from the costs of the workload.
+    /// State of the placeholders: recoverable from the costs of the workload, or not.
     pub codes: PlaceholderRecovery,
 }
 
@@ -412,7 +412,7 @@ struct Tables {
     lines: u32,
     /// Distinct tasks, if costs are placeholders that identify them; otherwise `None`.
     tasks: Option<Tasks>,
-    /// Recoverability of costs from their placeholders.
+    /// State of the placeholders: recoverable from the costs, or not.
     codes: PlaceholderRecovery,
 }
 

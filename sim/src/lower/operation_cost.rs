@@ -1,5 +1,6 @@
 //! Costs of an operation for its thread block, from the profile: software time, and time during which the block is
-//! busy.
+//! busy. [`ProtocolCosts`] has the formula of a protocol (LL, LL128, Simple and others); this module applies it to the
+//! operations of a schedule.
 
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
@@ -50,7 +51,7 @@ pub(crate) struct OperationCosts<'a> {
     team: u64,
 }
 
-/// Everything that determines an operation's costs, except its bytes.
+/// Properties of an operation that determine its costs, except its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Task {
     kind: OpKind,
@@ -305,11 +306,11 @@ impl<'a> OperationCosts<'a> {
         OperationCost { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
     }
 
-    /// Returns the local store with which a block also writes sent data to its rank's output. Partial sums are not stored;
-    /// results are, and so is a rank's own contribution if it is part of the result (NCCL 2.28 src/device/all_gather.h,
-    /// all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` compared with `send`,
-    /// `recvReduceSend`). The root of a tree also stores the sum, but with its whole block, and is charged only for the
-    /// sends of one half.
+    /// Returns the local store with which a block also writes sent data to its rank's output. Partial sums are not
+    /// stored; results are, and so is a rank's own contribution if it is part of the result (NCCL 2.28
+    /// src/device/all_gather.h, all_reduce.h, broadcast.h: `copySend`, `recvCopySend`, `recvReduceCopySend` compared
+    /// with `send`, `recvReduceSend`). The root of a tree also stores the sum, but with its whole block, and is charged
+    /// only for the sends of one half.
     fn output_storage(&self, role: Role, operation: OperationKind) -> LocalStore {
         let input_is_result = matches!(self.collective, Collective::AllGather | Collective::Broadcast);
         let is_stored = match (operation, role) {
@@ -326,7 +327,7 @@ impl<'a> OperationCosts<'a> {
             && (kind.is_transfer() || kind == OpKind::Signal)
     }
 
-    /// Returns everything that determines the costs of a run's operations, except their bytes.
+    /// Returns the properties that determine the costs of a run's operations, except their bytes.
     pub fn task(run: &Run, role: Role, order: Order, partners: u32) -> Task {
         let turns = if order == Order::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);

@@ -4,7 +4,7 @@
 use crate::profile::SharedPasses;
 use crate::schedule::{BlockSplit, Dependency, Header, OpKind, Program, Rank, Run};
 
-/// By run of one rank, the work that it shares with other runs in the same passes.
+/// Work that each run of a rank shares with other runs in the same passes.
 #[derive(Debug, Default)]
 pub(super) struct PassSharing {
     shared_passes: Vec<SharedPasses>,

@@ -19,7 +19,7 @@ use crate::quantity::Work;
 use crate::schedule::{Header, OpKind, Processor, Rank, Run, TeamId};
 use crate::sharing::System;
 
-/// Everything that determines the passage of an operation; operations with equal keys share one.
+/// Properties of an operation that determine its passage; operations with equal keys share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     from: Rank,

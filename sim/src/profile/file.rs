@@ -177,7 +177,7 @@ impl Profile {
         Self::nearest(fabric, Software::Nccl)
     }
 
-    /// Returns the shipped profile of the given software that fits the fabric's GPUs best; otherwise as
+    /// Returns the shipped profile of the given software that fits the fabric's GPUs best, selected as by
     /// [`Self::for_fabric`].
     ///
     /// # Errors

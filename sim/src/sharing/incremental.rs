@@ -27,8 +27,9 @@ const MAX_SKIPPED: u32 = 63;
 pub(super) struct SpreadHeuristic {
     /// Number of connected routes when they were last solved as a whole.
     component_size: usize,
-    /// Number of attempts still to skip, and the number skipped after the last failure.
+    /// Number of attempts still to skip.
     left_out: u32,
+    /// Number of attempts skipped after the last failure.
     last: u32,
 }
 
@@ -51,7 +52,7 @@ impl SpreadHeuristic {
         self.left_out = self.last;
     }
 
-    /// Records that `component_size` connected routes were solved as a whole.
+    /// Records that `size` connected routes were solved as a whole.
     pub(super) fn record_component_size(&mut self, size: usize) {
         self.component_size = size;
     }

@@ -19,7 +19,7 @@ struct Group {
 pub(super) struct Members {
     groups: Vec<Group>,
     routes: Vec<u32>,
-    /// By use of a capacity by a route, true if the route is listed there.
+    /// True, by use of a capacity, if the route of the use is listed there.
     is_listed: Vec<bool>,
 }
 

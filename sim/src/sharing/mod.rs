@@ -186,7 +186,7 @@ impl Sharing {
         self.freed_resources = cleared(freed);
     }
 
-    /// If none of a route's capacities can be filled, sets the rate of its transfers to the rate that they have alone.
+    /// Sets the rate of a route's transfers to the rate that they have alone, if none of its capacities can be filled.
     fn publish_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
         if system.route_resources(route).iter().any(|&used| self.demand.may_fill(system, used)) {
             return;

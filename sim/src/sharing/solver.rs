@@ -33,7 +33,7 @@ pub(super) struct Solver {
     frozen: Vec<bool>,
     /// Remainder of each capacity after subtracting frozen routes, in rate × `WHOLE`.
     left: Vec<u128>,
-    /// By capacity, sum of coefficient × count × weight over the routes that are not frozen.
+    /// Sum of coefficient × count × weight over the routes that are not frozen, by capacity.
     load: Vec<u64>,
     pub(super) routes: Vec<u32>,
     pub(super) resources: Vec<u32>,

@@ -44,7 +44,7 @@ struct Op {
 pub(super) struct Times {
     /// Lower bound on the end of the last operation.
     pub end: Picos,
-    /// By capacity, lower bound on the start of the first transfer; the maximum time if there is no transfer.
+    /// Lower bound on the start of each capacity's first transfer; the maximum time if there is no transfer.
     pub first_flows: Vec<Picos>,
 }
 

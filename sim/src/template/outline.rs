@@ -47,8 +47,7 @@ impl Outline {
         Self::with_summary(generator, setting, None)
     }
 
-    /// Creates the outline of a schedule with the summary `known` of an earlier outline of the same schedule; otherwise
-    /// as [`Self::new`].
+    /// Variant of [`Self::new`] that reuses the summary `known` of an earlier outline of the same schedule.
     #[must_use]
     pub fn with_summary(
         generator: &dyn ScheduleGenerator,

@@ -44,7 +44,7 @@ pub(crate) struct Reachability<'a> {
     /// Position whose dependencies are in `direct`.
     current: u32,
     direct: Vec<u32>,
-    /// By position, the last value of `current` whose direct dependencies include it.
+    /// Last value of `current` whose direct dependencies include each position.
     visited_direct: Vec<u32>,
     /// Index of the last search that visited each position.
     visited: Vec<u32>,

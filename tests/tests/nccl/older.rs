@@ -1,5 +1,5 @@
 //! Tests of NCCL versions before 2.28, each where it differs from the next: table cells and shares derived by hand from
-//! the sources named in planner/library/nccl/version (NVIDIA/nccl v2.20.3-1, v2.22.3-1, v2.26.2-1, v2.27.3-1).
+//! the sources named in planner/libraries/src/nccl/version.rs (NVIDIA/nccl v2.20.3-1, v2.22.3-1, v2.26.2-1, v2.27.3-1).
 
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{

@@ -29,7 +29,7 @@ type Record = [(Option<Bandwidth>, Picos, bool); 2];
 pub(super) struct LinkClasses {
     /// The class of each forwarding device, indexed by the number of the device.
     pub class: Vec<u32>,
-    /// For each kind of link between two classes: the first link, and the number of its links per device at both ends.
+    /// First link of each kind between two classes, and the number of links of that kind per device at both ends.
     pub links: Vec<(NetworkLink, Multiplicity)>,
     /// Links represented by each link that represents several, including itself, in ascending order.
     pub members: FxHashMap<LinkId, Vec<LinkId>>,

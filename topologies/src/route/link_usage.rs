@@ -80,9 +80,9 @@ pub struct Turn {
 /// Next device of a turn, relative to the device from which the traffic comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TurnDirection {
-    /// To every device except the one that the traffic comes from.
+    /// Every device except the one that the traffic comes from.
     ToOthers,
-    /// Straight back to the previous device (down a PCIe switch again, after host memory).
+    /// The device that the traffic comes from (down a PCIe switch again, after host memory).
     Back,
 }
 

@@ -11,7 +11,7 @@ pub(super) struct TwinClasses<'s> {
     shape: &'s Shape,
     /// First device of the class of each device.
     first: Vec<u32>,
-    /// By device: members of its class in ascending order if it is the first of them; otherwise empty.
+    /// Members of each class in ascending order, at its first device; empty at other devices.
     members: Vec<Vec<u32>>,
 }
 

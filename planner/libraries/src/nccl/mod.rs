@@ -1,8 +1,10 @@
 //! Prediction of NCCL's algorithm, protocol, channels, threads and chunk, by version.
 //!
 //! The rules are those of NCCL's source (files are named in each module), checked against tables and choices that NCCL
-//! logged (tests/tests/nccl.rs). The inputs of a decision are in [`Communicator`], the estimates of each algorithm and
-//! protocol in [`Table`], and the choice with the minimum expected time is made by [`pick`].
+//! logged (tests/tests/nccl). The inputs of a decision are in [`Communicator`], the estimates of each algorithm and
+//! protocol in [`Table`], and the choice with the minimum expected time is made by [`pick`]. The number of channels of
+//! a communicator is [`Communicator::channels`], from the rings and trees that the topology search finds ([`graph`]).
+//! Module `kernel` has the number that a call uses.
 
 mod channel_graph;
 mod communicator;

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Calls of tensor, expert and context groups lie on the critical path of the kernels that need them and are exposed.
-//! Gradient reduction, weights gathered ahead of their layer, pipeline point-to-point transfers and the keys and values
-//! of the next ring-attention round overlap with computation, unless the job turns overlap off. Kernels that overlap
-//! with gradients, weights, keys or values are slowed by them (`interference`). Pipeline transfers, and weights that
-//! arrive during the first forward pass, slow no kernel.
+//! Gradient reduction (`gradients`), weights gathered ahead of their layer, pipeline point-to-point transfers and the
+//! keys and values of the next ring-attention round overlap with computation, unless the job turns overlap off. Kernels
+//! that overlap with gradients, weights, keys or values are slowed by them (`interference`). Pipeline transfers, and
+//! weights that arrive during the first forward pass, slow no kernel.
 
 mod block_scheduling;
 mod call_costs;

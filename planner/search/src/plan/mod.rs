@@ -1,5 +1,6 @@
 //! Plans: the best strategy for each collective and message size, its uncertainty, and its distance from the lower
-//! bound.
+//! bound. Module `row_search` searches the candidates of a row, `preference` selects between the fastest one and the
+//! library's default, and `smoothing` selects again over neighbouring sizes.
 
 mod advice;
 mod examination;

@@ -86,10 +86,9 @@ pub(super) struct SteadyState {
 struct Progress {
     /// Number of operations done, by run.
     done: Vec<u32>,
-    /// By run, one plus the largest index of an operation that is done. Equals `done` if operations ended in order of
-    /// index.
+    /// Largest index of an operation that is done, plus 1, by run. Equals `done` if operations ended in order of index.
     last_done: Vec<u32>,
-    /// By run, one plus the largest index of an operation that is ready or for which an awaited operation is done.
+    /// Largest index of an operation that is ready or for which an awaited operation is done, plus 1, by run.
     frontier: Vec<u32>,
 }
 

@@ -34,11 +34,11 @@ pub(super) struct Steps<'a> {
     pub(super) blocks: Vec<NumberedBlock<'a>>,
     pub(super) steps: Vec<&'a Step>,
     block_by_step: Vec<u32>,
-    /// By step, the receiving step that a sending step is paired with; [`NONE`] for other steps.
+    /// Receiving step that each sending step is paired with; [`NONE`] for other steps.
     pub(super) receiver: Vec<u32>,
-    /// By step, the sending step that a receiving step is paired with; [`NONE`] for other steps.
+    /// Sending step that each receiving step is paired with; [`NONE`] for other steps.
     pub(super) sender: Vec<u32>,
-    /// By step, the step of another thread block that it waits for; [`NONE`] if there is none.
+    /// Step of another thread block that each step waits for; [`NONE`] if there is none.
     pub(super) awaited: Vec<u32>,
 }
 

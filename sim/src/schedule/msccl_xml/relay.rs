@@ -15,7 +15,8 @@ pub(super) struct Relays<'a> {
     /// Position of each operation among the arrivals of its connection; [`NONE`] if it does not transfer data between
     /// GPUs.
     arrival_index: Vec<u32>,
-    /// By operation, the serial number of the last examined thread block that sends it, and its position in that block.
+    /// Serial number of the last examined thread block that sends each operation, and the operation's position in that
+    /// block.
     sent: Vec<(u32, u32)>,
     current_block: u32,
 }

@@ -91,14 +91,15 @@ struct Steps {
     /// First step of each thread block, by GPU.
     first_steps: Vec<Vec<u32>>,
     actions: Vec<StepAction>,
-    /// By step, the index of its thread block within the GPU.
+    /// Index of each step's thread block within the GPU.
     block_by_step: Vec<u32>,
-    /// By operation, the step that sends or executes it, and the step that receives it.
+    /// Step that sends or executes each operation.
     send_step: Vec<u32>,
+    /// Step that receives each operation.
     receive_step: Vec<u32>,
-    /// By step, the step that receives the message whose slots this one's message uses, or [`NONE`].
+    /// Step that receives the message whose slots each step's message uses, or [`NONE`].
     freeing_step: Vec<u32>,
-    /// By step: dependencies on other thread blocks of the same GPU, as (thread block, last step awaited there).
+    /// Dependencies of each step on other thread blocks of its GPU, as (thread block, last step awaited there).
     after: Lists<(u32, u32)>,
     /// Dependencies that no thread block can wait for, as (operation, awaited operation).
     unsignalled: Vec<(u32, u32)>,

@@ -9,7 +9,7 @@ use crate::schedule::{OpKind, Rank, Schedule};
 /// Teams of a schedule, and the loads that are fused with a store.
 pub(super) struct FusedSwitchOps<'a> {
     teams: &'a [Vec<Rank>],
-    /// By operation, true for a load whose result is stored by the same instruction.
+    /// True, by operation, for a load whose result is stored by the same instruction.
     stored: Vec<bool>,
 }
 
@@ -20,7 +20,7 @@ impl<'a> FusedSwitchOps<'a> {
     /// [`WriteError`] for a load whose result stays with its rank, which MSCCL++ does not support.
     pub(super) fn new(schedule: &'a Schedule, flat: &mut FlatSchedule) -> Result<Self, WriteError> {
         let mut stored = vec![false; flat.ops.len()];
-        // By store operation, the load that it is fused with.
+        // Load that each store operation is fused with.
         let mut fused_load: Vec<Option<u32>> = vec![None; flat.ops.len()];
         for (id, op) in (0u32..).zip(&flat.ops).filter(|(_, op)| op.kind == OpKind::MulticastPut) {
             let is_load = |load: &&u32| {

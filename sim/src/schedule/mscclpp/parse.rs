@@ -36,9 +36,11 @@ pub(super) struct Plan<'a> {
 
 /// GPU of a plan, with its thread blocks.
 pub(super) struct Gpu<'a> {
-    /// Number of input chunks, in the units of the file (like the two fields below).
+    /// Number of input chunks, in the units of the file.
     pub(super) input_chunks: u32,
+    /// Number of output chunks, in the units of the file.
     pub(super) output_chunks: u32,
+    /// Number of scratch chunks, in the units of the file.
     pub(super) scratch_chunks: u32,
     /// Peers of the memory channels, and of the port channels.
     peers: [Vec<u32>; 2],

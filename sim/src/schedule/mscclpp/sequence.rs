@@ -264,7 +264,7 @@ fn plan_signals(
 
 /// Last operation of each thread block that is known to be done.
 struct KnownProgress {
-    /// By thread block, the round of the last update and the known position.
+    /// Round of the last update, and known position, of each thread block.
     positions: Vec<(u32, u32)>,
     round: u32,
 }

@@ -94,7 +94,7 @@ struct BlockResources {
     block: u32,
     /// Numbers of the thread block's channels among those of the GPU.
     channels: Vec<u32>,
-    /// By other thread block, the position of the channel to it, sorted.
+    /// Other thread blocks, each with the position of the channel to it, sorted.
     channel_positions: Vec<(u32, u32)>,
     /// Buffers of peers that the thread block uses.
     remote: Vec<(u32, Buffer)>,
