@@ -271,6 +271,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.runs < 1:
         parser.error("--runs must be at least 1")
+    if not arguments.fabricast.is_file():
+        parser.error(f"{arguments.fabricast} is missing: build it with `cargo build --release`, or name it by --fabricast")
     # One core for both. Dependencies through operations that move no data are resolved recursively.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     sys.setrecursionlimit(100_000)
