@@ -7,9 +7,9 @@
 
 Every rank is a host with one GPU, connected to one switch by a link of 50 GB/s in each direction and 500 ns. fabricast
 runs with the profile `ideal` (no software cost). SimGrid runs rings as one actor per rank, and trees as one actor per
-connection that sends the transfers of fabricast's own schedule file (`fabricast schedule generate`); see replay.cpp. Both simulate on one core.
-Prints two Markdown tables: predicted times, and the lowest processor time (user and system) among the runs with its
-peak memory. Columns:
+connection that sends the transfers of fabricast's own schedule file (`fabricast schedule generate`); see replay.cpp. Both
+simulate on one core. Prints two Markdown tables: predicted times, and the lowest processor time (user and system) among
+the runs with its peak memory. Columns:
 
     fabricast             every operation simulated (`--no-fold`)
     fabricast folded      the same without `--no-fold`
@@ -141,21 +141,45 @@ def flatten(schedule: dict) -> list[str]:
                 found |= resolved[other]
         return frozenset(found)
 
+    operations = list(transfers)
+    dependencies = [sorted(depends_on(operation)) for operation in operations]
+    depths = longest_chains(dependencies)
+    # Messages of one connection are sent in the order in which they can be: by the longest chain before them.
+    order = sorted(range(len(operations)), key=lambda number: (depths[number], number))
+    position = {number: index for index, number in enumerate(order)}
     latest: dict[tuple[int, int, int], int] = {}
     lines = []
-    for (rank, index, step), number in transfers.items():
-        run = programs[rank][index]
+    for index, number in enumerate(order):
+        rank, run_index, step = operations[number]
+        run = programs[rank][run_index]
         peer = walk(run["peer"], step)
         first = walk(run["src"][1], step)
         size = sum(sizes[first:first + run["span"]])
         connection = rank, run["channel"], peer
         previous = latest.get(connection, -1)
-        latest[connection] = number
-        dependencies = sorted(depends_on((rank, index, step)))
-        assert number not in dependencies
-        fields = [rank, peer, size, previous, len(dependencies), *dependencies]
-        lines.append(" ".join(f"{field:.15g}" for field in fields))
+        latest[connection] = index
+        awaited = sorted(position[dependency] for dependency in dependencies[number])
+        lines.append(" ".join(str(field) for field in (rank, peer, size, previous, len(awaited), *awaited)))
     return [str(len(programs)), str(len(lines)), *lines]
+
+
+def longest_chains(dependencies: list[list[int]]) -> list[int]:
+    """Returns the number of transfers in the longest chain before each transfer."""
+    dependents: list[list[int]] = [[] for _ in dependencies]
+    remaining = [len(awaited) for awaited in dependencies]
+    for number, awaited in enumerate(dependencies):
+        for dependency in awaited:
+            dependents[dependency].append(number)
+    depths = [0] * len(dependencies)
+    ready = [number for number, count in enumerate(remaining) if count == 0]
+    for number in ready:
+        for dependent in dependents[number]:
+            depths[dependent] = max(depths[dependent], depths[number] + 1)
+            remaining[dependent] -= 1
+            if remaining[dependent] == 0:
+                ready.append(dependent)
+    assert len(ready) == len(dependencies), "dependencies form a cycle"
+    return depths
 
 
 def measure(command: list[str], runs: int) -> Run:
