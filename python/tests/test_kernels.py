@@ -43,6 +43,8 @@ def test_argument_has_the_size_of_the_source_and_peers_write_only_outputs_of_pla
             source = one.source(True)
             assert 'extern "C" __global__ void' in source and "run_kernel" in source
             assert constant(source, "RANKS") == ranks and constant(source, "THREADS") >= one.threads
+            if algorithm == "one_shot" and one.carrier == "flags" and ranks > 2:
+                continue  # A rank receives the whole buffers of several ranks.
             for rank in range(ranks):
                 parameters = one.parameters(rank, arena)
                 argument = parameters.resolve(0x1000, [0x2000] * ranks, [0x10000 * (peer + 1) for peer in range(ranks)], 0x30, 77)

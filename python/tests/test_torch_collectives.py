@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import fabricast
-from fabricast.torch import _driver, _strategies, _types
+from fabricast.torch import _driver, _kernels, _strategies, _types
 
 ROOT = os.path.join(os.path.dirname(__file__), "..", "..")
 
@@ -96,7 +96,9 @@ def test_strategies_follow_the_plan():
 
 
 @pytest.mark.parametrize("collective", _strategies.COLLECTIVES)
-def test_kernels_exist_for_odd_sizes_of_every_collective(collective):
+def test_kernels_exist_for_odd_sizes_of_every_collective(collective, monkeypatch):
+    properties = SimpleNamespace(multi_processor_count=132, major=9, minor=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
     plan = fabricast.plan("hgx-h100", gpus=2, collective=collective, profile="kernels-h100", sizes="1KiB..64MiB:8")
     strategies = _strategies.Strategies.load(plan, 2, "any GPU")
     arena = fabricast._fabricast.KernelArena(2, 64 << 20)
@@ -106,8 +108,8 @@ def test_kernels_exist_for_odd_sizes_of_every_collective(collective):
             continue
         for in_place in (False, True):
             call = _strategies.Call(collective, size, "u8", "sum", 0, in_place)
-            one = strategies.kernel(call, strategy, 132, 90)
-            assert one.parameters(1, arena) is not None
+            kernels = _kernels.Kernels(strategies, None, None, 1, 2, arena, True)
+            assert kernels.prepare(call).kernel.blocks <= 256
 
 
 def test_reductions_have_one_name():
@@ -117,6 +119,19 @@ def test_reductions_have_one_name():
     assert _types.torch_operation("avg") == torch.distributed.ReduceOp.AVG
     with pytest.raises(ValueError, match="no reduction"):
         _types.torch_operation("median")
+
+
+class RecordedLaunch(_driver.Launch):
+    """Launch that records its whole argument as 64-bit numbers."""
+
+    def __init__(self, function, blocks, threads, argument, overlap):
+        super().__init__(function, blocks, threads, argument, overlap)
+        self._numbers = struct.unpack(f"{len(argument) // 8}Q", argument)
+        self._cuda = function._driver._library
+
+    def enqueue(self, stream):
+        super().enqueue(stream)
+        self._cuda.numbers = self._numbers
 
 
 class FakeStream:
@@ -130,7 +145,7 @@ class FakeStream:
 @pytest.fixture
 def communicator(monkeypatch):
     """Rank 1 of two on a fake GPU: tensors are on the CPU, and launches are recorded but not run."""
-    from fabricast.torch import _agreement, _communicator, _kernels, _memory
+    from fabricast.torch import _agreement, _communicator, _memory
 
     cuda = FakeCuda()
     properties = SimpleNamespace(multi_processor_count=132, major=9, minor=0, uuid="GPU-1")
@@ -160,6 +175,7 @@ def communicator(monkeypatch):
     monkeypatch.setattr(_agreement, "preload_compiler", lambda: None)
     monkeypatch.setattr(_communicator, "Driver", lambda: _driver.Driver(cuda))
     monkeypatch.setattr(_kernels.Kernels, "compile", lambda self, prepared, aligned: self._driver.load(b"\x7fELF", "run_kernel"))
+    monkeypatch.setattr(_kernels, "Launch", RecordedLaunch)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
 
     def allocate(group, size, dtype, device):
@@ -176,17 +192,13 @@ def communicator(monkeypatch):
     return one
 
 
-def numbers_of(launch):
-    return struct.unpack(f"{len(launch) // 8}Q", launch)
-
-
 def test_small_calls_use_the_memory_of_the_tensor(communicator, recwarn):
     tensor = torch.ones(1000)
     for call in (lambda: communicator.all_reduce(tensor), lambda: communicator.broadcast(tensor, 1)):
         call()
-        blocks, threads, stream, count, *_, argument = communicator.cuda.launches.pop()
+        blocks, threads, stream, count, *_ = communicator.cuda.launches.pop()
         assert stream == 0x55 and count == 1
-        numbers = numbers_of(argument)
+        numbers = communicator.cuda.numbers
         assert numbers[0] == 0x7000_0000_0000 and numbers[1] == communicator._arena.start
         assert any(tensor.data_ptr() <= number < tensor.data_ptr() + 4000 for number in numbers)
     output = torch.ones(2000)
@@ -213,8 +225,9 @@ def test_large_calls_are_staged_unless_their_output_is_symmetric(communicator):
     symmetric = communicator.empty(2 * tensor.numel())
     communicator.all_gather(symmetric, tensor)
     assert (symmetric == 0).all()
-    numbers = numbers_of(communicator.cuda.launches.pop()[-1])
-    assert any(0x7000_0000_0000 < number < 0x7000_0000_0000 + 16 * (1 << 20) for number in numbers[16:])
+    numbers = communicator.cuda.numbers[16:]
+    assert any(0x7000_0000_0000 <= number < 0x7000_0000_0000 + (16 << 20) for number in numbers)
+    assert not any(communicator._stage.start <= number < communicator._stage.start + (16 << 20) for number in numbers)
 
 
 def test_other_streams_wait_for_the_previous_call(communicator):

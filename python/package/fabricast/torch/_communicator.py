@@ -376,4 +376,5 @@ class Communicator:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    size: int = tensor.numel() * tensor.element_size()
+    return size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -18,6 +18,12 @@ _CACHED_CALLS = 4096
 
 class Unsupported(Exception):
     """Reason why no kernel runs a call, the same on all ranks."""
+
+
+def _halved(number: int) -> Iterator[int]:
+    while number > 0:
+        yield number
+        number //= 2
 
 
 class Prepared:
@@ -89,14 +95,18 @@ class Kernels:
             raise Unsupported(f"the plan does not contain {call.collective}")
         if strategy.is_library:
             raise Unsupported(f"the plan selects the library for {call.collective} from {strategy.bytes} bytes")
-        try:
-            kernel = self._strategies.kernel(call, strategy, self._multiprocessors, self._capability)
-            parameters = kernel.parameters(self._rank, self._arena)
-        except FabricastError as error:
-            raise Unsupported(f"{call.collective} by {strategy.algorithm} of {call.dtype}: {error.message}") from error
-        if parameters is None:
-            raise Unsupported(f"{call.collective} by {strategy.algorithm} has too many operands")
-        return Prepared(kernel, parameters)
+        # Several blocks share a channel, so fewer channels run in as many blocks, with fewer operands.
+        for channels in _halved(strategy.channels):
+            try:
+                kernel = self._strategies.kernel(
+                    call, strategy._replace(channels=channels), self._multiprocessors, self._capability
+                )
+                parameters = kernel.parameters(self._rank, self._arena)
+            except FabricastError as error:
+                raise Unsupported(f"{call.collective} by {strategy.algorithm} of {call.dtype}: {error.message}") from error
+            if parameters is not None:
+                return Prepared(kernel, parameters)
+        raise Unsupported(f"{call.collective} by {strategy.algorithm} has more operands than kernel parameters")
 
     def compile(self, prepared: Prepared, aligned: bool) -> Function:
         """Compiles a kernel, or loads it from the cache.
