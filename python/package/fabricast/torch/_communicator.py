@@ -24,7 +24,7 @@ class Communicator:
     Calls are enqueued on the current stream and may be captured in CUDA graphs. As with NCCL, all ranks must make the same
     calls in the same order. Calls run one after another, also those on several streams. The ranks must replay graphs in the
     same order as well, and replays and other calls of a communicator must not overlap: put them on one stream, or order
-    them by events.
+    them by events. Graphs use the communicator's memory, so it must outlive them.
 
     A call is passed to ``torch.distributed`` if the plan selects the library, if kernels do not know the type or the
     reduction, if it exceeds ``max_bytes``, or if the group cannot run kernels at all. Each reason is a
