@@ -6,6 +6,7 @@
 
 mod flags;
 mod schedule_file;
+mod schedule_kernel;
 
 use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,6 +22,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 pub use flags::{Flag, FlagKind, FlagValue, flags};
 pub use schedule_file::{ScheduleFile, ScheduleFileFormat};
+pub use schedule_kernel::{KernelParameters, KernelTarget, ScheduleKernel};
 
 /// Value of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! It converts values and reports errors. Commands run in the crate `fabricast`.
 
 mod column_type;
+mod kernel;
 mod schedule;
 mod table;
 mod value;
@@ -213,6 +214,9 @@ fn _fabricast(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", fabricast::VERSION)?;
     module.add_class::<Table>()?;
     module.add_class::<schedule::Schedule>()?;
+    module.add_class::<kernel::Kernel>()?;
+    module.add_class::<kernel::KernelArena>()?;
+    module.add_class::<kernel::Parameters>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(main_list, module)?)?;
     module.add_function(wrap_pyfunction!(command_flags, module)?)?;

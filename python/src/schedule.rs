@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fabricast::request::{Answer, ScheduleFile};
+use fabricast::request::{Answer, KernelTarget, ScheduleFile};
 use fabricast_sim::schedule::Header;
 use pyo3::prelude::*;
 
+use crate::kernel::Kernel;
 use crate::{run_interruptibly, to_exception};
 
 /// Schedule of a collective call.
@@ -46,6 +47,20 @@ impl Schedule {
         let file = Arc::clone(&self.file);
         let Answer { result, warnings } = run_interruptibly(py, move |control| file.write(format, control))?;
         Ok((result, warnings))
+    }
+
+    /// Generates the CUDA kernel of the schedule for one GPU per rank.
+    fn kernel(
+        &self,
+        py: Python<'_>,
+        dtype: String,
+        op: String,
+        multiprocessors: u32,
+        capability: u32,
+    ) -> PyResult<Kernel> {
+        let target = KernelTarget { dtype, op, multiprocessors, capability };
+        let kernel = py.detach(|| self.file.kernel(&target)).map_err(|error| to_exception(py, error))?;
+        Ok(Kernel::new(kernel))
     }
 
     /// Name of the algorithm, or the name in the schedule's file.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use fabricast_sim::schedule::Schedule;
 
-use super::{Answer, Control, RequestError, answer_of};
+use super::{Answer, Control, KernelTarget, RequestError, ScheduleKernel, answer_of};
 use crate::args::ScheduleFormat;
 use crate::commands::{schedule, schedule_file};
 use crate::failure::Failure;
@@ -65,6 +65,15 @@ impl ScheduleFile {
     /// [`RequestError`]: the format cannot express the schedule.
     pub fn write(&self, format: ScheduleFileFormat, control: &Arc<Control>) -> Result<Answer, RequestError> {
         answer_of(control, || schedule::write(&self.0, format.0, &Output::for_caller(Arc::clone(control))))
+    }
+
+    /// Generates the CUDA kernel of the schedule for one GPU per rank, in the message format of its protocol. The kernel
+    /// runs on a shared arena.
+    ///
+    /// # Errors
+    /// [`RequestError`]: the schedule fails verification, or kernels cannot run it.
+    pub fn kernel(&self, target: &KernelTarget) -> Result<ScheduleKernel, RequestError> {
+        ScheduleKernel::new(&self.0, target).map_err(|failure| RequestError::new(&failure, Answer::default()))
     }
 
     /// The schedule.

@@ -7,7 +7,7 @@ use fabricast_topologies::Bytes;
 use crate::cuda::{
     Arguments, Attribute, CudaError, DeviceMemory, Function, HostMemory, Launch, LaunchMode, Module, Stream, compile,
 };
-use crate::kernel::{Devices, GridShape, Kernel, WaitMonitor};
+use crate::kernel::{Devices, GridShape, Kernel, MAX_BLOCKS, WaitMonitor};
 
 use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
@@ -53,11 +53,7 @@ struct Loaded {
 }
 
 /// Options of NVRTC for every kernel.
-const OPTIONS: [&str; 1] = ["--std=c++17"];
-
-/// Maximum number of blocks per rank if each rank has its own GPU: one per multiprocessor, with some multiprocessors
-/// left for other kernels.
-const MAX_BLOCKS: u32 = 128;
+pub const KERNEL_OPTIONS: [&str; 1] = ["--std=c++17"];
 
 impl Generated {
     /// Compiles the code for [`Generated::new`] and stores it in the cache.
@@ -75,7 +71,7 @@ impl Generated {
         let variant = shape.variant(kernel.blocks(shape), kernel.alignment(&buffers.addresses(job)), testbed.devices());
         for context in testbed.contexts() {
             let arch = context.device().arch()?;
-            compile::compile(&kernel.text(job.op, variant, arch.number())?, arch, &OPTIONS)?;
+            compile::compile(&kernel.text(job.op, variant, arch.number())?, arch, &KERNEL_OPTIONS)?;
         }
         Ok(())
     }
@@ -134,7 +130,7 @@ impl Generated {
         for (member, context) in testbed.contexts().iter().enumerate() {
             let arch = context.device().arch()?;
             let text = kernel.text(job.op, variant, arch.number())?;
-            let module = Module::load(context, &compile::compile(&text, arch, &OPTIONS)?)?;
+            let module = Module::load(context, &compile::compile(&text, arch, &KERNEL_OPTIONS)?)?;
             let function = module.function("run_kernel")?;
             let member_ranks: Vec<usize> = testbed.member_ranks(member).collect();
             let all_blocks = blocks * member_ranks.len() as u32;

@@ -6,13 +6,19 @@
 //! ticks      the last flush of each rank, per block
 //! slots      for calls of even numbers, then for odd ones
 //! ```
+//!
+//! Several kernels may run on the arenas of a [`SharedArena`].
 
 use super::body::Operand;
 use super::program::UserChunk;
-use super::{Alignment, BufferExtent, GridShape, Kernel, UserBuffer};
+use super::shared_arena::SharedArena;
+use super::{Alignment, BufferExtent, GridShape, Kernel, KernelError, UserBuffer};
 
 /// Maximum size in bytes of kernel parameters that every driver supports (CUDA C Programming Guide, kernel parameters).
 const MAX_PARAMETER_BYTES: u64 = 4096;
+
+/// Number of parameters in addition to the arenas of the ranks and the operands.
+const FIXED_PARAMETERS: u64 = 14;
 
 /// Layout of a rank's arena: byte offsets from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +26,12 @@ pub struct Arena {
     pub(super) ready: u64,
     pub(super) ticks: u64,
     pub(super) slots: u64,
+    /// Distance from the slots of even calls to those of odd calls.
     pub(super) slot_bytes: u64,
+    /// Number of call counters.
+    pub(super) counters: u64,
+    /// Distance from the flush counters of a call to those of the next call.
+    pub(super) ticks_per_call: u64,
     /// Size of the arena in bytes. The arena must be zeroed before the first call.
     pub bytes: u64,
 }
@@ -47,8 +58,59 @@ pub struct WaitMonitor {
     pub table: u64,
 }
 
+/// 64-bit kernel parameter before the addresses of buffers are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter {
+    /// Number that depends on the kernel only.
+    Number(u64),
+    /// Address in the input buffer of a rank.
+    Input {
+        /// Rank that owns the buffer.
+        rank: u32,
+        /// Byte offset from the start of the buffer.
+        offset: u64,
+    },
+    /// Address in the output buffer of a rank.
+    Output {
+        /// Rank that owns the buffer.
+        rank: u32,
+        /// Byte offset from the start of the buffer.
+        offset: u64,
+    },
+    /// Address in the arena of a rank.
+    Arena {
+        /// Rank that owns the arena.
+        rank: u32,
+        /// Byte offset from the start of the arena.
+        offset: u64,
+    },
+    /// [`WaitMonitor::table`].
+    Table,
+    /// [`WaitMonitor::records`].
+    Records,
+    /// [`WaitMonitor::time_limit_ns`].
+    TimeLimit,
+}
+
+impl Parameter {
+    /// Returns the value of the parameter.
+    #[must_use]
+    pub fn value(self, addresses: &[Addresses], watch: WaitMonitor) -> u64 {
+        let buffers = |rank: u32| addresses.get(rank as usize).copied().unwrap_or_default();
+        match self {
+            Self::Number(number) => number,
+            Self::Input { rank, offset } => buffers(rank).input.wrapping_add(offset),
+            Self::Output { rank, offset } => buffers(rank).output.wrapping_add(offset),
+            Self::Arena { rank, offset } => buffers(rank).arena.wrapping_add(offset),
+            Self::Table => watch.table,
+            Self::Records => watch.records,
+            Self::TimeLimit => watch.time_limit_ns,
+        }
+    }
+}
+
 impl Kernel {
-    /// Returns the layout of a rank's arena, which is equal for all ranks.
+    /// Returns the layout of a rank's arena that only this kernel uses, which is equal for all ranks.
     #[must_use]
     pub fn arena(&self, shape: GridShape) -> Arena {
         let (blocks, ranks) = (u64::from(self.blocks(shape)), u64::from(self.ranks()));
@@ -57,14 +119,29 @@ impl Kernel {
         let ticks = ready + up(ranks * 8);
         let slots = ticks + up(blocks * ranks * 8);
         let slot_bytes = up(self.slot_bytes);
-        Arena { ready, ticks, slots, slot_bytes, bytes: slots + 2 * slot_bytes }
+        let ticks_per_call = self.ticks_per_call(shape);
+        Arena { ready, ticks, slots, slot_bytes, counters: blocks, ticks_per_call, bytes: slots + 2 * slot_bytes }
+    }
+
+    /// Returns the layout of a rank's arena that this kernel shares with others. The kernel must
+    /// [wait for all ranks](Kernel::wait_for_all_ranks).
+    ///
+    /// # Errors
+    /// [`KernelError::TooLarge`]: the kernel has more blocks or larger messages than the arena has space for.
+    pub fn arena_in(&self, shared: &SharedArena, shape: GridShape) -> Result<Arena, KernelError> {
+        shared.layout(self.carrier, self.blocks(shape), self.slot_bytes, self.ticks_per_call(shape))
+    }
+
+    /// Number of flush counter values that a call may use.
+    fn ticks_per_call(&self, shape: GridShape) -> u64 {
+        self.items(shape) * u64::from(self.flushes)
     }
 
     /// Number of 64-bit table entries that are passed as kernel parameters; 0 if the table exceeds the parameter limit
     /// and is in memory.
     pub(super) fn embedded_rows(&self) -> u64 {
         let rows = (0..self.ranks()).map(|rank| self.row_entries(rank)).max().unwrap_or(0);
-        let fixed = u64::from(self.ranks()) + 13;
+        let fixed = u64::from(self.ranks()) + FIXED_PARAMETERS;
         if (rows + fixed) * 8 <= MAX_PARAMETER_BYTES { rows.max(1) } else { 0 }
     }
 
@@ -80,55 +157,92 @@ impl Kernel {
         let ranks = addresses.len() as u32;
         let is_aligned = (0..ranks).all(|rank| {
             self.rounds.iter().flat_map(|round| &round.rows[rank as usize].1).all(|operand| match *operand {
-                Operand::User { rank, place } => self.user(rank, place, addresses).is_multiple_of(16),
+                Operand::User { rank, place } => {
+                    self.user(rank, place).value(addresses, WaitMonitor::default()).is_multiple_of(16)
+                }
                 _ => true,
             })
         });
         if is_aligned { Alignment::Vectors } else { Alignment::Bytes }
     }
 
-    fn user(&self, rank: u32, place: UserChunk, addresses: &[Addresses]) -> u64 {
-        let buffers = addresses.get(rank as usize).copied().unwrap_or_default();
-        let (base, buffer, chunk) = match place {
-            UserChunk::Input(chunk) => (buffers.input, UserBuffer::Input, chunk),
-            UserChunk::Output(chunk) => (buffers.output, UserBuffer::Output, chunk),
+    fn user(&self, rank: u32, place: UserChunk) -> Parameter {
+        let offset = |buffer: UserBuffer, chunk: u32| {
+            self.cut.start(chunk).wrapping_sub(BufferExtent::new(&self.header, rank, buffer).start)
         };
-        base + self.cut.start(chunk) - BufferExtent::new(&self.header, rank, buffer).start
+        match place {
+            UserChunk::Input(chunk) => Parameter::Input { rank, offset: offset(UserBuffer::Input, chunk) },
+            UserChunk::Output(chunk) => Parameter::Output { rank, offset: offset(UserBuffer::Output, chunk) },
+        }
     }
 
     /// Operand table of a rank: for each channel the begin and end index of its rows, then the rows. A row contains the
     /// index of its body with the number of operands, the number of words, and the operands.
-    #[must_use]
-    pub fn table(&self, rank: u32, shape: GridShape, addresses: &[Addresses]) -> Vec<u64> {
-        let arena = self.arena(shape);
+    fn operand_table(&self, rank: u32, arena: &Arena) -> Vec<Parameter> {
         let channels = usize::from(self.header.channels.max(1));
-        let mut table = vec![0u64; channels];
+        let mut table = vec![Parameter::Number(0); channels];
         for channel in 0..channels {
             let begin = table.len() as u64;
             for round in self.rounds.iter().filter(|round| usize::from(round.channel) == channel) {
                 let Some((number, operands)) = round.rows.get(rank as usize) else { continue };
-                table.push(u64::from(*number) | (operands.len() as u64) << 32);
-                table.push(round.words);
+                table.push(Parameter::Number(u64::from(*number) | (operands.len() as u64) << 32));
+                table.push(Parameter::Number(round.words));
                 table.extend(operands.iter().map(|operand| match *operand {
-                    Operand::User { rank, place } => self.user(rank, place, addresses),
-                    Operand::Bytes { chunk: place } => self.bytes(place),
-                    Operand::Slot { message } => {
-                        let receiver =
-                            addresses.get(self.receivers[message as usize] as usize).copied().unwrap_or_default();
-                        receiver.arena + arena.slots + self.slots[message as usize].0
-                    }
-                    Operand::Words { message } => self.slots[message as usize].1,
-                    Operand::Peer { rank } => rank.into(),
-                    Operand::Flushed { rank, flush } => u64::from(rank) | u64::from(flush) << 32,
+                    Operand::User { rank, place } => self.user(rank, place),
+                    Operand::Bytes { chunk: place } => Parameter::Number(self.bytes(place)),
+                    Operand::Slot { message } => Parameter::Arena {
+                        rank: self.receivers[message as usize],
+                        offset: arena.slots + self.slots[message as usize].0,
+                    },
+                    Operand::Words { message } => Parameter::Number(self.slots[message as usize].1),
+                    Operand::Peer { rank } => Parameter::Number(rank.into()),
+                    Operand::Flushed { rank, flush } => Parameter::Number(u64::from(rank) | u64::from(flush) << 32),
                 }));
             }
-            table[channel] = begin | (table.len() as u64) << 32;
+            table[channel] = Parameter::Number(begin | (table.len() as u64) << 32);
         }
         table
     }
 
-    /// Returns the parameters of a rank's kernel, in the order in which the kernel reads them. If the operands exceed
-    /// the parameter limit, also returns the table that must be stored at `watch.table`.
+    /// Returns the parameters of a rank's kernel on an arena, in the order in which the kernel reads them. If the
+    /// operands exceed the parameter limit, also returns the table that must be stored at [`Parameter::Table`].
+    #[must_use]
+    pub fn unresolved_parameters(
+        &self,
+        rank: u32,
+        shape: GridShape,
+        arena: &Arena,
+    ) -> (Vec<Parameter>, Option<Vec<Parameter>>) {
+        let set = |sets: &[u64]| sets.get(rank as usize).copied().unwrap_or(0);
+        let mut all: Vec<Parameter> = (0..self.ranks()).map(|rank| Parameter::Arena { rank, offset: 0 }).collect();
+        all.extend([Parameter::Table, Parameter::Records, Parameter::TimeLimit]);
+        let numbers = [
+            set(&self.notify_on_entry),
+            set(&self.wait_before_start),
+            set(&self.wait_before_exit),
+            rank.into(),
+            arena.ready,
+            arena.ticks,
+            arena.slot_bytes,
+            arena.ticks_per_call,
+            arena.counters,
+            shape.split.into(),
+            shape.tiles_per_phase.max(1).into(),
+        ];
+        all.extend(numbers.map(Parameter::Number));
+        let mut table = self.operand_table(rank, arena);
+        let embedded = self.embedded_rows();
+        if embedded == 0 {
+            all.push(Parameter::Number(0));
+            return (all, Some(table));
+        }
+        table.resize(embedded as usize, Parameter::Number(0));
+        all.extend(table);
+        (all, None)
+    }
+
+    /// Returns the parameters of a rank's kernel on an arena of its own, in the order in which the kernel reads them. If
+    /// the operands exceed the parameter limit, also returns the table that must be stored at `watch.table`.
     #[must_use]
     pub fn parameters(
         &self,
@@ -137,30 +251,10 @@ impl Kernel {
         addresses: &[Addresses],
         watch: WaitMonitor,
     ) -> (Vec<u64>, Option<Vec<u64>>) {
-        let set = |sets: &[u64]| sets.get(rank as usize).copied().unwrap_or(0);
-        let mut all: Vec<u64> = addresses.iter().map(|rank_addresses| rank_addresses.arena).collect();
-        let sets = [set(&self.notify_on_entry), set(&self.wait_before_start), set(&self.wait_before_exit)];
-        all.extend([watch.table, watch.records, watch.time_limit_ns]);
-        all.extend(sets);
-        let arena = self.arena(shape);
-        all.push(rank.into());
-        all.extend([
-            arena.ready,
-            arena.ticks,
-            arena.slot_bytes,
-            self.items(shape),
-            shape.split.into(),
-            shape.tiles_per_phase.max(1).into(),
-        ]);
-        let mut table = self.table(rank, shape, addresses);
-        let embedded = self.embedded_rows();
-        if embedded == 0 {
-            all.push(0);
-            return (all, Some(table));
-        }
-        table.resize(embedded as usize, 0);
-        all.extend(table);
-        (all, None)
+        let (all, table) = self.unresolved_parameters(rank, shape, &self.arena(shape));
+        let resolve =
+            |list: Vec<Parameter>| list.into_iter().map(|parameter| parameter.value(addresses, watch)).collect();
+        (resolve(all), table.map(resolve))
     }
 
     /// Describes a wait for error messages. `index` is the index in the rank's table that the kernel reports for it.

@@ -10,7 +10,8 @@
 //! text       CUDA source, after prelude.cu
 //! cut        byte ranges of chunks
 //! combine    kernels for steps
-//! arena      a rank's memory for messages and flags
+//! arena      a rank's memory for messages and flags, and kernel parameters
+//! shared_arena  arenas of several kernels
 //! shape      numbers of blocks, threads and words
 //! steps      a schedule as ordered puts and waits, for execution without a kernel
 //! ```
@@ -28,6 +29,7 @@ mod phases;
 mod program;
 mod rounds;
 mod shape;
+mod shared_arena;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -39,7 +41,7 @@ use fabricast_sim::schedule::{BufferUse, Collective, DataType, Header, Protocol,
 use fabricast_sim::verify::{self, VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 
-pub use arena::{Addresses, Arena, WaitMonitor};
+pub use arena::{Addresses, Arena, Parameter, WaitMonitor};
 use body::{Body, Line, Operand, Sizes};
 pub use chunk_layout::ChunkLayout;
 pub use combine::{COMBINE_THREADS, combine_text, steps_text};
@@ -47,7 +49,8 @@ pub use copy_schedule::CopyOperation;
 use local_operations::Moves;
 pub use phases::Tiles;
 use program::{Instruction, Program, UserChunk};
-pub use shape::{GridShape, Resident};
+pub use shape::{GridShape, MAX_BLOCKS, Resident};
+pub use shared_arena::SharedArena;
 pub use steps::{Location, Step, Steps};
 
 /// Format in which messages are transferred from one GPU to another; each format corresponds to a protocol of NCCL.
@@ -80,6 +83,15 @@ impl Carrier {
             Protocol::Symmetric => Self::Flags,
             Protocol::CopyEngine => return None,
         })
+    }
+
+    /// Message format of a schedule by its protocol and the largest chunk of a channel. `None` for a protocol that thread
+    /// blocks do not run.
+    #[must_use]
+    pub fn for_schedule(header: &Header) -> Option<Self> {
+        let sizes = (0..header.layout.chunks()).map(|chunk| header.layout.size(chunk));
+        let largest = sizes.map(|size| size.numerator / u64::from(size.denominator)).max().unwrap_or(0);
+        Self::for_protocol(header.protocol, Bytes(largest * u64::from(header.channels)))
     }
 
     /// Name of the message format in CUDA sources and messages.
@@ -203,6 +215,8 @@ pub struct Kernel {
     notify_on_entry: Vec<u64>,
     wait_before_start: Vec<u64>,
     wait_before_exit: Vec<u64>,
+    /// For every rank, bit set of the ranks whose entry into a call is implied by messages.
+    known_entered: Vec<u64>,
 }
 
 impl Kernel {
@@ -245,6 +259,7 @@ impl Kernel {
             notify_on_entry: vec![0; ranks as usize],
             wait_before_start: vec![0; ranks as usize],
             wait_before_exit: vec![0; ranks as usize],
+            known_entered: vec![0; ranks as usize],
         };
         kernel.write_rounds(&moves)?;
         kernel.copied = copy_schedule::copy_operations(&moves, &kernel.cut);
@@ -290,7 +305,6 @@ impl Kernel {
         }
         let mut numbers: FxHashMap<Vec<Line>, u32> = FxHashMap::default();
         let mut filled = vec![0u64; ranks as usize];
-        let mut learned = vec![0u64; ranks as usize];
         let mut sends_to = vec![0u64; ranks as usize];
         for (channel, words, messages, mut programs) in prepared {
             let exchange = exchange::exchange(moves, &mut programs, self.carrier)?;
@@ -305,7 +319,7 @@ impl Kernel {
             }
             for rank in 0..ranks as usize {
                 self.wait_before_start[rank] |= exchange.enter[rank];
-                learned[rank] |= exchange.known_entered[rank];
+                self.known_entered[rank] |= exchange.known_entered[rank];
                 sends_to[rank] |= exchange.close[rank];
             }
             let bodies = body::bodies(moves, &programs, &exchange, self.carrier, self.sizes)?;
@@ -323,14 +337,19 @@ impl Kernel {
         }
         self.slot_bytes = filled.into_iter().max().unwrap_or(0);
         for rank in 0..ranks as usize {
-            self.wait_before_exit[rank] = sends_to[rank] & !learned[rank] & !self.wait_before_start[rank];
-            for peer in 0..ranks as usize {
-                if (self.wait_before_start[rank] | self.wait_before_exit[rank]) >> peer & 1 == 1 {
-                    self.notify_on_entry[peer] |= 1 << rank;
-                }
+            self.wait_before_exit[rank] = sends_to[rank] & !self.known_entered[rank] & !self.wait_before_start[rank];
+        }
+        self.notify_waiting_ranks();
+        Ok(())
+    }
+
+    /// Adds a notification on entry for every rank that waits for the entry of another.
+    fn notify_waiting_ranks(&mut self) {
+        for (rank, (start, exit)) in self.wait_before_start.iter().zip(&self.wait_before_exit).enumerate() {
+            for (peer, notified) in self.notify_on_entry.iter_mut().enumerate() {
+                *notified |= ((start | exit) >> peer & 1) << rank;
             }
         }
-        Ok(())
     }
 
     fn bytes(&self, place: UserChunk) -> u64 {

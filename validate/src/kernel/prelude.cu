@@ -32,7 +32,8 @@ struct Params {
     u64 ready;         // offset in an arena: last call that each rank has entered
     u64 ticks;         // offset in an arena: flush counters
     u64 parity;        // distance from the slots of even calls to those of odd calls, in bytes
-    u64 items;         // largest number of tiles of a block in a call
+    u64 span;          // distance from the flush counters of a call to those of the next call
+    u64 counters;      // number of call counters; at least the number of blocks
     u64 split;         // number of blocks that share a channel
     u64 together;      // number of tiles of a block that share a phase
     u64 rows[ROWS > 0 ? ROWS : 1];
@@ -354,7 +355,7 @@ __device__ __forceinline__ Word take(const Params& p, Here& h, Packet k, u64 slo
 
 // Value of a flag: counts calls, items of a call and flushes of an item.
 __device__ __forceinline__ u64 tick(const Params& p, const Here& h, u32 flush) {
-    return (h.call * p.items + h.item) * FLUSHES + flush + 1;
+    return h.call * p.span + (u64)h.item * FLUSHES + flush + 1;
 }
 
 // ---- consecutive calls

@@ -17,6 +17,10 @@ const PHASE_WORDS: u64 = 8192;
 /// supported GPU.
 const MAX_BLOCKS_ONE_PER_SM: u32 = 132;
 
+/// Maximum number of blocks per rank if each rank has its own GPU: one per multiprocessor, with some multiprocessors
+/// left for other kernels.
+pub const MAX_BLOCKS: u32 = 128;
+
 /// Distribution of a kernel's work over a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct GridShape {

@@ -12,7 +12,7 @@ use fabricast_sim::schedule::{
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
-use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, Tiles};
+use super::{Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, SharedArena, Tiles};
 use crate::cuda::{CompileError, compile};
 use crate::shared_library::LibraryError;
 use interpret::Tiling;
@@ -114,6 +114,68 @@ fn any_execution_order_computes_expected_result() {
             },
         )
         .unwrap();
+}
+
+/// Kernels of different collectives, algorithms and message formats run on one arena, in random order.
+#[test]
+fn kernels_on_a_shared_arena_compute_expected_results() {
+    let config = Config { cases: 300, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new(config);
+    let kernels = prop::collection::vec((any_case(), prop::sample::select(Carrier::ALL.to_vec())), 2..5);
+    runner
+        .run(&(kernels, 2u32..7, any::<u64>(), 1usize..4, 1usize..4), |(cases, ranks, seed, tiles, tiles_per_phase)| {
+            let mut kernels: Vec<Kernel> = cases
+                .into_iter()
+                .filter_map(|(case, carrier)| Case { ranks, ..case }.kernel(carrier))
+                .filter(|kernel| kernel.header.call.collective != Collective::Barrier)
+                .collect();
+            if kernels.is_empty() {
+                return Ok(());
+            }
+            kernels.iter_mut().for_each(Kernel::wait_for_all_ranks);
+            let mut rng = rng(seed);
+            let order: Vec<usize> = (0..9).map(|_| rng.next_u32() as usize % kernels.len()).collect();
+            let references: Vec<&Kernel> = kernels.iter().collect();
+            interpret::run_in_order(&references, &order, Tiling { tiles, tiles_per_phase }, &mut rng)
+        })
+        .unwrap();
+}
+
+/// The slots of every message format, the flags and the counters of a shared arena do not overlap, and have space for
+/// the kernels that [`Carrier::for_schedule`] selects.
+#[test]
+fn shared_arena_has_space_for_kernels_of_its_calls() {
+    let mut layouts = 0;
+    for ranks in [2, 3, 8] {
+        let shared = SharedArena::for_calls(ranks, 64 << 20);
+        for (algorithm, collective) in pairs() {
+            for elements in [1, 1 << 10, 16 << 10, 2 << 20] {
+                let case = Case { channels: 8, hosts: 1, ..Case::plain(algorithm, collective, ranks, elements) };
+                let one_sided =
+                    matches!(algorithm, Algorithm::OneShot | Algorithm::TwoShot | Algorithm::Direct | Algorithm::Ring);
+                let Some(schedule) =
+                    case.schedule().filter(|_| one_sided && 4 * elements * u64::from(ranks) <= 64 << 20)
+                else {
+                    continue;
+                };
+                let carrier = Carrier::for_schedule(schedule.header()).unwrap();
+                let kernel = Kernel::new(&schedule, DataType::F32, carrier).unwrap();
+                let arena = kernel.arena_in(&shared, kernel.shape(128));
+                // A rank receives the whole input of all others in one step.
+                if algorithm == Algorithm::OneShot && carrier == Carrier::Flags && ranks > 2 {
+                    continue;
+                }
+                let arena =
+                    arena.unwrap_or_else(|error| panic!("{algorithm} {collective} {ranks} {elements}: {error}"));
+                assert!(arena.counters * 8 <= arena.ready && arena.ready + u64::from(ranks) * 8 <= arena.ticks);
+                assert!(arena.ticks + arena.counters * u64::from(ranks) * 8 <= arena.slots);
+                assert!(arena.slots + 2 * arena.slot_bytes <= arena.bytes && arena.slots.is_multiple_of(512));
+                assert!(arena.slot_bytes.is_multiple_of(512) && kernel.slot_bytes <= arena.slot_bytes);
+                layouts += 1;
+            }
+        }
+    }
+    assert!(layouts > 50, "{layouts}");
 }
 
 #[test]

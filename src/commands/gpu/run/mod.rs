@@ -378,11 +378,7 @@ impl RunTestbed<'_> {
         if !requested.is_empty() {
             return requested;
         }
-        let header = schedule.header();
-        let largest = (0..header.layout.chunks()).map(|chunk| header.layout.size(chunk));
-        let largest = largest.map(|size| size.numerator / u64::from(size.denominator)).max().unwrap_or(0);
-        let channel_bytes = largest * u64::from(header.channels);
-        Carrier::for_protocol(header.protocol, Bytes(channel_bytes)).into_iter().collect()
+        Carrier::for_schedule(schedule.header()).into_iter().collect()
     }
 
     fn run_kernels(&self, schedule: &Schedule, job: &Job, carrier: Carrier) -> Result<Row, ExecuteError> {

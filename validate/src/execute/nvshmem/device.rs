@@ -7,12 +7,12 @@ use std::sync::Arc;
 use fabricast_topologies::Bytes;
 
 use super::collectives::unsupported;
-use super::heap::{MAX_BLOCKS, to_bytes};
+use super::heap::to_bytes;
 use super::puts::ArenaLayout;
 use super::rank::Rank;
 use crate::cuda::{Arguments, DeviceAddress, DeviceMemory, Function, Launch, Module, Stream};
 use crate::execute::{ExecuteError, Executor, Job};
-use crate::kernel::{Alignment, COMBINE_THREADS, GridShape, Location, Step, Steps, steps_text};
+use crate::kernel::{Alignment, COMBINE_THREADS, GridShape, Location, MAX_BLOCKS, Step, Steps, steps_text};
 use crate::nvshmem::{PreparedModule, SymmetricMemory, compile_with_library};
 
 /// The kernel of a rank with its memory.

@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 use super::rank::Rank;
 use crate::cuda::{Arguments, Attribute, DeviceMemory, Function, HostMemory, Launch, Module, Stream, compile};
 use crate::execute::{Buffers, ExecuteError, Executor, Job};
-use crate::kernel::{Devices, GridShape, Kernel, WaitMonitor};
+use crate::kernel::{Devices, GridShape, Kernel, MAX_BLOCKS, WaitMonitor};
 use crate::nvshmem::SymmetricMemory;
 
 /// The kernel of a rank with its memory.
@@ -26,9 +26,6 @@ pub(super) struct Heap {
     _table: Option<DeviceMemory>,
     _buffers: Buffers,
 }
-
-/// Maximum number of blocks per rank: one per multiprocessor, with some multiprocessors left for other kernels.
-pub(super) const MAX_BLOCKS: u32 = 128;
 
 pub(super) fn to_bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()

@@ -21,8 +21,8 @@ const POISON: i64 = i64::MIN / 3;
 /// Destination of a write to another rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Target {
-    /// A tile of a slot: receiver, parity of the call, offset, index of the tile.
-    Slot(u32, u64, u64, usize),
+    /// A tile of a slot: receiver, message format, parity of the call, offset, index of the tile.
+    Slot(u32, Carrier, u64, u64, usize),
     /// A tile of an output chunk: rank, chunk, index of the tile.
     Output(u32, u32, usize),
 }
@@ -90,13 +90,22 @@ fn steps(kernel: &Kernel, rank: u32, channel: usize, tiling: Tiling) -> Vec<Step
     steps
 }
 
-struct Machine<'a> {
+/// Kernel with the steps of its blocks.
+struct Program<'a> {
     kernel: &'a Kernel,
-    tiling: Tiling,
     /// Steps of every block of every rank, in execution order: indexed by rank, then by channel.
     steps: Vec<Vec<Vec<Step>>>,
-    /// Maximum number of tile groups that a block runs in a call.
-    items: u64,
+    /// Number of flush counter values of a call.
+    ticks_per_call: u64,
+}
+
+struct Machine<'a> {
+    programs: Vec<Program<'a>>,
+    /// Index of the program of every call; the first entry is unused.
+    order: Vec<usize>,
+    /// Distance from the flush counters of a call to those of the next call.
+    ticks_per_call: u64,
+    tiling: Tiling,
     /// Number of the current call of each rank, from 1; 0 before the first call.
     calls: Vec<u64>,
     blocks: Vec<Vec<Block>>,
@@ -133,6 +142,11 @@ fn expected(kernel: &Kernel, inputs: &[Vec<i64>], rank: u32, chunk: u32, index: 
 }
 
 impl Machine<'_> {
+    /// Kernel of the current call of a rank.
+    fn kernel(&self, rank: u32) -> &Kernel {
+        self.programs[self.order[self.calls[rank as usize] as usize]].kernel
+    }
+
     fn element(&self, chunk: u32, tile: usize) -> usize {
         chunk as usize * self.tiling.tiles + tile
     }
@@ -141,15 +155,14 @@ impl Machine<'_> {
         let call = self.calls[rank as usize] + 1;
         self.calls[rank as usize] = call;
         let input = &self.inputs[call as usize][rank as usize];
-        self.outputs[rank as usize] = match self.kernel.header.call.buffers {
+        let kernel = self.programs[self.order[call as usize]].kernel;
+        self.outputs[rank as usize] = match kernel.header.call.buffers {
             BufferUse::InPlace => input.clone(),
             BufferUse::OutOfPlace => vec![POISON; input.len()],
         };
-        for block in &mut self.blocks[rank as usize] {
-            *block = Block::default();
-        }
-        for peer in 0..self.kernel.ranks() {
-            if self.kernel.notify_on_entry[rank as usize] >> peer & 1 == 1 {
+        self.blocks[rank as usize] = vec![Block::default(); usize::from(kernel.header.channels.max(1))];
+        for peer in 0..kernel.ranks() {
+            if kernel.notify_on_entry[rank as usize] >> peer & 1 == 1 {
                 self.ready.insert((peer, rank), call);
             }
         }
@@ -157,10 +170,11 @@ impl Machine<'_> {
 
     fn check(&self, rank: u32) -> Result<(), TestCaseError> {
         let call = self.calls[rank as usize];
-        for chunk in 0..self.kernel.header.layout.chunks() {
+        let kernel = self.kernel(rank);
+        for chunk in 0..kernel.header.layout.chunks() {
             for tile in 0..self.tiling.tiles {
                 let index = |chunk: u32| self.element(chunk, tile);
-                if let Some(expected) = expected(self.kernel, &self.inputs[call as usize], rank, chunk, index) {
+                if let Some(expected) = expected(kernel, &self.inputs[call as usize], rank, chunk, index) {
                     let actual = self.outputs[rank as usize][index(chunk)];
                     prop_assert_eq!(actual, expected, "call {} rank {} chunk {} tile {}", call, rank, chunk, tile);
                 }
@@ -171,7 +185,7 @@ impl Machine<'_> {
 
     fn all_entered(&self, rank: u32, set: u64) -> bool {
         let call = self.calls[rank as usize];
-        (0..self.kernel.ranks())
+        (0..self.kernel(rank).ranks())
             .filter(|peer| set >> peer & 1 == 1)
             .all(|peer| self.ready.get(&(rank, peer)).is_some_and(|&entered| entered >= call))
     }
@@ -191,28 +205,32 @@ impl Machine<'_> {
 
     /// Runs one step of a block. Returns false if the step must wait.
     fn step(&mut self, rank: u32, number: usize) -> bool {
-        let kernel = self.kernel;
         let call = self.calls[rank as usize];
+        let program = self.order[call as usize];
         let mut block = std::mem::take(&mut self.blocks[rank as usize][number]);
-        let moved = self.try_step(kernel, rank, number, call, &mut block);
+        let moved = self.try_step(program, rank, number, call, &mut block);
         self.blocks[rank as usize][number] = block;
         moved
     }
 
-    fn try_step(&mut self, kernel: &Kernel, rank: u32, number: usize, call: u64, block: &mut Block) -> bool {
+    fn try_step(&mut self, program: usize, rank: u32, number: usize, call: u64, block: &mut Block) -> bool {
+        let Program { kernel, .. } = self.programs[program];
         if !block.entered {
             block.entered = self.all_entered(rank, kernel.wait_before_start[rank as usize]);
             return block.entered;
         }
-        if let Some(&Step { round: i, line, tile, item }) = self.steps[rank as usize][number].get(block.next_step) {
+        if let Some(&Step { round: i, line, tile, item }) =
+            self.programs[program].steps[rank as usize][number].get(block.next_step)
+        {
             let (body, operands) = &kernel.rounds[i].rows[rank as usize];
-            let items = self.items;
+            let ticks_per_call = self.ticks_per_call;
             let operand = |i: u32| operands[i as usize];
             let value = |block: &Block, value: Value| block.values.get(&(i, tile, value)).copied().unwrap();
-            let tick = |flush: u32| (call * items + item) * u64::from(kernel.flushes) + u64::from(flush) + 1;
+            let tick = |flush: u32| call * ticks_per_call + item * u64::from(kernel.flushes) + u64::from(flush) + 1;
             let slot = |i: u32| match operand(i) {
                 Operand::Slot { message } => {
-                    Target::Slot(kernel.receivers[message as usize], call & 1, kernel.slots[message as usize].0, tile)
+                    let (receiver, offset) = (kernel.receivers[message as usize], kernel.slots[message as usize].0);
+                    Target::Slot(receiver, kernel.carrier, call & 1, offset, tile)
                 }
                 other => panic!("{other:?} is no slot"),
             };
@@ -287,25 +305,49 @@ impl Machine<'_> {
     }
 }
 
-/// Runs `calls` calls, each with new inputs, and checks the outputs.
+/// Runs `calls` calls of a kernel on an arena of its own, each with new inputs, and checks the outputs.
 pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng) -> Result<(), TestCaseError> {
-    let (ranks, chunks) = (kernel.ranks(), kernel.header.layout.chunks() as usize);
-    let blocks = usize::from(kernel.header.channels.max(1));
-    // Without grouped tiles, each group has a single tile.
-    let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { tiles_per_phase: 1, ..tiling } } else { tiling };
+    run_in_order(&[kernel], &vec![0; calls as usize + 1], tiling, rng)
+}
+
+/// Runs calls of several kernels on a shared arena, each with new inputs, and checks the outputs. `order`: index of the
+/// kernel of every call; the first entry is unused.
+pub(super) fn run_in_order(
+    kernels: &[&Kernel],
+    order: &[usize],
+    tiling: Tiling,
+    rng: &mut TestRng,
+) -> Result<(), TestCaseError> {
+    let (ranks, calls) = (kernels[0].ranks(), order.len() as u64 - 1);
+    let chunks = kernels.iter().map(|kernel| kernel.header.layout.chunks()).max().unwrap_or(1) as usize;
     let elements = chunks * tiling.tiles;
     let mut fresh = || (0..ranks).map(|_| (0..elements).map(|_| i64::from(rng.next_u32())).collect()).collect();
     let inputs: Vec<Vec<Vec<i64>>> = (0..=calls).map(|_| fresh()).collect();
-    let of_rank = |rank| (0..blocks).map(|channel| steps(kernel, rank, channel, tiling)).collect();
-    let steps: Vec<Vec<Vec<Step>>> = (0..ranks).map(of_rank).collect();
-    let items = steps.iter().flatten().filter_map(|steps| steps.last()).map(|step| step.item + 1).max().unwrap_or(1);
+    let program = |kernel: &&'_ Kernel| {
+        // Without grouped tiles, each group has a single tile.
+        let tiling = if kernel.tiles == Tiles::OneByOne { Tiling { tiles_per_phase: 1, ..tiling } } else { tiling };
+        let blocks = usize::from(kernel.header.channels.max(1));
+        let of_rank = |rank| (0..blocks).map(|channel| steps(kernel, rank, channel, tiling)).collect();
+        let steps: Vec<Vec<Vec<Step>>> = (0..ranks).map(of_rank).collect();
+        let last = steps.iter().flatten().filter_map(|steps| steps.last());
+        let items = last.map(|step| step.item + 1).max().unwrap_or(1);
+        (steps, items * u64::from(kernel.flushes))
+    };
+    let programs: Vec<Program<'_>> = kernels
+        .iter()
+        .map(|kernel| {
+            let (steps, ticks_per_call) = program(kernel);
+            Program { kernel, steps, ticks_per_call }
+        })
+        .collect();
+    let ticks_per_call = programs.iter().map(|program| program.ticks_per_call).max().unwrap_or(1);
     let mut machine = Machine {
-        kernel,
+        programs,
+        order: order.to_vec(),
+        ticks_per_call,
         tiling,
-        steps,
-        items,
         calls: vec![0; ranks as usize],
-        blocks: vec![vec![Block { done: true, ..Block::default() }; blocks]; ranks as usize],
+        blocks: vec![Vec::new(); ranks as usize],
         inputs,
         outputs: vec![vec![POISON; elements]; ranks as usize],
         slots: FxHashMap::default(),
@@ -334,7 +376,7 @@ pub(super) fn run(kernel: &Kernel, calls: u64, tiling: Tiling, rng: &mut TestRng
             }
             continue;
         }
-        let number = rng.next_u32() as usize % blocks;
+        let number = rng.next_u32() as usize % machine.blocks[rank as usize].len();
         let flying = machine.blocks[rank as usize][number].in_flight.len();
         if flying > 0 && rng.next_u32().is_multiple_of(2) {
             let index = rng.next_u32() as usize % flying;
