@@ -17,9 +17,11 @@
 mod args;
 pub mod command_line;
 mod commands;
+mod control;
 mod document;
 mod excerpt;
 mod failure;
+mod failure_report;
 mod files;
 mod output;
 mod output_format;

@@ -9,10 +9,10 @@ use fabricast_reports::table::{Style, TextOptions};
 use fabricast_topologies::visible::{visible_in_strings, visible_lines};
 
 use crate::args::GlobalArgs;
+use crate::control::Control;
 use crate::failure::Failure;
 use crate::files::{self, Replace, Staged};
 use crate::output_format::{Format, PathKind};
-use crate::request::Control;
 use crate::terminal::{self, Colours, write_stderr};
 
 /// File that is written together with a result.

@@ -9,8 +9,7 @@ mod schedule_file;
 mod schedule_kernel;
 
 use std::ffi::OsString;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::Parser;
 use fabricast_topologies::SourceLocation;
@@ -18,6 +17,7 @@ use fabricast_topologies::visible::visible_lines;
 
 use crate::args::{Cli, Command};
 use crate::commands;
+pub use crate::control::{Answer, Control};
 use crate::failure::Failure;
 use crate::output::Output;
 pub use flags::{Flag, FlagKind, FlagValue, flags};
@@ -45,16 +45,6 @@ impl Setting {
 #[derive(Debug)]
 pub struct Request(Cli);
 
-/// Result of a command.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// Text that the command prints with `--format json`: a JSON document, or a file in another format if the command
-    /// writes one. `None` if the command writes only the files of `output`.
-    pub result: Option<String>,
-    /// Warnings, in the order in which the command reported them.
-    pub warnings: Vec<String>,
-}
-
 /// Failed call of a command.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -69,39 +59,6 @@ pub struct RequestError {
     pub exit_code: u8,
     /// Result and warnings before the failure, such as the fault of a schedule that failed its verification.
     pub answer: Box<Answer>,
-}
-
-/// Connection to a running command: stops it and receives its result.
-#[derive(Debug, Default)]
-pub struct Control {
-    interrupt: AtomicBool,
-    answer: Mutex<Answer>,
-}
-
-impl Control {
-    /// Stops the command: it ends with exit code 130 and writes no further file. Simulations and plans end within
-    /// milliseconds, studies at the latest after their current run, and all other commands before they write their
-    /// result.
-    pub fn stop(&self) {
-        self.interrupt.store(true, Ordering::Relaxed);
-    }
-
-    /// Flag that [`Self::stop`] sets.
-    pub(crate) fn flag(&self) -> &AtomicBool {
-        &self.interrupt
-    }
-
-    pub(crate) fn set_result(&self, text: &str) {
-        self.with_answer(|answer| answer.result = Some(text.to_owned()));
-    }
-
-    pub(crate) fn add_warning(&self, message: &str) {
-        self.with_answer(|answer| answer.warnings.push(visible_lines(message).into_owned()));
-    }
-
-    fn with_answer<T>(&self, change: impl FnOnce(&mut Answer) -> T) -> T {
-        change(&mut self.answer.lock().unwrap_or_else(PoisonError::into_inner))
-    }
 }
 
 impl Request {

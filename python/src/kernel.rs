@@ -66,6 +66,12 @@ impl Kernel {
         self.kernel.carrier()
     }
 
+    /// True if any rank writes to the output of another rank.
+    #[getter]
+    fn writes_peer_outputs(&self) -> bool {
+        self.kernel.writes_peer_outputs()
+    }
+
     /// Returns the CUDA source. `aligned`: all chunks of the buffers begin at multiples of 16 bytes.
     fn source(&self, py: Python<'_>, aligned: bool) -> PyResult<String> {
         self.kernel.source(aligned).map_err(|error| to_exception(py, error))
@@ -92,12 +98,6 @@ pub struct Parameters {
 
 #[pymethods]
 impl Parameters {
-    /// True if the kernel writes to the outputs of other ranks.
-    #[getter]
-    fn writes_peer_outputs(&self) -> bool {
-        self.parameters.writes_peer_outputs()
-    }
-
     /// Returns true if all chunks of the buffers begin at multiples of 16 bytes. `input`: address of this rank's input;
     /// `outputs`: addresses of the outputs of all ranks.
     fn is_aligned(&self, input: u64, outputs: Vec<u64>) -> bool {

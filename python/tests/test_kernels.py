@@ -54,7 +54,7 @@ def test_argument_has_the_size_of_the_source_and_peers_write_only_outputs_of_pla
                 assert numbers[ranks + 1 : ranks + 3] == (0x30, 77)
                 assert numbers[ranks + 6] == rank
                 if one.carrier != "flags":
-                    assert not parameters.writes_peer_outputs
+                    assert not one.writes_peer_outputs
     assert carriers == {"packets", "lines", "flags"}
 
 

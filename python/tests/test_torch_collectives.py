@@ -230,6 +230,15 @@ def test_large_calls_are_staged_unless_their_output_is_symmetric(communicator):
     assert not any(communicator._stage.start <= number < communicator._stage.start + (16 << 20) for number in numbers)
 
 
+def test_receivers_of_staged_broadcasts_copy_the_data(communicator):
+    tensor = torch.ones(8 << 20 >> 2)
+    communicator._stage.tensor.fill_(3)
+    communicator.broadcast(tensor, root=communicator.rank)
+    assert (tensor == 1).all()
+    communicator.broadcast(tensor, root=1 - communicator.rank)
+    assert (tensor.view(torch.uint8) == 3).all()
+
+
 def test_other_streams_wait_for_the_previous_call(communicator):
     tensor = torch.ones(1000)
     communicator.all_reduce(tensor)

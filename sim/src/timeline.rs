@@ -15,7 +15,7 @@ use crate::schedule::{Header, Rank, ScheduleGenerator};
 use crate::sharing::System;
 use crate::simulate_error::SimulateError;
 use crate::spans::Spans;
-use crate::utilization::{LOAD_SLICES, Utilization, utilization};
+use crate::utilization::{LOAD_SLICES, Utilization, expand, utilization};
 
 /// Launch mode of a call, which determines the costs outside the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,7 +238,7 @@ pub fn simulate_concurrent(
         fold_factor,
         events: outcome.events,
         utilization: match &classes {
-            Some(classes) => classes.expand_utilization(utilization),
+            Some(classes) => expand(utilization, classes),
             None => utilization,
         },
         critical_path,

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::Picos;
 
-use crate::lower::{Resource, Traffic};
+use crate::lower::{RankClasses, Resource, Traffic};
 use crate::quantity::Work;
 use crate::sharing::{ResourceId, System};
 
@@ -38,4 +38,13 @@ pub(crate) fn utilization(system: &System, resources: &[Resource], traffic: &Tra
         Utilization { resource, bytes: passed.bytes(), fraction }
     };
     (0..).zip(resources).map(resource_utilization).collect()
+}
+
+/// Adds the utilization of the capacities that others represent.
+pub(crate) fn expand(representatives: Vec<Utilization>, classes: &RankClasses) -> Vec<Utilization> {
+    let mut all = Vec::with_capacity(representatives.len());
+    for one in representatives {
+        classes.for_each_member(one.resource, |resource| all.push(Utilization { resource, ..one }));
+    }
+    all
 }

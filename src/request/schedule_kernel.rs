@@ -89,6 +89,13 @@ impl ScheduleKernel {
         self.kernel.carrier().name()
     }
 
+    /// Returns true if any rank writes to the output of another. Otherwise only a rank itself accesses its input and its
+    /// output.
+    #[must_use]
+    pub fn writes_peer_outputs(&self) -> bool {
+        self.kernel.writes_peer_outputs()
+    }
+
     /// Parameters of a rank on a shared arena. `None` if the kernel reads its operands from memory.
     ///
     /// # Errors
@@ -97,26 +104,17 @@ impl ScheduleKernel {
         let layout = self.kernel.arena_in(arena, self.shape);
         let layout = layout.map_err(|error| RequestError::new(&failure(error), Answer::default()))?;
         let (parameters, table) = self.kernel.unresolved_parameters(rank, self.shape, &layout);
-        Ok(table.is_none().then_some(KernelParameters { rank, parameters }))
+        Ok(table.is_none().then_some(KernelParameters { parameters }))
     }
 }
 
 /// Parameters of a rank's kernel before the addresses of its buffers are known.
 #[derive(Clone, Debug)]
 pub struct KernelParameters {
-    rank: u32,
     parameters: Vec<Parameter>,
 }
 
 impl KernelParameters {
-    /// Returns true if the kernel writes to the outputs of other ranks. Otherwise only this rank accesses its input and
-    /// its output.
-    #[must_use]
-    pub fn writes_peer_outputs(&self) -> bool {
-        let is_peer = |parameter: &Parameter| matches!(*parameter, Parameter::Output { rank, .. } if rank != self.rank);
-        self.parameters.iter().any(is_peer)
-    }
-
     /// Returns true if all chunks of the buffers begin at multiples of 16 bytes.
     #[must_use]
     pub fn is_aligned(&self, addresses: &[Addresses]) -> bool {

@@ -4,7 +4,7 @@
 use fabricast_topologies::Picos;
 
 use super::costs::ChainCosts;
-use super::steady_state::Distance;
+use super::distance::Distance;
 use super::{Edge, Workload};
 
 /// Effect of the completion of an awaited operation on the operation that waits for it.

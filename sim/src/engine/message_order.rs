@@ -7,7 +7,7 @@ use fabricast_topologies::Picos;
 
 use super::Workload;
 use super::costs::ChainCosts;
-use super::steady_state::Distance;
+use super::distance::Distance;
 
 /// State of one run in [`Order::InTurn`](super::Order::InTurn).
 #[derive(Clone, Debug, Default)]

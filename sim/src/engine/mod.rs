@@ -11,6 +11,7 @@ mod bundle;
 mod by_operation;
 mod costs;
 mod deadline;
+mod distance;
 mod error;
 mod graph;
 mod idle_capacities;

@@ -20,7 +20,6 @@ use rustc_hash::FxHashMap;
 use super::{Lowered, Resource, ScheduleInstance};
 use crate::schedule::{Dependency, Processor, Rank, RotationDigit, Symmetry};
 use crate::sharing::{ResourceId, RouteId, System, Use};
-use crate::utilization::Utilization;
 
 /// Classes of ranks that behave alike: a symmetry of schedule and fabric maps the ranks of a class to each other.
 #[derive(Clone, Debug)]
@@ -191,24 +190,19 @@ impl RankClasses {
         total.is_multiple_of(capacities.into()).then(|| total / u128::from(capacities))
     }
 
-    /// Adds the utilization of the capacities that others represent. Channels' own capacities (lanes) are not added.
-    pub(crate) fn expand_utilization(&self, representatives: Vec<Utilization>) -> Vec<Utilization> {
-        let mut all = Vec::with_capacity(representatives.len());
-        for one in representatives {
-            let mut add = |resource| all.push(Utilization { resource, ..one });
-            let mut add_nodes =
-                |make: fn(NodeId) -> Resource, at| self.orbits.node_members(at).for_each(|at| add(make(at)));
-            match one.resource {
-                Resource::Link(link) => self.orbits.link_members(link).for_each(|link| add(Resource::Link(link))),
-                Resource::Memory(at) => add_nodes(Resource::Memory, at),
-                Resource::Crossbar(at) => add_nodes(Resource::Crossbar, at),
-                Resource::Processors(at) => add_nodes(Resource::Processors, at),
-                Resource::CopyEngines(at) => add_nodes(Resource::CopyEngines, at),
-                Resource::Proxy(at) => add_nodes(Resource::Proxy, at),
-                lane @ Resource::Lane(..) => add(lane),
-            }
+    /// Calls `visit` with every capacity that a capacity represents. Channels' own capacities (lanes) represent themselves.
+    pub(crate) fn for_each_member(&self, resource: Resource, mut visit: impl FnMut(Resource)) {
+        let mut visit_nodes =
+            |make: fn(NodeId) -> Resource, at| self.orbits.node_members(at).for_each(|at| visit(make(at)));
+        match resource {
+            Resource::Link(link) => self.orbits.link_members(link).for_each(|link| visit(Resource::Link(link))),
+            Resource::Memory(at) => visit_nodes(Resource::Memory, at),
+            Resource::Crossbar(at) => visit_nodes(Resource::Crossbar, at),
+            Resource::Processors(at) => visit_nodes(Resource::Processors, at),
+            Resource::CopyEngines(at) => visit_nodes(Resource::CopyEngines, at),
+            Resource::Proxy(at) => visit_nodes(Resource::Proxy, at),
+            lane @ Resource::Lane(..) => visit(lane),
         }
-        all
     }
 }
 

@@ -32,8 +32,8 @@ class Prepared:
     def __init__(self, kernel: _fabricast.Kernel, parameters: _fabricast.KernelParameters) -> None:
         self.kernel = kernel
         self.parameters = parameters
-        self.writes_peer_outputs: bool = parameters.writes_peer_outputs
-        """True if other ranks must know the address of this rank's output."""
+        self.writes_peer_outputs: bool = kernel.writes_peer_outputs
+        """True if ranks must know the addresses of the outputs of others."""
         self.functions: dict[bool, Function] = {}
         """Compiled kernels by alignment of the buffers to 16 bytes."""
         self.launches: OrderedDict[tuple[int, ...], Launch] = OrderedDict()

@@ -4,19 +4,10 @@ use fabricast_topologies::Picos;
 
 use super::super::Engine;
 use super::super::costs::ChainCosts;
+use super::super::distance::Distance;
 use super::super::queue::EventQueue;
 use super::Period;
 use super::snapshot::Snapshot;
-
-/// Distance by which a jump advances the engine: number of periods, their total time, and the costs that every open
-/// chain gains.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Distance {
-    /// Number of periods that are skipped.
-    pub periods: u32,
-    pub time: Picos,
-    pub costs: ChainCosts,
-}
 
 impl Engine<'_> {
     /// Returns true if all times after a jump over `periods` periods can be represented.

@@ -31,7 +31,6 @@ use fabricast_topologies::Picos;
 use super::costs::ChainCosts;
 use super::{Engine, Recording, Watch, Workload};
 use interior::Interior;
-pub(super) use jump::Distance;
 use snapshot::Snapshot;
 
 /// Minimum number of remaining operations of the longest run for a steady-state search.

@@ -45,7 +45,7 @@ impl<'a> WatchedExecutor<'a> {
                     if !stuck.is_empty() {
                         let ranks = stuck.iter().map(|rank| format!("rank {rank}")).collect::<Vec<_>>().join(", ");
                         let seconds = limit.as_secs();
-                        crate::command_line::report(&Failure::Failed(format!(
+                        crate::failure_report::report(&Failure::Failed(format!(
                             "{label}: a call did not return for {seconds} s: {ranks}"
                         )));
                         cuda::exit_immediately(FAILED);
