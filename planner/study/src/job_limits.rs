@@ -1,6 +1,6 @@
 //! Limits on the results of jobs: days of training, throughput, and time to first token.
 
-use fabricast_workload::job::format_number;
+use fabricast_workload::job::{Arrivals, Disaggregation, Job, format_number};
 
 use super::answer::{JobKind, ResultRow};
 use super::cost::format_rounded;
@@ -18,6 +18,26 @@ pub struct JobLimits {
 }
 
 impl JobLimits {
+    /// Returns the reason if a limit applies to a result that this job cannot have.
+    #[must_use]
+    pub fn undefined_result(&self, job: &Job) -> Option<String> {
+        let name = job.name();
+        match job {
+            Job::Training(training) if self.max_train_days.is_some() && training.train_tokens.is_none() => {
+                Some(format!("max_train_days: `{name}` has no training time, expected its train_tokens"))
+            }
+            Job::Inference(serving) if self.max_ttft_s.is_some() => {
+                let reason = match (&serving.arrivals, serving.disaggregation) {
+                    (_, Disaggregation::Decode) => "only decodes",
+                    (Arrivals::Batch { .. }, _) => "is a batch, expected its concurrency",
+                    (Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. }, _) => return None,
+                };
+                Some(format!("max_ttft_s: `{name}` has no time to first token: it {reason}"))
+            }
+            Job::Training(_) | Job::Inference(_) | Job::Trace(_) => None,
+        }
+    }
+
     /// Describes the limits that the result of job `name` violates; empty if there are none.
     #[must_use]
     pub fn violations(&self, name: &str, row: &ResultRow) -> Vec<String> {

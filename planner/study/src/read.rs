@@ -175,6 +175,9 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         measured.extend(reader.measured(run, entry, &candidates, &jobs, &pairs)?);
     }
     let constraints = reader.constraints(parsed.constraints.as_ref())?;
+    if let Some(reason) = jobs.iter().find_map(|job| constraints.jobs.undefined_result(job)) {
+        return Err(JobError::at(&constraints.location, reason));
+    }
     if (constraints.budget.is_some() || constraints.cost_per_hour.is_some())
         && candidates.iter().all(|candidate| candidate.price.is_none())
     {

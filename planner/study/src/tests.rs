@@ -139,6 +139,21 @@ fn job_limits_exclude_candidates_by_their_results() {
     }
 }
 
+/// A limit on a result that no run of a job has is an error of the study, not a violation by each candidate.
+#[test]
+fn limits_on_undefined_results_are_refused() {
+    let refusal = |jobs: &str, limits: &str| {
+        read_study(&format!("{MACHINES}{jobs}[constraints]\n{limits}"), "s.toml").unwrap_err().to_string()
+    };
+    let endless = JOB.lines().filter(|line| !line.starts_with("train_tokens")).collect::<Vec<_>>().join("\n") + "\n";
+    let days = refusal(&endless, "max_train_days = 30\n");
+    assert!(days.contains("train_tokens") && days.contains("s.toml:"), "{days}");
+    let batch = "[[job]]\nname = \"batch\"\nkind = \"inference\"\nprecision = \"bf16\"\nrequests = 8\nmax_num_seqs = 8\nprompt_tokens = 10\n\
+                 output_tokens = 10\nmodel = \"llama-3-8b\"\n";
+    let ttft = refusal(batch, "max_ttft_s = 1\n");
+    assert!(ttft.contains("is a batch"), "{ttft}");
+}
+
 #[test]
 fn nearest_candidate_is_named_if_none_meets_constraints() {
     let nearest = |constraints: &str| {

@@ -1,6 +1,7 @@
 //! The library's default strategy, simulated like every other candidate.
 
 use super::row_search::{Search, Watcher};
+use super::simulated_candidates::SimulatedCandidates;
 use super::{PlanError, Row, TimedStrategy};
 
 use fabricast_libraries::Choice;
@@ -24,16 +25,21 @@ impl LibraryDefault {
     }
 }
 
-/// Adds the library's default to a row, or returns the reason why it is unknown.
-pub(super) fn add(search: &Search<'_>, mut row: Row, watcher: Watcher<'_>) -> Result<(Row, Option<String>), PlanError> {
+/// Adds the library's default to a row, or returns the reason why it is unknown. `simulated`: strategies of the search
+/// for the row.
+pub(super) fn add(
+    search: &Search<'_>,
+    mut row: Row,
+    simulated: &SimulatedCandidates,
+    watcher: Watcher<'_>,
+) -> Result<(Row, Option<String>), PlanError> {
     let Some(chooser) = search.request.library else { return Ok((row, None)) };
     let choice = match chooser.choose(&search.call) {
         Ok(choice) => choice,
         Err(unknown) => return Ok((row, Some(unknown.to_string()))),
     };
     let strategy = search.normalize_chunk(choice.strategy);
-    let known = row.pairs.iter().find(|timed| timed.strategy == strategy).copied();
-    let timed = match known {
+    let timed = match simulated.get(strategy) {
         Some(timed) => Ok(timed),
         None => search.simulate(strategy, watcher)?,
     };

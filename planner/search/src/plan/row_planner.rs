@@ -107,7 +107,8 @@ impl<'a> RowPlanner<'a> {
 
     fn row(&self, collective: Collective, bytes: Bytes) -> Result<RowResult, PlanError> {
         let search = self.search(collective, bytes);
-        let (row, unknown) = library_default::add(&search, search.run(self.watcher)?, self.watcher)?;
+        let (row, simulated) = search.run(self.watcher)?;
+        let (row, unknown) = library_default::add(&search, row, &simulated, self.watcher)?;
         let row = measured::apply_measurements(&search, row, self.measurements, self.watcher)?;
         Ok((preference::select_default_if_unclear(row, self.request().restriction), unknown))
     }

@@ -98,17 +98,26 @@ impl<'a> Search<'a> {
         Strategy { chunk, ..strategy }
     }
 
-    /// Searches for the best strategy of the call.
-    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<Row, PlanError> {
+    /// Searches for the best strategy of the call. Returns the row and all strategies that were simulated to the end.
+    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<(Row, SimulatedCandidates), PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
-        let candidates = candidates.into_iter().filter(|strategy| self.can_be_selected(strategy));
-        let all = candidates.chain(self.library_candidate());
-        let mut queue: BTreeSet<(Picos, Strategy)> = all.map(|s| (self.lower_bounds().traffic_bound(s), s)).collect();
-        let mut examined: FxHashMap<Strategy, Examined> = FxHashMap::default();
         let mut rejected = Vec::new();
         let mut simulated = SimulatedCandidates::default();
+        // The row states the time of the library's default in any case, which also limits the simulations of the others.
+        let default = self.library_candidate();
+        if let Some(strategy) = default {
+            match self.simulate(strategy, watcher)? {
+                Ok(timed) => simulated.insert(timed),
+                Err(reason) => rejected.push((strategy, reason)),
+            }
+        }
+        let others =
+            candidates.into_iter().filter(|strategy| Some(*strategy) != default && self.can_be_selected(strategy));
+        let mut queue: BTreeSet<(Picos, Strategy)> =
+            others.map(|s| (self.lower_bounds().traffic_bound(s), s)).collect();
+        let mut examined: FxHashMap<Strategy, Examined> = FxHashMap::default();
         let mut speculative = SpeculativeRuns::default();
         let prune = self.request.effort == Effort::Contenders;
         // Deferred candidates: a strategy of the same pair with fewer channels is already good enough. They are
@@ -216,7 +225,7 @@ impl<'a> Search<'a> {
             let possible = describe_combinations(self.call.collective, &self.capabilities);
             return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
         };
-        Ok(Row {
+        let row = Row {
             collective: self.call.collective,
             bytes: self.call.bytes,
             size: self.matrix.as_ref().map_or(self.call.bytes, TrafficMatrix::size),
@@ -228,7 +237,8 @@ impl<'a> Search<'a> {
             pairs,
             library_default: None,
             omitted: rejected,
-        })
+        };
+        Ok((row, simulated))
     }
 
     /// Returns true if the library to which the plan is restricted can be configured to run this strategy.

@@ -23,6 +23,11 @@ impl SimulatedCandidates {
         }
     }
 
+    /// Returns the time of a strategy that was simulated.
+    pub(super) fn get(&self, strategy: Strategy) -> Option<TimedStrategy> {
+        self.pairs.iter().flatten().find(|timed| timed.strategy == strategy).copied()
+    }
+
     /// Returns the best strategy of each algorithm and protocol, fastest first: the one with the fewest channels within
     /// [`MIN_CHANNEL_SPEEDUP`] of the fastest.
     pub(super) fn best_per_pair(&self) -> Vec<TimedStrategy> {
