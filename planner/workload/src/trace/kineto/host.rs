@@ -22,8 +22,8 @@ struct HostPoint {
 enum HostPointKind {
     /// Launch of a node.
     Launch(usize),
-    /// Synchronization with nodes, the last of which ended at a time.
-    Synchronize { after: Vec<usize>, ended: Nanos },
+    /// Synchronization that began at a time, with nodes the last of which ended at another.
+    Synchronize { after: Vec<usize>, begin: Nanos, ended: Nanos },
 }
 
 impl Host {
@@ -35,7 +35,7 @@ impl Host {
     }
 
     pub fn synchronize(&mut self, sync: &Synchronization, after: Vec<usize>) {
-        let kind = HostPointKind::Synchronize { after, ended: sync.ended };
+        let kind = HostPointKind::Synchronize { after, begin: sync.begin, ended: sync.ended };
         self.points.push(HostPoint { order: sync.time, arrival: sync.time, kind });
     }
 
@@ -63,7 +63,9 @@ impl Host {
                         }
                     }
                 }
-                HostPointKind::Synchronize { after, ended } => {
+                HostPointKind::Synchronize { after, begin, ended } => {
+                    // The host works until it calls.
+                    advance(nodes, &mut current, &mut time, begin.min(point.arrival));
                     let after = after.into_iter().chain(current).collect();
                     nodes.push(Node { activity: Activity::Synchronize, after });
                     current = Some(nodes.len() - 1);

@@ -53,7 +53,8 @@ pub(super) struct Items {
 impl Items {
     pub fn new(recording: &Recording, calls: &KernelCalls, window: Window) -> Self {
         let mut items = Vec::new();
-        let (mut origin, mut end, mut unlaunched) = (window.start, window.end - 1, 0);
+        let mut end = window.host_end.unwrap_or(window.end - 1);
+        let (mut origin, mut unlaunched) = (window.start, 0);
         for (number, operation) in recording.operations.iter().enumerate() {
             let launch = operation.correlation.and_then(|correlation| recording.launches.get(&correlation));
             let launch = launch.map(|launch| launch.start.min(operation.start));
@@ -215,6 +216,8 @@ enum Launched {
 
 /// Synchronization of the host with the GPU.
 pub(super) struct Synchronization {
+    /// Start of the call on the host.
+    pub begin: Nanos,
     /// Return of the call on the host.
     pub time: Nanos,
     /// Recorded end of what it waited for.
@@ -259,7 +262,7 @@ pub(super) fn synchronizations(
         if ends.is_some() || calls.is_some() {
             let ended = ends.max(call.filter(|call| Some(call.1) == calls).map(|call| call.0)).unwrap_or_default();
             let (ends, calls) = (ends.into_iter().collect(), calls.into_iter().collect());
-            result.push(Synchronization { time, ended, ends, calls });
+            result.push(Synchronization { begin: begin.max(0), time, ended, ends, calls });
         }
     }
     result

