@@ -110,7 +110,11 @@ pub(super) fn kernel_calls(recording: &Recording, index: &CallIndex<'_>) -> Kern
         }
         infos.extend(own.filter(|info| !matches!(info.operation, Operation::Other | Operation::Wait)));
         if infos.is_empty() {
-            result.unrecorded += 1;
+            // Before PyTorch 2.2 a call is recorded without arguments.
+            match call {
+                Some(_) => result.unsized_calls += 1,
+                None => result.unrecorded += 1,
+            }
             continue;
         }
         let calls: Result<Vec<RecordedCall>, Gap> = infos.iter().map(|info| resolve(info, recording)).collect();

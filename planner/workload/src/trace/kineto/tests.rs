@@ -220,7 +220,7 @@ fn unknown_calls_are_named() {
     let no_type = all_reduce(8, "0, 1", 1).replace("Float", "Complex17");
     let no_ranks = all_reduce(8, "0, 1, ..., 63", 1);
     for (arguments, expected) in [
-        ("", "rank 0: 1 NCCL kernels have no record_param_comms, as in CUDA graphs"),
+        ("", "rank 0: 1 NCCL kernels have no message size"),
         (&*no_type, "rank 0: 1 NCCL kernels have no message size"),
         (&*no_ranks, "rank 0: 1 NCCL kernels are of group `0`, whose ranks the trace does not list"),
     ] {
@@ -231,6 +231,11 @@ fn unknown_calls_are_named() {
         assert!(messages(&trace).contains(expected), "{}", messages(&trace));
         assert_eq!(evaluate(&trace, |_| Picos::ZERO), us(150));
     }
+    let mut graph = Writer::default();
+    graph.operation("ncclDevKernel_AllReduce", 20, 0, (10, 60), "");
+    let trace = read_kineto(&[graph.finish(0, 2)]).unwrap();
+    let expected = "rank 0: 1 NCCL kernels have no record_param_comms, as in CUDA graphs";
+    assert!(messages(&trace).contains(expected), "{}", messages(&trace));
 }
 
 /// The step of median time is replayed, from the end of the GPU's earlier work.
