@@ -229,10 +229,12 @@ pub struct SimulateArgs {
     /// Timed flows to run instead of a collective: CSV with the header `src,dst,bytes,start_us`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path"])]
     pub flows: Option<PathBuf>,
-    /// Job to run instead of a collective: CSV, NCCL log or Chakra traces
+    /// Job to run instead of a collective: CSV, traces of PyTorch's profiler, NCCL's records, Chakra traces
     ///
     /// CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks, count, name, after, start_us).
-    /// NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any one of NAME.0.et, NAME.1.et, …
+    /// PyTorch's profiler: its JSON of one rank, or a folder with those of several ranks. NCCL log: NCCL_DEBUG=INFO,
+    /// NCCL_DEBUG_SUBSYS=INIT,COLL. NCCL's Inspector and example profiler: a file, or a folder with those of all
+    /// processes. Chakra: any one of NAME.0.et, NAME.1.et, … JSON may be in gzip.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "flows", "groups", "calls", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path", "utilization_over_time", "breakdown", "no_fold"])]
     pub job: Option<PathBuf>,
     /// Background flows that share the fabric with the run, in the format of --flows
@@ -381,11 +383,12 @@ pub struct PlanArgs {
     pub costs: CostArgs,
     #[command(flatten)]
     pub what_if: WhatIfArgs,
-    /// Job whose calls are planned, weighted by their counts: TOML, CSV, NCCL log or Chakra
+    /// Job whose calls are planned, weighted by their counts: TOML, or a recorded job
     ///
     /// TOML: a job as in studies. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks,
-    /// count, name, after, start_us). NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any one of
-    /// NAME.0.et, NAME.1.et, …
+    /// count, name, after, start_us). PyTorch's profiler: its JSON of one rank, or a folder with those of several ranks.
+    /// NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. NCCL's Inspector and example profiler: a file, or a
+    /// folder with those of all processes. Chakra: any one of NAME.0.et, NAME.1.et, … JSON may be in gzip.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "measured", "chart"])]
     pub job: Option<PathBuf>,
     /// Manifest of measured times, which replace predicted ones; may be repeated

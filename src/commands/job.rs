@@ -46,8 +46,10 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         Format::Text => {
             let mut table = answer.calls();
             let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
+            let recorded =
+                trace.recorded.map(|time| format!(" (recorded: {})", format::time(time))).unwrap_or_default();
             table.heading(format!(
-                "all done after {}; the busiest rank computes for {:.1} % of it, calls are active for {:.1} %",
+                "all done after {}{recorded}; the busiest rank computes for {:.1} % of it, calls are active for {:.1} %",
                 format::time(outcome.time),
                 part(outcome.compute),
                 part(outcome.communication)
@@ -68,6 +70,9 @@ struct Answer<'a> {
 pub struct JobJson<'a> {
     /// Time until all events have ended, in µs.
     time_us: f64,
+    /// Recorded time of the job, in µs; absent if the trace has no times.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorded_us: Option<f64>,
     /// Number of ranks.
     ranks: u32,
     /// Computation time of the rank with the most computation, in µs.
@@ -142,6 +147,7 @@ impl<'a> Answer<'a> {
         });
         JobJson {
             time_us: self.outcome.time.us(),
+            recorded_us: self.trace.recorded.map(|time| time.us()),
             ranks: self.trace.ranks,
             compute_us: self.outcome.compute.us(),
             communication_us: self.outcome.communication.us(),

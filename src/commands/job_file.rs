@@ -1,4 +1,5 @@
-//! Files of `--job`: a job (TOML), a table (CSV), an NCCL log, or the Chakra traces of all ranks.
+//! Files of `--job`: a job (TOML), a table (CSV), an NCCL log, the Chakra traces of all ranks, or JSON traces of
+//! PyTorch's profiler, NCCL's Inspector or NCCL's example profiler (a file, or a folder with the files of all ranks).
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::args::LibraryArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Maximum number of Chakra traces of a job; each rank has one trace.
+/// Maximum number of trace files of a job; each rank has one.
 const MAX_FILES: u32 = 1 << 17;
 
 /// Parsed `--job` file: either a job description or a trace of events.
@@ -77,11 +78,17 @@ pub fn collectives(library: &LibraryArgs, job: Option<&Job>) -> CollectiveCandid
     }
 }
 
-/// Reads the files of a trace, given the path of one of them.
+/// Reads the files of a trace, given the path of one of them or of their folder.
 ///
 /// # Errors
-/// [`Failure`]: a file cannot be read, or the Chakra traces do not cover all ranks.
+/// [`Failure`]: a file cannot be read, a folder has no traces, or the Chakra traces do not cover all ranks.
 pub fn contents(path: &Path) -> Result<Vec<Contents>, Failure> {
+    if path.is_dir() {
+        return read_all(&trace_files(path)?, Limit::JSON_TRACE, Limit::ALL_TRACES);
+    }
+    if is_json_or_gzip(path) {
+        return Ok(vec![(path.display().to_string(), read::read_binary_file(path, Limit::JSON_TRACE)?)]);
+    }
     if path.extension().is_some_and(|extension| extension == "et") {
         return read_chakra_traces(path);
     }
@@ -117,14 +124,49 @@ fn read_chakra_traces(path: &Path) -> Result<Vec<Contents>, Failure> {
         );
         return Err(Failure::input(message));
     }
+    read_all(&paths, Limit::CHAKRA, Limit::ALL_CHAKRA)
+}
+
+/// Reads files of up to `limit` each and `total` together.
+///
+/// # Errors
+/// [`Failure`]: a file cannot be read or exceeds a limit.
+fn read_all(paths: &[PathBuf], limit: Limit, total: Limit) -> Result<Vec<Contents>, Failure> {
     let mut all = Vec::with_capacity(paths.len());
-    let mut remaining = Limit::ALL_CHAKRA.bytes;
-    for path in &paths {
-        let bytes = read::read_binary_file(path, Limit::CHAKRA)?;
-        let total = remaining.checked_sub(bytes.len() as u64);
-        remaining =
-            total.ok_or_else(|| Failure::input(format!("{}: {}", path.display(), Limit::ALL_CHAKRA.exceeded())))?;
+    let mut remaining = total.bytes;
+    for path in paths {
+        let bytes = read::read_binary_file(path, limit)?;
+        let rest = remaining.checked_sub(bytes.len() as u64);
+        remaining = rest.ok_or_else(|| Failure::input(format!("{}: {}", path.display(), total.exceeded())))?;
         all.push((path.display().to_string(), bytes));
     }
     Ok(all)
+}
+
+/// Returns true for names of traces that may be larger than a log: JSON and gzip.
+fn is_json_or_gzip(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    ["json", "jsonl", "gz"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Returns the trace files of a folder by name: JSON, gzip, and the logs and texts that NCCL's profilers write.
+///
+/// # Errors
+/// [`Failure`]: the folder cannot be read, or has no or too many traces.
+fn trace_files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let fail = |message: String| Failure::input(format!("{}: {message}", folder.display()));
+    let entries = std::fs::read_dir(folder).map_err(|error| fail(error.to_string()))?;
+    let is_trace = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        path.is_file() && (is_json_or_gzip(path) || matches!(extension, "log" | "txt"))
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_trace).collect();
+    paths.sort_unstable();
+    if paths.is_empty() {
+        return Err(fail("no traces: expected *.json, *.json.gz, *.log or *.txt, one for each rank".to_owned()));
+    }
+    if paths.len() > MAX_FILES as usize {
+        return Err(fail(format!("{} traces are more than {MAX_FILES}", paths.len())));
+    }
+    Ok(paths)
 }

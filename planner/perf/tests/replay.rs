@@ -7,7 +7,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{FabricRequest, Picos, load};
 use fabricast_workload::job::{CollectiveCandidates, JobError};
-use fabricast_workload::trace::{RankFile, Trace, read_chakra, read_table};
+use fabricast_workload::trace::{RankFile, Trace, read_chakra, read_kineto, read_table};
 
 /// Asserts that no event starts before its predecessors end or before its start time, and that no call is faster than
 /// without concurrent calls.
@@ -158,4 +158,93 @@ fn host_operations_do_not_occupy_the_gpu() {
     assert_eq!((outcome.time, outcome.compute), (Picos::from_us(50.0), Picos::from_us(30.0)));
     let all_on_gpu = [vec![0], computes(1, 20, &[]), computes(2, 20, &[]), computes(3, 30, &[5 << 3, 1])].concat();
     assert_eq!(run(&read(&all_on_gpu)).time, Picos::from_us(70.0));
+}
+
+/// Event of Kineto, with times in ns.
+fn kineto_event(category: &str, name: &str, start: u64, time: u64, arguments: &str) -> String {
+    let us = |nanos: u64| format!("{}.{:03}", nanos / 1000, nanos % 1000);
+    format!(
+        "{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":\"{name}\",\"pid\":1,\"tid\":1,\"ts\":{},\"dur\":{},\"args\":{{{arguments}}}}}",
+        us(start),
+        us(time)
+    )
+}
+
+/// Trace of a rank of data-parallel training: eight layers backward, an all_reduce after every second one, and an
+/// optimizer that waits for all of them. `call`: duration of an all_reduce. Returns the trace and the time of the step.
+fn data_parallel_step(rank: u32, bytes: u64, call: u64) -> ((String, Vec<u8>), u64) {
+    let mut events = Vec::new();
+    let (mut host, mut computing, mut calling) = (0, 0, 0);
+    let mut number = 0;
+    let mut launch = |events: &mut Vec<String>, host: u64, start: u64, time: u64, name: &str, arguments: &str| {
+        number += 1;
+        let id = format!("\"correlation\":{number}");
+        events.push(kineto_event("cuda_runtime", "cudaLaunchKernel", host, 0, &id));
+        events.push(kineto_event("kernel", name, start, time, &format!("{id}{arguments}")));
+    };
+    for layer in 0..8 {
+        let start = computing.max(host);
+        launch(&mut events, host, start, 400_000, "gemm", ",\"stream\":7");
+        (computing, host) = (start + 400_000, host + 5_000);
+        if layer % 2 == 1 {
+            let arguments = format!(
+                ",\"stream\":20,\"Collective name\":\"allreduce\",\"In msg nelems\":{0},\"Out msg nelems\":{0},\
+                 \"dtype\":\"BFloat16\",\"Group size\":8,\"Process Group Name\":\"0\",\
+                 \"Process Group Ranks\":\"[0, 1, 2, 3, 4, 5, 6, 7]\"",
+                bytes / 2
+            );
+            let start = computing.max(calling).max(host);
+            launch(&mut events, host, start, call, "ncclDevKernel_AllReduce", &arguments);
+            (calling, host) = (start + call, host + 5_000);
+        }
+    }
+    events.push(kineto_event("cuda_runtime", "cudaStreamWaitEvent", host, 0, ""));
+    host += 1_000;
+    let start = computing.max(calling);
+    launch(&mut events, host, start, 300_000, "sgd", ",\"stream\":7");
+    let text =
+        format!("{{\"distributedInfo\":{{\"rank\":{rank},\"world_size\":8}},\"traceEvents\":[{}]}}", events.join(","));
+    ((format!("rank-{rank}.json"), text.into_bytes()), start + 300_000)
+}
+
+/// A trace in which calls take as long as they are predicted to is replayed in its recorded time, from one rank and
+/// from all. On another fabric only the calls change.
+#[test]
+fn profiler_traces_replay_in_recorded_time() {
+    let outcome_on = |preset: &str, trace: &Trace| {
+        let fabric = load(&FabricRequest::new(preset)).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let outcome = replay(trace, &simulated, 8, CollectiveCandidates::Library, "t.json").unwrap();
+        assert_invariants(trace, &outcome);
+        outcome
+    };
+    let calls = |trace: &Trace, outcome: &Outcome| -> Vec<Picos> {
+        let calls = trace.events.iter().zip(&outcome.spans).filter(|(event, _)| event.kind.call().is_some());
+        calls.map(|(_, span)| span.alone).collect()
+    };
+    for (bytes, ranks) in [(64 << 20, 1), (256 << 20, 1), (256 << 20, 8)] {
+        let read_step = |call: u64| {
+            let steps: Vec<((String, Vec<u8>), u64)> =
+                (0..ranks).map(|rank| data_parallel_step(rank, bytes, call)).collect();
+            let files: Vec<(String, Vec<u8>)> = steps.iter().map(|(file, _)| file.clone()).collect();
+            (read_kineto(&files).unwrap(), steps[0].1)
+        };
+        let (trace, _) = read_step(1_000);
+        let alone = calls(&trace, &outcome_on("hgx-h100", &trace))[0];
+        let (trace, time) = read_step(alone.0.div_ceil(1000));
+        let outcome = outcome_on("hgx-h100", &trace);
+        assert_eq!(trace.recorded, Some(Picos(time * 1000)));
+        let error = outcome.time.us() / (time as f64 / 1000.0) - 1.0;
+        assert!(error.abs() < 1e-5, "{bytes} {ranks}: {:?} {time}", outcome.time);
+
+        let other = outcome_on("dgx-a100", &trace);
+        assert_eq!(other.compute, outcome.compute);
+        assert!(other.time > outcome.time, "{bytes}: {:?} {:?}", other.time, outcome.time);
+        let slower = calls(&trace, &other)[0];
+        let (_, expected) = read_step(slower.0.div_ceil(1000));
+        let error = other.time.us() / (expected as f64 / 1000.0) - 1.0;
+        assert!(error.abs() < 1e-5, "{bytes} {ranks}: {:?} {expected}", other.time);
+    }
 }

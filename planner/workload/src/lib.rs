@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! TOML ─► Job ─► Layout (groups of ranks) ─► calls of each group, memory of a rank
-//! CSV, NCCL log, Chakra ─► events of a recorded job
+//! CSV, NCCL's and PyTorch's traces, Chakra ─► events of a recorded job
 //! ```
 //!
 //! The crate reads texts and does not access files. It contains no times; `fabricast-perf` predicts them.

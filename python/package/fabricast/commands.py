@@ -121,10 +121,12 @@ def plan(
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
         fail: Take a link (`a->b`, `a-b`) or a device out of service; may be repeated.
         slow: Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated.
-        job: Job whose calls are planned, weighted by their counts: TOML, CSV, NCCL log or Chakra. TOML: a job
-            as in studies. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks,
-            count, name, after, start_us). NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any
-            one of NAME.0.et, NAME.1.et, …
+        job: Job whose calls are planned, weighted by their counts: TOML, or a recorded job. TOML: a job as in
+            studies. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks, count,
+            name, after, start_us). PyTorch's profiler: its JSON of one rank, or a folder with those of
+            several ranks. NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. NCCL's Inspector and
+            example profiler: a file, or a folder with those of all processes. Chakra: any one of NAME.0.et,
+            NAME.1.et, … JSON may be in gzip.
         measured: Manifest of measured times, which replace predicted ones; may be repeated. The format is
             that of `compare`. Measurements are used if they have the plan's numbers of ranks and hosts and
             its launch mode.
@@ -345,9 +347,12 @@ def simulate(
         schedule: Schedule file to run instead of a strategy: fabricast's JSON, MSCCL XML or MSCCL++ plan.
         no_verify: Skip the proof that schedules compute their collective without races and deadlocks.
         flows: Timed flows to run instead of a collective: CSV with the header `src,dst,bytes,start_us`.
-        job: Job to run instead of a collective: CSV, NCCL log or Chakra traces. CSV: calls and computations
-            of ranks (columns collective, bytes, time_us, ranks, count, name, after, start_us). NCCL log:
-            NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. Chakra: any one of NAME.0.et, NAME.1.et, …
+        job: Job to run instead of a collective: CSV, traces of PyTorch's profiler, NCCL's records, Chakra
+            traces. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks, count,
+            name, after, start_us). PyTorch's profiler: its JSON of one rank, or a folder with those of
+            several ranks. NCCL log: NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL. NCCL's Inspector and
+            example profiler: a file, or a folder with those of all processes. Chakra: any one of NAME.0.et,
+            NAME.1.et, … JSON may be in gzip.
         background: Background flows that share the fabric with the run, in the format of ``flows``.
         straggler: Delay the start of a GPU, for example `gpu5=20us`; may be repeated.
         group: Ranks of a group that runs the call, for example `0-3,8`; may be repeated. All groups run the

@@ -20,10 +20,14 @@ impl Limit {
     pub const STUDY: Self = Self::mib("a study", 64);
     /// A trace as a table, or a log of NCCL.
     pub const TRACE: Self = Self::mib("a trace", 256);
+    /// A JSON trace of PyTorch's profiler or of NCCL's profilers of one rank, as stored and decompressed.
+    pub const JSON_TRACE: Self = Self::mib("a JSON trace", 2048);
     /// A Chakra trace of one rank.
     pub const CHAKRA: Self = Self::mib("a Chakra trace", 1024);
     /// The Chakra traces of all ranks together.
     pub const ALL_CHAKRA: Self = Self::mib("the Chakra traces of a job", 4096);
+    /// The files of a folder of traces together, as they are stored.
+    pub const ALL_TRACES: Self = Self::mib("the traces of a job", 4096);
     /// Flows with their start times, as CSV.
     pub const FLOWS: Self = Self::mib("flows", 64);
     /// Matrix of an all_to_allv: 4096 × 4096 sizes of up to 15 characters.

@@ -1,9 +1,9 @@
 //! Recorded jobs: collectives of groups of ranks and the computation between them, from traces and logs.
 //!
 //! ```text
-//! CSV ──────────┐
-//! NCCL's log ───┼─► Trace (a graph of events) ─replay─────► spans of events, their fabric shared
-//! Chakra ───────┘                            └─call_mix───► how often each call occurs, for `plan`
+//! CSV ──────────────────────────┐
+//! NCCL: log, Inspector, events ─┼─► Trace (a graph of events) ─replay───► spans of events, their fabric shared
+//! PyTorch's profiler, Chakra ───┘                            └─call_mix─► how often each call occurs, for `plan`
 //! ```
 //!
 //! A trace contains events and their order, and no model. An event starts when all of its predecessors have ended. A
@@ -11,16 +11,25 @@
 //! thread. Calls of one group are executed in order.
 
 mod chakra;
+mod communicators;
 mod file;
+mod gzip;
+mod json;
+mod kineto;
 mod messages;
+mod nccl_inspector;
 mod nccl_log;
+mod nccl_profiler;
 mod ranks;
 mod table;
 mod wire;
 
 pub use chakra::{RankFile, read_chakra};
 pub use file::{Contents, read};
+pub use kineto::read_kineto;
+pub use nccl_inspector::read_nccl_inspector;
 pub use nccl_log::read_nccl_log;
+pub use nccl_profiler::read_nccl_profiler;
 pub use table::read_table;
 
 use std::sync::Arc;
@@ -44,8 +53,10 @@ pub struct Trace {
     pub ranks: u32,
     /// Events of all ranks. The predecessors of an event may follow it in the list.
     pub events: Vec<Event>,
-    /// Parts of the input that were ignored, as one sentence each.
+    /// Parts of the input that were ignored or are missing, as one sentence each.
     pub ignored: Vec<String>,
+    /// Recorded time from the start of the first event to the end of the last; `None` if the input has no times.
+    pub recorded: Option<Picos>,
 }
 
 /// Event of a trace: a computation, a collective or a message.
@@ -147,11 +158,16 @@ impl Trace {
         }
         let greatest = |event: &Event| event.kind.ranks().iter().copied().max();
         let ranks = events.iter().filter_map(greatest).max().map_or(0, |rank| rank + 1);
-        let trace = Self { ranks, events, ignored };
+        let trace = Self { ranks, events, ignored, recorded: None };
         match trace.find_cycle() {
             None => Ok(trace),
             Some(event) => Err(JobError::at(&event.location, format!("`{}` depends on itself", event.name))),
         }
+    }
+
+    /// Sets the recorded time.
+    fn with_recorded_time(self, time: Picos) -> Self {
+        Self { recorded: Some(time), ..self }
     }
 
     /// Returns an event that is in a dependency cycle or depends on one; `None` if there is no cycle.

@@ -30,7 +30,7 @@ use super::{Call, Event, EventKind, MAX_EVENTS, Trace, ranks::MAX_RANKS};
 use crate::job::JobError;
 
 /// Collectives by their names in the log, with the ratio of the larger buffer to a rank's `count`.
-const CALLS: [(&str, Collective, CountScale); 9] = [
+const CALLS: [(&str, Collective, CountScale); 10] = [
     ("AllReduce", Collective::AllReduce, CountScale::Whole),
     ("Broadcast", Collective::Broadcast, CountScale::Whole),
     ("Reduce", Collective::Reduce, CountScale::Whole),
@@ -38,6 +38,7 @@ const CALLS: [(&str, Collective, CountScale); 9] = [
     ("ReduceScatter", Collective::ReduceScatter, CountScale::Part),
     ("AlltoAll", Collective::AllToAll, CountScale::Part),
     ("AllToAll", Collective::AllToAll, CountScale::Part),
+    ("All2All", Collective::AllToAll, CountScale::Part),
     ("Gather", Collective::Gather, CountScale::Part),
     ("Scatter", Collective::Scatter, CountScale::Part),
 ];
@@ -47,6 +48,15 @@ const CALLS: [(&str, Collective, CountScale); 9] = [
 enum CountScale {
     Whole,
     Part,
+}
+
+/// Returns the collective of a name of NCCL, and the message size of a call: the larger buffer, as in nccl-tests. `None`
+/// if the name is unknown or the size too large. `bytes`: `count` of a rank in bytes.
+pub(super) fn collective_size(name: &str, bytes: u64, ranks: u32) -> Option<(Collective, Bytes)> {
+    let (_, collective, scale) = CALLS.iter().find(|row| row.0 == name)?;
+    let parts = if *scale == CountScale::Part { u64::from(ranks) } else { 1 };
+    let bytes = bytes.checked_mul(parts).filter(|bytes| *bytes < 1 << 60)?;
+    Some((*collective, Bytes(bytes)))
 }
 
 /// Element size in bytes by NCCL's type number (`ncclDataType_t`, nccl.h): 8-bit, 32-bit and 64-bit integers, half,

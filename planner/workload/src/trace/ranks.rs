@@ -35,12 +35,36 @@ pub(super) fn parse(text: &str) -> Result<Vec<u32>, String> {
     }
 }
 
+/// Formats ascending ranks as `parse` reads them: `0-3 6`.
+pub(super) fn format(ranks: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ => ranges.push((rank, rank)),
+        }
+    }
+    let text = |(first, last): &(u32, u32)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    ranges.iter().map(text).collect::<Vec<String>>().join(" ")
+}
+
 /// Maximum number of ranks in a trace; rank numbers are smaller.
 pub(super) const MAX_RANKS: u32 = 1 << 17;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn formatted_ranks_are_read_back() {
+        for (ranks, text) in [(&[0, 1, 2, 5][..], "0-2 5"), (&[7], "7"), (&[3, 4], "3-4")] {
+            assert_eq!(format(ranks), text);
+            assert_eq!(parse(text).as_deref(), Ok(ranks));
+        }
+    }
 
     #[test]
     fn ranges_and_numbers_are_read() {
