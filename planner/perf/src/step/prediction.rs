@@ -9,7 +9,7 @@ use super::step_result::{Step, TimeError};
 use super::step_timing::StepTiming;
 use super::timeline::Timeline;
 use crate::communication::{CommunicationCostModel, replaced_dispatch};
-use fabricast_workload::job::{Layout, Processes, StepKind, Training};
+use fabricast_workload::job::{Layout, Processes, Training, expert_calls};
 
 /// Predicts the completion time of a step.
 ///
@@ -53,7 +53,7 @@ fn with_running_dispatcher<'j>(
     layout: &Layout,
     costs: &dyn CommunicationCostModel,
 ) -> Cow<'j, Training> {
-    match replaced_dispatch(job.dispatch, StepKind::Prefill, layout, costs) {
+    match replaced_dispatch(job.dispatch, &expert_calls(job, layout), layout, costs) {
         None => Cow::Borrowed(job),
         Some(dispatch) => Cow::Owned(Training { dispatch, ..job.clone() }),
     }

@@ -1,6 +1,11 @@
 //! Conversion of the keys of dispatch and combine, which training and inference share.
 
-use super::super::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, Framework, JobError};
+use fabricast_experts::UnsupportedExchange;
+
+use super::super::{
+    Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, Framework, JobError, Model, StepKind,
+    TokenExchange,
+};
 use super::{JobText, KindKey, Validator, kind_key};
 
 impl JobText {
@@ -13,15 +18,16 @@ impl JobText {
         ]
     }
 
-    /// Returns the dispatch of a job whose model has `experts` experts; what it does not state is the default of its
-    /// software.
+    /// Returns the dispatch of a job with `slots` experts, redundant copies included; what it does not state is the
+    /// default of its software.
     pub(super) fn dispatch(
         &self,
         check: Validator<'_>,
         software: &Framework,
-        experts: u64,
+        model: &Model,
+        slots: u64,
     ) -> Result<Dispatch, JobError> {
-        if experts == 0
+        if model.experts == 0
             && let Some((name, span)) = self.expert_keys().into_iter().find_map(|(name, span)| Some((name, span?)))
         {
             return Err(check.error(span, format!("{name}: the model has no experts")));
@@ -36,6 +42,13 @@ impl JobText {
         {
             let message = "dispatch_precision: only trtllm and trtllm-one-sided dispatch nvfp4: expected bf16 or fp8";
             return Err(check.error(stated.span(), message.to_owned()));
+        }
+        if let Some(stated) = &self.dispatcher
+            && let Some(kernel) = stated.get_ref().kernel(StepKind::Prefill)
+            && let Err(error) = TokenExchange::new(kernel, 1.0, model, slots, 1.0).routing()
+        {
+            let message = format!("dispatcher: {}", UnsupportedExchange::tokens(kernel, error));
+            return Err(check.error(stated.span(), message));
         }
         Ok(Dispatch {
             dispatcher: dispatcher_or_default,
@@ -168,5 +181,24 @@ mod tests {
         let trace = "kind = \"trace\"\nname = \"t\"\nfile = \"x.csv\"\ndispatcher = \"pplx\"\n";
         let error = read_job(trace, "job.toml").unwrap_err().to_string();
         assert!(error.contains("dispatcher: only valid for jobs of kind training or inference"), "{error}");
+    }
+
+    /// A stated dispatcher that cannot describe the tokens is refused when the job is read; the default of software is
+    /// replaced later.
+    #[test]
+    fn dispatchers_that_cannot_describe_the_tokens_are_refused() {
+        let wide = |lines: &str, kind: &str| {
+            text(kind, lines, "").replace("hidden = 64", "hidden = 2097152").replace("layers = 4", "layers = 1")
+        };
+        for kind in ["training", "inference"] {
+            for dispatcher in ["deepep", "nccl-ep", "trtllm"] {
+                let stated = wide(&format!("dispatcher = \"{dispatcher}\""), kind);
+                let error = read_job(&stated, "job.toml").unwrap_err().to_string();
+                let expected = "2097152 hidden elements; expected at most 1048576";
+                assert!(error.starts_with("job.toml:1:14: dispatcher: ") && error.contains(expected), "{error}");
+            }
+            assert!(read_job(&wide("dispatcher = \"all_to_all\"", kind), "job.toml").is_ok());
+        }
+        assert!(read_job(&wide("framework = \"sglang\"", "inference"), "job.toml").is_ok());
     }
 }

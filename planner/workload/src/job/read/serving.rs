@@ -122,7 +122,7 @@ impl JobText {
             placement,
             collectives: self.collectives,
             skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
-            dispatch: self.dispatch(check, software, model.experts)?,
+            dispatch: self.dispatch(check, software, &model, model.experts + redundant_experts)?,
             limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             model,
