@@ -160,6 +160,7 @@ mod tests {
             ("inference", "dispatch_precision = \"nvfp4\"", "", "job.toml:1:22", "only trtllm"),
             ("training", "disaggregation = \"decode\"", "", "job.toml:1:18", "only valid for jobs of kind inference"),
             ("inference", "disaggregation = \"decode\"\nttft_s = 1", "", "job.toml:1:18", "omit ttft_s"),
+            ("inference", "disaggregation = \"prefill\"\ntpot_s = 1", "", "job.toml:1:18", "omit output_tokens"),
             (
                 "training",
                 "",
@@ -200,5 +201,29 @@ mod tests {
             assert!(read_job(&wide("dispatcher = \"all_to_all\"", kind), "job.toml").is_ok());
         }
         assert!(read_job(&wide("framework = \"sglang\"", "inference"), "job.toml").is_ok());
+    }
+
+    /// A machine for one part of requests has no keys of the other part.
+    #[test]
+    fn keys_of_the_other_part_of_requests_are_refused() {
+        let read = |part: &str, output: &str, lines: &str| {
+            let text = text("inference", &format!("disaggregation = \"{part}\"\n{lines}"), "");
+            read_job(&text.replace("output_tokens = 16\n", output), "job.toml").map_err(|error| error.to_string())
+        };
+        for (part, output, lines, expected) in [
+            ("prefill", "output_tokens = 16\n", "", "omit output_tokens"),
+            ("prefill", "", "tpot_s = 0.1", "omit tpot_s"),
+            ("decode", "output_tokens = 16\n", "ttft_s = 0.1", "omit ttft_s"),
+            ("decode", "output_tokens = 1\n", "", "2 or more"),
+            ("decode", "", "", "missing field `output_tokens`"),
+        ] {
+            let error = read(part, output, lines).unwrap_err();
+            assert!(error.contains(expected), "{part} {output} {lines}: {error}");
+        }
+        for output in ["", "output_tokens = 1\n"] {
+            let Job::Inference(job) = read("prefill", output, "ttft_s = 0.1").unwrap() else { panic!() };
+            assert_eq!(job.output_tokens, 1);
+        }
+        assert!(read("decode", "output_tokens = 16\n", "tpot_s = 0.1").is_ok());
     }
 }
