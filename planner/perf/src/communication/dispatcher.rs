@@ -20,12 +20,12 @@ struct JobDispatch<'a> {
 }
 
 impl<'a> JobDispatch<'a> {
-    fn of_training(job: &'a Training) -> Self {
+    fn from_training(job: &'a Training) -> Self {
         let exchanges = |layout: &Layout| expert_calls(job, layout).iter().map(|call| call.exchange).take(1).collect();
         Self { dispatch: job.dispatch, location: &job.spans.dispatcher, exchanges: Box::new(exchanges) }
     }
 
-    fn of_serving(job: &'a Serving) -> Self {
+    fn from_serving(job: &'a Serving) -> Self {
         let exchanges = |layout: &Layout| {
             let skew = layout.expert_imbalance(job.skew);
             let kernels = [StepKind::Prefill, StepKind::Decode].map(|step| job.dispatch.dispatcher.kernel(step));
@@ -35,10 +35,10 @@ impl<'a> JobDispatch<'a> {
         Self { dispatch: job.dispatch, location: &job.spans.dispatcher, exchanges: Box::new(exchanges) }
     }
 
-    fn of_job(job: &'a Job) -> Option<Self> {
+    fn from_job(job: &'a Job) -> Option<Self> {
         match job {
-            Job::Training(job) => Some(Self::of_training(job)),
-            Job::Inference(job) => Some(Self::of_serving(job)),
+            Job::Training(job) => Some(Self::from_training(job)),
+            Job::Inference(job) => Some(Self::from_serving(job)),
             Job::Trace(_) => None,
         }
     }
@@ -100,7 +100,7 @@ impl<'a> JobDispatch<'a> {
 /// the job has none.
 #[must_use]
 pub fn unsupported_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Option<UnsupportedExchange> {
-    JobDispatch::of_job(job)?.unsupported(machine, layout)
+    JobDispatch::from_job(job)?.unsupported(machine, layout)
 }
 
 /// Refuses a training job that states a dispatcher whose kernels do not run on a machine.
@@ -112,7 +112,7 @@ pub(crate) fn check_training_dispatcher(
     machine: &Machine<'_>,
     layout: &Layout,
 ) -> Result<(), JobError> {
-    JobDispatch::of_training(job).check(machine, layout)
+    JobDispatch::from_training(job).check(machine, layout)
 }
 
 /// Refuses an inference job that states a dispatcher whose kernels do not run on a machine.
@@ -120,7 +120,7 @@ pub(crate) fn check_training_dispatcher(
 /// # Errors
 /// [`JobError`] at `dispatcher`.
 pub(crate) fn check_serving_dispatcher(job: &Serving, machine: &Machine<'_>, layout: &Layout) -> Result<(), JobError> {
-    JobDispatch::of_serving(job).check(machine, layout)
+    JobDispatch::from_serving(job).check(machine, layout)
 }
 
 /// Returns the layouts of a training job with which its dispatcher runs, if it states one.
@@ -132,7 +132,7 @@ pub(crate) fn supported_training_layouts(
     machine: &Machine<'_>,
     layouts: Vec<Layout>,
 ) -> Result<Vec<Layout>, JobError> {
-    JobDispatch::of_training(job).supported_layouts(machine, layouts)
+    JobDispatch::from_training(job).supported_layouts(machine, layouts)
 }
 
 /// Returns the layouts of an inference job with which its dispatcher runs, if it states one.
@@ -144,7 +144,7 @@ pub(crate) fn supported_serving_layouts(
     machine: &Machine<'_>,
     layouts: Vec<Layout>,
 ) -> Result<Vec<Layout>, JobError> {
-    JobDispatch::of_serving(job).supported_layouts(machine, layouts)
+    JobDispatch::from_serving(job).supported_layouts(machine, layouts)
 }
 
 /// Returns the dispatch with an all_to_all in place of a kernel that does not exchange the tokens of a step's calls;

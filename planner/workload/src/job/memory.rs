@@ -412,7 +412,7 @@ mod tests {
             );
             job_footprint(&lines, 64).activations.0
         };
-        for (parallel, micro_batches, ranks_chunks) in [
+        for (parallel, micro_batches, added_micro_batches) in [
             ("dp = 8, ep = 8, tp = 8", 4, Some(1.0)),
             ("dp = 8, ep = 8, pp = 8", 16, Some(1.0)),
             ("dp = 8, ep = 8, pp = 8, interleave = 2", 16, Some(0.5)),
@@ -421,7 +421,7 @@ mod tests {
         ] {
             let [sequential, overlapped] = [false, true].map(|overlap| memory(parallel, micro_batches, overlap) as f64);
             let one = memory("dp = 8, ep = 8, tp = 8", 1, false) as f64;
-            match ranks_chunks {
+            match added_micro_batches {
                 None => assert_eq!(sequential, overlapped, "{parallel}"),
                 Some(_) if parallel.contains("tp") => {
                     // Two micro-batches instead of one; logits and their gradient exist once.
