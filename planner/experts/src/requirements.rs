@@ -128,8 +128,8 @@ impl ExchangeKernel {
         let has_nics = |host: &HostId| {
             fabric.nodes().any(|(_, node)| node.host == *host && matches!(node.figures, Figures::Nic(_)))
         };
-        let uses_nics = !self.needs_nvlink() && hosts.keys().all(has_nics);
-        (ranks.domains().len() > hosts.len() && !uses_nics).then_some(UnsupportedGpus::PeerAccess(name))
+        let uses_nics = || !self.needs_nvlink() && hosts.keys().all(has_nics);
+        (ranks.domains().len() > hosts.len() && !uses_nics()).then_some(UnsupportedGpus::PeerAccess(name))
     }
 }
 
