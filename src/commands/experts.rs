@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fabricast_experts::{
     Exchange, ExchangeCosts, ExchangeError, ExchangeKernel, ExchangeRanks, ExchangeTime, Operation, RoutingPattern,
-    Timing, TokenRouting, TokenType, Traffic,
+    Timing, TokenRouting, TokenType, Traffic, UnsupportedExchange, UnsupportedGpus,
 };
 use fabricast_reports::share::{self, Part};
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -112,11 +112,6 @@ pub fn run(args: &SimulateArgs, operation: Operation, fabric: &Fabric, output: &
     check_other_flags(args, operation)?;
     let profile = setup::library_profile(&args.library, &args.costs, fabric)?;
     setup::sources(fabric, &profile, output);
-    if fabric.gpus().iter().any(|&gpu| fabric.node(gpu).is_amd()) {
-        output.warn(
-            "the costs of dispatch and combine were fitted to NVIDIA GPUs: published times of MI300X are 35 to 50 % longer",
-        );
-    }
     let router = Router::new(fabric, setup::route_options(&args.fabric.size));
     let devices = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let ranks = ExchangeRanks::new(&router, &devices).map_err(failure)?;
@@ -137,6 +132,7 @@ pub fn run(args: &SimulateArgs, operation: Operation, fabric: &Fabric, output: &
     }
     let exchange =
         Exchange { router: &router, ranks: &ranks, links: &profile.links, routing: &routing, kernel, sms: flags.sms };
+    exchange.check_support().map_err(unsupported)?;
     let token_type = flags.token_type.unwrap_or(match operation {
         Operation::Combine => TokenType::Bf16,
         Operation::Prepare | Operation::Dispatch => TokenType::Fp8,
@@ -188,12 +184,24 @@ fn check_other_flags(args: &SimulateArgs, operation: Operation) -> Result<(), Fa
     }
 }
 
+fn unsupported(reason: UnsupportedExchange) -> Failure {
+    let gpus = match reason {
+        UnsupportedExchange::Tokens { error, .. } => return failure(error),
+        UnsupportedExchange::Gpus(gpus) => gpus,
+    };
+    let help = match gpus {
+        UnsupportedGpus::SeveralDomains(_) => "use --kernel deepep, deepep-ll, deepep-v2, nccl-ep-ll or pplx",
+        UnsupportedGpus::NvLink(_) => "use --kernel deepep-ll, nccl-ep-ll or pplx",
+        UnsupportedGpus::Vendor(_) | UnsupportedGpus::Capability(_) | UnsupportedGpus::PeerAccess(_) => {
+            "`plan --collective all_to_all` predicts an exchange by the collective library, which runs on all GPUs"
+        }
+    };
+    Failure::input_with_help(gpus.to_string(), help)
+}
+
 fn failure(error: ExchangeError) -> Failure {
     match error {
         ExchangeError::Unreachable(error) => error.into(),
-        ExchangeError::SeveralDomains(_) => {
-            Failure::input_with_help(error.to_string(), "use --kernel deepep, deepep-ll, deepep-v2, nccl-ep-ll or pplx")
-        }
         ExchangeError::Uneven { experts, parts, what: "ranks" } => Failure::input_with_help(
             error.to_string(),
             format!("add redundant experts: --experts {}", experts.next_multiple_of(parts)),

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use fabricast_perf::call_mix::{self, CallGroup, PlannedCalls};
+use fabricast_perf::call_mix::{self, CallGroup, ExchangeGroup, JobCalls, PlannedCalls};
 use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::step::Machine;
 use fabricast_reports::format;
@@ -30,14 +30,14 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let source = path.display().to_string();
-    let (heading, ranks, rows) = match job_file::read(path, ranks.len(), output)? {
+    let (heading, ranks, rows, exchanges) = match job_file::read(path, ranks.len(), output)? {
         JobFile::Trace(trace) => {
             trace.check_ranks(ranks.len(), &source)?;
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
             let calls = call_mix::trace_calls(&trace, &simulated);
             warn_about_memory(&calls, &fabric, output);
             let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))?;
-            (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows)
+            (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows, Vec::new())
         }
         JobFile::Job(job, efficiency) => {
             if args.fabric.ranks_per_gpu > 1 {
@@ -48,15 +48,18 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
             let curve = efficiency.resolve(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
-            let (layout, calls) = call_mix::job_calls(&job, &machine)?;
+            let JobCalls { layout, calls, exchanges, replaced } = call_mix::job_calls(&job, &machine)?;
+            if let Some(reason) = replaced {
+                output.warn(&format!("{reason}: an all_to_all exchanges the tokens of experts instead"));
+            }
             warn_about_memory(&calls, &fabric, output);
             let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
             let layout_label = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
-            (format!("{heading}{layout_label}"), ranks.len() as u32, rows)
+            (format!("{heading}{layout_label}"), ranks.len() as u32, rows, exchanges)
         }
     };
-    let answer = Answer { rows: &rows };
+    let answer = Answer { rows: &rows, exchanges: &exchanges };
     match output.format {
         Format::Json => output.write_json(&Document::JobPlan.with(&PlanJobJson {
             fabric: fabric.name(),
@@ -64,6 +67,7 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             job: &source,
             ranks,
             rows: rows.iter().map(RowJson::new).collect(),
+            exchanges: exchanges.iter().map(ExchangeJson::new).collect(),
             total_us: answer.picks(),
             library_total_us: answer.library(),
         })),
@@ -94,6 +98,7 @@ fn warn_about_memory(calls: &[CallGroup], fabric: &Fabric, output: &Output) {
 
 struct Answer<'a> {
     rows: &'a [PlannedCalls],
+    exchanges: &'a [ExchangeGroup],
 }
 
 /// JSON of `plan --job`.
@@ -109,7 +114,10 @@ pub struct PlanJobJson<'a> {
     ranks: u32,
     /// Calls of the job by collective, size and group.
     rows: Vec<RowJson>,
-    /// Time of all rows, each weighted by the number of calls per group, in µs.
+    /// Dispatches and combines of the job by the kernels of a library; absent if it has none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    exchanges: Vec<ExchangeJson>,
+    /// Time of all rows and exchanges, each weighted by the number of calls per group, in µs.
     total_us: f64,
     /// Total with the library's default choices, in µs; absent if one of them is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -150,6 +158,55 @@ struct RowJson {
     /// The library's default choice; absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     library_default: Option<DefaultJson>,
+}
+
+/// Dispatches or combines of equal tokens by the kernel of a library.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JobExchangeJson")]
+struct ExchangeJson {
+    /// Operation: dispatch or combine.
+    operation: &'static str,
+    /// Kernel that exchanges the tokens.
+    kernel: &'static str,
+    /// Element type in which tokens are sent.
+    token_type: &'static str,
+    /// Number of tokens of each rank.
+    tokens: u64,
+    /// Bytes of a rank if each token has a copy for each of its experts.
+    bytes: Bytes,
+    /// Number of ranks in a group.
+    ranks: u32,
+    /// Number of groups.
+    groups: usize,
+    /// Mean number of exchanges per group.
+    calls_each: f64,
+    /// Predicted time of an exchange with all groups concurrent, in µs.
+    time_us: f64,
+    /// Predicted time of a group's exchanges, in µs.
+    total_us: f64,
+}
+
+impl ExchangeJson {
+    fn new(group: &ExchangeGroup) -> Self {
+        let ExchangeGroup { exchange, ranks, groups, exchanges_per_group, time } = *group;
+        Self {
+            operation: exchange.operation.name(),
+            kernel: exchange.kernel.name(),
+            token_type: exchange.token_type.name(),
+            tokens: exchange.tokens,
+            bytes: exchange.copied_bytes(),
+            ranks,
+            groups,
+            calls_each: exchanges_per_group,
+            time_us: time.us(),
+            total_us: exchange_total(group),
+        }
+    }
+}
+
+/// Time of all exchanges of a group, in µs.
+fn exchange_total(group: &ExchangeGroup) -> f64 {
+    group.exchanges_per_group * group.time.us()
 }
 
 /// The library's default choice, with its predicted time.
@@ -200,14 +257,19 @@ fn total(planned: &PlannedCalls, time: Picos) -> f64 {
 
 impl Answer<'_> {
     fn picks(&self) -> f64 {
-        self.rows.iter().map(|planned| total(planned, planned.row.pick.time)).sum()
+        self.rows.iter().map(|planned| total(planned, planned.row.pick.time)).sum::<f64>() + self.exchange_total()
+    }
+
+    fn exchange_total(&self) -> f64 {
+        self.exchanges.iter().map(exchange_total).sum()
     }
 
     fn library(&self) -> Option<f64> {
         let library_time = |planned: &PlannedCalls| {
             planned.row.library_default.as_ref().map(|default| total(planned, default.timed.time))
         };
-        self.rows.iter().map(library_time).sum()
+        let calls: Option<f64> = self.rows.iter().map(library_time).sum();
+        Some(calls? + self.exchange_total())
     }
 
     fn table(&self) -> Table {
@@ -241,6 +303,23 @@ impl Answer<'_> {
                 Value::Time(Picos::from_us(total(planned, pick.time))).into(),
                 library_default::strategy_cell(&planned.row),
                 Value::or_missing(default, |default| Value::Time(default.timed.time)).into(),
+            ]);
+        }
+        // The kernel of a library carries an exchange of tokens.
+        for group in self.exchanges {
+            table.row(vec![
+                Value::text(group.exchange.operation.name()).into(),
+                Value::Bytes(group.exchange.copied_bytes()).into(),
+                Value::Count(group.ranks.into()).into(),
+                Value::Count(group.groups as u64).into(),
+                Value::Number(group.exchanges_per_group).into(),
+                Cell::from(Value::text(group.exchange.kernel.name())).tone(Emphasis::Strong),
+                Value::Missing.into(),
+                Value::Missing.into(),
+                Value::Time(group.time).into(),
+                Value::Time(Picos::from_us(exchange_total(group))).into(),
+                Value::Missing.into(),
+                Value::Missing.into(),
             ]);
         }
         table

@@ -62,7 +62,7 @@ pub use error::ExchangeError;
 pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, PairBytes, Timing};
 pub use kernel::{ExchangeKernel, Operation};
 pub use ranks::ExchangeRanks;
-pub use requirements::UnsupportedGpus;
+pub use requirements::{UnsupportedExchange, UnsupportedGpus};
 pub use routing::{RoutingPattern, TokenRouting};
 pub use token::TokenType;
 pub use traffic::Traffic;

@@ -1,10 +1,17 @@
-//! GPUs and links that the kernels of each library need.
+//! GPUs, links and tokens that the kernels of each library need. Commands and jobs check them with
+//! [`Exchange::check_support`] before they predict a time.
+
+use std::collections::BTreeMap;
 
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::Router;
+use fabricast_topologies::route::{PathClass, Router};
+use fabricast_topologies::{HostId, NodeId};
 
+use crate::error::ExchangeError;
+use crate::exchange::Exchange;
 use crate::kernel::ExchangeKernel;
 use crate::ranks::ExchangeRanks;
+use crate::traffic::Traffic;
 
 /// Smallest compute capability, times 10, of kernels that use TMA and other features of Hopper.
 const HOPPER: u32 = 90;
@@ -18,12 +25,56 @@ pub enum UnsupportedGpus {
     /// The kernels need a newer GPU.
     #[error("{0} needs GPUs of compute capability 9.0 or later")]
     Capability(&'static str),
-    /// The kernels write into the memory of other GPUs of the host, but these GPUs permit no peer access.
-    #[error("{0} needs NVLink, or peer access, between the GPUs of a host")]
+    /// The GPUs of a host are connected by PCIe, or only some of them by NVLink.
+    #[error("{0} needs NVLink between all GPUs of a host")]
+    NvLink(&'static str),
+    /// The kernels write into the memory of other GPUs of the host, which these do not permit, and low-latency kernels
+    /// have no NICs to reach them otherwise.
+    #[error("{0} needs peer access between the GPUs of a host, or NICs if it is a low-latency kernel")]
     PeerAccess(&'static str),
     /// All ranks must be in one NVLink domain.
     #[error("{0} needs all ranks in one NVLink domain")]
     SeveralDomains(&'static str),
+}
+
+/// Reason that a kernel does not exchange the tokens of ranks.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum UnsupportedExchange {
+    /// The kernel does not run on the GPUs.
+    #[error(transparent)]
+    Gpus(#[from] UnsupportedGpus),
+    /// The tokens, experts or ranks exceed what can be described.
+    #[error("{kernel} cannot exchange these tokens: {error}")]
+    Tokens {
+        /// Name of the kernel.
+        kernel: &'static str,
+        /// Number that is too large, or that does not divide.
+        error: ExchangeError,
+    },
+}
+
+impl UnsupportedExchange {
+    /// Creates the reason that a kernel cannot exchange tokens.
+    #[must_use]
+    pub fn tokens(kernel: ExchangeKernel, error: ExchangeError) -> Self {
+        Self::Tokens { kernel: kernel.name(), error }
+    }
+}
+
+impl Exchange<'_> {
+    /// Checks the GPUs and links of the kernel, and that the experts divide among the ranks.
+    ///
+    /// # Errors
+    /// [`UnsupportedExchange`] with the reason.
+    pub fn check_support(&self) -> Result<(), UnsupportedExchange> {
+        match self.kernel.unsupported(self.router, self.ranks) {
+            Some(reason) => Err(reason.into()),
+            None => {
+                let traffic = Traffic::new(self.ranks, self.routing);
+                traffic.map(drop).map_err(|error| UnsupportedExchange::tokens(self.kernel, error))
+            }
+        }
+    }
 }
 
 impl ExchangeKernel {
@@ -33,12 +84,24 @@ impl ExchangeKernel {
         matches!(self, Self::TensorRtOneSided | Self::TensorRtTwoSided)
     }
 
+    /// Returns true if the GPUs of a host must be connected by NVLink: DeepEP's normal kernels and V2 (README.md and
+    /// docs/legacy.md, "Requirements"; `check_nvlink_connections` in `deep_ep/utils/envs.py`), and TensorRT-LLM's
+    /// (`supports_mnnvl` in `tensorrt_llm/_mnnvl_utils.py`: all NVLinks up). Low-latency kernels put tokens through
+    /// NVSHMEM, which also reaches peers over PCIe or by a NIC (`allow_nvlink_for_low_latency_mode` in
+    /// `deep_ep/buffers/legacy.py`).
+    fn needs_nvlink(self) -> bool {
+        match self {
+            Self::DeepEp | Self::DeepEpElastic | Self::TensorRtOneSided | Self::TensorRtTwoSided => true,
+            Self::DeepEpLowLatency | Self::NcclEpLowLatency | Self::Pplx => false,
+        }
+    }
+
     /// Returns the reason that the kernel does not run between ranks; `None` if it runs.
     ///
-    /// DeepEP needs Hopper or later and NVLink inside a host (README.md, "Requirements"; `setup.py` refuses earlier
-    /// GPUs); peer access over PCIe is assumed to suffice. NCCL EP and pplx-kernels use the same instructions
-    /// (`contrib/nccl_ep`; pplx-kernels, `CMakeLists.txt`). The kernels of TensorRT-LLM work inside one domain of
-    /// multi-node NVLink (`tensorrt_llm/_mnnvl_utils.py`).
+    /// DeepEP needs Hopper or later (README.md, "Requirements"; `setup.py` has no build for Ampere, on which earlier
+    /// versions of its normal kernels ran inside a host, docs/legacy.md). NCCL EP and pplx-kernels use the same
+    /// instructions (`contrib/nccl_ep`; pplx-kernels, `CMakeLists.txt`). The kernels of TensorRT-LLM work inside one
+    /// domain of multi-node NVLink (`tensorrt_llm/_mnnvl_utils.py`).
     #[must_use]
     pub fn unsupported(self, router: &Router<'_>, ranks: &ExchangeRanks) -> Option<UnsupportedGpus> {
         let fabric = router.fabric();
@@ -53,12 +116,39 @@ impl ExchangeKernel {
         if ranks.devices().iter().filter_map(|&device| capability(device)).any(|capability| capability < HOPPER) {
             return Some(UnsupportedGpus::Capability(name));
         }
+        if self.needs_nvlink() && !has_nvlink(router, ranks) {
+            return Some(UnsupportedGpus::NvLink(name));
+        }
         if self.needs_one_domain() && ranks.domains().len() > 1 {
             return Some(UnsupportedGpus::SeveralDomains(name));
         }
-        // Ranks of a host that do not reach each other's memory are in different domains.
-        let hosts: std::collections::BTreeSet<u32> =
-            ranks.devices().iter().map(|&device| fabric.node(device).host.0).collect();
-        (ranks.domains().len() > hosts.len()).then_some(UnsupportedGpus::PeerAccess(name))
+        // Ranks of a host that do not reach each other's memory are in different domains. Low-latency kernels then put
+        // their tokens through NICs.
+        let hosts = first_devices(router, ranks);
+        let has_nics = |host: &HostId| {
+            fabric.nodes().any(|(_, node)| node.host == *host && matches!(node.figures, Figures::Nic(_)))
+        };
+        let uses_nics = || !self.needs_nvlink() && hosts.keys().all(has_nics);
+        (ranks.domains().len() > hosts.len() && !uses_nics()).then_some(UnsupportedGpus::PeerAccess(name))
     }
+}
+
+/// First device of the ranks on each host.
+fn first_devices(router: &Router<'_>, ranks: &ExchangeRanks) -> BTreeMap<HostId, NodeId> {
+    let mut first = BTreeMap::new();
+    for &device in ranks.devices() {
+        first.entry(router.fabric().node(device).host).or_insert(device);
+    }
+    first
+}
+
+/// Returns true if NVLink connects all ranks of each host: the first one to all others, which bridges between pairs do
+/// not.
+fn has_nvlink(router: &Router<'_>, ranks: &ExchangeRanks) -> bool {
+    let first = first_devices(router, ranks);
+    ranks.devices().iter().all(|&device| {
+        let first = first.get(&router.fabric().node(device).host).copied().unwrap_or(device);
+        // Classes up to C2C are links between GPUs.
+        device == first || router.path(first, device).is_ok_and(|path| path.class <= PathClass::C2c)
+    })
 }

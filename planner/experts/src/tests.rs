@@ -3,5 +3,6 @@
 mod concurrent;
 mod monotony;
 mod routing;
+mod support;
 mod time;
 mod traffic;

@@ -3,15 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fabricast_experts::UnsupportedExchange;
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, NodeId};
+use fabricast_topologies::{Bytes, NodeId, Picos};
 use rayon::prelude::*;
 
-use crate::communication::{Exchange, LibraryChoiceScope, SimulatedCosts, StepCall};
+use crate::communication::{
+    CommunicationCostModel, Exchange, LibraryChoiceScope, SimulatedCosts, StepCall, StepExchange,
+    check_serving_dispatcher, check_training_dispatcher, unsupported_dispatcher,
+};
 use crate::serve;
 use crate::step::{self, Machine, TimeError};
 use fabricast_search::plan::{PlanError, Row};
-use fabricast_workload::job::{Arrivals, CollectiveCandidates, Job, JobError, Layout, LoadedServing, Processes};
+use fabricast_workload::job::{
+    Arrivals, CollectiveCandidates, Dimension, Job, JobError, Layout, LoadedServing, Processes, Serving, TokenExchange,
+    Training,
+};
 use fabricast_workload::trace::Trace;
 
 /// Calls of equal collective and message size, made by groups with equivalent placements on the fabric.
@@ -27,6 +34,34 @@ pub struct CallGroup {
     pub groups: usize,
     /// Mean number of calls per group.
     pub calls_per_group: f64,
+}
+
+/// Dispatches or combines of a job by the kernel of a library, of equal tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExchangeGroup {
+    /// Kernel, operation and tokens of each rank.
+    pub exchange: TokenExchange,
+    /// Number of ranks of a group.
+    pub ranks: u32,
+    /// Number of groups that exchange tokens.
+    pub groups: usize,
+    /// Mean number of exchanges per group.
+    pub exchanges_per_group: f64,
+    /// Completion time of an exchange with all groups concurrent.
+    pub time: Picos,
+}
+
+/// Calls of a job on a machine.
+#[derive(Clone, Debug, Default)]
+pub struct JobCalls {
+    /// Parallel layout, which is given or the best one found; `None` for a trace.
+    pub layout: Option<Layout>,
+    /// Collectives.
+    pub calls: Vec<CallGroup>,
+    /// Exchanges of tokens by kernels of libraries.
+    pub exchanges: Vec<ExchangeGroup>,
+    /// Reason that collectives replace the kernels of the software's default dispatcher.
+    pub replaced: Option<UnsupportedExchange>,
 }
 
 /// Call with its frequency and its row of the plan.
@@ -75,14 +110,14 @@ pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGro
     call_groups.into_values().map(with_mean_calls).collect()
 }
 
-/// Returns the parallel layout of a job, which is given or the best one found, and the calls of its step. For a trace,
-/// see [`trace_calls`].
+/// Returns the calls of a job's step. For a trace, see [`trace_calls`].
 ///
 /// # Errors
 /// Returns [`TimeError`] if the job cannot run on these ranks.
-pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Vec<CallGroup>), TimeError> {
+pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<JobCalls, TimeError> {
     let ranks = machine.ranks.len() as u32;
-    let (layout, calls) = match job {
+    let unsupported = |layout: &Layout| unsupported_dispatcher(job, machine, layout);
+    let (layout, replaced, calls, exchanges) = match job {
         Job::Training(job) if job.processes == Processes::Single => {
             let message = "processes: the calls of one process are not planned: expected \"per_gpu\"";
             return Err(JobError::at(&job.spans.parallel, message).into());
@@ -92,7 +127,13 @@ pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Ve
                 Some(layout) => layout,
                 None => step::best_step(job, machine)?.0.layout,
             };
-            (layout, step::step_calls(job, &layout))
+            check_training_dispatcher(job, machine, &layout)?;
+            let replaced = unsupported(&layout);
+            let job = match &replaced {
+                Some(_) => &Training { dispatch: job.dispatch.with_collectives(), ..job.clone() },
+                None => job,
+            };
+            (layout, replaced, step::step_calls(job, &layout), step::step_exchanges(job, &layout))
         }
         Job::Inference(job) => {
             let (layout, concurrent_requests) = match (Layout::specified_by_serving(job, ranks)?, job.arrivals) {
@@ -104,14 +145,48 @@ pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<(Option<Layout>, Ve
                     (step.layout, service.concurrent_requests)
                 }
             };
-            (layout, serve::calls(&LoadedServing { job, concurrent_requests }, &layout))
+            check_serving_dispatcher(job, machine, &layout)?;
+            let replaced = unsupported(&layout);
+            let job = match &replaced {
+                Some(_) => &Serving { dispatch: job.dispatch.with_collectives(), ..job.clone() },
+                None => job,
+            };
+            let job = LoadedServing { job, concurrent_requests };
+            (layout, replaced, serve::calls(&job, &layout), serve::exchanges(&job, &layout))
         }
         Job::Trace(job) => {
             job.trace.check_ranks(machine.ranks.len(), &job.file)?;
-            return Ok((None, trace_calls(&job.trace, machine.simulated)));
+            return Ok(JobCalls { calls: trace_calls(&job.trace, machine.simulated), ..JobCalls::default() });
         }
     };
-    Ok((Some(layout), merge_step_calls(&layout, &calls, machine.simulated)))
+    Ok(JobCalls {
+        layout: Some(layout),
+        calls: merge_step_calls(&layout, &calls, machine.simulated),
+        exchanges: merge_exchanges(&layout, &exchanges, job.collectives(), machine.simulated)?,
+        replaced,
+    })
+}
+
+/// Merges exchanges of equal tokens over all phases of a step, in their order.
+fn merge_exchanges(
+    layout: &Layout,
+    exchanges: &[StepExchange],
+    collectives: CollectiveCandidates,
+    simulated: &SimulatedCosts<'_>,
+) -> Result<Vec<ExchangeGroup>, PlanError> {
+    let costs = simulated.restricted_to(collectives);
+    let ranks = layout.size(Dimension::Expert);
+    let groups = layout.groups(Dimension::Expert).len();
+    let mut merged: Vec<ExchangeGroup> = Vec::new();
+    for &StepExchange { exchange, times, .. } in exchanges {
+        if let Some(known) = merged.iter_mut().find(|known| known.exchange == exchange) {
+            known.exchanges_per_group += times;
+            continue;
+        }
+        let time = costs.token_exchange_time(layout, &exchange)?;
+        merged.push(ExchangeGroup { exchange, ranks, groups, exchanges_per_group: times, time });
+    }
+    Ok(merged)
 }
 
 /// Merges calls of equal dimension, collective and message size over all phases of a step; sorted in this order.
@@ -193,7 +268,7 @@ mod tests {
             );
             read_job(&text, "j").unwrap()
         };
-        let (layout, mix) = job_calls(&job("{ tp = 2, dp = 4 }"), &machine).unwrap();
+        let JobCalls { layout, calls: mix, .. } = job_calls(&job("{ tp = 2, dp = 4 }"), &machine).unwrap();
         assert_eq!(layout.unwrap().degrees.data, 4);
         let actual: Vec<_> = mix
             .iter()
@@ -204,11 +279,40 @@ mod tests {
         assert_eq!(actual, [(all_reduce, 2, 4, 2.0 * (4.0 * 4.0 + 2.0)), (all_reduce, 4, 2, 1.0)]);
         assert_eq!(mix[0].bytes, Bytes(2 * 512 * 1024));
         // The embedding is on the first of two stages and the logits on the last; each stage has half of the layers.
-        let (_, mix) = job_calls(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap();
+        let mix = job_calls(&job("{ tp = 2, pp = 2, dp = 2 }"), &machine).unwrap().calls;
         let tensor =
             mix.iter().find(|calls| calls.collective == all_reduce && calls.bytes == Bytes(2 * 512 * 1024)).unwrap();
         assert_eq!((tensor.groups, tensor.calls_per_group), (4, 4.0 * (2.0 * 4.0 + 2.0 / 2.0)));
-        let (actual, mix) = job_calls(&job("\"auto\""), &machine).unwrap();
+        let JobCalls { layout: actual, calls: mix, .. } = job_calls(&job("\"auto\""), &machine).unwrap();
         assert_eq!((actual.unwrap().degrees.ranks(), mix.is_empty()), (8, false));
+    }
+
+    /// The exchanges of a job are those of its step, with the times that the step has.
+    #[test]
+    fn exchanges_of_a_step_are_listed_with_their_times() {
+        let network = Some("rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
+        let request = FabricRequest { nodes: Some(2), network, ..FabricRequest::new("hgx-h100") };
+        let fabric = load(&request).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let profile = Profile::for_fabric(&fabric).unwrap();
+        let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+        let curve = Efficiency::default();
+        let machine = Machine { router: &router, ranks: fabric.gpus(), simulated: &simulated, curve };
+        let text = "name = \"j\"\nglobal_batch = 64\nmicro_batch = 1\ndispatcher = \"deepep\"\nprecision = \"fp8\"\nparallel = { dp = 16, ep = 16 }\n\
+                    model = { layers = 2, hidden = 2048, heads = 16, ffn = 512, vocab = 32000, seq = 2048, experts = 64, experts_per_token = 4 }\n";
+        let job = read_job(text, "j").unwrap();
+        let JobCalls { exchanges, replaced, .. } = job_calls(&job, &machine).unwrap();
+        assert!(replaced.is_none());
+        // Dispatch and combine of two layers and four micro-batches, forward and backward.
+        let listed: Vec<_> = exchanges.iter().map(|one| (one.ranks, one.groups, one.exchanges_per_group)).collect();
+        assert_eq!(listed, [(16, 1, 16.0), (16, 1, 16.0)]);
+        let Job::Training(training) = &job else { panic!() };
+        let step = step::best_step(training, &machine).unwrap().0;
+        let total: u64 = exchanges.iter().map(|one| one.time.0 * one.exchanges_per_group as u64).sum();
+        assert_eq!(step.share_time(step::Share::Expert), Picos(total));
+        // Kernels that do not run are refused if the job states them, as the step is.
+        let stated = read_job(&text.replace("\"deepep\"", "\"trtllm\""), "j").unwrap();
+        let error = job_calls(&stated, &machine).unwrap_err().to_string();
+        assert!(error.contains("dispatcher: trtllm needs all ranks in one NVLink domain"), "{error}");
     }
 }

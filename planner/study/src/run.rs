@@ -18,7 +18,7 @@ use super::result_row::{MissingMemory, TrainingRun};
 use super::setting::{Load, SettingEffect};
 use super::step_interval::{StepInterval, spread, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
-use fabricast_perf::communication::{CommunicationCostModel, SimulatedCosts, StepCall, StepExchange, check_dispatcher};
+use fabricast_perf::communication::{CommunicationCostModel, SimulatedCosts, StepCall, StepExchange};
 use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
 use fabricast_perf::step::{
     Machine, PeakRates, Step, TimeError, active_ranks, best_step, best_step_timeline, check_tier, step_calls,
@@ -277,7 +277,6 @@ fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeE
     match whole_job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
-            check_dispatcher(whole_job, machine, &step.layout)?;
             let memories = machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED);
             let missing =
                 MissingMemory { gpu: footprint.excess(memories.gpu), host: footprint.host_excess(memories.host) };
@@ -297,7 +296,6 @@ fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeE
         }
         Job::Inference(job) => {
             let ServiceRun { step, footprint, service } = best_service(job, machine)?;
-            check_dispatcher(whole_job, machine, &step.layout)?;
             let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
             let timelines =
                 step_timelines(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
@@ -359,7 +357,7 @@ fn step_rows(
     let utilization = simulated.load(layout, &timed_calls, exchanges).utilization(machine.router, step.time);
     let exchange_rows = exchanges.iter().map(|one| {
         let time = costs.token_exchange_time(layout, &one.exchange)?;
-        let runs = costs.runs_kernel(layout, one.exchange.kernel);
+        let runs = costs.supports_exchange(layout, &one.exchange);
         Ok::<_, TimeError>(result_row::exchange_row(one, layout, runs, time))
     });
     Ok(StepRows {

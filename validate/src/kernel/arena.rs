@@ -155,9 +155,9 @@ impl Kernel {
     pub fn writes_peer_outputs(&self) -> bool {
         let rows = self.rounds.iter().flat_map(|round| (0u32..).zip(&round.rows));
         let mut operands = rows.flat_map(|(owner, (_, operands))| operands.iter().map(move |operand| (owner, operand)));
-        operands.any(|(owner, operand)| {
-            matches!(*operand, Operand::User { rank, place: UserChunk::Output(_) } if rank != owner)
-        })
+        operands.any(
+            |(owner, operand)| matches!(*operand, Operand::User { rank, place: UserChunk::Output(_) } if rank != owner),
+        )
     }
 
     /// Alignment of the caller's chunks. The result is [`Alignment::Vectors`] if, at these addresses, all chunks begin

@@ -1,6 +1,5 @@
 //! Interface of communication cost models: calls of groups, their completion time, and the SMs that they occupy.
 
-use fabricast_experts::ExchangeKernel;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Bytes, Picos};
 
@@ -43,9 +42,9 @@ pub trait CommunicationCostModel: Sync {
         Ok(SmUsage::default())
     }
 
-    /// Returns true if the kernel of a library runs between the ranks of a layout with different experts; true if the
-    /// model does not know.
-    fn runs_kernel(&self, _layout: &Layout, _kernel: ExchangeKernel) -> bool {
+    /// Returns true if the kernel of a library exchanges these tokens between the ranks of a layout; true if the model
+    /// does not know.
+    fn supports_exchange(&self, _layout: &Layout, _exchange: &TokenExchange) -> bool {
         true
     }
 

@@ -159,7 +159,7 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
         let all_to_all = equivalent_all_to_all(layout, exchange);
         let shape = layout.shape(Dimension::Expert);
         let inside = self.group_paths(0, shape).map_or(1, |paths| paths.inside).max(1);
-        let routing = exchange.routing().filter(|_| exchange.kernel.forwards_in_domains() && inside < shape.size);
+        let routing = exchange.routing().ok().filter(|_| exchange.kernel.forwards_in_domains() && inside < shape.size);
         let Some(routing) = routing else { return self.time(layout, all_to_all) };
         let domains = f64::from(shape.size) / f64::from(inside);
         let copies = domains * routing.hit_probability(0, exchange.experts / shape.size * inside);

@@ -1,6 +1,5 @@
 //! Cost model backed by a list of calls with known times, such as those of the library default.
 
-use fabricast_experts::ExchangeKernel;
 use fabricast_topologies::Picos;
 
 use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
@@ -41,8 +40,8 @@ impl CommunicationCostModel for ListedCosts<'_> {
         Ok(self.find(exchange).map_or_else(SmUsage::default, |one| one.sm_usage))
     }
 
-    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
-        self.exchanges.runs_kernel(layout, kernel)
+    fn supports_exchange(&self, layout: &Layout, exchange: &TokenExchange) -> bool {
+        self.exchanges.supports_exchange(layout, exchange)
     }
 
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {

@@ -9,6 +9,7 @@
 //!         concurrent_calls    simulation of the groups that represent all (link_sharing)
 //!           placement           devices, NVLink domains and concurrent groups of ranks
 //!   token_exchange      dispatch and combine by kernels of libraries
+//! dispatcher    support of a job's kernels for dispatch and combine on a machine
 //! estimated, listed   other models: first estimate, list of known times
 //! ```
 
@@ -20,6 +21,7 @@ mod candidate_search;
 mod concurrent_calls;
 mod cost_cache;
 mod cost_model;
+mod dispatcher;
 mod estimated;
 mod extrapolation;
 mod host_classes;
@@ -38,13 +40,16 @@ pub(crate) use calls::PlacedCall;
 pub use calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
 pub use candidate_search::{LibraryChoiceScope, fastest};
 pub use cost_model::{CallExtent, CommunicationCostModel, Exchange, SmUsage};
+pub use dispatcher::unsupported_dispatcher;
+pub(crate) use dispatcher::{
+    check_serving_dispatcher, check_training_dispatcher, replaced_dispatch, supported_serving_layouts,
+    supported_training_layouts,
+};
 pub use estimated::EstimatedCosts;
 pub(crate) use host_classes::HostClasses;
 pub use link_load::LinkLoad;
 pub use listed::{ListedCall, ListedCosts};
 pub use simulated::{RestrictedCosts, SimulatedCosts};
-pub(crate) use token_exchange::replaced_dispatch;
-pub use token_exchange::{check_dispatcher, unsupported_dispatcher};
 
 #[cfg(test)]
 mod tests;

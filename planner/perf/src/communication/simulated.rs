@@ -8,7 +8,6 @@
 //! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
 //! about 5 % if chunk loops interfere, at a hundredth of the cost.
 
-use fabricast_experts::ExchangeKernel;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule};
 use fabricast_topologies::route::Router;
@@ -101,7 +100,7 @@ impl<'a> SimulatedCosts<'a> {
         })
     }
 
-    fn token_exchanges(&self) -> TokenExchangeTimer<'_> {
+    pub(super) fn token_exchanges(&self) -> TokenExchangeTimer<'_> {
         TokenExchangeTimer { placement: &self.placement, profile: self.profile }
     }
 
@@ -289,8 +288,8 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
             .map_or_else(SmUsage::default, |strategy| self.simulated.strategy_sm_usage(layout, exchange, &strategy)))
     }
 
-    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
-        self.simulated.token_exchanges().unsupported(layout, kernel).is_none()
+    fn supports_exchange(&self, layout: &Layout, exchange: &TokenExchange) -> bool {
+        self.simulated.token_exchanges().check_support(layout, exchange).is_ok()
     }
 
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {

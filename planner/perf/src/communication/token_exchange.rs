@@ -1,26 +1,23 @@
 //! Completion times of dispatch and combine by kernels of libraries, with all groups of ranks with different experts
 //! concurrent.
 //!
-//! [`fabricast_experts`] predicts them from the routing of tokens. A kernel that does not run on the GPUs is replaced
-//! by an all_to_all with a copy of a token for each of its experts, just as software falls back to NCCL; jobs that name
-//! such a kernel are rejected earlier ([`check_dispatcher`]).
+//! [`fabricast_experts`] predicts them from the routing of tokens. A kernel of a software's default dispatcher that does
+//! not run on the GPUs is replaced by an all_to_all with a copy of a token for each of its experts, as software falls
+//! back to NCCL. Jobs that state such a kernel are refused before (`dispatcher`).
 
 use fabricast_experts::{
-    Exchange as KernelExchange, ExchangeCosts, ExchangeKernel, ExchangeRanks, Operation, PairBytes, RoutingPattern,
-    Timing, TokenType, UnsupportedGpus,
+    Exchange as KernelExchange, ExchangeCosts, ExchangeError, ExchangeKernel, ExchangeRanks, Operation, PairBytes,
+    RoutingPattern, Timing, TokenType, UnsupportedExchange,
 };
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
-use fabricast_workload::job::{
-    Dimension, Dispatch, Dispatcher, DispatcherOrigin, GroupShape, Job, JobError, Layout, StepKind, TokenExchange,
-};
+use fabricast_workload::job::{Dimension, GroupShape, Layout, TokenExchange};
 
 use super::calls::StepExchange;
-use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
+use super::cost_model::{Exchange, SmUsage};
 use super::link_load::PairTraffic;
 use super::placement::Placement;
-use crate::step::Machine;
 
 /// Messages are rounded to a multiple of this number of bytes per rank, as the fastest algorithms of libraries require.
 const BYTES_PER_RANK: u64 = 16;
@@ -71,13 +68,9 @@ impl TokenExchangeTimer<'_> {
     /// Completion time of an exchange; `None` if its kernel does not run on these GPUs, or the exchange cannot be
     /// described.
     pub(super) fn time(&self, layout: &Layout, exchange: &TokenExchange) -> Option<Picos> {
+        self.check_support(layout, exchange).ok()?;
         let ExpertGroups { first, others } = self.groups(layout)?;
-        let router = self.placement.router();
-        if exchange.kernel.unsupported(router, &first).is_some() {
-            return None;
-        }
-        let routing = exchange.routing()?;
-        let links = &self.profile.links;
+        let (router, routing, links) = (self.placement.router(), exchange.routing().ok()?, &self.profile.links);
         let kernel =
             KernelExchange { router, ranks: &first, links, routing: &routing, kernel: exchange.kernel, sms: None };
         let load = kernel.concurrent_load(exchange.operation, exchange.token_type, &others).ok()?;
@@ -100,11 +93,11 @@ impl TokenExchangeTimer<'_> {
         pair_bytes: &mut PairTraffic,
     ) {
         let router = self.placement.router();
-        let runs = self.unsupported(layout, exchange.kernel).is_none();
+        let is_supported = self.check_support(layout, exchange).is_ok();
         for group in layout.groups(Dimension::Expert) {
             let devices = self.placement.devices(&group);
-            let Ok(ranks) = ExchangeRanks::new(router, &devices) else { continue };
-            let Some(routing) = exchange.routing().filter(|_| runs) else {
+            let ranks = ExchangeRanks::new(router, &devices).ok().filter(|_| is_supported);
+            let (Some(ranks), Ok(routing)) = (ranks, exchange.routing()) else {
                 let each = exchange.copied_bytes().0 as f64 / devices.len().max(1) as f64;
                 for &from in &devices {
                     for &to in devices.iter().filter(|&&to| to != from) {
@@ -124,9 +117,16 @@ impl TokenExchangeTimer<'_> {
         }
     }
 
-    /// Returns the reason that a kernel does not run between the ranks with different experts; `None` if it runs.
-    pub(super) fn unsupported(&self, layout: &Layout, kernel: ExchangeKernel) -> Option<UnsupportedGpus> {
-        kernel.unsupported(self.placement.router(), &self.groups(layout)?.first)
+    /// Checks that the kernel of an exchange runs between the ranks of the first group, and that the exchange can be
+    /// described.
+    pub(super) fn check_support(&self, layout: &Layout, exchange: &TokenExchange) -> Result<(), UnsupportedExchange> {
+        let kernel = exchange.kernel;
+        let tokens = |error: ExchangeError| UnsupportedExchange::tokens(kernel, error);
+        let (router, links) = (self.placement.router(), &self.profile.links);
+        let group: Vec<u32> = layout.shape(Dimension::Expert).group(0).collect();
+        let ranks = ExchangeRanks::new(router, &self.placement.devices(&group)).map_err(tokens)?;
+        let routing = exchange.routing().map_err(tokens)?;
+        KernelExchange { router, ranks: &ranks, links, routing: &routing, kernel, sms: None }.check_support()
     }
 
     fn groups(&self, layout: &Layout) -> Option<ExpertGroups> {
@@ -144,59 +144,4 @@ pub(crate) fn equivalent_all_to_all(layout: &Layout, exchange: &TokenExchange) -
     let ranks = u64::from(layout.size(Dimension::Expert)).max(1);
     let bytes = exchange.copied_bytes().0.next_multiple_of(BYTES_PER_RANK * ranks);
     Exchange { dimension: Dimension::Expert, collective: Collective::AllToAll, bytes: Bytes(bytes) }
-}
-
-/// Returns the reason that the kernels of a job's dispatcher do not run on a machine with a layout; `None` if they run or
-/// the job has none.
-#[must_use]
-pub fn unsupported_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Option<UnsupportedGpus> {
-    let steps: &[StepKind] = match job {
-        Job::Training(_) => &[StepKind::Prefill],
-        Job::Inference(_) => &[StepKind::Prefill, StepKind::Decode],
-        Job::Trace(_) => &[],
-    };
-    let dispatch = job_dispatch(job)?;
-    if layout.size(Dimension::Expert) <= 1 {
-        return None;
-    }
-    let timer = TokenExchangeTimer { placement: machine.simulated.placement(), profile: machine.simulated.profile() };
-    let mut kernels = steps.iter().filter_map(|&step| dispatch.dispatcher.kernel(step));
-    kernels.find_map(|kernel| timer.unsupported(layout, kernel))
-}
-
-/// Returns an error for a job that names a dispatcher whose kernels do not run on a machine.
-///
-/// # Errors
-/// [`JobError`] at `dispatcher`.
-pub fn check_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Result<(), JobError> {
-    if job_dispatch(job).is_none_or(|dispatch| dispatch.origin == DispatcherOrigin::Software) {
-        return Ok(());
-    }
-    match unsupported_dispatcher(job, machine, layout) {
-        None => Ok(()),
-        Some(reason) => {
-            let help = Some("all_to_all runs on all GPUs".to_owned());
-            Err(JobError { help, ..JobError::at(&job.spans().dispatcher, format!("dispatcher: {reason}")) })
-        }
-    }
-}
-
-/// Returns the dispatch with an all_to_all in place of kernels that do not run in a kind of step; `None` if they run or
-/// there are none.
-pub(crate) fn replaced_dispatch(
-    dispatch: Dispatch,
-    step: StepKind,
-    layout: &Layout,
-    costs: &dyn CommunicationCostModel,
-) -> Option<Dispatch> {
-    let kernel = dispatch.dispatcher.kernel(step).filter(|_| layout.size(Dimension::Expert) > 1)?;
-    (!costs.runs_kernel(layout, kernel)).then_some(Dispatch { dispatcher: Dispatcher::AllToAll, ..dispatch })
-}
-
-fn job_dispatch(job: &Job) -> Option<Dispatch> {
-    match job {
-        Job::Training(job) => Some(job.dispatch),
-        Job::Inference(job) => Some(job.dispatch),
-        Job::Trace(_) => None,
-    }
 }

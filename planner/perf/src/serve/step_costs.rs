@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::stream_step::{StreamStep, TimeShares};
-use super::traffic::{expert_calls, step_kind, traffic};
+use super::traffic::{expert_calls, traffic};
 use crate::communication::{CommunicationCostModel, Exchange, replaced_dispatch};
 use crate::step::{
     Efficiency, ExpertExchanges, Kernel, LayerCompute, OverlapCost, OverlappedCall, PeakRates, half_batch_cost,
@@ -70,7 +70,7 @@ impl StepCosts<'_> {
             return Ok(StreamStep::default());
         }
         // An all_to_all replaces a dispatcher whose kernels do not run on the machine.
-        let replaced = replaced_dispatch(job.dispatch, step_kind(mix), layout, self.collective_costs);
+        let replaced = replaced_dispatch(job.dispatch, &expert_calls(job, layout, mix), layout, self.collective_costs);
         let replaced = replaced.map(|dispatch| Serving { dispatch, ..job.job.clone() });
         let job = &LoadedServing { job: replaced.as_ref().unwrap_or(job.job), ..*job };
         let calls = traffic(job, layout, mix);

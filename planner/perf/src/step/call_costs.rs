@@ -60,6 +60,24 @@ impl CallCosts<'_> {
         Ok(ExpertExchanges::from_calls(&calls))
     }
 
+    /// Returns true if calls of two dimensions use the same links when they run concurrently.
+    pub(super) fn share_links(&self, one: Dimension, other: Dimension) -> bool {
+        self.layout.size(one) > 1
+            && self.layout.size(other) > 1
+            && self.collective_costs.share_links(self.layout, one, other)
+    }
+
+    /// Returns the dimensions of calls within a layer's passes that use links of some other dimensions' calls.
+    pub(super) fn layer_dimensions_that_share_links(&self, others: &[Dimension]) -> Vec<Dimension> {
+        let layer_dimensions = [Dimension::Tensor, Dimension::Context, Dimension::Expert].into_iter();
+        layer_dimensions.filter(|&one| others.iter().any(|&other| self.share_links(one, other))).collect()
+    }
+
+    /// Returns the dimensions of the calls of a phase.
+    pub(super) fn phase_dimensions(&self, phase: Phase) -> Vec<Dimension> {
+        self.phase_calls(phase, None).map(|call| call.dimension).collect()
+    }
+
     /// Returns the calls of a phase by the groups of one dimension; `None`: of all dimensions.
     pub(super) fn phase_calls(&self, phase: Phase, dimension: Option<Dimension>) -> impl Iterator<Item = &GroupCall> {
         let is_in_phase =

@@ -14,11 +14,13 @@
 //! halves (1, 2) of a batch. Training: the forward pass (F) of a micro-batch with the backward pass (B) of another (DualPipe,
 //! arXiv 2412.19437, figure 4; Megatron-LM, `--overlap-moe-expert-parallel-comm`). The SMs of the kernels slow the
 //! computation (`interference`). Experts are the grouped GEMMs; all other kernels count as attention.
+//!
+//! Computation hides each second of a link once: [`PassExchangeCost::links_busy`] is the time of a pass that is not
+//! available to other calls on the links of the exchanges.
 
 use fabricast_topologies::Picos;
 
 use super::interference::{OverlapCost, OverlappedCall};
-use fabricast_workload::job::ExpertOverlap;
 
 /// Dispatch and combine of a pass of a layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,18 +81,39 @@ pub(super) struct PassExchanges {
     pub compute: [LayerCompute; 2],
 }
 
+/// Exchanges in the time of a pass: its own, as far as they are exposed, and those that its computation hides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PassExchangeCost {
+    /// Exposed time of the exchanges of the pass.
+    pub exposed: Picos,
+    /// Slowdown of the kernels of the pass by the exchanges that they hide.
+    pub slowdown: Picos,
+    /// Time of the pass during which exchanges use their links.
+    pub links_busy: Picos,
+}
+
 impl PassExchanges {
-    /// Cost of the exchanges of the forward and of the backward pass.
-    pub(super) fn costs(&self, overlap: ExpertOverlap) -> [OverlapCost; 2] {
-        let ([forward, backward], [other_backward, other_forward]) =
-            (self.exchanges, [self.compute[1], self.compute[0]]);
-        let cost = |exchanges: ExpertExchanges, other: LayerCompute| match overlap {
-            ExpertOverlap::Off => OverlapCost { exposed: exchanges.call(), slowdown: Picos::ZERO },
-            ExpertOverlap::TwoBatches => {
-                exchanges.dispatch.cost(other.experts).plus(exchanges.combine.cost(other.attention))
-            }
+    /// Cost of exchanges for the forward and for the backward pass. `is_overlapped`: true if the computation of another
+    /// micro-batch hides them.
+    pub(super) fn costs(&self, is_overlapped: bool) -> [PassExchangeCost; 2] {
+        let ([forward, backward], [forward_compute, backward_compute]) = (self.exchanges, self.compute);
+        if !is_overlapped {
+            return [forward, backward].map(|exchanges| PassExchangeCost {
+                exposed: exchanges.call(),
+                slowdown: Picos::ZERO,
+                links_busy: exchanges.call(),
+            });
+        }
+        let cost = |exchanges: ExpertExchanges, other: LayerCompute| {
+            exchanges.dispatch.cost(other.experts).plus(exchanges.combine.cost(other.attention))
         };
-        [cost(forward, other_backward), cost(backward, other_forward)]
+        let pass = |own: OverlapCost, hidden: ExpertExchanges, hidden_cost: OverlapCost| PassExchangeCost {
+            exposed: own.exposed,
+            slowdown: hidden_cost.slowdown,
+            links_busy: own.exposed + (hidden.call() - hidden_cost.exposed),
+        };
+        let (forward_cost, backward_cost) = (cost(forward, backward_compute), cost(backward, forward_compute));
+        [pass(forward_cost, backward, backward_cost), pass(backward_cost, forward, forward_cost)]
     }
 }
 
@@ -110,6 +133,10 @@ mod tests {
     }
 
     fn total(cost: OverlapCost) -> u64 {
+        cost.exposed.0 + cost.slowdown.0
+    }
+
+    fn pass_total(cost: PassExchangeCost) -> u64 {
         cost.exposed.0 + cost.slowdown.0
     }
 
@@ -136,14 +163,23 @@ mod tests {
                 compute: work.map(compute),
             };
             let all_work: u64 = work.iter().flatten().sum();
-            let time = |percent, overlap| all_work + passes(percent).costs(overlap).into_iter().map(total).sum::<u64>();
+            let time = |percent, is_overlapped| all_work + passes(percent).costs(is_overlapped).into_iter().map(pass_total).sum::<u64>();
             let steps = [(work[1][1], forward[0]), (work[0][1], backward[0]), (work[1][0], forward[1]), (work[0][0], backward[1])];
             let closed_form: u64 = steps.into_iter().map(|(one, other)| one.max(other)).sum();
-            prop_assert_eq!(time(0, ExpertOverlap::TwoBatches), closed_form);
+            prop_assert_eq!(time(0, true), closed_form);
             let sequential = all_work + forward.iter().chain(&backward).sum::<u64>();
-            prop_assert_eq!(time(percent, ExpertOverlap::Off), sequential);
-            let overlapped = time(percent, ExpertOverlap::TwoBatches);
+            prop_assert_eq!(time(percent, false), sequential);
+            let overlapped = time(percent, true);
             prop_assert!(closed_form <= overlapped && overlapped <= sequential);
+            // All exchanges run once, within the passes.
+            for is_overlapped in [false, true] {
+                let costs = passes(percent).costs(is_overlapped);
+                let busy: u64 = costs.iter().map(|cost| cost.links_busy.0).sum();
+                prop_assert_eq!(busy, forward.iter().chain(&backward).sum::<u64>());
+                for (cost, work) in costs.into_iter().zip(work) {
+                    prop_assert!(cost.links_busy.0 <= work.iter().sum::<u64>() + pass_total(cost));
+                }
+            }
         }
     }
 }

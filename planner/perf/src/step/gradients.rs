@@ -42,11 +42,12 @@ impl Buckets {
             max_count = max_count.max(count);
             streams.add(call.dimension, overlapped.times(count));
         }
-        let (all, shorter) = streams.overlap(job, call_costs);
+        // Passes state how long their calls use the links ([`PassWork::links_busy`]).
+        let combined = streams.overlap(job, call_costs, |_| Picos::ZERO);
         Ok(Self {
             count: max_count,
-            all,
-            last: Picos(shorter.0 / max_count.max(1)),
+            all: combined.call,
+            last: Picos(combined.last.0 / max_count.max(1)),
             communication: streams.communication(),
         })
     }
@@ -63,6 +64,26 @@ impl Buckets {
     }
 }
 
+/// Work that overlaps with gradient reduction: a pass or a part of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PassWork {
+    /// Duration without gradient reduction.
+    pub time: Picos,
+    /// Part of the duration during which calls of the pass use the links of the gradients, spread over it evenly.
+    pub links_busy: Picos,
+}
+
+impl PassWork {
+    /// Returns the part with an index from 0 of `parts` equal parts. The parts add up to the whole exactly.
+    fn part(self, index: u64, parts: u64) -> Self {
+        let part = |time: Picos| {
+            let until = |index: u64| u128::from(time.0) * u128::from(index) / u128::from(parts.max(1));
+            Picos((until(index + 1) - until(index)) as u64)
+        };
+        Self { time: part(self.time), links_busy: part(self.links_busy) }
+    }
+}
+
 /// State of the gradient reduction of a stage during its passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReductionProgress {
@@ -75,20 +96,48 @@ pub(super) struct ReductionProgress {
 }
 
 impl ReductionProgress {
-    /// Returns the end time of work that starts at `begin` and overlaps with the buckets in progress or queued.
-    pub(super) fn work_end(&self, buckets: &Buckets, begin: Picos, work: Picos) -> Picos {
+    /// Returns the end time of work that starts at `begin` and overlaps with the buckets in progress or queued. Buckets
+    /// wait while calls of the work use their links.
+    pub(super) fn work_end(&mut self, buckets: &Buckets, begin: Picos, work: PassWork) -> Picos {
         let remaining = self.end - begin;
         let OverlappedCall { call, slowdown } = buckets.all;
-        if remaining == Picos::ZERO || slowdown == Picos::ZERO {
-            return begin + work;
+        if remaining == Picos::ZERO {
+            return begin + work.time;
         }
-        // Work that is done when the buckets end: at least their time minus the slowdown.
-        let done = (u128::from(remaining.0) * u128::from((call - slowdown).0)).div_ceil(u128::from(call.0.max(1)));
-        if u128::from(work.0) >= done {
-            return begin + remaining + Picos(work.0 - done as u64);
+        let links_busy = work.links_busy.min(work.time);
+        let links_free = work.time - links_busy;
+        let scale = |time: Picos, factor: Picos, divisor: Picos| {
+            Picos((u128::from(time.0) * u128::from(factor.0)).div_ceil(u128::from(divisor.0.max(1))) as u64)
+        };
+        // Work with free links that is done when the buckets end: at least their time minus the slowdown.
+        let done = scale(remaining, call - slowdown, call);
+        if links_free >= done {
+            let waiting = scale(links_busy, done, links_free).min(links_busy);
+            self.delay(begin, remaining, waiting);
+            return begin + work.time + (remaining - done);
         }
-        let elapsed = u128::from(work.0) * u128::from(call.0) / u128::from((call - slowdown).0.max(1));
-        begin + Picos(elapsed as u64).min(remaining)
+        let elapsed = u128::from(links_free.0) * u128::from(call.0) / u128::from((call - slowdown).0.max(1));
+        let elapsed = Picos(elapsed as u64).min(remaining);
+        self.delay(begin, elapsed, links_busy);
+        begin + elapsed + links_busy
+    }
+
+    /// Delays buckets by `waiting`, spread over their first `duration` from `begin`.
+    fn delay(&mut self, begin: Picos, duration: Picos, waiting: Picos) {
+        if waiting == Picos::ZERO {
+            return;
+        }
+        let delayed = |time: Picos| {
+            let elapsed = (time - begin).min(duration);
+            let share = u128::from(waiting.0) * u128::from(elapsed.0) / u128::from(duration.0.max(1));
+            time + if elapsed == duration { waiting } else { Picos(share as u64) }
+        };
+        let pending = self.intervals.iter_mut().rev().take_while(|(_, end)| *end > begin);
+        for (start, end) in pending {
+            *start = if *start > begin { delayed(*start) } else { *start };
+            *end = delayed(*end);
+        }
+        self.end = delayed(self.end);
     }
 
     /// Returns the end time of the last backward pass of one of `model_chunks` model chunks. Its gradients become ready
@@ -99,17 +148,16 @@ impl ReductionProgress {
         buckets: &Buckets,
         model_chunks: u64,
         begin: Picos,
-        work: Picos,
+        work: PassWork,
     ) -> Picos {
         // Buckets that become complete in this model chunk.
         let completed = |number: u64| number * buckets.count / model_chunks.max(1);
         let (from, to) = (completed(self.model_chunks), completed(self.model_chunks + 1));
         self.model_chunks += 1;
         let count = to - from;
-        let work_until = |i: u64| u128::from(work.0) * u128::from(i) / u128::from(count.max(1));
         let mut now = begin;
         for i in 0..count {
-            now = self.work_end(buckets, now, Picos((work_until(i + 1) - work_until(i)) as u64));
+            now = self.work_end(buckets, now, work.part(i, count));
             let bucket_start = self.end.max(now);
             let last = if from + i + 1 == buckets.count { buckets.last } else { Picos::ZERO };
             self.end = bucket_start + buckets.time(from + i) + last;
@@ -123,13 +171,18 @@ impl ReductionProgress {
 mod tests {
     use super::*;
 
+    fn build_work(time: u64) -> PassWork {
+        PassWork { time: Picos(time), links_busy: Picos::ZERO }
+    }
+
     /// Returns the end of the last bucket and the end of the last pass, for passes given by start and duration.
     fn run(passes: &[(u64, u64)], count: u64, bucket: u64, slowdown: u64) -> (u64, u64) {
         let all = OverlappedCall { call: Picos(count * bucket), slowdown: Picos(count * slowdown) };
         let (buckets, mut progress, mut end) =
             (Buckets { count, all, ..Buckets::default() }, ReductionProgress::default(), Picos::ZERO);
         for &(begin, work) in passes {
-            end = progress.last_backward_pass_end(&buckets, passes.len() as u64, end.max(Picos(begin)), Picos(work));
+            end =
+                progress.last_backward_pass_end(&buckets, passes.len() as u64, end.max(Picos(begin)), build_work(work));
         }
         assert_eq!(progress.intervals.len() as u64, count);
         (progress.end.0, end.0)
@@ -156,8 +209,29 @@ mod tests {
         let buckets =
             Buckets { count: 1, all: OverlappedCall { call: Picos(100), slowdown: Picos(50) }, ..Buckets::default() };
         let progress = ReductionProgress { end: Picos(40), ..ReductionProgress::default() };
-        assert_eq!(progress.work_end(&buckets, Picos(0), Picos(100)), Picos(120));
-        assert_eq!(progress.work_end(&buckets, Picos(0), Picos(10)), Picos(20));
-        assert_eq!(progress.work_end(&buckets, Picos(50), Picos(10)), Picos(60));
+        let work_end = |begin: u64, work: u64| progress.clone().work_end(&buckets, Picos(begin), build_work(work));
+        assert_eq!([work_end(0, 100), work_end(0, 10), work_end(50, 10)], [120, 20, 60].map(Picos));
+    }
+
+    /// Links busy with other calls delay the buckets by that time, until the pass ends.
+    #[test]
+    fn buckets_wait_for_busy_links() {
+        let all = |slowdown: u64| OverlappedCall { call: Picos(100), slowdown: Picos(slowdown) };
+        let ends = |slowdown: u64, end: u64, (time, busy): (u64, u64)| {
+            let buckets = Buckets { count: 1, all: all(slowdown), ..Buckets::default() };
+            let intervals = vec![(Picos(0), Picos(end / 2)), (Picos(end / 2), Picos(end))];
+            let mut progress = ReductionProgress { end: Picos(end), intervals, ..ReductionProgress::default() };
+            let work = PassWork { time: Picos(time), links_busy: Picos(busy) };
+            let work_end = progress.work_end(&buckets, Picos(0), work);
+            assert_eq!(progress.intervals.last().unwrap().1, progress.end);
+            (work_end.0, progress.end.0, progress.intervals[0].1.0)
+        };
+        // Half of the time: buckets of 40 end after 80. A pass that ends before delays them by its calls.
+        assert_eq!(ends(0, 40, (100, 50)), (100, 80, 40));
+        assert_eq!(ends(0, 100, (100, 50)), (100, 150, 100));
+        assert_eq!(ends(0, 40, (100, 100)), (100, 140, 120));
+        assert_eq!(ends(0, 40, (100, 0)), (100, 40, 20));
+        // Kernels at half of their speed while gradients are reduced.
+        assert_eq!(ends(50, 40, (100, 50)), (120, 60, 30));
     }
 }

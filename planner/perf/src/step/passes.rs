@@ -13,9 +13,7 @@ use super::stream_overlap::{GradientStreams, OverlappedLayers};
 use super::tensor_overlap::TensorParallelGemms;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{
-    Dimension, ExpertOverlap, Layout, Overlap, Phase, Training, activation_bytes, expert_calls, traffic,
-};
+use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, expert_calls, traffic};
 
 /// Duration of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,16 +26,48 @@ pub(super) struct PassTime {
     /// Exposed time of context- and data-parallel calls.
     pub context: Picos,
     pub data: Picos,
+    /// Time that the pass waits for links which its pipeline transfer needs as well.
+    pub transfer: Picos,
     /// Total time of the tensor-, expert-, context- and data-parallel calls, hidden or exposed.
     pub tensor_all: Picos,
     pub expert_all: Picos,
     pub context_all: Picos,
     pub data_all: Picos,
+    /// Time during which exchanges of experts use their links: those of the pass, and those that it hides.
+    pub expert_links: Picos,
 }
 
 impl PassTime {
+    /// Time during which calls of these dimensions use their links, except gradients and weights.
+    pub(super) fn links_busy(&self, dimensions: &[Dimension]) -> Picos {
+        let time = |dimension: &Dimension| match dimension {
+            Dimension::Tensor => self.tensor_all,
+            Dimension::Context => self.context_all,
+            Dimension::Expert => self.expert_links,
+            _ => Picos::ZERO,
+        };
+        dimensions.iter().map(time).sum()
+    }
+
+    /// Variant that lasts at least as long as the links of a pipeline transfer of duration `transfer` are busy with it and
+    /// with calls of the pass.
+    pub(super) fn with_transfer(self, transfer: Picos, links_busy: Picos) -> Self {
+        Self { transfer: (links_busy + transfer) - self.total(), ..self }
+    }
+
+    /// Time without the exposed calls of these dimensions.
+    fn time_without(&self, dimensions: &[Dimension]) -> Picos {
+        let exposed = |dimension: &Dimension| match dimension {
+            Dimension::Tensor => self.tensor,
+            Dimension::Context => self.context,
+            Dimension::Expert => self.expert,
+            _ => Picos::ZERO,
+        };
+        self.total() - dimensions.iter().map(exposed).sum()
+    }
+
     pub(super) fn total(&self) -> Picos {
-        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data
+        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data + self.transfer
     }
 
     pub(super) fn communication(&self) -> Picos {
@@ -52,10 +82,12 @@ impl PassTime {
             expert: self.expert + other.expert,
             context: self.context + other.context,
             data: self.data + other.data,
+            transfer: self.transfer + other.transfer,
             tensor_all: self.tensor_all + other.tensor_all,
             expert_all: self.expert_all + other.expert_all,
             context_all: self.context_all + other.context_all,
             data_all: self.data_all + other.data_all,
+            expert_links: self.expert_links + other.expert_links,
         }
     }
 
@@ -68,10 +100,12 @@ impl PassTime {
             expert: scale(self.expert),
             context: scale(self.context),
             data: scale(self.data),
+            transfer: scale(self.transfer),
             tensor_all: scale(self.tensor_all),
             expert_all: scale(self.expert_all),
             context_all: scale(self.context_all),
             data_all: scale(self.data_all),
+            expert_links: scale(self.expert_links),
         }
     }
 }
@@ -98,62 +132,106 @@ impl LayerTime {
         call_costs: &CallCosts<'_>,
     ) -> Result<Self, PlanError> {
         let layout = call_costs.layout;
-        let kernel_time = |kernels: &[Kernel]| curve.total(kernels, speeds);
         let mut each = [PassTime::default(); 2];
-        let gemm_times =
-            || tensor_parallel_gemms(job, layer).iter().map(|gemm| kernel_time(&[*gemm])).collect::<Vec<_>>();
         // Weights and gradients overlap with everything in a pass.
         let mut overlapped = [OverlappedLayers::default(); 2];
-        let exchanges = pass_exchanges(layer, speeds, curve, call_costs)?;
-        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(expert_overlap(job, layout)));
-        for (((pass_time, overlapped), (expert_calls, expert_cost)), (phase, kernels, overlapped_phases)) in
-            each.iter_mut().zip(&mut overlapped).zip(expert_costs).zip([
+        let tensor_costs = tensor_costs(job, layer, speeds, curve, call_costs)?;
+        let exchanges = pass_exchanges(layer, speeds, curve, call_costs, tensor_costs)?;
+        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(job.overlaps_experts(layout)));
+        for (((pass_time, overlapped), ((exchanges, expert_cost), tensor_cost)), (phase, kernels, overlapped_phases)) in
+            each.iter_mut().zip(&mut overlapped).zip(expert_costs.zip(tensor_costs)).zip([
                 (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),
                 (Phase::LayerBackward, &layer.backward, &[Phase::WeightsBackward, Phase::LayerGradients]),
             ])
         {
-            let copies =
-                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None));
-            let copies = copies.filter_map(|call| fsdp_copy(job, call));
-            let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
-            pass_time.compute = kernel_time(kernels);
-            pass_time.tensor_all = call_costs.phase_time(phase, Some(Dimension::Tensor))?;
-            let gemm_overlap = match job.tensor_overlap {
-                Overlap::On => {
-                    let (tokens, parts) = (Bytes(activation_bytes(job, layout)), layout.tensor_parts(&job.model));
-                    TensorParallelGemms { gemms: &gemm_times(), blocks: speeds.block_scheduling, tokens, parts }
-                        .cost(phase, call_costs)?
-                }
-                Overlap::Off => OverlapCost { exposed: pass_time.tensor_all, slowdown: Picos::ZERO },
+            let overlapped_calls = || {
+                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None))
             };
-            pass_time.tensor = gemm_overlap.exposed;
-            (pass_time.expert, pass_time.expert_all) = (expert_cost.exposed, expert_calls.call());
+            let copies = overlapped_calls().filter_map(|call| fsdp_copy(job, call));
+            let kernels: &[Kernel] = &kernels.iter().copied().chain(copies).collect::<Vec<_>>();
+            pass_time.compute = curve.total(kernels, speeds);
+            (pass_time.tensor, pass_time.tensor_all) = (tensor_cost.overlap.exposed, tensor_cost.all);
+            (pass_time.expert, pass_time.expert_all) = (expert_cost.exposed, exchanges.call());
+            pass_time.expert_links = expert_cost.links_busy;
             let context = call_costs.overlapped(phase, Some(Dimension::Context), |time, sm_usage| {
                 OverlappedCall::new(time, sm_usage, kernels, curve, speeds)
             })?;
             pass_time.context_all = context.call;
+            // Kernels that hide other calls on the same links hide no keys and values.
+            let hides = |dimension: Dimension, hidden: Picos, slowdown: Picos| {
+                let shares_links = hidden > Picos::ZERO && call_costs.share_links(dimension, Dimension::Context);
+                if shares_links { hidden - slowdown } else { Picos::ZERO }
+            };
+            let hidden_exchanges = expert_cost.links_busy - expert_cost.exposed;
+            let context_kernels = pass_time.compute
+                - hides(Dimension::Expert, hidden_exchanges, expert_cost.slowdown)
+                - hides(Dimension::Tensor, tensor_cost.hidden(), tensor_cost.overlap.slowdown);
             // Keys and values of the next round arrive while this one is computed.
             let context_overlap = match job.overlap {
-                Overlap::On => context.cost(pass_time.compute),
+                Overlap::On => context.cost(context_kernels),
                 Overlap::Off => OverlapCost { exposed: context.call, slowdown: Picos::ZERO },
             };
             pass_time.context = context_overlap.exposed;
-            pass_time.slowed = context_overlap.slowdown + gemm_overlap.slowdown + expert_cost.slowdown;
+            pass_time.slowed = context_overlap.slowdown + tensor_cost.overlap.slowdown + expert_cost.slowdown;
             let mut streams = GradientStreams::default();
-            for call in
-                overlapped_phases.iter().flat_map(|&overlapped_phase| call_costs.phase_calls(overlapped_phase, None))
-            {
+            for call in overlapped_calls() {
                 let (time, sm_usage) = (call_costs.time(call, call.bytes)?, call_costs.sm_usage(call, call.bytes)?);
                 streams
                     .add(call.dimension, OverlappedCall::new(time, sm_usage, kernels, curve, speeds).times(call.count));
             }
             pass_time.data_all = streams.communication();
-            let (combined, last) = streams.overlap(job, call_costs);
-            *overlapped =
-                OverlappedLayers { each: combined.scaled_to_share(pass_time.compute, pass_time.total()), last };
+            let sharing = |dimensions: &[Dimension]| call_costs.layer_dimensions_that_share_links(dimensions);
+            let combined = streams.overlap(job, call_costs, |dimensions| pass_time.links_busy(&sharing(dimensions)));
+            let kernel_share_time = pass_time.time_without(&sharing(&streams.dimensions()));
+            *overlapped = OverlappedLayers {
+                each: combined.call.scaled_to_share(pass_time.compute, kernel_share_time),
+                last: combined.last,
+                links_busy: combined.links_busy,
+            };
         }
         Ok(Self { each, overlapped })
     }
+}
+
+/// Tensor-parallel calls of a pass of a layer.
+#[derive(Clone, Copy, Debug, Default)]
+struct TensorCost {
+    overlap: OverlapCost,
+    /// Total time of the calls, hidden or exposed.
+    all: Picos,
+}
+
+impl TensorCost {
+    fn hidden(&self) -> Picos {
+        self.all - self.overlap.exposed
+    }
+}
+
+/// Tensor-parallel calls of the forward and the backward pass of a layer.
+fn tensor_costs(
+    job: &Training,
+    layer: &PassKernels,
+    speeds: &PeakRates,
+    curve: &Efficiency,
+    call_costs: &CallCosts<'_>,
+) -> Result<[TensorCost; 2], PlanError> {
+    let layout = call_costs.layout;
+    let mut costs = [TensorCost::default(); 2];
+    for (cost, phase) in costs.iter_mut().zip([Phase::LayerForward, Phase::LayerBackward]) {
+        let all = call_costs.phase_time(phase, Some(Dimension::Tensor))?;
+        let overlap = match job.tensor_overlap {
+            Overlap::On => {
+                let gemms = tensor_parallel_gemms(job, layer);
+                let gemms: Vec<Picos> = gemms.iter().map(|&gemm| curve.total(&[gemm], speeds)).collect();
+                let (tokens, parts) = (Bytes(activation_bytes(job, layout)), layout.tensor_parts(&job.model));
+                TensorParallelGemms { gemms: &gemms, blocks: speeds.block_scheduling, tokens, parts }
+                    .cost(phase, call_costs)?
+            }
+            Overlap::Off => OverlapCost { exposed: all, slowdown: Picos::ZERO },
+        };
+        *cost = TensorCost { overlap, all };
+    }
+    Ok(costs)
 }
 
 /// Dispatch and combine in the passes of a layer, and the kernels that they can overlap with.
@@ -162,15 +240,20 @@ fn pass_exchanges(
     speeds: &PeakRates,
     curve: &Efficiency,
     call_costs: &CallCosts<'_>,
+    tensor_costs: [TensorCost; 2],
 ) -> Result<PassExchanges, PlanError> {
     let mut passes = PassExchanges::default();
     let phases = [(Phase::LayerForward, &layer.forward), (Phase::LayerBackward, &layer.backward)];
-    for ((exchanges, compute), (phase, kernels)) in passes.exchanges.iter_mut().zip(&mut passes.compute).zip(phases) {
+    let parts = passes.exchanges.iter_mut().zip(&mut passes.compute);
+    for (((exchanges, compute), (phase, kernels)), tensor) in parts.zip(phases).zip(tensor_costs) {
         *exchanges =
             call_costs.experts(phase, |time, sm_usage| OverlappedCall::new(time, sm_usage, kernels, curve, speeds))?;
         let experts: Vec<Kernel> = kernels.iter().copied().filter(Kernel::is_of_experts).collect();
         let experts = curve.total(&experts, speeds);
-        *compute = LayerCompute { attention: curve.total(kernels, speeds) - experts, experts };
+        // Kernels that hide tensor-parallel calls on the same links hide no exchanges.
+        let is_shared = tensor.hidden() > Picos::ZERO && call_costs.share_links(Dimension::Tensor, Dimension::Expert);
+        let hides_tensor = if is_shared { tensor.hidden() - tensor.overlap.slowdown } else { Picos::ZERO };
+        *compute = LayerCompute { attention: curve.total(kernels, speeds) - experts - hides_tensor, experts };
     }
     Ok(passes)
 }
@@ -195,6 +278,36 @@ fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2
 }
 
 impl StagePasses {
+    /// Variant whose passes share links with the pipeline transfers that follow them, of duration `transfer`.
+    pub(super) fn with_transfers(mut self, transfer: Picos, call_costs: &CallCosts<'_>) -> Self {
+        let pipeline = [Dimension::Pipeline];
+        let sharing = call_costs.layer_dimensions_that_share_links(&pipeline);
+        let data_phases = [Phase::WeightsForward, Phase::WeightsBackward, Phase::LayerGradients];
+        let shares_data = data_phases.into_iter().flat_map(|phase| call_costs.phase_dimensions(phase));
+        let shares_data = shares_data.into_iter().any(|data| call_costs.share_links(data, Dimension::Pipeline));
+        if sharing.is_empty() && !shares_data {
+            return self;
+        }
+        let with_transfer = |pass: &mut PassTime| {
+            let data = if shares_data { pass.data_all } else { Picos::ZERO };
+            *pass = pass.with_transfer(transfer, pass.links_busy(&sharing) + data);
+        };
+        // The last chunk sends no activations, and the first no gradients.
+        let stages = self.times.len();
+        for (stage, chunks) in self.times.iter_mut().enumerate() {
+            let count = chunks.len();
+            for (chunk, [forward, backward]) in chunks.iter_mut().enumerate() {
+                if stage + 1 < stages || chunk + 1 < count {
+                    with_transfer(forward);
+                }
+                if stage > 0 || chunk > 0 {
+                    with_transfer(backward);
+                }
+            }
+        }
+        self
+    }
+
     /// Computes the times of all passes from the layers and from the embedding and the logits. `recomputed` holds the
     /// kernels of layers that recompute; with partial recomputation the kernels of the other layers are derived from
     /// the job.
@@ -256,9 +369,4 @@ impl StagePasses {
         add(times.last_mut().and_then(|stage| stage.last_mut()), end_layer_times(&logits(job, layout), Phase::Logits)?);
         Ok(Self { times })
     }
-}
-
-/// Overlap of the exchanges of experts. It needs a second micro-batch in the step.
-fn expert_overlap(job: &Training, layout: &Layout) -> ExpertOverlap {
-    if layout.micro_batches(job) > 1 { job.dispatch.overlap } else { ExpertOverlap::Off }
 }

@@ -7,7 +7,7 @@
 
 use fabricast_topologies::Picos;
 
-use super::gradients::{Buckets, ReductionProgress};
+use super::gradients::{Buckets, PassWork, ReductionProgress};
 use fabricast_workload::job::Overlap;
 
 /// Pass of one micro-batch through one model chunk.
@@ -20,8 +20,8 @@ pub(super) enum Pass {
 /// Passes and transfers to be scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pipeline {
-    /// Durations of a forward and a backward pass, indexed by stage, then by model chunk.
-    pub passes: Vec<Vec<(Picos, Picos)>>,
+    /// Forward and backward pass, indexed by stage, then by model chunk.
+    pub passes: Vec<Vec<[PassWork; 2]>>,
     /// Number of micro-batches of a stage.
     pub micro: usize,
     /// Time of a point-to-point transfer between adjacent stages.
@@ -138,26 +138,26 @@ impl Pipeline {
                     };
                     let Some(ready) = ready else { break };
                     let begin = ready.max(time.end);
-                    let (forward, backward) = self
+                    let [forward, backward] = self
                         .passes
                         .get(stage)
                         .and_then(|stage_passes| stage_passes.get(pass.chunk()))
                         .copied()
                         .unwrap_or_default();
                     let has_receiver = self.has_receiver(stage, pass, chunks);
-                    let (duration, ends) = match pass {
+                    let (work, ends) = match pass {
                         Pass::Forward { .. } => (forward, &mut forward_ends),
                         Pass::Backward { .. } => (backward, &mut backward_ends),
                     };
                     let is_last = matches!(pass, Pass::Backward { micro, .. } if micro + 1 == self.micro);
                     let end = match &self.buckets {
                         Some(buckets) if is_last => {
-                            time.reduction.last_backward_pass_end(buckets, chunks as u64, begin, duration)
+                            time.reduction.last_backward_pass_end(buckets, chunks as u64, begin, work)
                         }
-                        Some(buckets) => time.reduction.work_end(buckets, begin, duration),
-                        None => begin + duration,
+                        Some(buckets) => time.reduction.work_end(buckets, begin, work),
+                        None => begin + work.time,
                     };
-                    time.slowed += end - begin - duration;
+                    time.slowed += end - begin - work.time;
                     if let Some(slot) = ends.get_mut(cell(stage, pass.chunk(), pass.micro())) {
                         *slot = Some(end);
                     }
@@ -208,7 +208,8 @@ mod tests {
     use super::*;
 
     fn pipeline(stages: usize, chunks: usize, micro: usize, transfer: u64) -> Pipeline {
-        let passes = vec![vec![(Picos(100), Picos(200)); chunks]; stages];
+        let pass = |time: u64| PassWork { time: Picos(time), links_busy: Picos::ZERO };
+        let passes = vec![vec![[pass(100), pass(200)]; chunks]; stages];
         Pipeline { passes, micro, transfer: Picos(transfer), overlap: Overlap::On, buckets: None }
     }
 

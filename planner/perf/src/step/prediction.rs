@@ -9,7 +9,7 @@ use super::step_result::{Step, TimeError};
 use super::step_timing::StepTiming;
 use super::timeline::Timeline;
 use crate::communication::{CommunicationCostModel, replaced_dispatch};
-use fabricast_workload::job::{Layout, Processes, StepKind, Training};
+use fabricast_workload::job::{Dispatch, ExpertOverlap, Layout, Processes, Training, expert_calls};
 
 /// Predicts the completion time of a step.
 ///
@@ -25,8 +25,8 @@ pub fn step(
     if job.processes == Processes::Single {
         return Ok(SequentialStep::new(job, layout, speeds, curve, collective_costs)?.step());
     }
-    let job = &*with_running_dispatcher(job, layout, collective_costs);
-    StepTiming::new(job, layout, speeds, curve, collective_costs)?.step()
+    let jobs = running_jobs(job, layout, collective_costs);
+    fastest_timing(&jobs, |job| StepTiming::new(job, layout, speeds, curve, collective_costs))?.step()
 }
 
 /// Returns the timeline of a step. Its last end is the time that [`step`] returns.
@@ -43,18 +43,38 @@ pub fn step_timeline(
     if job.processes == Processes::Single {
         return Ok(SequentialStep::new(job, layout, speeds, curve, collective_costs)?.timeline());
     }
-    let job = &*with_running_dispatcher(job, layout, collective_costs);
-    StepTiming::new(job, layout, speeds, curve, collective_costs)?.timeline()
+    let jobs = running_jobs(job, layout, collective_costs);
+    fastest_timing(&jobs, |job| StepTiming::new(job, layout, speeds, curve, collective_costs))?.timeline()
 }
 
-/// Returns the job, with an all_to_all in place of a dispatcher whose kernels do not run on the machine.
-fn with_running_dispatcher<'j>(
-    job: &'j Training,
-    layout: &Layout,
-    costs: &dyn CommunicationCostModel,
-) -> Cow<'j, Training> {
-    match replaced_dispatch(job.dispatch, StepKind::Prefill, layout, costs) {
+/// Jobs whose steps are compared: the job itself with a dispatcher that runs on the machine, and if exchanges of experts
+/// overlap, the job without that overlap.
+struct RunningJobs<'j> {
+    job: Cow<'j, Training>,
+    sequential: Option<Training>,
+}
+
+/// Returns the job, with an all_to_all in place of a dispatcher whose kernels do not run on the machine, and its variant
+/// without overlap of exchanges.
+fn running_jobs<'j>(job: &'j Training, layout: &Layout, costs: &dyn CommunicationCostModel) -> RunningJobs<'j> {
+    let job = match replaced_dispatch(job.dispatch, &expert_calls(job, layout), layout, costs) {
         None => Cow::Borrowed(job),
         Some(dispatch) => Cow::Owned(Training { dispatch, ..job.clone() }),
-    }
+    };
+    let sequential = job
+        .overlaps_experts(layout)
+        .then(|| Training { dispatch: Dispatch { overlap: ExpertOverlap::Off, ..job.dispatch }, ..(*job).clone() });
+    RunningJobs { job, sequential }
+}
+
+/// Returns the timing of the faster of both jobs. Exchanges that hide behind computation take its time from gradients,
+/// on some stages of a pipeline more than they save: users measure both settings.
+fn fastest_timing<'j>(
+    jobs: &'j RunningJobs<'_>,
+    timing: impl Fn(&'j Training) -> Result<StepTiming<'j>, TimeError>,
+) -> Result<StepTiming<'j>, TimeError> {
+    let overlapped = timing(&jobs.job)?;
+    let Some(sequential) = &jobs.sequential else { return Ok(overlapped) };
+    let sequential = timing(sequential)?;
+    Ok(if sequential.time()? < overlapped.time()? { sequential } else { overlapped })
 }

@@ -19,7 +19,7 @@ use super::step_lower_bound::LowerBoundCosts;
 use super::step_result::{Step, TimeError};
 use super::step_timing::is_schedulable;
 use super::timeline::Timeline;
-use crate::communication::EstimatedCosts;
+use crate::communication::{EstimatedCosts, check_training_dispatcher, supported_training_layouts};
 use fabricast_workload::job::{
     CollectiveCandidates, Degrees, ExpertSharding, Footprint, JobError, Layout, MemoryLimits, Processes,
     SequenceParallelism, Training, footprint,
@@ -50,7 +50,10 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
         return Err(JobError::at(&job.spans.parallel, message).into());
     }
     match Layout::specified_by(job, ranks)? {
-        Some(layout) => time_layout(job, machine, &machine.training_rates(job)?, &layout),
+        Some(layout) => {
+            check_training_dispatcher(job, machine, &layout)?;
+            time_layout(job, machine, &machine.training_rates(job)?, &layout)
+        }
         None => search_layouts(job, machine, machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED)),
     }
 }
@@ -176,7 +179,7 @@ fn shortlisted_layouts(
     let estimated = EstimatedCosts::new(machine.simulated);
     let shortlisted = shortlist(
         MAX_SIMULATED_LAYOUTS,
-        possible_layouts(job, machine),
+        supported_training_layouts(job, machine, possible_layouts(job, machine))?,
         |layout| footprint(job, layout).fits(memories),
         |layout| {
             let required = footprint(job, layout);

@@ -6,7 +6,6 @@
 //! last. If these weights take no time, the step is the end of the slowest stage plus the optimizer, which is monotonic
 //! in every call. The bound therefore counts calls after the optimizer as zero and all others at their lower bound.
 
-use fabricast_experts::ExchangeKernel;
 use fabricast_topologies::Picos;
 
 use crate::communication::{CommunicationCostModel, Exchange};
@@ -42,8 +41,8 @@ impl<T: Fn(&Layout, Exchange) -> Result<Picos, PlanError> + Sync> CommunicationC
         if self.updated.contains(&exchange) { Ok(Picos::ZERO) } else { (self.lower_bound)(layout, exchange) }
     }
 
-    fn runs_kernel(&self, layout: &Layout, kernel: ExchangeKernel) -> bool {
-        self.exchanges.runs_kernel(layout, kernel)
+    fn supports_exchange(&self, layout: &Layout, exchange: &TokenExchange) -> bool {
+        self.exchanges.supports_exchange(layout, exchange)
     }
 
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {

@@ -4,7 +4,7 @@ use fabricast_topologies::Picos;
 
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
-use super::gradients::Buckets;
+use super::gradients::{Buckets, PassWork};
 use super::host_launch::host_time;
 use super::interference::OverlappedCall;
 use super::kernels::layer;
@@ -47,6 +47,8 @@ pub(super) struct StepTiming<'a> {
     embedding_gradients: Picos,
     /// Time to gather updated weights after the optimizer.
     weight_gather: Picos,
+    /// Dimensions of calls in passes that use the links of this gathering.
+    weight_links: Vec<Dimension>,
 }
 
 /// End of a step on the pipeline stage that ends last.
@@ -83,14 +85,22 @@ impl<'a> StepTiming<'a> {
         let slowest_curve = curve.for_slowest_gpu(layout.degrees.ranks());
         let passes = StagePasses::new(job, &kernels, speeds, &slowest_curve, &call_costs)?;
         let transfer = call_costs.phase_time(Phase::PipelineTransfer, None)?;
-        let pass_times = |times: &[Vec<[PassTime; 2]>]| -> Vec<Vec<(Picos, Picos)>> {
-            times.iter().map(|chunks| chunks.iter().map(|[f, b]| (f.total(), b.total())).collect()).collect()
+        // Transfers that do not overlap follow the pass.
+        let passes = match (degrees.pipeline > 1, job.overlap) {
+            (true, Overlap::On) => passes.with_transfers(transfer, &call_costs),
+            _ => passes,
+        };
+        let sharing = |phase: Phase| call_costs.layer_dimensions_that_share_links(&call_costs.phase_dimensions(phase));
+        let (gradient_links, weight_links) = (sharing(Phase::Gradients), sharing(Phase::UpdatedWeights));
+        let pass_work = |pass: &PassTime| PassWork { time: pass.total(), links_busy: pass.links_busy(&gradient_links) };
+        let pass_works = |times: &[Vec<[PassTime; 2]>]| -> Vec<Vec<[PassWork; 2]>> {
+            times.iter().map(|chunks| chunks.iter().map(|passes| passes.each_ref().map(pass_work)).collect()).collect()
         };
         let overlap_call =
             |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels.backward, &slowest_curve, speeds);
         let buckets = Buckets::new(job, &call_costs, overlap_call)?;
         let pipeline = Pipeline {
-            passes: pass_times(&passes.times),
+            passes: pass_works(&passes.times),
             micro: micro as usize,
             transfer,
             overlap: job.overlap,
@@ -113,6 +123,7 @@ impl<'a> StepTiming<'a> {
             optimizer_time: update_time,
             embedding_gradients,
             weight_gather,
+            weight_links,
         };
         timing.disable_overlap_if_faster()
     }
@@ -168,8 +179,10 @@ impl<'a> StepTiming<'a> {
             let place = self.job.spans.parallel.clone();
             return Err(JobError { location: place, message: "no stage".to_owned(), help: None }.into());
         };
-        // Weights for the next step arrive during its first forward pass. Broadcast tensors are awaited.
-        let first: Picos = self.stage_passes(slowest).iter().map(|[forward, _]| forward.total()).sum();
+        // Weights for the next step arrive during its first forward pass, while its calls leave the links. Broadcast
+        // tensors are awaited.
+        let hiding = |[forward, _]: &[PassTime; 2]| forward.total() - forward.links_busy(&self.weight_links);
+        let first: Picos = self.stage_passes(slowest).iter().map(hiding).sum();
         let updated_exposed = match (self.job.overlap, self.job.state_partition) {
             (Overlap::On, StatePartition::Shards) => self.weight_gather - first,
             (Overlap::On, StatePartition::Tensors) | (Overlap::Off, _) => self.weight_gather,
@@ -178,6 +191,11 @@ impl<'a> StepTiming<'a> {
         // (A negative difference of times is 0.)
         let launch = host_time(self.job, self.layout) - device_time;
         Ok(StepEnd { slowest, gradients_done, launch, updated_exposed, time: device_time + launch })
+    }
+
+    /// Completion time of the step.
+    pub(super) fn time(&self) -> Result<Picos, TimeError> {
+        Ok(self.step_end(&self.pipeline.run())?.time)
     }
 
     pub(super) fn step(&self) -> Result<Step, TimeError> {
@@ -198,7 +216,7 @@ impl<'a> StepTiming<'a> {
             (Share::Context, pass_time.context),
             (Share::Expert, pass_time.expert),
             (Share::Data, pass_time.data + (gradients_done - time.end) + updated_exposed),
-            (Share::PipelineTransfer, time.transfer),
+            (Share::PipelineTransfer, time.transfer + pass_time.transfer),
             (Share::Bubble, time.end - time.busy - time.transfer),
             (Share::Launch, launch),
         ];

@@ -135,6 +135,12 @@ pub struct TokenCopies {
 }
 
 impl Dispatch {
+    /// Variant with an all_to_all, which software uses where its dispatcher does not run.
+    #[must_use]
+    pub fn with_collectives(self) -> Self {
+        Self { dispatcher: Dispatcher::AllToAll, ..self }
+    }
+
     /// Copies of tokens in a kind of step. An all_to_all needs contiguous blocks (Megatron Core,
     /// `MoEAlltoAllTokenDispatcher`); kernels of libraries need no contiguous blocks. Those that send a copy for each
     /// expert store it at the expert (DeepEP, `internode_ll.cu`; `contrib/nccl_ep`; pplx-kernels).

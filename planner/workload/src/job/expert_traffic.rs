@@ -5,7 +5,7 @@
 //! routing, from which `fabricast-experts` predicts the time. Software that uses collectives instead
 //! ([`Dispatcher::AllToAll`], [`Dispatcher::AllGather`]) makes ordinary calls ([`GroupCall`]).
 
-use fabricast_experts::{ExchangeKernel, Operation, RoutingPattern, TokenRouting, TokenType};
+use fabricast_experts::{ExchangeError, ExchangeKernel, Operation, RoutingPattern, TokenRouting, TokenType};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
@@ -44,9 +44,9 @@ impl TokenExchange {
             operation: Operation::Dispatch,
             token_type: TokenType::Bf16,
             tokens: (tokens.ceil() as u64).max(1),
-            hidden: model.hidden as u32,
-            experts: experts as u32,
-            top_k: model.experts_per_token as u32,
+            hidden: narrowed(model.hidden),
+            experts: narrowed(experts),
+            top_k: narrowed(model.experts_per_token),
             pattern: model.routing(experts),
             skew,
         }
@@ -58,11 +58,12 @@ impl TokenExchange {
         Self { operation, token_type, ..self }
     }
 
-    /// Routing of the tokens, as `fabricast-experts` describes it; `None` if it cannot be described.
-    #[must_use]
-    pub fn routing(&self) -> Option<TokenRouting> {
-        let routing = TokenRouting::new(self.tokens, self.hidden, self.experts, self.top_k, self.pattern).ok()?;
-        routing.with_skew(self.skew).ok()
+    /// Routing of the tokens, as `fabricast-experts` describes it.
+    ///
+    /// # Errors
+    /// [`ExchangeError`] for more tokens, elements or experts than it describes.
+    pub fn routing(&self) -> Result<TokenRouting, ExchangeError> {
+        TokenRouting::new(self.tokens, self.hidden, self.experts, self.top_k, self.pattern)?.with_skew(self.skew)
     }
 
     /// Bytes of a rank if a token has a copy for each of its experts: the message of an equivalent all_to_all.
@@ -71,6 +72,11 @@ impl TokenExchange {
         let token_bytes = self.token_type.token_bytes(self.hidden) as f64;
         Bytes((self.tokens as f64 * f64::from(self.top_k) * token_bytes * self.skew).round() as u64)
     }
+}
+
+/// Number as the kernels describe it. Larger ones become the largest, which no kernel has.
+fn narrowed(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Dispatch or combine by the kernel of a library, concurrently in all groups of ranks with different experts.

@@ -223,7 +223,11 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     // Number of micro-batches whose activations a stage holds. Under 1F1B it is the number of stages from this one to
     // the last. With interleaved chunks, (p − 1) / v of a stage's activations are added (equations 5 and 6); each
     // further stage has two chunks less.
-    let in_flight = (if chunks > 1 { stages } else { stages - index }).min(layout.micro_batches(job));
+    let in_flight = if chunks > 1 { stages } else { stages - index };
+    // If exchanges of experts overlap, the forward pass of another micro-batch runs during a backward pass, and its
+    // chunk is held in addition (DualPipe, arXiv 2412.19437, table 2: p + 1 instead of p).
+    let overlapped = u64::from(job.overlaps_experts(layout));
+    let micro_batches = layout.micro_batches(job);
     let retained = match job.recompute {
         Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
         Recompute::None | Recompute::Selective | Recompute::FeedForward => {
@@ -235,7 +239,7 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
         + layer_activation_bytes(job, layout, Recompute::None) * unrecomputed)
         / chunks;
     let warmup_chunks = if chunks > 1 { (stages - 1).saturating_sub(2 * index) } else { 0 };
-    let retained_chunks = (in_flight * chunks + warmup_chunks).min(layout.micro_batches(job) * chunks);
+    let retained_chunks = (in_flight * chunks + warmup_chunks + overlapped).min(micro_batches * chunks);
     // A recomputed layer temporarily holds all of its activations.
     let recomputed = if job.recompute == Recompute::None || (layers > 0 && unrecomputed == layers) {
         0
@@ -246,7 +250,9 @@ fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     // Dropout mask of the embedding.
     let embedding_mask = match (stage, job.dropout) {
-        (0, Dropout::On) => tokens * job.model.hidden / degrees.token_shares() * in_flight,
+        (0, Dropout::On) => {
+            tokens * job.model.hidden / degrees.token_shares() * (in_flight + overlapped).min(micro_batches)
+        }
         _ => 0,
     };
     // Logits and their 32-bit gradient, for one piece of the tokens.
@@ -392,6 +398,45 @@ mod tests {
         };
         // Masks of four micro-batches, and two masks for each of two layers in the one that is recomputed.
         assert_eq!(memory(true).activations.0 - memory(false).activations.0, 4 * 512 * 1024 + 2 * 512 * 1024);
+    }
+
+    /// Overlapped exchanges of experts retain the activations of a second micro-batch, or of a second model chunk if
+    /// chunks alternate; a single micro-batch, or one without exchanges, has nothing to overlap with.
+    #[test]
+    fn overlapped_exchanges_retain_another_chunk() {
+        let memory = |parallel: &str, micro_batches: u32, overlap: bool| {
+            let lines = format!(
+                "global_batch = {}\nmicro_batch = 1\nflash_attention = true\ndropout = false\nloss_chunks = 512\nexpert_overlap = {overlap}\nparallel = {{ {parallel} }}\n\
+                 model = {{ layers = 16, hidden = 1024, heads = 8, ffn = 512, vocab = 512, seq = 512, experts = 16, experts_per_token = 2 }}\n",
+                8 * micro_batches
+            );
+            job_footprint(&lines, 64).activations.0
+        };
+        for (parallel, micro_batches, added_micro_batches) in [
+            ("dp = 8, ep = 8, tp = 8", 4, Some(1.0)),
+            ("dp = 8, ep = 8, pp = 8", 16, Some(1.0)),
+            ("dp = 8, ep = 8, pp = 8, interleave = 2", 16, Some(0.5)),
+            ("dp = 8, ep = 8, tp = 8", 1, None),
+            ("dp = 8, ep = 1, tp = 8", 4, None),
+        ] {
+            let [sequential, overlapped] = [false, true].map(|overlap| memory(parallel, micro_batches, overlap) as f64);
+            let one = memory("dp = 8, ep = 8, tp = 8", 1, false) as f64;
+            match added_micro_batches {
+                None => assert_eq!(sequential, overlapped, "{parallel}"),
+                Some(_) if parallel.contains("tp") => {
+                    // Two micro-batches instead of one; logits and their gradient exist once.
+                    assert!((1.5..=2.0).contains(&(overlapped / one)), "{parallel}: {}", overlapped / one);
+                }
+                Some(chunks) => {
+                    let stages = 8.0;
+                    let held = |chunks: f64| {
+                        if parallel.contains("interleave") { stages + 3.5 + chunks } else { stages + chunks }
+                    };
+                    let ratio = overlapped / sequential;
+                    assert!((ratio - held(chunks) / held(0.0)).abs() < 0.02, "{parallel}: {ratio}");
+                }
+            }
+        }
     }
 
     /// Each token is copied for each of its experts, weighted by the skew. Tensor-parallel ranks among which experts

@@ -4,8 +4,8 @@ use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::{
-    Accumulate, CollectiveCandidates, Degrees, Dispatch, JobSpans, Layout, Model, Parallel, Placement, Precision,
-    Reshard, StatePartition, Tier, Zero,
+    Accumulate, CollectiveCandidates, Degrees, Dimension, Dispatch, ExpertOverlap, JobSpans, Layout, Model, Parallel,
+    Placement, Precision, Reshard, StatePartition, Tier, Zero,
 };
 
 /// Training job: a model, its batch, and the configuration of the training software.
@@ -90,6 +90,15 @@ pub struct Training {
 }
 
 impl Training {
+    /// Returns true if exchanges of experts overlap with the computation of another micro-batch: ranks have different
+    /// experts, and a step has a second micro-batch.
+    #[must_use]
+    pub fn overlaps_experts(&self, layout: &Layout) -> bool {
+        self.dispatch.overlap == ExpertOverlap::TwoBatches
+            && layout.size(Dimension::Expert) > 1
+            && layout.micro_batches(self) > 1
+    }
+
     /// Bytes of optimizer state per parameter: Adam's two moments, and a 32-bit master copy of narrower weights
     /// (Rajbhandari et al., ZeRO, section 3.1: K = 12).
     #[must_use]

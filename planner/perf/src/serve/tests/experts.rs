@@ -71,7 +71,7 @@ proptest! {
         prop_assert_eq!(service.tpot, Some(step.time));
         let expected = f64::from(concurrency) / (step.time.0 as f64 / 1e12);
         prop_assert!((service.tokens_per_s / expected - 1.0).abs() < 1e-6, "{} {expected}", service.tokens_per_s);
-        let (prefill, one) = (simulate_flat(&job("prefill", output), H100, 50e9), simulate_flat(&job("none", 1), H100, 50e9));
+        let (prefill, one) = (simulate_flat(&job("prefill", 1), H100, 50e9), simulate_flat(&job("none", 1), H100, 50e9));
         prop_assert_eq!(prefill.1, one.1);
     }
 }

@@ -6,12 +6,12 @@ use fabricast_experts::{
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, Picos, load};
-use fabricast_workload::job::{Job, Layout, read_job};
+use fabricast_workload::job::{Dispatch, DispatcherOrigin, Job, Layout, Training, read_job};
 use proptest::prelude::*;
 
-use super::super::{Share, Step, step};
+use super::super::{Share, Step, best_step, step};
 use super::{fabric, rails, steps, with_machine};
-use crate::communication::{EstimatedCosts, check_dispatcher, unsupported_dispatcher};
+use crate::communication::{EstimatedCosts, unsupported_dispatcher};
 
 /// Job with 64 experts of which a token uses four, in two layers and four micro-batches of 2,048 tokens.
 fn job(ranks: u32, lines: &str) -> String {
@@ -67,42 +67,83 @@ fn expert_share_is_the_predicted_time_of_the_kernels() {
     }
 }
 
-/// Software whose dispatcher does not run on the GPUs uses an all_to_all; a job that names the dispatcher is rejected.
+/// Reads a training job whose dispatcher is a default of its software.
+fn with_default_dispatcher(text: &str) -> Training {
+    let training = super::read(text);
+    Training { dispatch: Dispatch { origin: DispatcherOrigin::Software, ..training.dispatch }, ..training }
+}
+
+/// Software whose dispatcher does not run on the GPUs uses an all_to_all; a job that states the dispatcher is refused,
+/// whether it states its layout or not.
 #[test]
 fn dispatcher_that_does_not_run_is_replaced_or_refused() {
-    let amd = load(&FabricRequest::new("mi300x")).unwrap();
+    let gpus = |name: &str| load(&FabricRequest::new(name)).unwrap();
     for (fabric, dispatcher, expected) in [
         (fabric("dgx-a100", 2), "deepep", "compute capability"),
-        (amd, "deepep-low-latency", "NVIDIA"),
+        (gpus("mi300x"), "deepep-low-latency", "NVIDIA"),
         (rails(2), "trtllm-one-sided", "one NVLink domain"),
+        (gpus("rtx-pro-6000-pcie"), "deepep", "NVLink between all GPUs of a host"),
     ] {
         let text = job(fabric.gpus().len() as u32, &format!("dispatcher = \"{dispatcher}\""));
-        let stated = read_job(&text, "job.toml").unwrap();
+        let searched =
+            text.replace(text.lines().find(|line| line.starts_with("parallel")).unwrap(), "parallel = \"auto\"");
+        let default = with_default_dispatcher(&text);
         with_machine(&fabric, |machine| {
-            let Job::Training(training) = &stated else { panic!() };
-            let layout = Layout::specified_by(training, machine.ranks.len() as u32).unwrap().unwrap();
-            let error = check_dispatcher(&stated, machine, &layout).unwrap_err().to_string();
+            let refusal = |text: &str| {
+                let Job::Training(stated) = read_job(text, "job.toml").unwrap() else { panic!() };
+                best_step(&stated, machine).err().map(|error| error.to_string())
+            };
+            let error = refusal(&text).unwrap();
             assert!(error.starts_with("job.toml:4:14: dispatcher: ") && error.contains(expected), "{error}");
-            let default = Job::Training(fabricast_workload::job::Training {
-                dispatch: fabricast_workload::job::Dispatch {
-                    origin: fabricast_workload::job::DispatcherOrigin::Software,
-                    ..training.dispatch
-                },
-                ..training.clone()
-            });
-            assert!(check_dispatcher(&default, machine, &layout).is_ok());
-            assert!(unsupported_dispatcher(&default, machine, &layout).is_some());
+            // A search finds layouts inside a domain, if these are all that the kernels need.
+            match dispatcher {
+                "trtllm-one-sided" => assert_eq!(refusal(&searched), None),
+                _ => assert_eq!(refusal(&searched), Some(error)),
+            }
+            let step = best_step(&default, machine).unwrap().0;
+            let layout = step.layout;
+            assert!(unsupported_dispatcher(&Job::Training(default.clone()), machine, &layout).is_some());
+            let all_to_all = predict(&fabric, "dispatcher = \"all_to_all\"");
+            assert_eq!(step.time, all_to_all.time, "{dispatcher}");
         });
-        let replaced = predict(&fabric, &format!("dispatcher = \"{dispatcher}\""));
-        let all_to_all = predict(&fabric, "dispatcher = \"all_to_all\"");
-        assert_eq!(replaced.time, all_to_all.time, "{dispatcher}");
     }
-    let text = job(16, "dispatcher = \"deepep\"");
-    let runs = read_job(&text, "job.toml").unwrap();
-    with_machine(&rails(2), |machine| {
-        let Job::Training(training) = &runs else { panic!() };
-        let layout = Layout::specified_by(training, 16).unwrap().unwrap();
-        assert!(check_dispatcher(&runs, machine, &layout).is_ok());
+    assert!(predict(&rails(2), "dispatcher = \"deepep\"").time > Picos::ZERO);
+}
+
+/// Experts that do not divide among the ranks, or more ranks than an exchange may have, are no exchange of a library.
+#[test]
+fn exchanges_that_cannot_be_described_are_replaced_or_refused() {
+    let fabric = rails(2);
+    let text = job(16, "dispatcher = \"deepep\"").replace("hidden = 4096", "hidden = 1048608");
+    let text = text.replace("layers = 2", "layers = 1");
+    let error = read_job(&text, "job.toml").unwrap_err().to_string();
+    assert!(error.starts_with("job.toml:4:14: dispatcher: deepep cannot exchange these tokens: 1048608"), "{error}");
+    let all_to_all = super::read(&text.replace("\"deepep\"", "\"all_to_all\""));
+    let default = Training {
+        dispatch: Dispatch {
+            dispatcher: fabricast_workload::job::Dispatcher::DeepEp,
+            origin: DispatcherOrigin::Software,
+            ..all_to_all.dispatch
+        },
+        ..all_to_all.clone()
+    };
+    with_machine(&fabric, |machine| {
+        let (expected, step) = (best_step(&all_to_all, machine).unwrap().0, best_step(&default, machine).unwrap().0);
+        assert_eq!(step.time, expected.time);
+        let reason = unsupported_dispatcher(&Job::Training(default.clone()), machine, &step.layout).unwrap();
+        assert!(reason.to_string().contains("1048608 hidden elements"), "{reason}");
+    });
+}
+
+/// A search compares the layouts with which a stated dispatcher runs.
+#[test]
+fn search_stays_within_the_layouts_of_a_stated_dispatcher() {
+    let fabric = rails(2);
+    let text = job(16, "dispatcher = \"trtllm\"").replace("parallel = { dp = 16, ep = 16 }", "parallel = \"auto\"");
+    let job = super::read(&text);
+    with_machine(&fabric, |machine| {
+        let step = best_step(&job, machine).unwrap().0;
+        assert!(unsupported_dispatcher(&Job::Training(job.clone()), machine, &step.layout).is_none());
     });
 }
 

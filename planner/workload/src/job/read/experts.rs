@@ -1,6 +1,11 @@
 //! Conversion of the keys of dispatch and combine, which training and inference share.
 
-use super::super::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, Framework, JobError};
+use fabricast_experts::UnsupportedExchange;
+
+use super::super::{
+    Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, Framework, JobError, Model, StepKind,
+    TokenExchange,
+};
 use super::{JobText, KindKey, Validator, kind_key};
 
 impl JobText {
@@ -13,15 +18,16 @@ impl JobText {
         ]
     }
 
-    /// Returns the dispatch of a job whose model has `experts` experts. Keys that the job does not state have the
-    /// defaults of its software.
+    /// Returns the dispatch of a job with `slots` experts, redundant copies included. Keys that the job does not state
+    /// have the defaults of its software.
     pub(super) fn dispatch(
         &self,
         check: Validator<'_>,
         software: &Framework,
-        experts: u64,
+        model: &Model,
+        slots: u64,
     ) -> Result<Dispatch, JobError> {
-        if experts == 0
+        if model.experts == 0
             && let Some((name, span)) = self.expert_keys().into_iter().find_map(|(name, span)| Some((name, span?)))
         {
             return Err(check.error(span, format!("{name}: the model has no experts")));
@@ -36,6 +42,13 @@ impl JobText {
         {
             let message = "dispatch_precision: only trtllm and trtllm-one-sided dispatch nvfp4: expected bf16 or fp8";
             return Err(check.error(stated.span(), message.to_owned()));
+        }
+        if let Some(stated) = &self.dispatcher
+            && let Some(kernel) = stated.get_ref().kernel(StepKind::Prefill)
+            && let Err(error) = TokenExchange::new(kernel, 1.0, model, slots, 1.0).routing()
+        {
+            let message = format!("dispatcher: {}", UnsupportedExchange::tokens(kernel, error));
+            return Err(check.error(stated.span(), message));
         }
         Ok(Dispatch {
             dispatcher: dispatcher_or_default,
@@ -147,6 +160,7 @@ mod tests {
             ("inference", "dispatch_precision = \"nvfp4\"", "", "job.toml:1:22", "only trtllm"),
             ("training", "disaggregation = \"decode\"", "", "job.toml:1:18", "only valid for jobs of kind inference"),
             ("inference", "disaggregation = \"decode\"\nttft_s = 1", "", "job.toml:1:18", "omit ttft_s"),
+            ("inference", "disaggregation = \"prefill\"\ntpot_s = 1", "", "job.toml:1:18", "omit output_tokens"),
             (
                 "training",
                 "",
@@ -168,5 +182,48 @@ mod tests {
         let trace = "kind = \"trace\"\nname = \"t\"\nfile = \"x.csv\"\ndispatcher = \"pplx\"\n";
         let error = read_job(trace, "job.toml").unwrap_err().to_string();
         assert!(error.contains("dispatcher: only valid for jobs of kind training or inference"), "{error}");
+    }
+
+    /// A stated dispatcher that cannot describe the tokens is refused when the job is read; the default of software is
+    /// replaced later.
+    #[test]
+    fn dispatchers_that_cannot_describe_the_tokens_are_refused() {
+        let wide = |lines: &str, kind: &str| {
+            text(kind, lines, "").replace("hidden = 64", "hidden = 2097152").replace("layers = 4", "layers = 1")
+        };
+        for kind in ["training", "inference"] {
+            for dispatcher in ["deepep", "nccl-ep", "trtllm"] {
+                let stated = wide(&format!("dispatcher = \"{dispatcher}\""), kind);
+                let error = read_job(&stated, "job.toml").unwrap_err().to_string();
+                let expected = "2097152 hidden elements; expected at most 1048576";
+                assert!(error.starts_with("job.toml:1:14: dispatcher: ") && error.contains(expected), "{error}");
+            }
+            assert!(read_job(&wide("dispatcher = \"all_to_all\"", kind), "job.toml").is_ok());
+        }
+        assert!(read_job(&wide("framework = \"sglang\"", "inference"), "job.toml").is_ok());
+    }
+
+    /// A machine for one part of requests has no keys of the other part.
+    #[test]
+    fn keys_of_the_other_part_of_requests_are_refused() {
+        let read = |part: &str, output: &str, lines: &str| {
+            let text = text("inference", &format!("disaggregation = \"{part}\"\n{lines}"), "");
+            read_job(&text.replace("output_tokens = 16\n", output), "job.toml").map_err(|error| error.to_string())
+        };
+        for (part, output, lines, expected) in [
+            ("prefill", "output_tokens = 16\n", "", "omit output_tokens"),
+            ("prefill", "", "tpot_s = 0.1", "omit tpot_s"),
+            ("decode", "output_tokens = 16\n", "ttft_s = 0.1", "omit ttft_s"),
+            ("decode", "output_tokens = 1\n", "", "2 or more"),
+            ("decode", "", "", "missing field `output_tokens`"),
+        ] {
+            let error = read(part, output, lines).unwrap_err();
+            assert!(error.contains(expected), "{part} {output} {lines}: {error}");
+        }
+        for output in ["", "output_tokens = 1\n"] {
+            let Job::Inference(job) = read("prefill", output, "ttft_s = 0.1").unwrap() else { panic!() };
+            assert_eq!(job.output_tokens, 1);
+        }
+        assert!(read("decode", "output_tokens = 16\n", "tpot_s = 0.1").is_ok());
     }
 }

@@ -65,7 +65,12 @@ impl JobText {
         }
         let required_count = |name: &str, value| check.count(name, check.required(name, value, &spans.job)?);
         let prompt_tokens = required_count("prompt_tokens", &self.prompt_tokens)?;
-        let output_tokens = required_count("output_tokens", &self.output_tokens)?;
+        let disaggregation = self.disaggregation(check)?;
+        let output_tokens = match (disaggregation, &self.output_tokens) {
+            // The machine ends with the first token.
+            (Disaggregation::Prefill, None) => 1,
+            (_, stated) => required_count("output_tokens", stated)?,
+        };
         let arrivals = self.arrivals(check, &spans)?;
         let model = self.model(check, Some(prompt_tokens + output_tokens))?;
         if prompt_tokens + output_tokens > model.seq {
@@ -90,12 +95,11 @@ impl JobText {
         let placement = self.placement(check)?;
         self.check_degrees(check, &parallel, &placement)?;
         let software = self.software(check, FrameworkKind::Inference)?;
-        let disaggregation = self.disaggregation(check, output_tokens)?;
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
             prompt_tokens,
-            output_tokens: if disaggregation == Disaggregation::Prefill { 1 } else { output_tokens },
+            output_tokens,
             arrivals,
             lengths: self.lengths(check)?,
             disaggregation,
@@ -122,7 +126,7 @@ impl JobText {
             placement,
             collectives: self.collectives,
             skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
-            dispatch: self.dispatch(check, software, model.experts)?,
+            dispatch: self.dispatch(check, software, &model, model.experts + redundant_experts)?,
             limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             model,
@@ -144,18 +148,29 @@ impl JobText {
         Ok(job)
     }
 
-    fn disaggregation(&self, check: Validator<'_>, output_tokens: u64) -> Result<Disaggregation, JobError> {
+    /// Returns the part of requests that the machine processes. Keys of the other part contradict it.
+    fn disaggregation(&self, check: Validator<'_>) -> Result<Disaggregation, JobError> {
         let Some(part) = &self.disaggregation else { return Ok(Disaggregation::default()) };
-        match *part.get_ref() {
-            Disaggregation::Decode if output_tokens < 2 => {
-                let message = "disaggregation: the first token is of the prefill: expected output_tokens of 2 or more";
-                Err(check.error(part.span(), message.to_owned()))
+        let output_tokens = self.output_tokens.as_ref().map(|tokens| *tokens.get_ref());
+        let contradiction = match *part.get_ref() {
+            Disaggregation::None => None,
+            Disaggregation::Decode if output_tokens.is_some_and(|tokens| tokens < 2) => {
+                Some("the first token is of the prefill: expected output_tokens of 2 or more")
             }
             Disaggregation::Decode if self.ttft_s.is_some() => {
-                let message = "disaggregation: a machine for decode has no time to first token: omit ttft_s";
-                Err(check.error(part.span(), message.to_owned()))
+                Some("a machine for decode has no time to first token: omit ttft_s")
             }
-            part => Ok(part),
+            Disaggregation::Prefill if output_tokens.is_some_and(|tokens| tokens != 1) => {
+                Some("a machine for prefill computes the first token only: omit output_tokens, or state 1")
+            }
+            Disaggregation::Prefill if self.tpot_s.is_some() => {
+                Some("a machine for prefill has no time per output token: omit tpot_s")
+            }
+            Disaggregation::Decode | Disaggregation::Prefill => None,
+        };
+        match contradiction {
+            None => Ok(*part.get_ref()),
+            Some(reason) => Err(check.error(part.span(), format!("disaggregation: {reason}"))),
         }
     }
 

@@ -167,7 +167,7 @@ impl JobText {
             collectives: self.collectives,
             processes: self.processes(check, zero, software.processes)?,
             skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
-            dispatch: self.dispatch(check, software, model.experts)?,
+            dispatch: self.dispatch(check, software, &model, model.experts)?,
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
             spans,
