@@ -149,7 +149,7 @@ fn limits_on_undefined_results_are_refused() {
     let days = refusal(&endless, "max_train_days = 30\n");
     assert!(days.contains("train_tokens") && days.contains("s.toml:"), "{days}");
     let batch = "[[job]]\nname = \"batch\"\nkind = \"inference\"\nprecision = \"bf16\"\nrequests = 8\nmax_num_seqs = 8\nprompt_tokens = 10\n\
-                 output_tokens = 10\nmodel = \"llama-3-8b\"\n";
+                 output_tokens = 10\nparallel = { tp = 1 }\nmodel = \"llama-3-8b\"\n";
     let ttft = refusal(batch, "max_ttft_s = 1\n");
     assert!(ttft.contains("is a batch"), "{ttft}");
 }
