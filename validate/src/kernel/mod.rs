@@ -317,11 +317,9 @@ impl Kernel {
                     filled[to] += sent.next_multiple_of(32) * 16;
                 }
             }
-            for rank in 0..ranks as usize {
-                self.wait_before_start[rank] |= exchange.enter[rank];
-                self.known_entered[rank] |= exchange.known_entered[rank];
-                sends_to[rank] |= exchange.close[rank];
-            }
+            add_sets(&mut self.wait_before_start, &exchange.enter);
+            add_sets(&mut self.known_entered, &exchange.known_entered);
+            add_sets(&mut sends_to, &exchange.close);
             let bodies = body::bodies(moves, &programs, &exchange, self.carrier, self.sizes)?;
             let mut rows = Vec::with_capacity(bodies.len());
             for Body { lines, operands, flushes } in bodies {
@@ -336,9 +334,8 @@ impl Kernel {
             self.rounds.push(RoundRows { channel, words, rows });
         }
         self.slot_bytes = filled.into_iter().max().unwrap_or(0);
-        for rank in 0..ranks as usize {
-            self.wait_before_exit[rank] = sends_to[rank] & !self.known_entered[rank] & !self.wait_before_start[rank];
-        }
+        let known = self.known_entered.iter().zip(&self.wait_before_start).map(|(entered, started)| entered | started);
+        self.wait_before_exit = sends_to.iter().zip(known).map(|(sent, known)| sent & !known).collect();
         self.notify_waiting_ranks();
         Ok(())
     }
@@ -493,6 +490,11 @@ impl Kernel {
         }
         items.into_iter().max().unwrap_or(0).max(1)
     }
+}
+
+/// Adds the members of bit sets to other sets.
+fn add_sets(sets: &mut [u64], added: &[u64]) {
+    sets.iter_mut().zip(added).for_each(|(set, added)| *set |= added);
 }
 
 /// Returns an error if GPUs of this compute capability cannot reduce the data type.

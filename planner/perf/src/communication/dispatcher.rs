@@ -11,12 +11,14 @@ use fabricast_workload::job::{
 use super::cost_model::CommunicationCostModel;
 use crate::step::Machine;
 
+/// Function that returns an exchange of each kind of step of a layout.
+type Exchanges<'a> = Box<dyn Fn(&Layout) -> Vec<TokenExchange> + 'a>;
+
 /// Dispatches of a job whose support depends on machine and layout.
 struct JobDispatch<'a> {
     dispatch: Dispatch,
     location: &'a SourceLocation,
-    /// Returns an exchange of each kind of step.
-    exchanges: Box<dyn Fn(&Layout) -> Vec<TokenExchange> + 'a>,
+    exchanges: Exchanges<'a>,
 }
 
 impl<'a> JobDispatch<'a> {

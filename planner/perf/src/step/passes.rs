@@ -39,7 +39,7 @@ pub(super) struct PassTime {
 
 impl PassTime {
     /// Time during which calls of these dimensions use their links, except gradients and weights.
-    pub(super) fn links_busy(&self, dimensions: &[Dimension]) -> Picos {
+    fn links_busy(&self, dimensions: &[Dimension]) -> Picos {
         let time = |dimension: &Dimension| match dimension {
             Dimension::Tensor => self.tensor_all,
             Dimension::Context => self.context_all,
@@ -107,6 +107,36 @@ impl PassTime {
             data_all: scale(self.data_all),
             expert_links: scale(self.expert_links),
         }
+    }
+}
+
+/// Calls of a pass that use the links of some other calls.
+#[derive(Clone, Debug)]
+pub(super) struct SharingCalls {
+    /// Dimensions of such calls among those of layers, except gradients and weights.
+    dimensions: Vec<Dimension>,
+    /// True if gradients and weights of layers are among them.
+    includes_data: bool,
+}
+
+impl SharingCalls {
+    /// Finds the calls of a pass that use links of other calls, by the dimensions of these.
+    pub(super) fn new(call_costs: &CallCosts<'_>, others: &[Dimension]) -> Self {
+        let data_phases = [Phase::WeightsForward, Phase::WeightsBackward, Phase::LayerGradients];
+        let mut data_dimensions = data_phases.into_iter().flat_map(|phase| call_costs.phase_dimensions(phase));
+        let includes_data = data_dimensions.any(|data| others.iter().any(|&other| call_costs.share_links(data, other)));
+        Self { dimensions: call_costs.layer_dimensions_that_share_links(others), includes_data }
+    }
+
+    /// Returns true if no call of a pass uses the links.
+    pub(super) fn is_empty(&self) -> bool {
+        self.dimensions.is_empty() && !self.includes_data
+    }
+
+    /// Time during which the calls use their links in a pass.
+    pub(super) fn links_busy(&self, pass: &PassTime) -> Picos {
+        let data = if self.includes_data { pass.data_all } else { Picos::ZERO };
+        pass.links_busy(&self.dimensions) + data
     }
 }
 
@@ -280,18 +310,11 @@ fn model_chunk_time(job: &Training, kinds: &[(&LayerTime, u64)]) -> [PassTime; 2
 impl StagePasses {
     /// Variant whose passes share links with the pipeline transfers that follow them, of duration `transfer`.
     pub(super) fn with_transfers(mut self, transfer: Picos, call_costs: &CallCosts<'_>) -> Self {
-        let pipeline = [Dimension::Pipeline];
-        let sharing = call_costs.layer_dimensions_that_share_links(&pipeline);
-        let data_phases = [Phase::WeightsForward, Phase::WeightsBackward, Phase::LayerGradients];
-        let shares_data = data_phases.into_iter().flat_map(|phase| call_costs.phase_dimensions(phase));
-        let shares_data = shares_data.into_iter().any(|data| call_costs.share_links(data, Dimension::Pipeline));
-        if sharing.is_empty() && !shares_data {
+        let sharing = SharingCalls::new(call_costs, &[Dimension::Pipeline]);
+        if sharing.is_empty() {
             return self;
         }
-        let with_transfer = |pass: &mut PassTime| {
-            let data = if shares_data { pass.data_all } else { Picos::ZERO };
-            *pass = pass.with_transfer(transfer, pass.links_busy(&sharing) + data);
-        };
+        let with_transfer = |pass: &mut PassTime| *pass = pass.with_transfer(transfer, sharing.links_busy(pass));
         // The last chunk sends no activations, and the first no gradients.
         let stages = self.times.len();
         for (stage, chunks) in self.times.iter_mut().enumerate() {

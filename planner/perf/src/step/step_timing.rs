@@ -9,7 +9,7 @@ use super::host_launch::host_time;
 use super::interference::OverlappedCall;
 use super::kernels::layer;
 use super::optimizer::optimizer_time;
-use super::passes::{PassTime, StagePasses};
+use super::passes::{PassTime, SharingCalls, StagePasses};
 use super::peak_rates::PeakRates;
 use super::pipeline::{Pass, Pipeline, StageTime, TimedPass};
 use super::single_gpu::single_gpu_time;
@@ -47,8 +47,8 @@ pub(super) struct StepTiming<'a> {
     embedding_gradients: Picos,
     /// Time to gather updated weights after the optimizer.
     weight_gather: Picos,
-    /// Dimensions of calls in passes that use the links of this gathering.
-    weight_links: Vec<Dimension>,
+    /// Calls of passes that use the links of this gathering.
+    weight_links: SharingCalls,
 }
 
 /// End of a step on the pipeline stage that ends last.
@@ -90,9 +90,9 @@ impl<'a> StepTiming<'a> {
             (true, Overlap::On) => passes.with_transfers(transfer, &call_costs),
             _ => passes,
         };
-        let sharing = |phase: Phase| call_costs.layer_dimensions_that_share_links(&call_costs.phase_dimensions(phase));
+        let sharing = |phase: Phase| SharingCalls::new(&call_costs, &call_costs.phase_dimensions(phase));
         let (gradient_links, weight_links) = (sharing(Phase::Gradients), sharing(Phase::UpdatedWeights));
-        let pass_work = |pass: &PassTime| PassWork { time: pass.total(), links_busy: pass.links_busy(&gradient_links) };
+        let pass_work = |pass: &PassTime| PassWork { time: pass.total(), links_busy: gradient_links.links_busy(pass) };
         let pass_works = |times: &[Vec<[PassTime; 2]>]| -> Vec<Vec<[PassWork; 2]>> {
             times.iter().map(|chunks| chunks.iter().map(|passes| passes.each_ref().map(pass_work)).collect()).collect()
         };
@@ -181,7 +181,7 @@ impl<'a> StepTiming<'a> {
         };
         // Weights for the next step arrive during its first forward pass, while its calls leave the links. Broadcast
         // tensors are awaited.
-        let hiding = |[forward, _]: &[PassTime; 2]| forward.total() - forward.links_busy(&self.weight_links);
+        let hiding = |[forward, _]: &[PassTime; 2]| forward.total() - self.weight_links.links_busy(forward);
         let first: Picos = self.stage_passes(slowest).iter().map(hiding).sum();
         let updated_exposed = match (self.job.overlap, self.job.state_partition) {
             (Overlap::On, StatePartition::Shards) => self.weight_gather - first,
