@@ -147,7 +147,7 @@ impl<'a> Answer<'a> {
         });
         JobJson {
             time_us: self.outcome.time.us(),
-            recorded_us: self.trace.recorded.map(|time| time.us()),
+            recorded_us: self.trace.recorded.map(Picos::us),
             ranks: self.trace.ranks,
             compute_us: self.outcome.compute.us(),
             communication_us: self.outcome.communication.us(),

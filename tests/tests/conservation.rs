@@ -338,13 +338,14 @@ fn lane(testbed: &Testbed, schedule: &Schedule) -> Option<f64> {
     }
 }
 
-/// Returns the capacity of all SMs at the rate of a channel, if there are more channels than SMs.
+/// Returns the capacity of all SMs at the rate of a channel, if there are more thread blocks than SMs.
 fn processors(testbed: &Testbed, schedule: &Schedule, node: NodeId) -> Option<f64> {
     let header = schedule.header();
     let lane = lane(testbed, schedule)?;
     let ranks = testbed.placement().iter().filter(|&&device| device == node).count() as u32;
     let sms = gpu(testbed, node).sm_count?;
-    let crowded = header.protocol != Protocol::CopyEngine && ranks * u32::from(header.channels) > sms;
+    let blocks = header.channels.div_ceil(header.blocks.split.channels());
+    let crowded = header.protocol != Protocol::CopyEngine && ranks * u32::from(blocks) > sms;
     crowded.then(|| lane * f64::from(sms))
 }
 
@@ -402,10 +403,8 @@ fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
     // Omitted capacities are no limit: they are unlimited, or they are memories that their own links cannot saturate.
     for (resource, TotalLoad { bytes, rounded_down }) in expected {
         let is_memory = matches!(resource, Resource::Memory(_));
-        prop_assert!(
-            is_memory || bytes <= rounded_down || capacity(testbed, &schedule, resource).is_none(),
-            "{resource:?}"
-        );
+        let limit = capacity(testbed, &schedule, resource);
+        prop_assert!(is_memory || bytes <= rounded_down || limit.is_none(), "{resource:?}: {bytes} bytes of {limit:?}");
     }
     Ok(())
 }
