@@ -9,8 +9,8 @@ use fabricast_topologies::{Bytes, NodeId, Picos};
 use rayon::prelude::*;
 
 use crate::communication::{
-    CommunicationCostModel, Exchange, LibraryChoiceScope, SimulatedCosts, StepCall, StepExchange,
-    check_serving_dispatcher, check_training_dispatcher, unsupported_dispatcher,
+    CommunicationCostModel, Exchange, JobDispatch, LibraryChoiceScope, SimulatedCosts, StepCall, StepExchange,
+    unsupported_dispatcher,
 };
 use crate::serve;
 use crate::step::{self, Machine, TimeError};
@@ -127,7 +127,7 @@ pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<JobCalls, TimeError
                 Some(layout) => layout,
                 None => step::best_step(job, machine)?.0.layout,
             };
-            check_training_dispatcher(job, machine, &layout)?;
+            JobDispatch::from_training(job).check(machine, &layout)?;
             let replaced = unsupported(&layout);
             let job = match &replaced {
                 Some(_) => &Training { dispatch: job.dispatch.with_collectives(), ..job.clone() },
@@ -145,7 +145,7 @@ pub fn job_calls(job: &Job, machine: &Machine<'_>) -> Result<JobCalls, TimeError
                     (step.layout, service.concurrent_requests)
                 }
             };
-            check_serving_dispatcher(job, machine, &layout)?;
+            JobDispatch::from_serving(job).check(machine, &layout)?;
             let replaced = unsupported(&layout);
             let job = match &replaced {
                 Some(_) => &Serving { dispatch: job.dispatch.with_collectives(), ..job.clone() },

@@ -4,8 +4,9 @@
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
+use super::element_codes::{check_reducible, operation_code, type_code};
 use super::text::{Constants, prelude};
-use super::{Alignment, KernelError, check_reducible, operation_code, type_code};
+use super::{Alignment, KernelError};
 
 /// Threads per block of the kernels in this module.
 pub const COMBINE_THREADS: u32 = 512;

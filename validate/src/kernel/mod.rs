@@ -23,6 +23,7 @@ mod body;
 mod chunk_layout;
 mod combine;
 mod copy_schedule;
+mod element_codes;
 mod exchange;
 mod local_operations;
 mod phases;
@@ -46,6 +47,7 @@ use body::{Body, Line, Operand, Sizes};
 pub use chunk_layout::ChunkLayout;
 pub use combine::{COMBINE_THREADS, combine_text, steps_text};
 pub use copy_schedule::CopyOperation;
+use element_codes::{check_reducible, operation_code, type_code};
 use local_operations::Moves;
 pub use phases::Tiles;
 use program::{Instruction, Program, UserChunk};
@@ -495,43 +497,6 @@ impl Kernel {
 /// Adds the members of bit sets to other sets.
 fn add_sets(sets: &mut [u64], added: &[u64]) {
     sets.iter_mut().zip(added).for_each(|(set, added)| *set |= added);
-}
-
-/// Returns an error if GPUs of this compute capability cannot reduce the data type.
-fn check_reducible(dtype: DataType, capability: u32) -> Result<(), KernelError> {
-    let needed = match dtype {
-        DataType::F8e4m3 | DataType::F8e5m2 => 89,
-        _ => 0,
-    };
-    if capability < needed { Err(KernelError::NoSuchType { dtype, capability, needed }) } else { Ok(()) }
-}
-
-/// Value of the prelude's constant `OP` for a reduction.
-fn operation_code(op: ReduceOp) -> u64 {
-    match op {
-        ReduceOp::Sum => 0,
-        ReduceOp::Prod => 1,
-        ReduceOp::Max => 2,
-        ReduceOp::Min => 3,
-    }
-}
-
-/// Value of the prelude's constant `TYPE` for a data type.
-fn type_code(dtype: DataType) -> u64 {
-    match dtype {
-        DataType::F32 => 0,
-        DataType::F64 => 1,
-        DataType::F16 => 2,
-        DataType::Bf16 => 3,
-        DataType::F8e4m3 => 4,
-        DataType::F8e5m2 => 5,
-        DataType::I8 => 6,
-        DataType::U8 => 7,
-        DataType::I32 => 8,
-        DataType::U32 => 9,
-        DataType::I64 => 10,
-        DataType::U64 => 11,
-    }
 }
 
 /// Kind of a buffer that the caller passes to a call.

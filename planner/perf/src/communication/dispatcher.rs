@@ -15,19 +15,19 @@ use crate::step::Machine;
 type Exchanges<'a> = Box<dyn Fn(&Layout) -> Vec<TokenExchange> + 'a>;
 
 /// Dispatches of a job whose support depends on machine and layout.
-struct JobDispatch<'a> {
+pub(crate) struct JobDispatch<'a> {
     dispatch: Dispatch,
     location: &'a SourceLocation,
     exchanges: Exchanges<'a>,
 }
 
 impl<'a> JobDispatch<'a> {
-    fn from_training(job: &'a Training) -> Self {
+    pub(crate) fn from_training(job: &'a Training) -> Self {
         let exchanges = |layout: &Layout| expert_calls(job, layout).iter().map(|call| call.exchange).take(1).collect();
         Self { dispatch: job.dispatch, location: &job.spans.dispatcher, exchanges: Box::new(exchanges) }
     }
 
-    fn from_serving(job: &'a Serving) -> Self {
+    pub(crate) fn from_serving(job: &'a Serving) -> Self {
         let exchanges = |layout: &Layout| {
             let skew = layout.expert_imbalance(job.skew);
             let kernels = [StepKind::Prefill, StepKind::Decode].map(|step| job.dispatch.dispatcher.kernel(step));
@@ -55,8 +55,11 @@ impl<'a> JobDispatch<'a> {
         (self.exchanges)(layout).iter().find_map(|exchange| timer.check_support(layout, exchange).err())
     }
 
-    /// Checks a stated dispatcher.
-    fn check(&self, machine: &Machine<'_>, layout: &Layout) -> Result<(), JobError> {
+    /// Refuses a dispatcher that the job states and whose kernels do not run on a machine.
+    ///
+    /// # Errors
+    /// [`JobError`] at `dispatcher`.
+    pub(crate) fn check(&self, machine: &Machine<'_>, layout: &Layout) -> Result<(), JobError> {
         if self.dispatch.origin == DispatcherOrigin::Software {
             return Ok(());
         }
@@ -69,9 +72,15 @@ impl<'a> JobDispatch<'a> {
         }
     }
 
-    /// Returns the layouts with which a stated dispatcher runs. Refuses it if it runs with none whose ranks exchange
-    /// tokens, although some would.
-    fn supported_layouts(&self, machine: &Machine<'_>, layouts: Vec<Layout>) -> Result<Vec<Layout>, JobError> {
+    /// Returns the layouts with which the dispatcher runs, if the job states one.
+    ///
+    /// # Errors
+    /// [`JobError`] at `dispatcher` if ranks exchange tokens in some layouts, and it runs with none of these.
+    pub(crate) fn supported_layouts(
+        &self,
+        machine: &Machine<'_>,
+        layouts: Vec<Layout>,
+    ) -> Result<Vec<Layout>, JobError> {
         let mut known: Vec<(GroupShape, Result<(), JobError>)> = Vec::new();
         let mut supported = Vec::with_capacity(layouts.len());
         for layout in layouts {
@@ -103,50 +112,6 @@ impl<'a> JobDispatch<'a> {
 #[must_use]
 pub fn unsupported_dispatcher(job: &Job, machine: &Machine<'_>, layout: &Layout) -> Option<UnsupportedExchange> {
     JobDispatch::from_job(job)?.unsupported(machine, layout)
-}
-
-/// Refuses a training job that states a dispatcher whose kernels do not run on a machine.
-///
-/// # Errors
-/// [`JobError`] at `dispatcher`.
-pub(crate) fn check_training_dispatcher(
-    job: &Training,
-    machine: &Machine<'_>,
-    layout: &Layout,
-) -> Result<(), JobError> {
-    JobDispatch::from_training(job).check(machine, layout)
-}
-
-/// Refuses an inference job that states a dispatcher whose kernels do not run on a machine.
-///
-/// # Errors
-/// [`JobError`] at `dispatcher`.
-pub(crate) fn check_serving_dispatcher(job: &Serving, machine: &Machine<'_>, layout: &Layout) -> Result<(), JobError> {
-    JobDispatch::from_serving(job).check(machine, layout)
-}
-
-/// Returns the layouts of a training job with which its dispatcher runs, if it states one.
-///
-/// # Errors
-/// [`JobError`] at `dispatcher` if ranks exchange tokens in some layouts, and it runs with none of these.
-pub(crate) fn supported_training_layouts(
-    job: &Training,
-    machine: &Machine<'_>,
-    layouts: Vec<Layout>,
-) -> Result<Vec<Layout>, JobError> {
-    JobDispatch::from_training(job).supported_layouts(machine, layouts)
-}
-
-/// Returns the layouts of an inference job with which its dispatcher runs, if it states one.
-///
-/// # Errors
-/// [`JobError`] at `dispatcher` if ranks exchange tokens in some layouts, and it runs with none of these.
-pub(crate) fn supported_serving_layouts(
-    job: &Serving,
-    machine: &Machine<'_>,
-    layouts: Vec<Layout>,
-) -> Result<Vec<Layout>, JobError> {
-    JobDispatch::from_serving(job).supported_layouts(machine, layouts)
 }
 
 /// Returns the dispatch with an all_to_all in place of a kernel that does not exchange the tokens of a step's calls;

@@ -41,10 +41,7 @@ pub use calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
 pub use candidate_search::{LibraryChoiceScope, fastest};
 pub use cost_model::{CallExtent, CommunicationCostModel, Exchange, SmUsage};
 pub use dispatcher::unsupported_dispatcher;
-pub(crate) use dispatcher::{
-    check_serving_dispatcher, check_training_dispatcher, replaced_dispatch, supported_serving_layouts,
-    supported_training_layouts,
-};
+pub(crate) use dispatcher::{JobDispatch, replaced_dispatch};
 pub use estimated::EstimatedCosts;
 pub(crate) use host_classes::HostClasses;
 pub use link_load::LinkLoad;

@@ -7,9 +7,7 @@
 
 use super::service::{Service, simulate_service, timelines};
 use super::step_costs::StepCosts;
-use crate::communication::{
-    CommunicationCostModel, EstimatedCosts, check_serving_dispatcher, supported_serving_layouts,
-};
+use crate::communication::{CommunicationCostModel, EstimatedCosts, JobDispatch};
 use crate::step::{Machine, Step, TimeError, Timeline, indivisible_error, shortlist};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
@@ -73,7 +71,7 @@ fn search_within_memory(
         Ok::<_, TimeError>(ServiceRun { step, footprint: serving_footprint(&job, layout), service })
     };
     if let Some(layout) = Layout::specified_by_serving(job, machine.ranks.len() as u32)? {
-        check_serving_dispatcher(job, machine, &layout)?;
+        JobDispatch::from_serving(job).check(machine, &layout)?;
         return evaluate(&layout);
     }
     let estimated = EstimatedCosts::new(machine.simulated);
@@ -175,7 +173,7 @@ fn shortlisted_layouts(
     let filled = |layout: &Layout| job.with_concurrency(layout, memory);
     let shortlisted = shortlist(
         SIMULATED,
-        supported_serving_layouts(job, machine, candidate_layouts(job, machine))?,
+        JobDispatch::from_serving(job).supported_layouts(machine, candidate_layouts(job, machine))?,
         |layout| {
             let check = check_memory(&filled(layout), layout, memory.unwrap_or(MemoryLimits::UNLIMITED));
             check.missing.is_none() && check.missing_host.is_none()

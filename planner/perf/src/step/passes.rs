@@ -188,14 +188,11 @@ impl LayerTime {
             })?;
             pass_time.context_all = context.call;
             // Kernels that hide other calls on the same links hide no keys and values.
-            let hides = |dimension: Dimension, hidden: Picos, slowdown: Picos| {
-                let shares_links = hidden > Picos::ZERO && call_costs.share_links(dimension, Dimension::Context);
-                if shares_links { hidden - slowdown } else { Picos::ZERO }
-            };
-            let hidden_exchanges = expert_cost.links_busy - expert_cost.exposed;
+            let hidden_exchanges =
+                HiddenCalls { time: expert_cost.links_busy - expert_cost.exposed, slowdown: expert_cost.slowdown };
             let context_kernels = pass_time.compute
-                - hides(Dimension::Expert, hidden_exchanges, expert_cost.slowdown)
-                - hides(Dimension::Tensor, tensor_cost.hidden(), tensor_cost.overlap.slowdown);
+                - hidden_exchanges.kernels(call_costs, Dimension::Expert, Dimension::Context)
+                - tensor_cost.hidden().kernels(call_costs, Dimension::Tensor, Dimension::Context);
             // Keys and values of the next round arrive while this one is computed.
             let context_overlap = match job.overlap {
                 Overlap::On => context.cost(context_kernels),
@@ -223,6 +220,22 @@ impl LayerTime {
     }
 }
 
+/// Calls of a dimension that kernels of a pass hide.
+#[derive(Clone, Copy, Debug)]
+struct HiddenCalls {
+    time: Picos,
+    /// Time by which they slow the kernels.
+    slowdown: Picos,
+}
+
+impl HiddenCalls {
+    /// Time of the kernels that hide these calls of `dimension`, and therefore no calls of `other` on the same links.
+    fn kernels(self, call_costs: &CallCosts<'_>, dimension: Dimension, other: Dimension) -> Picos {
+        let shares_links = self.time > Picos::ZERO && call_costs.share_links(dimension, other);
+        if shares_links { self.time - self.slowdown } else { Picos::ZERO }
+    }
+}
+
 /// Tensor-parallel calls of a pass of a layer.
 #[derive(Clone, Copy, Debug, Default)]
 struct TensorCost {
@@ -232,8 +245,8 @@ struct TensorCost {
 }
 
 impl TensorCost {
-    fn hidden(&self) -> Picos {
-        self.all - self.overlap.exposed
+    fn hidden(&self) -> HiddenCalls {
+        HiddenCalls { time: self.all - self.overlap.exposed, slowdown: self.overlap.slowdown }
     }
 }
 
@@ -281,8 +294,7 @@ fn pass_exchanges(
         let experts: Vec<Kernel> = kernels.iter().copied().filter(Kernel::is_of_experts).collect();
         let experts = curve.total(&experts, speeds);
         // Kernels that hide tensor-parallel calls on the same links hide no exchanges.
-        let is_shared = tensor.hidden() > Picos::ZERO && call_costs.share_links(Dimension::Tensor, Dimension::Expert);
-        let hides_tensor = if is_shared { tensor.hidden() - tensor.overlap.slowdown } else { Picos::ZERO };
+        let hides_tensor = tensor.hidden().kernels(call_costs, Dimension::Tensor, Dimension::Expert);
         *compute = LayerCompute { attention: curve.total(kernels, speeds) - experts - hides_tensor, experts };
     }
     Ok(passes)

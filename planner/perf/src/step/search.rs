@@ -19,7 +19,7 @@ use super::step_lower_bound::LowerBoundCosts;
 use super::step_result::{Step, TimeError};
 use super::step_timing::is_schedulable;
 use super::timeline::Timeline;
-use crate::communication::{EstimatedCosts, check_training_dispatcher, supported_training_layouts};
+use crate::communication::{EstimatedCosts, JobDispatch};
 use fabricast_workload::job::{
     CollectiveCandidates, Degrees, ExpertSharding, Footprint, JobError, Layout, MemoryLimits, Processes,
     SequenceParallelism, Training, footprint,
@@ -51,7 +51,7 @@ pub fn best_step(job: &Training, machine: &Machine<'_>) -> Result<(Step, Footpri
     }
     match Layout::specified_by(job, ranks)? {
         Some(layout) => {
-            check_training_dispatcher(job, machine, &layout)?;
+            JobDispatch::from_training(job).check(machine, &layout)?;
             time_layout(job, machine, &machine.training_rates(job)?, &layout)
         }
         None => search_layouts(job, machine, machine.memories(&job.placement).unwrap_or(MemoryLimits::UNLIMITED)),
@@ -179,7 +179,7 @@ fn shortlisted_layouts(
     let estimated = EstimatedCosts::new(machine.simulated);
     let shortlisted = shortlist(
         MAX_SIMULATED_LAYOUTS,
-        supported_training_layouts(job, machine, possible_layouts(job, machine))?,
+        JobDispatch::from_training(job).supported_layouts(machine, possible_layouts(job, machine))?,
         |layout| footprint(job, layout).fits(memories),
         |layout| {
             let required = footprint(job, layout);

@@ -119,8 +119,8 @@ pub(super) struct Recording {
 pub(super) fn read(text: &[u8], source: &str) -> Result<Recording, JobError> {
     let mut recording = Recording::default();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let result =
-        FileVisitor { recording: &mut recording }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
+    let visitor = FileVisitor { recording: &mut recording };
+    let result = (&mut deserializer).deserialize_map(visitor).and_then(|()| deserializer.end());
     result.map_err(|error| json::error(source, &error))?;
     recording.steps.sort_by_key(|step| (step.number, step.start));
     recording.steps.dedup_by_key(|step| step.number);
@@ -129,14 +129,6 @@ pub(super) fn read(text: &[u8], source: &str) -> Result<Recording, JobError> {
 
 struct FileVisitor<'r> {
     recording: &'r mut Recording,
-}
-
-impl<'de> DeserializeSeed<'de> for FileVisitor<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
 }
 
 impl<'de> Visitor<'de> for FileVisitor<'_> {

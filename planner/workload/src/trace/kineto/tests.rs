@@ -360,7 +360,7 @@ proptest! {
         let trace = read_kineto(&[file]).unwrap();
         prop_assert_eq!(trace.recorded, Some(us(time)));
         for scale in [4, 1, 20, 0] {
-            // An element of 4 bytes stands for 1 µs.
+            // An element of 4 bytes represents 1 µs.
             let replayed = evaluate(&trace, |bytes| us(bytes / 4 * scale));
             prop_assert_eq!(replayed, us(run(&program, scale).0), "scale {}", scale);
         }
