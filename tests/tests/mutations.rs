@@ -262,6 +262,17 @@ impl Naive<'_> {
                 return None;
             }
         }
+        // Chunks of one operation are moved in any order.
+        let has_no_overlap = |op: usize| {
+            let accesses = self.accesses(op);
+            accesses.iter().enumerate().all(|(i, (_, written))| {
+                let mut others = accesses.iter().enumerate().filter(|&(j, _)| j != i);
+                others.all(|(_, (read, other))| other != written && !read.contains(written))
+            })
+        };
+        if !(0..operations.len()).all(has_no_overlap) {
+            return None;
+        }
         // Conflicting accesses must be ordered.
         let mut touched: BTreeMap<Location, Vec<(usize, bool)>> = BTreeMap::new();
         for op in 0..operations.len() {

@@ -214,18 +214,26 @@ impl Execution<'_> {
         })
     }
 
-    /// Executes an operation other than multicast on one of its chunks.
+    /// Executes an operation other than multicast on one of its chunks. A chunk that is its own source is read before
+    /// it is written, as the destination of a reduction is.
     ///
     /// # Errors
     /// The first [`Fault`] found.
     fn step(&mut self, kind: OpKind, source: RankChunk, target: RankChunk) -> Result<(), Fault> {
-        let moved = self.read(source.rank.0, source.chunk)?;
+        let source_cell = self.memory.locate(source.rank.0, source.chunk);
+        let is_own_source = source_cell == self.memory.locate(target.rank.0, target.chunk);
+        let moved = match source_cell {
+            ChunkLocation::Cell(cell) if is_own_source => self.accumulated(cell)?,
+            _ => self.read(source.rank.0, source.chunk)?,
+        };
         let Some(cell) = self.writable(target)? else { return Ok(()) };
         self.check_fits(moved, target)?;
         self.check_write(cell)?;
         let value = match kind {
             OpKind::Put | OpKind::Get | OpKind::Copy => {
-                self.check_overwritten(cell)?;
+                if !is_own_source {
+                    self.check_overwritten(cell)?;
+                }
                 moved
             }
             OpKind::PutReduceInput => {
@@ -233,7 +241,9 @@ impl Execution<'_> {
                 let current_value = if self.memory.locate(target.rank.0, input) == ChunkLocation::Cell(cell) {
                     self.accumulated(cell)?
                 } else {
-                    self.check_overwritten(cell)?;
+                    if !is_own_source {
+                        self.check_overwritten(cell)?;
+                    }
                     self.read(target.rank.0, input)?
                 };
                 self.reduced(current_value, moved, target)?

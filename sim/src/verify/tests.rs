@@ -223,6 +223,26 @@ fn overlapping_spans_race_with_themselves() {
 }
 
 #[test]
+fn copies_of_a_chunk_to_itself_change_nothing_but_are_writes() {
+    let on = |rank, operation| Dependency::on_operation(Rank(rank), operation, 0);
+    // Rank 0 sends its input to the scratch chunk of rank 1, which copies it to itself and then to the output.
+    let script = |last: &[Dependency]| {
+        let mut script = Scripted::new(Collective::SendRecv, 2, 1);
+        script.push(Rank(0), run(OpKind::Put, 1, INPUT, SCRATCH), &[]);
+        script.push(Rank(1), run(OpKind::Put, 0, INPUT, OUTPUT), &[]);
+        script.push(Rank(1), run(OpKind::Copy, 1, SCRATCH, SCRATCH), &[on(0, 0)]);
+        script.push(Rank(1), run(OpKind::Copy, 1, SCRATCH, OUTPUT), last);
+        script
+    };
+    assert_eq!(script(&[on(0, 0), on(1, 1)]).verify(), Ok(4));
+    assert_eq!(script(&[on(0, 0)]).fault().kind, FaultKind::ReadRace);
+    // Nothing was received that could be copied.
+    let mut script = Scripted::new(Collective::SendRecv, 1, 1);
+    script.push(Rank(0), run(OpKind::Copy, 0, OUTPUT, OUTPUT), &[]);
+    assert_eq!(script.fault().kind, FaultKind::ReadUnwritten);
+}
+
+#[test]
 fn blocks_and_peers_are_checked() {
     let mut script = Scripted::new(Collective::AllGather, 2, 3);
     script.push(Rank(0), run(OpKind::Copy, 0, INPUT, OUTPUT), &[]);
