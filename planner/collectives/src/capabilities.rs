@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::{BufferLocation, PeerAccess, Router};
 use fabricast_topologies::{Fabric, LinkKind, NodeId, fabric::NodeKind};
+use rustc_hash::FxHashSet;
 
 use crate::algorithm::mesh;
 use crate::bound::InNetwork;
@@ -23,7 +24,7 @@ pub enum Hosts {
 /// Links between the ranks of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostLinks {
-    /// At least three ranks per host, and every pair of ranks of a host has separate links.
+    /// At least three ranks per host, and every pair of ranks of a host has separate links, which may have failed.
     Pairs,
     /// Switches, PCIe, or links between some pairs only.
     #[default]
@@ -190,21 +191,22 @@ impl FabricCapabilities {
     }
 }
 
-/// Determines the links between the ranks of a host, if they are equal on all hosts. Links that no route uses count as
-/// well, so that a failed link has the same consequences on every host.
+/// Determines the links between the ranks of a host, if they are equal on all hosts. Failed links count as well: rings
+/// and paths keep the order of the machine as it was built and take other routes around a failed link, so that a failure
+/// cannot give them a faster order.
 fn host_links(fabric: &Fabric, placement: &[NodeId], ranks_per_node: u32) -> HostLinks {
     let per_host = if ranks_per_node == 0 { placement.len() } else { ranks_per_node as usize };
+    if per_host < 3 || !placement.len().is_multiple_of(per_host) {
+        return HostLinks::Other;
+    }
+    let nvlinks = fabric.links().filter(|(_, link)| link.kind == LinkKind::Nvlink);
+    let joined: FxHashSet<(NodeId, NodeId)> = nvlinks.map(|(_, link)| (link.from, link.to)).collect();
     let has_pairs = |host: &[NodeId]| {
-        host.iter().enumerate().all(|(index, &device)| {
-            let links = fabric.outgoing_links(device).into_iter();
-            let near = links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| fabric.ends(link).1);
-            let near: Vec<NodeId> = near.collect();
-            host.iter().enumerate().all(|(other, peer)| other == index || near.contains(peer))
-        })
+        let mut pairs = host.iter().flat_map(|from| host.iter().map(move |to| (*from, *to)));
+        pairs.all(|pair| pair.0 == pair.1 || joined.contains(&pair))
     };
-    let is_even = per_host > 2 && placement.len().is_multiple_of(per_host);
     let mut hosts = fabric.gpus().chunk_by(|&one, &other| fabric.node(one).host == fabric.node(other).host);
-    let has_mesh = is_even && placement.chunks(per_host).all(has_pairs) && hosts.all(has_pairs);
+    let has_mesh = placement.chunks(per_host).all(has_pairs) && hosts.all(has_pairs);
     if has_mesh { HostLinks::Pairs } else { HostLinks::Other }
 }
 
