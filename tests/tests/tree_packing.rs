@@ -3,7 +3,7 @@
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_collectives::bound::{Bounds, InNetwork};
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{PackingError, TreeCount, TreePacker};
+use fabricast_collectives::packing::{Forests, PackedTree, PackingError, TreeCount, TreePacker};
 use fabricast_collectives::strategy::Strategy as Candidate;
 use fabricast_sim::certify::{self, Certificate};
 use fabricast_sim::engine::Watch;
@@ -41,10 +41,21 @@ fn packer(fabric: &Fabric, router: &Router<'_>, trees: TreeCount) -> Result<Tree
     TreePacker::new(fabric, router, fabric.gpus(), 0, trees)
 }
 
-/// Shape of the call over packed trees; `chunk`: bytes of a unit of a tree in a loop.
+/// Shape of the call over packed trees of the highest throughput; `chunk`: bytes of a unit of a tree in a loop.
 fn shape(call: Call, fabric: &Fabric, router: &Router<'_>, chunk: Option<Bytes>) -> Result<Shape, PackingError> {
     let forests = packer(fabric, router, TreeCount::Optimal)?.forests(call.collective)?;
     Ok(Shape { forests: Some(forests), chunk, ..Shape::new(call, Protocol::Simple) })
+}
+
+/// Largest number of edges from a root of an all_gather's trees to another rank.
+fn depth(forests: &Forests) -> usize {
+    let trees = &forests.spread.as_ref().unwrap().trees;
+    let depth = |tree: &PackedTree, rank: u32| {
+        std::iter::successors(Some(rank), |&rank| Some(tree.parents[rank as usize]))
+            .take_while(|&rank| rank != tree.root)
+            .count()
+    };
+    trees.iter().flat_map(|tree| (0..tree.parents.len() as u32).map(move |rank| depth(tree, rank))).max().unwrap()
 }
 
 /// Simulated time with the profile `ideal` and its default chunk.
@@ -101,6 +112,48 @@ fn optima_equal_those_of_forestcoll() {
         let min = if fabric.gpus().len() > 16 { 0.99 } else { 1.0 };
         assert!((min * found - 1e-6..=found + 1e-6).contains(&packed), "{}: {packed} of {found}", fabric.name());
     }
+}
+
+#[test]
+fn families_range_from_the_optimum_to_shallow_trees() {
+    for (fabric, _) in optima().into_iter().filter(|(fabric, _)| fabric.gpus().len() <= 16) {
+        let router = Router::new(&fabric, RouteOptions::default());
+        let family: Vec<Forests> =
+            packer(&fabric, &router, TreeCount::Optimal).unwrap().family(Collective::AllGather).collect();
+        let depths: Vec<usize> = family.iter().map(depth).collect();
+        let times: Vec<f64> = family.iter().map(|forests| forests.proof.as_ref().unwrap().upper.value()).collect();
+        assert!(depths.is_sorted_by(|a, b| a >= b), "{}: {depths:?}", fabric.name());
+        assert!(times.is_sorted(), "{}: {times:?}", fabric.name());
+    }
+}
+
+/// On hosts with latencies, small calls take shallower trees than large ones, and are faster for it.
+#[test]
+fn small_calls_use_shallower_trees() {
+    let request =
+        FabricRequest { nodes: Some(2), network: Some("rail".parse().unwrap()), ..FabricRequest::new("hgx-h100") };
+    let fabric = load(&request).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::ideal();
+    let packer = packer(&fabric, &router, TreeCount::Optimal).unwrap();
+    let deepest = packer.forests(Collective::AllGather).unwrap();
+    let abilities = FabricCapabilities::new(&fabric, &router, fabric.gpus(), 8, InNetwork::Off).with_packer(Ok(packer));
+    let time = |shape: &Shape| {
+        let generator = generator(Algorithm::TreePacking, shape).unwrap();
+        let setting =
+            Environment { fabric: &fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
+        let options = SimulationOptions::default();
+        simulate(&*generator, setting, LaunchMode::default(), options, Watch::default()).unwrap().time
+    };
+    let candidate = Candidate::new(Algorithm::TreePacking, Protocol::Simple, deepest.channels);
+    let shape_of = |bytes: u64| candidate.shape(call(Collective::AllGather, bytes, &fabric), &profile, 8, &abilities);
+    let small = shape_of(16 << 10);
+    assert!(depth(small.forests.as_ref().unwrap()) < depth(&deepest));
+    for chunk in [None, small.chunk, Some(Bytes(64))] {
+        let deep = Shape { forests: Some(deepest.clone()), chunk, ..small.clone() };
+        assert!(time(&small) < time(&deep));
+    }
+    assert_eq!(shape_of(1 << 30).forests, Some(deepest));
 }
 
 /// Share of the optimal throughput that a simulated all_gather of 1 GiB reaches.
@@ -212,11 +265,18 @@ proptest! {
         channels in 1u16..3,
         kib in 1u64..200,
         in_place in any::<bool>(),
+        member in any::<prop::sample::Index>(),
     ) {
         let router = Router::new(&fabric, RouteOptions::default());
         let buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
         let call = Call { buffers, ..call(collective, kib << 10, &fabric) };
-        let Ok(shape) = shape(call, &fabric, &router, Some(Bytes(1 << 10))) else { return Ok(()) };
+        let Ok(packer) = packer(&fabric, &router, TreeCount::Optimal) else { return Ok(()) };
+        let family: Vec<Forests> = packer.family(collective).collect();
+        if family.is_empty() {
+            return Ok(());
+        }
+        let forests = Some(member.get(&family).clone());
+        let shape = Shape { forests, chunk: Some(Bytes(1 << 10)), ..Shape::new(call, Protocol::Simple) };
         let generator = generator(Algorithm::TreePacking, &Shape { channels, ..shape }).unwrap();
         let schedule = Schedule::build(&*generator).unwrap();
         let verified = verify(&schedule, &VerifyOptions::default());

@@ -168,6 +168,16 @@ impl FabricCapabilities {
         }
     }
 
+    /// Returns the trees of a collective by decreasing throughput, from the highest to trees in which most ranks are
+    /// children of the root; none if there are no trees. Each member is packed on first use.
+    pub fn packed_tree_family(&self, collective: Collective) -> impl Iterator<Item = Forests> + '_ {
+        let packer = match &self.packing {
+            PackedTrees::Packer(packer) => Some(packer),
+            PackedTrees::Unavailable(_) | PackedTrees::Assumed => None,
+        };
+        packer.into_iter().flat_map(move |packer| packer.family(collective))
+    }
+
     /// Checks that there are packed trees of a collective, which are computed on first use.
     pub(crate) fn check_packed_trees(&self, collective: Collective) -> Result<(), PackingError> {
         match &self.packing {

@@ -4,14 +4,14 @@ use std::fmt;
 
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm::tree_packing::pipeline;
+use crate::algorithm::tree_packing::PipelinedTrees;
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
-use crate::packing::{Forests, PackingError};
+use crate::packing::PackingError;
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -50,15 +50,15 @@ impl Strategy {
             true => costs.slot(),
             false => costs.chunk,
         });
-        let forests = match self.algorithm {
-            Algorithm::TreePacking => abilities.packed_trees(call.collective).ok(),
+        let trees = match self.algorithm {
+            Algorithm::TreePacking => {
+                let family = abilities.packed_tree_family(call.collective);
+                PipelinedTrees::select(call, self.channels, costs.step + costs.copy, family)
+            }
             _ => None,
         };
-        let chunk = match &forests {
-            Some(forests) if self.chunk.is_none() => {
-                let message_cost = costs.step + costs.copy;
-                Some(pipelined_chunk(call, self.channels, forests, message_cost).min(chunk.unwrap_or(Bytes(u64::MAX))))
-            }
+        let chunk = match &trees {
+            Some(trees) if self.chunk.is_none() => Some(trees.chunk.min(chunk.unwrap_or(Bytes(u64::MAX)))),
             _ => chunk,
         };
         // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
@@ -70,7 +70,7 @@ impl Strategy {
             chunk: chunk.map_or(piece, |chunk| Some(piece.map_or(chunk, |piece| piece.min(chunk)))),
             ranks_per_node,
             ranks_per_team: abilities.ranks_per_team(),
-            forests,
+            forests: trees.map(|trees| trees.forests),
             reduction_device: profile.processor(call.collective),
             ..Shape::new(call, self.protocol)
         }
@@ -88,33 +88,6 @@ impl Strategy {
             _ => false,
         }
     }
-}
-
-/// Loops of packed trees per edge of their longest chain. Filling the pipeline adds at most the reciprocal of this
-/// number to the time.
-const LOOPS_PER_EDGE: u64 = 64;
-
-/// Maximum number of transfers of packed trees, a limit on the time of simulations.
-const MAX_TREE_TRANSFERS: u64 = 6_000_000;
-
-/// Chunk size with which packed trees fill their pipeline in a small part of the time, if each message costs
-/// `message_cost`.
-///
-/// With l loops of T ÷ l each, d slots to fill the pipeline and k messages per stream and loop of cost c, a call needs
-/// T + d·T/l + l·k·c, which is minimal for l = √(d·T ÷ (k·c)).
-fn pipelined_chunk(call: Call, channels: u16, forests: &Forests, message_cost: Picos) -> Bytes {
-    let pipeline = pipeline(call.collective, forests, call.ranks, channels);
-    let roots = [&forests.collect, &forests.spread].into_iter().flatten().map(|forest| forest.roots.count(call.ranks));
-    let units = u64::from(pipeline.units) * u64::from(roots.max().unwrap_or(1));
-    let message = (call.bytes.0 / units.max(1)).saturating_mul(pipeline.widest.into());
-    let mut loops = LOOPS_PER_EDGE * u64::from(pipeline.depth);
-    if let Some(proof) = forests.proof.as_ref().filter(|_| message_cost > Picos::ZERO) {
-        let time = proof.upper.value() * call.bytes.0 as f64 * 1e12;
-        let cost = message_cost.0 as f64 * f64::from(pipeline.messages);
-        loops = loops.min((f64::from(pipeline.depth) * time / cost).sqrt() as u64);
-    }
-    let loops = loops.min(MAX_TREE_TRANSFERS / pipeline.transfers.max(1)).max(1);
-    Bytes(message.div_ceil(loops).max(1))
 }
 
 impl fmt::Display for Strategy {

@@ -243,6 +243,13 @@ impl Algorithm {
         self == Self::Pat
     }
 
+    /// Returns true if the algorithm selects its trees by the size of the call, so that a schedule of another size may have
+    /// other edges.
+    #[must_use]
+    pub fn has_size_dependent_trees(self) -> bool {
+        self == Self::TreePacking
+    }
+
     /// Returns true if the operations on the first of several channels are those of a schedule with a single channel,
     /// on smaller chunks. Exceptions: a double tree runs both trees on a single channel, reduce_then_scatter sends the
     /// buffer as one message on a single channel but as many on several, and a direct exchange divides its channels

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fabricast_sim::certify::{Certificate, CertifiedTree, Phase};
 use fabricast_sim::schedule::{Call, Rank};
+use fabricast_topologies::Picos;
 
 use super::optimum::Ratio;
 use super::requirement::Roots;
@@ -44,6 +45,8 @@ pub struct Forests {
     pub channels: u16,
     /// Connections that share links; all connections share them if `None`.
     pub sharing: Option<Arc<LinkSharing>>,
+    /// Longest latency of a route that the trees use.
+    pub latency: Picos,
 }
 
 /// Groups of connections whose routes share links. Only connections of a group affect each other's rates.

@@ -41,6 +41,10 @@ const MAX_STREAMS: u16 = 64;
 /// not increased.
 const MAX_SHARING_LOSS: f64 = 0.005;
 
+/// Factors by which the links are widened while trees are packed. Trees that may use only a part of the bandwidth find
+/// shorter ways; with the largest factor, most ranks are children of the root.
+const WIDENINGS: [u64; 4] = [1, 2, 4, 16];
+
 /// Number of trees per root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TreeCount {
@@ -109,6 +113,13 @@ pub struct TreePacker {
     routes: Routes,
     root: u32,
     trees: TreeCount,
+    /// Trees that were packed, by member of the family.
+    packings: [PackedDirections; WIDENINGS.len()],
+}
+
+/// Trees of all roots and of one root, for each direction, packed on first use.
+#[derive(Debug, Default)]
+struct PackedDirections {
     all: [OnceLock<Result<Packed, PackingError>>; 2],
     rooted: [OnceLock<Result<Packed, PackingError>>; 2],
 }
@@ -166,16 +177,26 @@ impl TreePacker {
             routes: Routes::new(fabric, router, placement),
             root: root.min(ranks as u32 - 1),
             trees,
-            all: [OnceLock::new(), OnceLock::new()],
-            rooted: [OnceLock::new(), OnceLock::new()],
+            packings: Default::default(),
         })
     }
 
-    /// Returns the trees of a collective.
+    /// Returns the trees of a collective with the highest throughput.
     ///
     /// # Errors
     /// Returns [`PackingError`] if no trees join all ranks, or the router finds no route for an edge.
     pub fn forests(&self, collective: Collective) -> Result<Forests, PackingError> {
+        self.member(collective, 0)
+    }
+
+    /// Returns the trees of a collective by decreasing throughput, each packed on first use. Trees that do not exist are
+    /// omitted.
+    pub fn family(&self, collective: Collective) -> impl Iterator<Item = Forests> + '_ {
+        (0..WIDENINGS.len()).filter_map(move |member| self.member(collective, member).ok())
+    }
+
+    /// Returns the trees that are packed into links widened by `WIDENINGS[member]`.
+    fn member(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
         use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
         let (spreads, collects) = match collective {
             AllGather => (Some(Roots::All), None),
@@ -185,12 +206,14 @@ impl TreePacker {
             Reduce => (None, Some(Roots::One(self.root))),
             _ => return Err(PackingError::NotPrepared),
         };
-        let spread = spreads.map(|roots| self.packed(roots, Flow::Spread)).transpose()?;
-        let collect = collects.map(|roots| self.packed(roots, Flow::Collect)).transpose()?;
+        let spread = spreads.map(|roots| self.packed(member, roots, Flow::Spread)).transpose()?;
+        let collect = collects.map(|roots| self.packed(member, roots, Flow::Collect)).transpose()?;
         let parts = [(&spread, Flow::Spread), (&collect, Flow::Collect)];
         let loads: Vec<(&Forest, Flow)> =
             parts.iter().filter_map(|(packed, flow)| Some((&*packed.as_ref()?.forest, *flow))).collect();
         let upper = self.routes.time_per_byte(&loads);
+        let latencies = loads.iter().map(|&(forest, flow)| self.routes.longest_latency(forest, flow));
+        let latency = latencies.max().unwrap_or_default();
         let proof = upper.and_then(|upper| match (&spread, &collect) {
             (Some(_), Some(_)) => self.all_reduce_proof(upper),
             (Some(packed), None) | (None, Some(packed)) => {
@@ -200,7 +223,7 @@ impl TreePacker {
         });
         let forest = |packed: Option<Packed>| packed.map(|packed| packed.forest);
         let mut forests =
-            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing: None };
+            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing: None, latency };
         forests.sharing = Some(Arc::new(self.routes.link_sharing()));
         forests.channels = self.sufficient_channels(collective, &forests);
         Ok(forests)
@@ -262,14 +285,15 @@ impl TreePacker {
         names
     }
 
-    fn packed(&self, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
-        let slots = if roots == Roots::All { &self.all } else { &self.rooted };
-        slots[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(roots, flow)).clone()
+    fn packed(&self, member: usize, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
+        let PackedDirections { all, rooted } = &self.packings[member];
+        let directions = if roots == Roots::All { all } else { rooted };
+        directions[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(member, roots, flow)).clone()
     }
 
-    fn pack(&self, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
+    fn pack(&self, member: usize, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
         if flow == Flow::Collect && self.graph == self.graph.reversed() {
-            let spread = self.packed(roots, Flow::Spread)?;
+            let spread = self.packed(member, roots, Flow::Spread)?;
             let times = [Flow::Spread, Flow::Collect].map(|flow| self.routes.time_per_byte(&[(&spread.forest, flow)]));
             // The reverse of a cut of a graph whose links are alike in both directions is a cut of the same capacity.
             let others = |set: &[Box<str>]| {
@@ -297,12 +321,13 @@ impl TreePacker {
             TreeCount::AtMost(units) => scale_to_optimum(&graph, roots, rate, units.into())
                 .or_else(|| scale_to_units(&graph, roots, rate, units.into(), 0)),
         };
-        let scaled = scaled.ok_or(PackingError::NoTrees)?;
+        let mut scaled = scaled.ok_or(PackingError::NoTrees)?;
+        scaled.graph = scaled.graph.map(|capacity| capacity.saturating_mul(WIDENINGS[member]));
         let lenient = self.trees_of(&scaled, flow, Detours::Allowed)?;
         let time = |forest: &Forest| self.routes.time_per_byte(&[(forest, flow)]);
         let roots_count = u128::from(roots.count(graph.terminals()));
         let ideal = Ratio::new(
-            scaled.unit.denominator,
+            scaled.unit.denominator * u128::from(WIDENINGS[member]),
             scaled.unit.numerator * u128::from(scaled.requirement.units) * roots_count,
         );
         // Routes that differ from the assumed ones may overload links; trees without such edges may be faster.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use fabricast_topologies::route::{Hop, Participants, Router};
-use fabricast_topologies::{Fabric, LinkId, NodeId};
+use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::forest::{Forest, LinkSharing};
+use super::forest::{Forest, LinkSharing, PackedTree};
 use super::optimum::Ratio;
 use crate::union_find::{join, root};
 
@@ -37,6 +37,7 @@ struct Route {
     devices: FxHashSet<NodeId>,
     /// True if another rank forwards the data.
     is_relayed: bool,
+    latency: Picos,
 }
 
 /// Direction in which data moves through trees.
@@ -77,7 +78,7 @@ impl Routes {
                         links.insert(hop.link, UsedLink { from: link.from, to: link.to, rate });
                     }
                     let is_relayed = devices.iter().any(|device| ranks.contains(device));
-                    Route { hops: path.hops, devices, is_relayed }
+                    Route { hops: path.hops, devices, is_relayed, latency: path.latency }
                 }));
             }
         }
@@ -148,6 +149,12 @@ impl Routes {
             }
         }
         Some(slowest)
+    }
+
+    /// Longest latency of the routes of a forest's edges.
+    pub(crate) fn longest_latency(&self, forest: &Forest, flow: Flow) -> Picos {
+        let ends = forest.trees.iter().flat_map(PackedTree::edges).map(|(parent, child)| flow.ends(parent, child));
+        ends.filter_map(|(from, to)| Some(self.route(from, to)?.latency)).max().unwrap_or_default()
     }
 
     /// Groups pairs of ranks whose routes share links with a rate, directly or through other pairs of the group. Pairs

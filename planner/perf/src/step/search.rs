@@ -4,8 +4,8 @@
 //! The search covers tensor-parallel degrees up to the GPUs of a host that divide the heads, pipeline degrees that
 //! divide the layers, each with the best-estimated number of model chunks per stage (`interleave`), and expert degrees
 //! that are powers of two, fill a host or a domain, or are as large as possible, with experts split by tensor-parallel
-//! ranks or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off, and
-//! the best one with neighbouring numbers of model chunks. Contexts are split only as long as each part has at least
+//! ranks or whole. Sequence parallelism is on, which saves memory; simulated layouts are also tried with it off and with
+//! neighbouring numbers of model chunks, as long as these are faster. Contexts are split only as long as each part has at least
 //! [`MIN_CONTEXT_TOKENS`] tokens. Layouts that do not fit the memory are excluded; if none fits, the one that needs the
 //! least memory is used.
 
@@ -113,7 +113,8 @@ fn search_layouts(
     memories: MemoryLimits,
 ) -> Result<(Step, Footprint), TimeError> {
     let speeds = machine.training_rates(job)?;
-    let update_best = |mut best: Option<(Step, Footprint)>, layouts: Vec<Layout>| -> Result<_, TimeError> {
+    // The fastest of these layouts and the best of those before. A layout whose lower bound is not faster is not simulated.
+    let faster = |mut best: Option<(Step, Footprint)>, layouts: Vec<Layout>| -> Result<_, TimeError> {
         for layout in layouts {
             if let Some((known, _)) = &best
                 && step_lower_bound(job, machine, &speeds, &layout)? >= known.time
@@ -136,19 +137,24 @@ fn search_layouts(
         let undivided = without_sequence_parallelism(layout.degrees).and_then(fitting_layout);
         std::iter::once(layout).chain(undivided)
     };
-    let mut best = update_best(
-        None,
-        shortlisted_layouts(job, machine, &speeds, memories)?.into_iter().flat_map(sequence_variants).collect(),
-    )?;
-    // Estimates do not rank numbers of model chunks well.
-    let mut previous = None;
-    while let Some((step, _)) = &best
-        && previous != Some(step.layout.degrees)
-    {
-        previous = Some(step.layout.degrees);
-        let neighbours =
-            with_neighbouring_chunks(job, step.layout.degrees).into_iter().filter_map(fitting_layout).collect();
-        best = update_best(best, neighbours)?;
+    let mut best: Option<(Step, Footprint)> = None;
+    for layout in shortlisted_layouts(job, machine, &speeds, memories)? {
+        best = faster(best, sequence_variants(layout).collect())?;
+        // Estimates do not rank numbers of model chunks well.
+        let mut centre = layout.degrees;
+        let mut tried = vec![centre.interleave];
+        loop {
+            let neighbours = with_neighbouring_chunks(job, centre).into_iter();
+            let untried: Vec<Layout> =
+                neighbours.filter(|degrees| !tried.contains(&degrees.interleave)).filter_map(fitting_layout).collect();
+            tried.extend(untried.iter().map(|layout| layout.degrees.interleave));
+            let before = best.as_ref().map(|(step, _)| step.time);
+            best = faster(best, untried.into_iter().flat_map(sequence_variants).collect())?;
+            match &best {
+                Some((step, _)) if before.is_none_or(|before| step.time < before) => centre = step.layout.degrees,
+                _ => break,
+            }
+        }
     }
     let quantities =
         if job.shard.is_some() { "heads, layers, batch or replicas by shard" } else { "heads, layers or batch" };

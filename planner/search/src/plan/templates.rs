@@ -107,6 +107,10 @@ impl<'a> Templates<'a> {
         times: u16,
         header: &Header,
     ) -> Result<Option<GroupTemplate>, SimulateError> {
+        // A template is one for all sizes.
+        if strategy.algorithm.has_size_dependent_trees() {
+            return Ok(None);
+        }
         // Templates of an all_to_allv are valid only for equal blocks.
         let is_uneven = call.collective == Collective::AllToAllV && !header.layout.is_even();
         if strategy.channels > self.max_exclusive_channels || is_uneven {

@@ -11,8 +11,9 @@
 //! **Pipeline.** A part moves in loops. Each edge has a *lag*, larger than those of all edges that it waits for: in slot
 //! s, the edges of a rank to one peer send the chunk of loop s − lag, in order of lag. Each slot thus needs only data of
 //! earlier slots and carries every tree once. A connection uses channels in proportion to its load, so that connections
-//! share a link in the ratio of their loads and a slot lasts as long as the busiest link needs for one loop. For l loops
-//! and a largest lag d, the time is (l + d)/l of the bandwidth bound, plus latencies.
+//! share a link in the ratio of their loads and a slot lasts as long as the busiest link needs for one loop, but at least
+//! the latency of a message. For l loops and a largest lag d, the time is (l + d)/l of the bandwidth bound if no slot is
+//! shorter than a latency. The trees and the number of loops are selected by the size of the call ([`pipelined`]).
 //!
 //! Steps of stars: 1 for an all_gather and a broadcast, n−1 for a reduce_scatter and a reduce, n for an all_reduce.
 //! Runs per rank: one for each pair of an outgoing edge and a channel that carries part of its data.
@@ -49,6 +50,7 @@
 //! ```
 
 mod edges;
+mod pipelined;
 mod streams;
 
 use std::sync::Arc;
@@ -56,7 +58,7 @@ use std::sync::Arc;
 use fabricast_sim::schedule::{
     Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Walk,
 };
-use fabricast_topologies::Bytes;
+use fabricast_topologies::{Bytes, Picos};
 
 use super::cut::Chunking;
 use super::lane::Lane;
@@ -64,6 +66,7 @@ use super::{Algorithm, Shape, Unsupported};
 use crate::bound::line::gcd;
 use crate::packing::{Forest, Forests, LinkSharing, Roots};
 use edges::{TreeEdge, tree_edges};
+pub(crate) use pipelined::PipelinedTrees;
 use streams::Pieces;
 pub(crate) use streams::StreamDivision;
 
@@ -80,34 +83,6 @@ struct TreeLayout {
     units: u32,
     edges: Vec<TreeEdge>,
     pieces: Pieces,
-}
-
-/// Numbers on which the pipeline of packed trees depends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pipeline {
-    /// Slots that one loop needs: one more than the largest lag.
-    pub depth: u32,
-    /// Units into which a root's block is divided.
-    pub units: u32,
-    /// Largest number of units that a message carries.
-    pub widest: u32,
-    /// Largest number of messages of a stream in one loop.
-    pub messages: u32,
-    /// Transfers of all ranks in one loop.
-    pub transfers: u64,
-}
-
-/// Returns the pipeline of a collective of `ranks` ranks over the trees of a packing.
-pub(crate) fn pipeline(collective: Collective, forests: &Forests, ranks: u32, channels: u16) -> Pipeline {
-    let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
-    let layout = TreeLayout::new(collective, ranks, channels, collect, spread, forests.sharing.clone());
-    Pipeline {
-        depth: layout.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(1),
-        units: layout.units,
-        widest: layout.pieces.widest(),
-        messages: layout.pieces.messages_per_stream(&layout.edges),
-        transfers: layout.pieces.pieces.len() as u64,
-    }
 }
 
 impl TreeLayout {
@@ -165,6 +140,7 @@ impl TreePacking {
             proof: None,
             channels: 1,
             sharing: None,
+            latency: Picos::ZERO,
         });
         let of_call = |forest: &Option<Arc<Forest>>, is_needed: bool| match forest {
             Some(forest) if is_needed => {
