@@ -134,11 +134,17 @@ def annotation(flag: dict[str, Any]) -> str:
     return one if flag["is_required"] else f"{one} | None = None"
 
 
+def python_code(match: re.Match[str]) -> str:
+    """Returns a flag as a keyword in double backticks. Other code stays as it is, in double backticks."""
+    code = match[1] or match[0]
+    return f"``{code[2:].replace('-', '_')}``" if re.fullmatch("--[a-z][a-z-]*", code) else f"``{code}``"
+
+
 def description(flag: dict[str, Any]) -> str:
     """Returns the help of a keyword as one line."""
     paragraphs = [" ".join(paragraph.split()) for paragraph in flag["help"].split("\n\n")]
     text = " ".join(one if one.endswith((".", "]")) else f"{one}." for one in paragraphs)
-    text = re.sub(r"--([a-z][a-z-]*)", lambda match: f"``{match[1].replace('-', '_')}``", text)
+    text = re.sub(r"`([^`]+)`|--[a-z][a-z-]*", python_code, text)
     text = text.replace("….", "…")
     default = flag["default"]
     return f"{text} Default: {default}." if default and "efault" not in text else text

@@ -25,6 +25,7 @@ mod measured_plans;
 mod open_mpi;
 mod prove;
 mod random_plans;
+mod recorded_steps;
 mod report;
 mod run;
 mod schedule_exports;
