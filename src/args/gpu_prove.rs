@@ -24,8 +24,8 @@ pub struct GpuProveArgs {
     /// Collectives, comma-separated
     #[arg(long, value_name = "C[,C…]", value_delimiter = ',', default_values_t = TUNED_COLLECTIVES)]
     pub collective: Vec<Collective>,
-    /// Message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
-    #[arg(long, value_name = "A..B[:FACTOR]")]
+    /// Message sizes: ranges, both ends included, or a list as in 64KiB,1MiB [default: 1KiB..1GiB by factors of 2]
+    #[arg(long, value_name = "A..B[:FACTOR][,C…]")]
     pub sizes: Option<Sizes>,
     /// Element type; the reduction is sum
     #[arg(long, value_name = "TYPE", default_value = "f32")]

@@ -143,8 +143,8 @@ pub struct CallArgs {
     /// total that the matrix is scaled to; for halo, the size of a face.
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, conflicts_with = "sizes")]
     pub bytes: Option<Bytes>,
-    /// Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
-    #[arg(long, value_name = "A..B[:FACTOR]", allow_negative_numbers = true)]
+    /// Several message sizes: ranges, both ends included, or a list as in 64KiB,1MiB [default: 1KiB..1GiB by factors of 2]
+    #[arg(long, value_name = "A..B[:FACTOR][,C…]", allow_negative_numbers = true)]
     pub sizes: Option<Sizes>,
     /// Element type, for example f32 or bf16
     ///

@@ -89,8 +89,8 @@ pub struct TableArgs {
     /// Predict times of this collective only; `all`: every collective in the table
     #[arg(long, value_name = "NAME", value_parser = collective_choice, help_heading = "Call")]
     pub collective: Option<CollectiveChoice>,
-    /// Message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
-    #[arg(long, value_name = "A..B[:FACTOR]", allow_negative_numbers = true, help_heading = "Call")]
+    /// Message sizes: ranges, both ends included, or a list as in 64KiB,1MiB [default: 1KiB..1GiB by factors of 2]
+    #[arg(long, value_name = "A..B[:FACTOR][,C…]", allow_negative_numbers = true, help_heading = "Call")]
     pub sizes: Option<Sizes>,
     #[command(flatten)]
     pub library: LibraryArgs,
