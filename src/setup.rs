@@ -132,6 +132,16 @@ pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     }
 }
 
+/// Returns the first GPUs of the fabric, one for each rank of a schedule.
+///
+/// # Errors
+/// [`Failure`]: the fabric has fewer GPUs in use than the schedule has ranks.
+pub fn schedule_ranks(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
+    gpus.get(..ranks as usize).ok_or_else(|| {
+        Failure::input(format!("the schedule has {ranks} ranks and the fabric has {} GPUs in use", gpus.len()))
+    })
+}
+
 /// Returns the profile named by the flags, otherwise the NCCL profile that best matches the fabric.
 ///
 /// # Errors
