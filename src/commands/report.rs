@@ -1,7 +1,7 @@
 //! `report`: combines the output of other commands into one HTML page.
 
 use fabricast_reports::page::{
-    Input, InputError, bandwidths, breakdown, links, memory, of_study, pareto, report, timelines,
+    Input, InputError, bandwidths, breakdown, links, memory, pareto, report, study_page, timelines,
 };
 use fabricast_reports::{chart, steps};
 use fabricast_study::answer::Answer;
@@ -55,9 +55,9 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
         let index = answers(&inputs).position(|one| std::ptr::eq(one, answer))?;
         details.get(index)?.as_ref()
     };
-    let study_page =
-        |answer: &Answer| find_details(answer).map_or_else(|| of_study(answer, &[]), |details| details.page(answer));
-    let page = report(&inputs, &study_page).map_err(input_failure)?.html();
+    let answer_page =
+        |answer: &Answer| find_details(answer).map_or_else(|| study_page(answer, &[]), |details| details.page(answer));
+    let page = report(&inputs, &answer_page).map_err(input_failure)?.html();
     let named = output.with_default_file(DEFAULT_FILE)?;
     write(args, &page, answers(&inputs).zip(&details), &named)?;
     if output.file.is_some() {

@@ -30,7 +30,7 @@ impl BestCandidateDetails {
 
     /// Creates the page of the answer.
     pub fn page(&self, answer: &Answer) -> Page {
-        page::of_study_beside(answer, &self.pictures, &self.library_defaults)
+        page::study_page_with_details(answer, &self.pictures, &self.library_defaults)
     }
 }
 
