@@ -1,5 +1,7 @@
 //! `report`: combines the output of other commands into one HTML page.
 
+use std::borrow::Cow;
+
 use fabricast_reports::page::{
     Input, InputError, bandwidths, breakdown, links, memory, pareto, report, study_page, timelines,
 };
@@ -48,7 +50,11 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     let details: Vec<Option<BestCandidateDetails>> = answers(&inputs)
         .map(|answer| {
             let loaded = loaded.iter().find(|loaded| loaded.is_answered_by(answer))?;
-            Some(BestCandidateDetails::new(&loaded.study, answer, &loaded.fabrics))
+            let predictions = |candidate: usize, job: usize| {
+                let (candidate, job) = (loaded.study.candidates.get(candidate)?, loaded.study.jobs.get(job)?);
+                answer.saved_prediction(&candidate.name, job.name()).map(Cow::Owned)
+            };
+            Some(BestCandidateDetails::new(&loaded.study, answer, &loaded.fabrics, &predictions))
         })
         .collect();
     let find_details = |answer: &Answer| {
