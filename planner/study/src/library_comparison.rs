@@ -22,6 +22,7 @@ use fabricast_perf::communication::{
 use fabricast_perf::serve;
 use fabricast_perf::step::{self, Efficiency, Machine, active_ranks};
 use fabricast_search::export::SavedPlan;
+use fabricast_search::plan::Plan;
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Job, Layout, LoadedServing};
 
 /// Maximum number of curves over message sizes. They show the kinds of calls with the most time in a step.
@@ -53,13 +54,22 @@ pub struct LibraryComparison {
     pub library: Library,
     /// Library default of each call, in the order of the result's calls; `None` if it cannot be predicted.
     pub calls: Vec<Option<LibraryDefault>>,
-    /// Step time in seconds with the selected strategies, and with the library default.
-    pub step_s: (f64, f64),
+    /// Times of the step.
+    pub step: StepTimes,
     /// Curves over message sizes, ordered by decreasing time of the calls in a step.
     pub curves: Vec<Curve>,
     /// Schedule of the call with the most time in a step, among calls of groups that are small enough; `None` if there
     /// is none.
     pub shown: Option<ShownSchedule>,
+}
+
+/// Times of a step with two selections of strategies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepTimes {
+    /// Time with the selected strategies.
+    pub picked: Picos,
+    /// Time with the library default.
+    pub library_default: Picos,
 }
 
 /// Schedule of a group's call, reduced to one channel and, for large calls, to one or two loops.
@@ -76,14 +86,14 @@ pub struct ShownSchedule {
 }
 
 /// Strategy that the library selects by default for a call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryDefault {
     /// Name of the strategy in the library's terms, such as `Ring LL`.
     pub name: String,
     /// Equivalent of the library's choice.
     pub strategy: Strategy,
-    /// Completion time of one call with all groups concurrent, in µs.
-    pub time_us: f64,
+    /// Completion time of one call with all groups concurrent.
+    pub time: Picos,
 }
 
 /// Plan of one kind of call over message sizes, for a single group without concurrent groups.
@@ -116,20 +126,20 @@ pub fn compare(job: &Job, prediction: &Prediction, fabric: &Fabric, curve: Effic
     }
     let kinds = kinds(&calls, &prediction.calls);
     let context = CallContext { simulated: &simulated, layout: &layout, collectives: job.collectives() };
-    let plans: Vec<Option<SavedPlan>> = kinds
+    let plans: Vec<Option<GroupPlan>> = kinds
         .par_iter()
         .enumerate()
         .with_max_len(1)
-        .map(|(number, kind)| context.plan(kind, &profile.date, number < CURVES))
+        .map(|(number, kind)| context.plan(kind, if number < CURVES { &SIZES } else { &[] }))
         .collect();
-    let library = plans.iter().flatten().find_map(|plan| plan.library)?;
+    let library = plans.iter().flatten().find_map(|planned| planned.plan.library)?;
     let defaults: Vec<Option<LibraryDefault>> = calls
         .par_iter()
         .zip(&prediction.calls)
         .with_max_len(1)
         .map(|(call, predicted)| {
             let number = kinds.iter().position(|kind| kind.matches(call.exchange))?;
-            context.library_default(plans.get(number)?.as_ref()?, call.exchange, predicted)
+            context.library_default(&plans.get(number)?.as_ref()?.plan, call.exchange, predicted)
         })
         .collect();
     let picked_calls = calls
@@ -138,9 +148,7 @@ pub fn compare(job: &Job, prediction: &Prediction, fabric: &Fabric, curve: Effic
         .map(|(call, predicted)| simulated.list_call(&layout, call.exchange, &predicted.strategy, predicted.time));
     let picked_calls: Vec<ListedCall> = picked_calls.collect();
     let default_calls = picked_calls.iter().zip(&defaults).map(|(&picked, default)| match default {
-        Some(default) => {
-            simulated.list_call(&layout, picked.exchange, &default.strategy, Picos::from_us(default.time_us))
-        }
+        Some(default) => simulated.list_call(&layout, picked.exchange, &default.strategy, default.time),
         None => picked,
     });
     let default_calls: Vec<ListedCall> = default_calls.collect();
@@ -149,13 +157,20 @@ pub fn compare(job: &Job, prediction: &Prediction, fabric: &Fabric, curve: Effic
     let time = |calls: Vec<ListedCall>| {
         step_time(job, concurrent_requests, &layout, &machine, &ListedCosts { calls, exchanges: &allowed })
     };
-    let step_s = (time(picked_calls)?, time(default_calls)?);
+    let step = StepTimes { picked: time(picked_calls)?, library_default: time(default_calls)? };
     let curves = kinds.into_iter().zip(plans).take(CURVES).filter_map(|(kind, plan)| {
-        let plan = plan.filter(|plan| plan.rows.len() > 1)?;
+        let GroupPlan { plan, hosts } = plan.filter(|planned| planned.plan.rows.len() > 1)?;
+        let plan = SavedPlan::from_plan(&plan, &profile.date, hosts);
         Some(Curve { dimension: kind.dimension, collective: kind.collective, sizes: kind.sizes, plan })
     });
     let shown = context.shown_schedule(&calls, &prediction.calls);
-    Some(LibraryComparison { library, calls: defaults, step_s, curves: curves.collect(), shown })
+    Some(LibraryComparison { library, calls: defaults, step, curves: curves.collect(), shown })
+}
+
+/// Plan of one group, and the number of its hosts.
+struct GroupPlan {
+    plan: Plan,
+    hosts: u32,
 }
 
 /// Kind of call: one collective by the groups of a dimension.
@@ -204,9 +219,9 @@ struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    /// Plans one kind of call for a single group, at the message sizes of the step and, if requested, at [`SIZES`].
+    /// Plans one kind of call for a single group, at the message sizes of the step and at `additional_sizes`, in bytes.
     /// `None` if the group is too large or there is no plan.
-    fn plan(&self, kind: &CallKind, date: &str, with_default_sizes: bool) -> Option<SavedPlan> {
+    fn plan(&self, kind: &CallKind, additional_sizes: &[u64]) -> Option<GroupPlan> {
         let group = self.simulated.first_group(self.layout, kind.dimension, kind.collective)?;
         let max_ranks =
             if self.simulated.islands(&group).len() > 1 { MAX_RANKS_BETWEEN_DOMAINS } else { MAX_RANKS_IN_DOMAIN };
@@ -214,15 +229,13 @@ impl CallContext<'_> {
             return None;
         }
         let mut sizes: Vec<Bytes> = kind.sizes.iter().map(|&size| size.min(MAX_SEARCH_BYTES)).collect();
-        if with_default_sizes {
-            sizes.extend(SIZES.map(Bytes));
-        }
+        sizes.extend(additional_sizes.iter().copied().map(Bytes));
         sizes.sort_unstable();
         sizes.dedup();
         let plan =
             self.simulated.plan(&group, kind.collective, &sizes, self.collectives, LibraryChoiceScope::Everywhere);
         let hosts = self.simulated.fabric().group_by_host(&group).len();
-        plan.ok().map(|plan| SavedPlan::from_plan(&plan, date, hosts as u32))
+        plan.ok().map(|plan| GroupPlan { plan, hosts: hosts as u32 })
     }
 
     /// Returns the call with the most time in a step, among calls of groups that are small enough, with its reduced
@@ -249,33 +262,27 @@ impl CallContext<'_> {
     }
 
     /// Returns the library default of a call, timed with all groups concurrent; `None` if it cannot be predicted.
-    fn library_default(
-        &self,
-        plan: &SavedPlan,
-        exchange: Exchange,
-        predicted: &PredictedCall,
-    ) -> Option<LibraryDefault> {
+    fn library_default(&self, plan: &Plan, exchange: Exchange, predicted: &PredictedCall) -> Option<LibraryDefault> {
         let row = plan.rows.iter().find(|row| row.bytes == exchange.bytes.min(MAX_SEARCH_BYTES))?;
-        let pick = row.library_default.as_ref()?;
-        let strategy = pick.strategy();
-        let time_us = match strategy == predicted.strategy {
-            true => predicted.time.us(),
-            false => self.simulated.time_with_strategy(self.layout, exchange, strategy).ok()?.us(),
+        let default = row.library_default.as_ref()?;
+        let strategy = default.timed.strategy;
+        let time = match strategy == predicted.strategy {
+            true => predicted.time,
+            false => self.simulated.time_with_strategy(self.layout, exchange, strategy).ok()?,
         };
-        let name = pick.name.clone().unwrap_or_else(|| strategy.to_string());
-        Some(LibraryDefault { name, strategy, time_us })
+        Some(LibraryDefault { name: default.choice.name.clone(), strategy, time })
     }
 }
 
-/// Returns the step time in seconds with the given call times; `None` if the job has no steps or cannot run.
+/// Returns the step time with the given call times; `None` if the job has no steps or cannot run.
 fn step_time(
     job: &Job,
     concurrent_requests: Option<u64>,
     layout: &Layout,
     machine: &Machine<'_>,
     costs: &ListedCosts<'_>,
-) -> Option<f64> {
-    let time = match job {
+) -> Option<Picos> {
+    Some(match job {
         Job::Training(job) => {
             let rates = machine.training_rates(job).ok()?;
             step::step(job, layout, &rates, &machine.curve, costs).ok()?.time
@@ -285,6 +292,5 @@ fn step_time(
             serve::mean_step(&loaded, layout, machine, costs).ok()?.time
         }
         Job::Trace(_) => return None,
-    };
-    Some(time.0 as f64 / 1e12)
+    })
 }

@@ -180,8 +180,10 @@ fn library_choices_are_reported() {
     );
     assert!(html.contains(&caption), "{caption}");
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
-    let equal_times: Vec<_> =
-        defaults.into_iter().map(|(job, one)| (job, LibraryComparison { step_s: (2.0, 2.002), ..one })).collect();
+    let equal_times: Vec<_> = defaults
+        .into_iter()
+        .map(|(job, one)| (job, LibraryComparison { step: synthetic::step_times(2.0, 2.002), ..one }))
+        .collect();
     assert!(
         study_page_with_details(&answer, &[], &equal_times).html().contains("the step time is the same within 0.5 %")
     );
