@@ -2,13 +2,11 @@
 
 use std::path::Path;
 
-use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{TreeCount, TreePacker};
+use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::nccl::Settings;
 use fabricast_libraries::{Chooser, Conditions, Library, LibraryCapabilities};
-use fabricast_search::candidates::Restriction;
+use fabricast_search::candidates::{PlacedRanks, Restriction};
 use fabricast_sim::flows::{self, Flow};
 use fabricast_sim::profile::{self, MeasuredNetwork, Profile, Software};
 use fabricast_sim::{LaunchMode, lower::Environment};
@@ -132,6 +130,16 @@ pub fn ranks(fabric: &Fabric, per_gpu: u32) -> Result<Vec<NodeId>, Failure> {
     }
 }
 
+/// Returns the first GPUs of the fabric, one for each rank of a schedule.
+///
+/// # Errors
+/// [`Failure`]: the fabric has fewer GPUs in use than the schedule has ranks.
+pub fn schedule_ranks(gpus: &[NodeId], ranks: u32) -> Result<&[NodeId], Failure> {
+    gpus.get(..ranks as usize).ok_or_else(|| {
+        Failure::input(format!("the schedule has {ranks} ranks and the fabric has {} GPUs in use", gpus.len()))
+    })
+}
+
 /// Returns the profile named by the flags, otherwise the NCCL profile that best matches the fabric.
 ///
 /// # Errors
@@ -215,20 +223,14 @@ pub fn trees(flags: &StrategyArgs) -> TreeCount {
     flags.trees.map_or(TreeCount::Optimal, TreeCount::AtMost)
 }
 
-/// Capabilities of the fabric for a strategy that may name packed trees.
-pub fn capabilities(
-    fabric: &Fabric,
-    router: &Router<'_>,
-    placement: &[NodeId],
+/// Ranks of calls on the devices of a fabric, as many on each host as it has devices among them.
+pub fn placed_ranks<'a>(
+    fabric: &'a Fabric,
+    router: &'a Router<'a>,
+    placement: &'a [NodeId],
     root: u32,
-    flags: &StrategyArgs,
-) -> FabricCapabilities {
-    let ranks_per_node = fabric.max_devices_per_host(placement);
-    let capabilities = FabricCapabilities::new(fabric, router, placement, ranks_per_node, in_network(flags));
-    match flags.algorithm.contains(&Algorithm::TreePacking) {
-        true => capabilities.with_packer(TreePacker::new(fabric, router, placement, root, trees(flags))),
-        false => capabilities,
-    }
+) -> PlacedRanks<'a> {
+    PlacedRanks { fabric, router, placement, root, ranks_per_node: fabric.max_devices_per_host(placement) }
 }
 
 /// Library whose default choices are shown: the one that the flags name, otherwise the profile's, otherwise NCCL (for

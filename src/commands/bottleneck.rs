@@ -62,6 +62,6 @@ pub fn name(resource: Resource, fabric: &Fabric) -> String {
         Resource::Processors(node) => format!("SMs of {}", fabric.node(node).id),
         Resource::Proxy(node) => format!("network thread of {}", fabric.node(node).id),
         Resource::CopyEngines(node) => format!("copy engines of {}", fabric.node(node).id),
-        Resource::Lane(rank, channel) => format!("channel {} of rank {}", channel.0, rank.0),
+        Resource::Channel(rank, channel) => format!("channel {} of rank {}", channel.0, rank.0),
     }
 }

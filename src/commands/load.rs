@@ -36,7 +36,7 @@ pub fn busiest<'a>(
     count: usize,
 ) -> Vec<ResourceLoad<'a>> {
     let loads = utilization.iter().zip(load.iter()).map(|(used, values)| ResourceLoad { used, values });
-    let is_channel = |entry: &ResourceLoad<'_>| matches!(entry.used.resource, Resource::Lane(..));
+    let is_channel = |entry: &ResourceLoad<'_>| matches!(entry.used.resource, Resource::Channel(..));
     let mut loads: Vec<ResourceLoad<'_>> =
         loads.filter(|entry| entry.used.bytes > 0.0 && is_channel(entry) == (kind == Kind::Channels)).collect();
     loads.sort_by(|a, b| b.used.fraction.total_cmp(&a.used.fraction));

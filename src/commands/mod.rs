@@ -34,6 +34,7 @@ pub mod schedule_file;
 pub mod schema;
 pub mod simulate;
 mod simulation_progress;
+mod simulation_result;
 mod strategy;
 pub mod study;
 mod summary;

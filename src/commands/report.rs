@@ -1,7 +1,9 @@
 //! `report`: combines the output of other commands into one HTML page.
 
+use std::borrow::Cow;
+
 use fabricast_reports::page::{
-    Input, InputError, bandwidths, breakdown, links, memory, of_study, pareto, report, timelines,
+    Input, InputError, bandwidths, breakdown, links, memory, pareto, report, study_page, timelines,
 };
 use fabricast_reports::{chart, steps};
 use fabricast_study::answer::Answer;
@@ -48,16 +50,20 @@ pub fn run(args: &ReportArgs, output: &Output) -> Result<(), Failure> {
     let details: Vec<Option<BestCandidateDetails>> = answers(&inputs)
         .map(|answer| {
             let loaded = loaded.iter().find(|loaded| loaded.is_answered_by(answer))?;
-            Some(BestCandidateDetails::new(&loaded.study, answer, &loaded.fabrics))
+            let predictions = |candidate: usize, job: usize| {
+                let (candidate, job) = (loaded.study.candidates.get(candidate)?, loaded.study.jobs.get(job)?);
+                answer.saved_prediction(&candidate.name, job.name()).map(Cow::Owned)
+            };
+            Some(BestCandidateDetails::new(&loaded.study, answer, &loaded.fabrics, &predictions))
         })
         .collect();
     let find_details = |answer: &Answer| {
         let index = answers(&inputs).position(|one| std::ptr::eq(one, answer))?;
         details.get(index)?.as_ref()
     };
-    let study_page =
-        |answer: &Answer| find_details(answer).map_or_else(|| of_study(answer, &[]), |details| details.page(answer));
-    let page = report(&inputs, &study_page).map_err(input_failure)?.html();
+    let answer_page =
+        |answer: &Answer| find_details(answer).map_or_else(|| study_page(answer, &[]), |details| details.page(answer));
+    let page = report(&inputs, &answer_page).map_err(input_failure)?.html();
     let named = output.with_default_file(DEFAULT_FILE)?;
     write(args, &page, answers(&inputs).zip(&details), &named)?;
     if output.file.is_some() {

@@ -29,7 +29,7 @@ use super::plan_diff::Diff;
 use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
 use super::schedule::{CertificateJson, VerificationJson};
-use super::simulate::Answer as Simulation;
+use super::simulation_result::Answer as Simulation;
 use super::table::explain::Explained;
 use super::table::report::CheckedJson;
 use crate::args::SchemaArgs;

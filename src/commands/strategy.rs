@@ -85,7 +85,8 @@ pub fn single(
     let first = picked.map_or(first, |picked| picked.algorithm);
     let algorithm = single_value("--algorithm", None, Some(&strategy.algorithm), first)?;
     let named = StrategyArgs { algorithm: vec![algorithm], ..strategy.clone() };
-    let capabilities = setup::capabilities(fabric, setting.router, placement, call.root.0, &named);
+    let placed = setup::placed_ranks(fabric, setting.router, placement, call.root.0);
+    let capabilities = setup::restriction(&named).capabilities(&placed);
     let supported_protocols = Protocol::ALL.into_iter().rev().filter(|p| *p != Protocol::CopyEngine);
     let supported_protocols: Vec<Protocol> =
         supported_protocols.filter(|&p| check_combination(algorithm, p, collective, &capabilities).is_ok()).collect();

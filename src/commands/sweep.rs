@@ -12,7 +12,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric};
 use rayon::prelude::*;
 
-use super::simulate::{Answer, placement};
+use super::simulation_result::Answer;
 use super::strategy::{self, RunSetting, SchedulePurpose};
 use super::{bottleneck, format_count, verified};
 use crate::args::{CallArgs, SimulateArgs, StrategyArgs};
@@ -137,7 +137,7 @@ fn simulate_case(
         }
     };
     let call = generator.header().call;
-    let placement = placement(&ranks, call.ranks)?;
+    let placement = setup::schedule_ranks(&ranks, call.ranks)?;
     let delays = setup::delays(&args.stragglers, fabric, placement)?;
     let environment = setup::environment(fabric, router, placement, profile, &delays);
     let background = setup::background(args.background.as_deref(), fabric)?;
@@ -148,7 +148,7 @@ fn simulate_case(
         .with_in_network(setup::in_network(&args.strategy))
         .with_matrix(generator.header().matrix().as_ref());
     let mut answer = Answer::new(generator.header(), &timeline, &bounds.bound(&call), fabric, Format::Csv);
-    answer.set_bottleneck(bottleneck::bottleneck_of_run(&timeline, fabric, None));
+    answer.bottleneck = bottleneck::bottleneck_of_run(&timeline, fabric, None);
     Ok(answer)
 }
 

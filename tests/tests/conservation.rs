@@ -218,7 +218,7 @@ impl<'a> Ledger<'a> {
         let payload = self.payload(op);
         let device = |rank: Rank| self.placement[rank.0 as usize];
         let lane_load = self.channel_load(op, payload);
-        let mut loads = vec![(Resource::Lane(op.rank, op.channel), lane_load)];
+        let mut loads = vec![(Resource::Channel(op.rank, op.channel), lane_load)];
         loads.push((Resource::Processors(device(op.rank)), lane_load));
         if !op.kind.is_transfer() {
             let times = if op.kind == OpKind::Reduce { 3.0 } else { 2.0 };
@@ -282,7 +282,7 @@ impl<'a> Ledger<'a> {
             let total = totals.entry(resource).or_default();
             total.bytes += bytes;
             // The time of a block for an operation is a whole number of picoseconds, rounded down.
-            if matches!(resource, Resource::Lane(..) | Resource::Processors(_)) {
+            if matches!(resource, Resource::Channel(..) | Resource::Processors(_)) {
                 total.rounded_down += BYTES_OF_A_PICOSECOND;
             }
         }
@@ -316,7 +316,7 @@ fn capacity(testbed: &Testbed, schedule: &Schedule, resource: Resource) -> Optio
             Figures::Switch(figures) => figures.capacity,
             _ => None,
         },
-        Resource::Lane(..) => return lane(testbed, schedule),
+        Resource::Channel(..) => return lane(testbed, schedule),
         Resource::Proxy(_) => return Some(BYTES_OF_A_PICOSECOND),
     };
     stated.map(|b: Bandwidth| b.0 as f64 * 1e-12)
@@ -389,7 +389,7 @@ fn check_loads(testbed: &Testbed, case: &Case) -> Result<(), TestCaseError> {
         let TotalLoad { bytes, rounded_down } = expected.remove(&used.resource).unwrap_or_default();
         // The load of each operation on a block is rounded to a whole number of parts of its bytes.
         let rounded = match used.resource {
-            Resource::Lane(..) | Resource::Processors(_) => total_bytes / WHOLE as f64,
+            Resource::Channel(..) | Resource::Processors(_) => total_bytes / WHOLE as f64,
             // The flags of a payload are read in whole bytes.
             Resource::Proxy(_) => {
                 total_bytes / WHOLE as f64 + schedule.operation_count() as f64 * ledger.flag_read_load(1.0)

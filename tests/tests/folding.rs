@@ -80,7 +80,7 @@ fn check_first_blocks(
         prop_assert!(unfolded.utilization.contains(one), "{one:?}");
     }
     let listed_count = |timeline: &Timeline| {
-        timeline.utilization.iter().filter(|one| !matches!(one.resource, Resource::Lane(..))).count()
+        timeline.utilization.iter().filter(|one| !matches!(one.resource, Resource::Channel(..))).count()
     };
     prop_assert_eq!(listed_count(&first_blocks), listed_count(unfolded));
     if let Some(too_early) = end.0.checked_sub(1).map(Picos).filter(|_| unfolded.operations > 0) {

@@ -222,7 +222,7 @@ proptest! {
                     Resource::Processors(node) => format!("SMs of {}", name(node)),
                     Resource::Proxy(node) => format!("network thread of {}", name(node)),
                     Resource::CopyEngines(node) => format!("copy engines of {}", name(node)),
-                    Resource::Lane(rank, channel) => format!("{rank:?} {channel:?}"),
+                    Resource::Channel(rank, channel) => format!("{rank:?} {channel:?}"),
                 };
                 format!("{label}: {} bytes, {}", one.bytes, one.fraction)
             }).collect();

@@ -1,89 +1,17 @@
-//! Completion time of a dispatch or combine by a kernel, by part.
+//! Dispatch or combine by a kernel on the GPUs of a fabric: its load on links, bytes between ranks, bandwidth.
 
 use fabricast_sim::profile::LinkEfficiency;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{PeerAccess, Router};
 use fabricast_topologies::{Bandwidth, Picos};
 
-use crate::costs::ExchangeCosts;
 use crate::error::ExchangeError;
 use crate::kernel::{CopyTarget, ExchangeKernel, Operation};
-use crate::kernel_time::{Priced, rate_us};
-use crate::link_load::{LinkLoad, LoadRequest};
+use crate::link_load::{LinkLoad, LoadRequest, bytes_per_us};
 use crate::ranks::ExchangeRanks;
 use crate::routing::TokenRouting;
 use crate::token::TokenType;
 use crate::traffic::{Traffic, Transfer};
-
-/// Extent of a reported time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Timing {
-    /// Time on the device: of the profiler, or of a replayed graph.
-    #[default]
-    Kernel,
-    /// Time between events around single calls, with the host time of the call.
-    Host,
-}
-
-/// Part of a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ExchangePart {
-    /// Launches, flags and synchronization.
-    Fixed,
-    /// Movement of tokens at the rate of the slowest of links, NICs and thread blocks.
-    Transfer,
-    /// Filling and draining the buffers of forwarding blocks.
-    Fill,
-    /// Copies and sums from receive buffers after the transfer.
-    Receive,
-}
-
-impl ExchangePart {
-    /// Name of the part.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "launch and flags",
-            Self::Transfer => "transfer",
-            Self::Fill => "buffer fill",
-            Self::Receive => "receive",
-        }
-    }
-}
-
-/// Completion time of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExchangeTime {
-    /// Launches, flags and synchronization.
-    pub fixed: Picos,
-    /// Movement of tokens.
-    pub transfer: Picos,
-    /// Filling and draining of buffers.
-    pub fill: Picos,
-    /// Copies from receive buffers.
-    pub receive: Picos,
-    /// Resource that limits the transfer.
-    pub bottleneck: &'static str,
-}
-
-impl ExchangeTime {
-    /// Completion time: the sum of all parts.
-    #[must_use]
-    pub fn total(&self) -> Picos {
-        self.parts().into_iter().map(|(_, time)| time).sum()
-    }
-
-    /// Parts and their times, in chronological order.
-    #[must_use]
-    pub fn parts(&self) -> [(ExchangePart, Picos); 4] {
-        [
-            (ExchangePart::Fixed, self.fixed),
-            (ExchangePart::Transfer, self.transfer),
-            (ExchangePart::Fill, self.fill),
-            (ExchangePart::Receive, self.receive),
-        ]
-    }
-}
 
 /// Bytes that one rank sends to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -194,12 +122,6 @@ impl Exchange<'_> {
         (token_bytes + self.kernel.header_bytes(operation, self.routing.top_k())) * self.kernel.wire_factor()
     }
 
-    /// Predicts the completion time of an operation.
-    #[must_use]
-    pub fn time(&self, load: &ExchangeLoad, costs: &ExchangeCosts, timing: Timing) -> ExchangeTime {
-        Priced { exchange: self, load, costs }.time(timing)
-    }
-
     /// Mean number of NVLink domains with an expert of a token; 0 if the number of experts is not a multiple of the
     /// number of ranks.
     #[must_use]
@@ -267,7 +189,7 @@ impl Exchange<'_> {
 
     /// Memory bandwidth of a GPU in bytes per µs, if it is known.
     pub(crate) fn memory_rate(&self) -> Option<f64> {
-        self.figures()?.memory_bandwidth.map(rate_us)
+        self.figures()?.memory_bandwidth.map(bytes_per_us)
     }
 
     /// Number of SMs of a GPU; that of H100 if it is not known.

@@ -1,10 +1,12 @@
 //! Completion time of each kind of kernel, derived from the structure of the kernel's source.
 
-use fabricast_topologies::{Bandwidth, Picos};
+use fabricast_topologies::Picos;
 
 use crate::costs::ExchangeCosts;
-use crate::exchange::{Exchange, ExchangeLoad, ExchangeTime, Timing};
+use crate::exchange::{Exchange, ExchangeLoad};
+use crate::exchange_time::{ExchangeTime, Timing};
 use crate::kernel::{CopyTarget, ExchangeKernel, Operation};
+use crate::link_load::bytes_per_us;
 use crate::routing::RoutingPattern;
 use crate::token::TokenType;
 
@@ -37,16 +39,24 @@ struct Micros {
     bottleneck: &'static str,
 }
 
-/// Costs of an operation, and the operation.
-pub(crate) struct Priced<'a> {
-    pub exchange: &'a Exchange<'a>,
-    pub load: &'a ExchangeLoad,
-    pub costs: &'a ExchangeCosts,
+/// Load of an operation, with the costs that determine its time.
+struct CostedLoad<'a> {
+    exchange: &'a Exchange<'a>,
+    load: &'a ExchangeLoad,
+    costs: &'a ExchangeCosts,
 }
 
-impl Priced<'_> {
+impl Exchange<'_> {
+    /// Predicts the completion time of an operation.
+    #[must_use]
+    pub fn time(&self, load: &ExchangeLoad, costs: &ExchangeCosts, timing: Timing) -> ExchangeTime {
+        CostedLoad { exchange: self, load, costs }.time(timing)
+    }
+}
+
+impl CostedLoad<'_> {
     /// Completion time, by part.
-    pub fn time(&self, timing: Timing) -> ExchangeTime {
+    fn time(&self, timing: Timing) -> ExchangeTime {
         let micros = match self.exchange.kernel {
             ExchangeKernel::DeepEpLowLatency | ExchangeKernel::NcclEpLowLatency | ExchangeKernel::Pplx => {
                 self.direct_puts()
@@ -125,7 +135,7 @@ impl Priced<'_> {
         if self.exchange.ranks.domains().len() < 2 {
             if !is_elastic {
                 let bytes = self.load.tokens * self.load.ranks_per_token * self.load.token_bytes;
-                limits.push(("SMs", bytes / (channels * rate_us(self.costs.sm))));
+                limits.push(("SMs", bytes / (channels * bytes_per_us(self.costs.sm))));
             }
             let (bottleneck, transfer) = slowest(&limits);
             return Micros { fixed: self.fixed(1.0, 5.0, 0.0) + pass, transfer, bottleneck, ..Micros::default() };
@@ -137,7 +147,7 @@ impl Priced<'_> {
             } else {
                 let per_warp =
                     self.load.tokens * self.load.ranks_per_token / f64::from(self.exchange.ranks.largest_domain());
-                per_warp * (round_us + self.load.token_bytes / rate_us(self.costs.warp)) / channels
+                per_warp * (round_us + self.load.token_bytes / bytes_per_us(self.costs.warp)) / channels
             };
             limits.push(("SMs", blocks_us));
             let [dispatch, combine] = CHUNK_TOKENS;
@@ -170,7 +180,7 @@ impl Priced<'_> {
         let ranks = f64::from(self.exchange.ranks.count());
         let blocks_per_channel = self.exchange.ranks.count().div_ceil(8) * 2;
         let channels = f64::from((self.exchange.sm_count() / 2 / blocks_per_channel).max(1));
-        let mut token_us = self.costs.load.us() + self.load.wire_bytes / rate_us(self.costs.warp);
+        let mut token_us = self.costs.load.us() + self.load.wire_bytes / bytes_per_us(self.costs.warp);
         if self.load.operation == Operation::Combine {
             token_us += self.costs.store.us();
             if self.load.token_type == TokenType::Nvfp4 {
@@ -180,7 +190,7 @@ impl Priced<'_> {
         let per_warp = (self.load.tokens * self.load.ranks_per_token / ranks / channels).ceil();
         // Every byte passes an SM's shared memory twice: from memory, and from there to the FIFO.
         let sm_us = self.load.tokens * self.load.ranks_per_token * self.load.wire_bytes
-            / (channels * rate_us(self.costs.sm) / 2.0);
+            / (channels * bytes_per_us(self.costs.sm) / 2.0);
         let limits = [("NVLink", self.local_us()), ("warps", per_warp * token_us), ("SMs", sm_us)];
         let (bottleneck, transfer) = slowest(&limits);
         Micros { fixed: self.fixed(1.0, 3.0, 0.0), transfer, bottleneck, ..Micros::default() }
@@ -202,11 +212,6 @@ impl Priced<'_> {
         };
         network_us.max(links.attachment_us)
     }
-}
-
-/// Rate in bytes per µs.
-pub(crate) fn rate_us(rate: Bandwidth) -> f64 {
-    rate.0 as f64 / 1e6
 }
 
 /// Name and time of the slowest of several resources that work concurrently.

@@ -46,6 +46,7 @@ mod bound;
 mod costs;
 mod error;
 mod exchange;
+mod exchange_time;
 mod kernel;
 mod kernel_time;
 mod link_load;
@@ -59,7 +60,8 @@ mod traffic;
 
 pub use costs::{CostParameter, ExchangeCosts, ExchangeExtent};
 pub use error::ExchangeError;
-pub use exchange::{Exchange, ExchangeLoad, ExchangePart, ExchangeTime, PairBytes, Timing};
+pub use exchange::{Exchange, ExchangeLoad, PairBytes};
+pub use exchange_time::{ExchangePart, ExchangeTime, Timing};
 pub use kernel::{ExchangeKernel, Operation};
 pub use ranks::ExchangeRanks;
 pub use requirements::{UnsupportedExchange, UnsupportedGpus};

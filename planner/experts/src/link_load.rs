@@ -105,7 +105,7 @@ impl LoadRequest<'_> {
         let mut busiest = LinkLoad::default();
         for (id, link) in fabric.links() {
             let Some(bandwidth) = link.bandwidth else { continue };
-            let copy_us = self.bytes / (bandwidth.0 as f64 / 1e6 * self.links.for_kind(link.kind));
+            let copy_us = self.bytes / (bytes_per_us(bandwidth) * self.links.for_kind(link.kind));
             let at = |loads: &[f64]| loads.get(id.0 as usize).copied().unwrap_or_default();
             busiest.local_us = busiest.local_us.max(at(&counts.local) * copy_us);
             let copies = at(&counts.network);
@@ -168,12 +168,17 @@ impl LoadRequest<'_> {
     }
 }
 
+/// Rate in bytes per µs.
+pub(crate) fn bytes_per_us(rate: Bandwidth) -> f64 {
+    rate.0 as f64 / 1e6
+}
+
 /// Sum of the rates of all NIC ports to the network on some hosts, in bytes per µs. NICs without a link to the network,
 /// such as those of a single host, count with their line rate.
 pub(crate) fn network_port_rate(router: &Router<'_>, is_included: impl Fn(HostId) -> bool) -> f64 {
     let fabric = router.fabric();
     let is_network = |kind: LinkKind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
-    let sum = |rates: &mut dyn Iterator<Item = Bandwidth>| rates.map(|rate| rate.0 as f64 / 1e6).sum::<f64>();
+    let sum = |rates: &mut dyn Iterator<Item = Bandwidth>| rates.map(bytes_per_us).sum::<f64>();
     let is_included = &is_included;
     let nics = || fabric.nodes().filter(move |(_, node)| node.kind == NodeKind::Nic && is_included(node.host));
     let cables = sum(&mut nics().flat_map(|(nic, _)| fabric.outgoing_links(nic)).filter_map(|link| {

@@ -116,7 +116,8 @@ impl ExchangeKernel {
         if ranks.devices().iter().filter_map(|&device| capability(device)).any(|capability| capability < HOPPER) {
             return Some(UnsupportedGpus::Capability(name));
         }
-        if self.needs_nvlink() && !has_nvlink(router, ranks) {
+        let first_devices = first_devices(router, ranks);
+        if self.needs_nvlink() && !has_nvlink(router, ranks, &first_devices) {
             return Some(UnsupportedGpus::NvLink(name));
         }
         if self.needs_one_domain() && ranks.domains().len() > 1 {
@@ -124,12 +125,11 @@ impl ExchangeKernel {
         }
         // Ranks of a host that do not reach each other's memory are in different domains. Low-latency kernels then put
         // their tokens through NICs.
-        let hosts = first_devices(router, ranks);
         let has_nics = |host: &HostId| {
             fabric.nodes().any(|(_, node)| node.host == *host && matches!(node.figures, Figures::Nic(_)))
         };
-        let uses_nics = || !self.needs_nvlink() && hosts.keys().all(has_nics);
-        (ranks.domains().len() > hosts.len() && !uses_nics()).then_some(UnsupportedGpus::PeerAccess(name))
+        let uses_nics = || !self.needs_nvlink() && first_devices.keys().all(has_nics);
+        (ranks.domains().len() > first_devices.len() && !uses_nics()).then_some(UnsupportedGpus::PeerAccess(name))
     }
 }
 
@@ -144,10 +144,9 @@ fn first_devices(router: &Router<'_>, ranks: &ExchangeRanks) -> BTreeMap<HostId,
 
 /// Returns true if NVLink connects all ranks of each host: the first one to all others, which bridges between pairs do
 /// not.
-fn has_nvlink(router: &Router<'_>, ranks: &ExchangeRanks) -> bool {
-    let first = first_devices(router, ranks);
+fn has_nvlink(router: &Router<'_>, ranks: &ExchangeRanks, first_devices: &BTreeMap<HostId, NodeId>) -> bool {
     ranks.devices().iter().all(|&device| {
-        let first = first.get(&router.fabric().node(device).host).copied().unwrap_or(device);
+        let first = first_devices.get(&router.fabric().node(device).host).copied().unwrap_or(device);
         // Classes up to C2C are links between GPUs.
         device == first || router.path(first, device).is_ok_and(|path| path.class <= PathClass::C2c)
     })

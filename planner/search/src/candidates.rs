@@ -3,12 +3,13 @@
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::TreeCount;
+use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreeCount, TreePacker};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_libraries::LibraryCapabilities;
 use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
-use fabricast_topologies::Bytes;
+use fabricast_topologies::route::Router;
+use fabricast_topologies::{Bytes, Fabric, NodeId};
 
 /// Constraints on the candidate strategies of a search. An empty list sets no constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,7 +30,52 @@ pub struct Restriction {
     pub library: Option<LibraryCapabilities>,
 }
 
+/// Ranks of calls on the devices of a fabric.
+#[derive(Clone, Copy)]
+pub struct PlacedRanks<'a> {
+    /// Fabric of the devices.
+    pub fabric: &'a Fabric,
+    /// Routes between the devices of the fabric.
+    pub router: &'a Router<'a>,
+    /// Device of each rank, indexed by rank.
+    pub placement: &'a [NodeId],
+    /// Root rank of broadcast, reduce, gather and scatter.
+    pub root: u32,
+    /// Number of ranks on each host, for hierarchical algorithms.
+    pub ranks_per_node: u32,
+}
+
 impl Restriction {
+    /// Returns the capabilities of the fabric for the candidates that satisfy the constraints.
+    #[must_use]
+    pub fn capabilities(&self, ranks: &PlacedRanks<'_>) -> FabricCapabilities {
+        let PlacedRanks { fabric, router, placement, root, ranks_per_node } = *ranks;
+        let capabilities = FabricCapabilities::new(fabric, router, placement, ranks_per_node, self.in_network);
+        match self.includes_packed_trees(ranks) {
+            true => capabilities.with_packer(TreePacker::new(fabric, router, placement, root, self.trees)),
+            false => capabilities,
+        }
+    }
+
+    /// Returns true if packed trees are candidates: if the constraints name them, or if the fabric as built has no path
+    /// between some ranks, so that algorithms that do not follow the links cannot run. In other cases, packing and
+    /// simulating trees for every call would take far longer than the rest of the plan. Failures are ignored here:
+    /// otherwise only the plan of the damaged fabric would have packed trees, and the plan of the undamaged fabric
+    /// could be slower.
+    fn includes_packed_trees(&self, ranks: &PlacedRanks<'_>) -> bool {
+        let PlacedRanks { fabric, router, placement, .. } = *ranks;
+        match self.algorithms.as_slice() {
+            // No library runs packed trees.
+            [] if self.library.is_some() => false,
+            [] => {
+                let is_packable = (2..=MAX_PACKED_RANKS).contains(&placement.len());
+                let is_whole = fabric.links().all(|(_, link)| !link.failed);
+                is_packable && is_whole && !router.unreachable_pairs(placement, 1).is_empty()
+            }
+            named => named.contains(&Algorithm::TreePacking),
+        }
+    }
+
     /// Returns true if a strategy for a collective satisfies the constraints.
     #[must_use]
     pub fn allows(&self, strategy: &Strategy, collective: Collective) -> bool {

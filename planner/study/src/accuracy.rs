@@ -9,7 +9,7 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 
-use super::answer::group_by_statement;
+use super::statements::group_by_statement;
 use super::{Candidate, EfficiencyOverrides, Study};
 use fabricast_workload::job::{Job, Serving, Training};
 use fabricast_workload::trace::EventKind;

@@ -9,14 +9,16 @@ mod load;
 mod make;
 mod negative;
 mod notes;
-pub(crate) mod result;
+mod prediction_row;
+mod result;
+mod saved_prediction;
 mod timeline;
 
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
-pub(crate) use notes::group_by_statement;
 pub use result::{MemoryRow, ResultRow};
+pub use saved_prediction::UnknownRowName;
 pub use timeline::{IntervalError, IntervalRow, TimelineRow, TrackKind, TrackRow};
 
 use schemars::JsonSchema;

@@ -1,7 +1,7 @@
 //! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, and requests that
 //! it cannot satisfy.
 
-use super::answer::ResultRow;
+use super::prediction::Prediction;
 use fabricast_perf::communication::unsupported_dispatcher;
 use fabricast_perf::step::{Efficiency, GemmEvidence, Machine, divisible_batch};
 use fabricast_workload::job::{Attention, CollectiveCandidates, Job, Layout, LoadedServing, Recompute, Tier};
@@ -24,9 +24,10 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
 }
 
 /// Returns a note that some requests of a fixed concurrency wait, because their keys and values do not fit in memory.
-pub(super) fn waiting_requests(job: &Job, row: &ResultRow) -> Option<String> {
+pub(super) fn waiting_requests(job: &Job, prediction: &Prediction) -> Option<String> {
     let Job::Inference(job) = job else { return None };
-    let running = row.concurrent_requests.filter(|_| row.memory_excess_gb.is_none())?;
+    let has_room = prediction.missing_memory().gpu.is_none();
+    let running = prediction.service()?.concurrent_requests.filter(|_| has_room)?;
     let waiting = LoadedServing { job, concurrent_requests: running }.waiting_requests();
     (waiting > 0).then(|| {
         format!(

@@ -1,7 +1,8 @@
 //! Costs of runs: price per hour of use, and energy. Runs do not depend on costs, so a change of prices needs no
 //! further runs.
 
-use super::answer::ResultRow;
+use super::prediction::Prediction;
+use super::quantities::seconds;
 use super::{Assumptions, Band, Candidate, Constraints, MachineSize, Payment};
 use fabricast_workload::job::{Job, format_number};
 
@@ -114,28 +115,56 @@ pub(super) fn format_rounded(number: f64, digits: u8) -> String {
     format!("{number:.decimals$}").parse().map_or_else(|_| format_number(number), format_number)
 }
 
-/// Sets the cost and energy fields of a result row from the candidate's price and power.
-pub fn add_costs(row: &mut ResultRow, candidate: &Candidate, size: MachineSize, job: &Job, terms: &Terms) {
-    let hours_per_million = row.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
-    let train_tokens = match job {
-        Job::Training(job) => job.train_tokens,
-        Job::Inference(_) | Job::Trace(_) => None,
-    };
-    let hour = candidate.hourly(size, terms);
-    let million = hour.zip(hours_per_million).map(|(hour, hours)| hour.scaled_by(hours));
-    row.cost_per_hour = hour.map(Band::middle);
-    row.cost_per_hour_low = hour.map(|band| band.low);
-    row.cost_per_hour_high = hour.map(|band| band.high);
-    row.cost_per_step = hour.map(|band| band.middle() * row.step_time_s / 3600.0);
-    row.cost_per_million_tokens = million.map(Band::middle);
-    row.cost_per_million_tokens_low = million.map(|band| band.low);
-    row.cost_per_million_tokens_high = million.map(|band| band.high);
-    let energy = candidate.power_kw.zip(hours_per_million).map(|(power, hours)| power.scaled_by(hours));
-    row.kwh_per_million_tokens = energy.map(Band::middle);
-    row.kwh_per_million_tokens_low = energy.filter(|band| band.is_wide()).map(|band| band.low);
-    row.kwh_per_million_tokens_high = energy.filter(|band| band.is_wide()).map(|band| band.high);
-    row.time_to_train_h = train_tokens.zip(row.tokens_per_s).map(|(total, tokens)| total as f64 / tokens / 3600.0);
-    row.cost_to_train = row.time_to_train_h.zip(hour).map(|(hours, band)| hours * band.middle());
+/// Costs and energy of a job on a candidate. Costs are `None` without a price, energy without the power.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RunCosts {
+    /// Cost per hour.
+    pub per_hour: Option<Band>,
+    /// Cost per step, with the price in the middle of its band.
+    pub per_step: Option<f64>,
+    /// Cost per million of the tokens that the prediction counts.
+    pub per_million_tokens: Option<Band>,
+    /// Energy in kWh per million tokens.
+    pub kwh_per_million_tokens: Option<Band>,
+    /// Time to train all tokens in hours, if the job states their number.
+    pub training_hours: Option<f64>,
+    /// Cost to train all tokens, if the job states their number.
+    pub training: Option<f64>,
+}
+
+impl RunCosts {
+    /// Computes the costs of a job from its prediction and the candidate's price and power.
+    #[must_use]
+    pub fn new(prediction: &Prediction, candidate: &Candidate, size: MachineSize, job: &Job, terms: &Terms) -> Self {
+        let hours_per_million = prediction.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
+        let train_tokens = match job {
+            Job::Training(job) => job.train_tokens,
+            Job::Inference(_) | Job::Trace(_) => None,
+        };
+        let hour = candidate.hourly(size, terms);
+        let training_hours =
+            train_tokens.zip(prediction.tokens_per_s).map(|(total, tokens)| total as f64 / tokens / 3600.0);
+        Self {
+            per_hour: hour,
+            per_step: hour.map(|band| band.middle() * seconds(prediction.step.time) / 3600.0),
+            per_million_tokens: hour.zip(hours_per_million).map(|(hour, hours)| hour.scaled_by(hours)),
+            kwh_per_million_tokens: candidate
+                .power_kw
+                .zip(hours_per_million)
+                .map(|(power, hours)| power.scaled_by(hours)),
+            training_hours,
+            training: training_hours.zip(hour).map(|(hours, band)| hours * band.middle()),
+        }
+    }
+}
+
+/// Prediction of a job on a candidate, with its costs.
+#[derive(Clone, Copy, Debug)]
+pub struct CostedPrediction<'a> {
+    /// Prediction, which does not depend on prices.
+    pub prediction: &'a Prediction,
+    /// Costs at the prices of a setting.
+    pub costs: RunCosts,
 }
 
 #[cfg(test)]

@@ -2,8 +2,10 @@
 
 use fabricast_workload::job::{Arrivals, Disaggregation, Job, format_number};
 
-use super::answer::{JobKind, ResultRow};
+use super::cost::CostedPrediction;
 use super::cost::format_rounded;
+use super::prediction::PredictedWork;
+use super::quantities::seconds;
 
 /// Limits on the result of each job on a candidate. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -40,17 +42,21 @@ impl JobLimits {
 
     /// Describes the limits that the result of job `name` violates; empty if there are none.
     #[must_use]
-    pub fn violations(&self, name: &str, row: &ResultRow) -> Vec<String> {
-        let days = row.time_to_train_h.map(|hours| hours / 24.0);
-        let train = self.max_train_days.filter(|_| row.kind == JobKind::Training).and_then(|limit| match days {
+    pub fn violations(&self, name: &str, run: &CostedPrediction<'_>) -> Vec<String> {
+        let CostedPrediction { prediction, costs } = run;
+        let days = costs.training_hours.map(|hours| hours / 24.0);
+        let is_training = prediction.work == PredictedWork::Training;
+        let train = self.max_train_days.filter(|_| is_training).and_then(|limit| match days {
             None => Some(format!("{name}: training time unknown, expected train_tokens")),
             Some(days) => (days > limit).then(|| exceeded(name, "days to train", days, limit)),
         });
-        let slow = self.min_tokens_per_s.and_then(|limit| match row.tokens_per_s {
+        let slow = self.min_tokens_per_s.and_then(|limit| match prediction.tokens_per_s {
             None => Some(format!("{name}: tokens/s unknown")),
             Some(rate) => (rate < limit).then(|| exceeded(name, "tokens/s", rate, limit)),
         });
-        let late = self.max_ttft_s.filter(|_| row.kind == JobKind::Inference).and_then(|limit| match row.ttft_s {
+        let service = prediction.service();
+        let ttft = service.and_then(|service| service.ttft).map(seconds);
+        let late = self.max_ttft_s.filter(|_| service.is_some()).and_then(|limit| match ttft {
             None => Some(format!("{name}: time to first token unknown, expected concurrency")),
             Some(ttft) => (ttft > limit).then(|| exceeded(name, "s to the first token", ttft, limit)),
         });

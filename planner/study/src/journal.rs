@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::answer::ResultRow;
+use super::cost::RunCosts;
 use super::key::Fingerprint;
+use super::prediction::Prediction;
 use super::run::{Outcome, Run};
 
 /// Format number of the lines that this version writes.
@@ -73,7 +75,7 @@ pub struct JournalError {
 /// Serialization errors, which no content of a run causes.
 pub fn line(run: &Run) -> Result<String, serde_json::Error> {
     let outcome = match &run.outcome {
-        Outcome::Done(row) => OutcomeText::Done(row.clone()),
+        Outcome::Done(prediction) => OutcomeText::Done(Box::new(ResultRow::new(prediction, &RunCosts::default()))),
         Outcome::Refused(reason) => OutcomeText::Refused(reason.clone()),
     };
     let outcome = RawValue::from_string(visible_in_strings(&serde_json::to_string(&outcome)?).into_owned())?;
@@ -148,7 +150,9 @@ fn read_line(line: &[u8]) -> Result<LineContent, String> {
     let outcome = match serde_json::from_str(line.outcome.get())
         .map_err(|error| invalid_line(&message_without_position(&error)))?
     {
-        OutcomeText::Done(row) => Outcome::Done(row),
+        OutcomeText::Done(row) => {
+            Outcome::Done(Box::new(Prediction::from_row(&row).map_err(|error| invalid_line(&error))?))
+        }
         OutcomeText::Refused(reason) => Outcome::Refused(reason),
     };
     let key = line.key.parse().map_err(|_| invalid_line(&"its key is not a number"))?;

@@ -63,27 +63,30 @@ pub mod library_comparison;
 pub mod link_utilization;
 mod measured;
 mod payment;
+mod predict;
+pub mod prediction;
 mod prices;
+mod quantities;
 mod rank;
 mod read;
-mod result_row;
 mod run;
 pub mod setting;
+mod statements;
 mod step_interval;
 #[cfg(test)]
 mod tests;
 mod value_limits;
 
-pub use cost::{Terms, add_costs};
+pub use cost::{CostedPrediction, RunCosts, Terms};
 pub use job_assignment::JobAssignment;
 pub use job_limits::JobLimits;
 pub use measured::{Figure, MeasuredStep};
 pub use payment::{MachineSize, Payment, Price, UnitCount};
 pub use prices::{Band, PriceListEntry, PriceUnit, read_list, shipped};
-pub use rank::{Ranked, nearest_candidate, rank};
+pub use rank::{JobResult, Ranked, nearest_candidate, rank};
 pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
-pub use result_row::inference_row;
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
+pub use step_interval::StepInterval;
 
 use std::collections::BTreeMap;
 

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use fabricast_sim::profile::Profile;
 use fabricast_topologies::fabric::Link;
 use fabricast_topologies::route::{LinkListing, RouteOptions, Router};
-use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind, Picos};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, NodeKind};
 
-use super::answer::{Answer, CallRow, CandidateRow, JobRow, KernelsRow, LoadRow, ResultRow};
+use super::answer::{Answer, CandidateRow, JobRow, KernelsRow, ResultRow};
+use super::prediction::{LinkClassLoad, PredictedCall, Prediction};
 use super::{Candidate, Study};
 use fabricast_perf::communication::{SimulatedCosts, StepCall, StepExchange, TimedCall};
 use fabricast_perf::serve;
@@ -15,37 +16,38 @@ use fabricast_perf::step::{self, active_ranks};
 use fabricast_workload::job::{Job, Layout, LoadedServing};
 
 /// Returns the utilization of each link of a fabric in a step, indexed by [`LinkId`], computed from the calls of a
-/// result. `None` if the result has no calls or belongs to another job.
+/// prediction. `None` if it has no calls or belongs to another job.
 #[must_use]
-pub fn compute_utilization(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Vec<f64>> {
-    let layout = recover_layout(job, row, fabric)?;
-    let exchanges = recover_exchanges(job, row, &layout);
-    let calls = match row.calls.is_empty() && !exchanges.is_empty() {
+pub fn compute_utilization(job: &Job, prediction: &Prediction, fabric: &Fabric) -> Option<Vec<f64>> {
+    let layout = predicted_layout(job, prediction, fabric)?;
+    let exchanges = predicted_exchanges(job, prediction, &layout);
+    let calls = match prediction.calls.is_empty() && !exchanges.is_empty() {
         true => Vec::new(),
-        false => recover_calls(job, row, &layout)?,
+        false => predicted_calls(job, prediction, &layout)?,
     };
     let timed_calls: Vec<TimedCall> = calls
         .into_iter()
-        .zip(&row.calls)
-        .map(|(call, row)| TimedCall { call, strategy: row.pick, time: Picos::from_us(row.time_us) })
+        .zip(&prediction.calls)
+        .map(|(call, predicted)| TimedCall { call, strategy: predicted.strategy, time: predicted.time })
         .collect();
     let router = Router::with_link_listing(fabric, RouteOptions::default(), LinkListing::Representatives);
     let profile = Profile::for_fabric(fabric).ok()?;
     let devices = active_ranks(job, fabric).ok()?;
     let load = SimulatedCosts::new(&router, &profile, &devices).load(&layout, &timed_calls, &exchanges);
-    Some(load.utilization(&router, Picos::from_us(row.step_time_s * 1e6)))
+    Some(load.utilization(&router, prediction.step.time))
 }
 
-/// Returns the layout that a result was computed with; `None` for traces and layouts that do not fit the ranks.
-pub(super) fn recover_layout(job: &Job, row: &ResultRow, fabric: &Fabric) -> Option<Layout> {
+/// Returns the layout of a prediction; `None` for traces and layouts that do not fit the ranks. A layout that the job
+/// specifies has settings that a saved result does not contain.
+pub(super) fn predicted_layout(job: &Job, prediction: &Prediction, fabric: &Fabric) -> Option<Layout> {
     let ranks = active_ranks(job, fabric).ok()?.len() as u32;
-    let recorded = Layout { degrees: row.parallel.as_ref()?.degrees() };
+    let predicted = prediction.layout?.layout;
     let specified = match job {
         Job::Training(job) => Layout::specified_by(job, ranks),
         Job::Inference(job) => Layout::specified_by_serving(job, ranks),
         Job::Trace(_) => return None,
     };
-    Some(specified.ok()?.unwrap_or(recorded))
+    Some(specified.ok()?.unwrap_or(predicted))
 }
 
 /// Returns true if an answer belongs to a study: the same jobs with valid layouts, on the same machines, with the same
@@ -62,10 +64,11 @@ pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool
         let number = study.candidates.iter().position(|candidate| candidate.name == row.candidate)?;
         let job = study.jobs.iter().find(|job| job.name() == row.job)?;
         // Traces and single-process jobs have no calls.
-        match row.calls.is_empty() {
-            true => Some(()),
-            false => recover_calls(job, row, &recover_layout(job, row, fabrics.get(number)?)?).map(drop),
+        if row.calls.is_empty() {
+            return Some(());
         }
+        let prediction = Prediction::from_row(row).ok()?;
+        predicted_calls(job, &prediction, &predicted_layout(job, &prediction, fabrics.get(number)?)?).map(drop)
     };
     let is_same_job = |number: usize, row: &JobRow| {
         let candidates = study.assignment.candidates(number).unwrap_or_default();
@@ -82,27 +85,32 @@ pub fn matches_study(study: &Study, fabrics: &[Fabric], answer: &Answer) -> bool
         && answer.results.iter().all(|row| has_valid_calls(row).is_some())
 }
 
-/// Returns the calls of a result in its order; `None` if it has no calls or belongs to another job.
-pub(super) fn recover_calls(job: &Job, row: &ResultRow, layout: &Layout) -> Option<Vec<StepCall>> {
+/// Returns the calls of a prediction in its order; `None` if it has no calls or belongs to another job.
+pub(super) fn predicted_calls(job: &Job, prediction: &Prediction, layout: &Layout) -> Option<Vec<StepCall>> {
     let calls = match job {
         Job::Training(job) => step::step_calls(job, layout),
-        Job::Inference(job) => {
-            serve::calls(&LoadedServing { job, concurrent_requests: row.concurrent_requests? }, layout)
-        }
+        Job::Inference(job) => serve::calls(
+            &LoadedServing { job, concurrent_requests: prediction.service()?.concurrent_requests? },
+            layout,
+        ),
         Job::Trace(_) => return None,
     };
-    let has_same_bytes = |(call, row): (&StepCall, &CallRow)| call.exchange.bytes.0 == row.bytes;
-    let all_match = calls.len() == row.calls.len() && calls.iter().zip(&row.calls).all(has_same_bytes);
+    let has_same_bytes =
+        |(call, predicted): (&StepCall, &PredictedCall)| call.exchange.bytes == predicted.exchange.bytes;
+    let all_match = calls.len() == prediction.calls.len() && calls.iter().zip(&prediction.calls).all(has_same_bytes);
     (all_match && !calls.is_empty()).then_some(calls)
 }
 
-/// Returns the exchanges of tokens of a result.
-fn recover_exchanges(job: &Job, row: &ResultRow, layout: &Layout) -> Vec<StepExchange> {
+/// Returns the exchanges of tokens of a prediction.
+fn predicted_exchanges(job: &Job, prediction: &Prediction, layout: &Layout) -> Vec<StepExchange> {
     match job {
         Job::Training(job) => step::step_exchanges(job, layout),
-        Job::Inference(job) => row.concurrent_requests.map_or_else(Vec::new, |concurrent_requests| {
-            serve::exchanges(&LoadedServing { job, concurrent_requests }, layout)
-        }),
+        Job::Inference(job) => {
+            let concurrent_requests = prediction.service().and_then(|service| service.concurrent_requests);
+            concurrent_requests.map_or_else(Vec::new, |concurrent_requests| {
+                serve::exchanges(&LoadedServing { job, concurrent_requests }, layout)
+            })
+        }
         Job::Trace(_) => Vec::new(),
     }
 }
@@ -143,7 +151,7 @@ impl std::fmt::Display for LinkEnd {
 }
 
 /// Utilization of the links of a class: number of link directions, sum of utilizations, and the busiest direction.
-struct LinkClassLoad {
+struct UtilizationSum {
     directions: u64,
     sum: f64,
     busiest: (f64, LinkId),
@@ -152,7 +160,7 @@ struct LinkClassLoad {
 /// Returns the classes of links with their utilization, busiest first. `utilization` is indexed by [`LinkId`]. Unused
 /// links are omitted.
 #[must_use]
-pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
+pub(super) fn link_class_loads(fabric: &Fabric, utilization: &[f64]) -> Vec<LinkClassLoad> {
     let tiers = tiers(fabric);
     let end = |id: NodeId| match fabric.node(id).kind {
         NodeKind::Gpu | NodeKind::Mig | NodeKind::Accelerator => LinkEnd::Gpu,
@@ -166,11 +174,11 @@ pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
         let (from, to) = (end(link.from), end(link.to));
         Class { kind: link.kind, ends: (from.min(to), from.max(to)), rate: link.bandwidth }
     };
-    let mut classes: BTreeMap<Class, LinkClassLoad> = BTreeMap::new();
+    let mut classes: BTreeMap<Class, UtilizationSum> = BTreeMap::new();
     for (id, link) in fabric.links().filter(|(_, link)| !link.failed) {
         let share = utilization.get(id.0 as usize).copied().unwrap_or_default();
         let class_load =
-            classes.entry(class(link)).or_insert(LinkClassLoad { directions: 0, sum: 0.0, busiest: (share, id) });
+            classes.entry(class(link)).or_insert(UtilizationSum { directions: 0, sum: 0.0, busiest: (share, id) });
         class_load.directions += 1;
         class_load.sum += share;
         if share > class_load.busiest.0 {
@@ -178,18 +186,18 @@ pub fn load_rows(fabric: &Fabric, utilization: &[f64]) -> Vec<LoadRow> {
         }
     }
     let used = classes.into_iter().filter(|(_, class_load)| class_load.busiest.0 > 0.0);
-    let mut rows: Vec<LoadRow> = used
-        .map(|(class, class_load)| LoadRow {
-            links: format!("{}, {} to {}", class.kind.title(), class.ends.0, class.ends.1),
+    let mut loads: Vec<LinkClassLoad> = used
+        .map(|(class, class_load)| LinkClassLoad {
+            class: format!("{}, {} to {}", class.kind.title(), class.ends.0, class.ends.1),
             count: class_load.directions.div_ceil(2),
-            gb_per_s: class.rate.map(Bandwidth::gb_per_s).unwrap_or_default(),
+            bandwidth: class.rate.unwrap_or(Bandwidth(0)),
             mean: class_load.sum / class_load.directions as f64,
             max: class_load.busiest.0,
             busiest: fabric.link_name(class_load.busiest.1),
         })
         .collect();
-    rows.sort_by(|a, b| b.max.total_cmp(&a.max));
-    rows
+    loads.sort_by(|a, b| b.max.total_cmp(&a.max));
+    loads
 }
 
 /// Returns the tier of each network switch, indexed by node: 1 for switches next to hosts, 0 for other devices.
@@ -225,14 +233,14 @@ mod tests {
         let request = FabricRequest { nodes: Some(8), network, ..FabricRequest::new("hgx-h100") };
         let fabric = load(&request).unwrap();
         let busy: Vec<f64> = fabric.links().map(|(id, _)| if id.0 % 2 == 0 { 0.5 } else { 0.1 }).collect();
-        let rows = load_rows(&fabric, &busy);
+        let rows = link_class_loads(&fabric, &busy);
         let count: u64 = rows.iter().map(|row| row.count).sum();
         assert_eq!(count as usize, fabric.link_count() / 2);
         assert!(rows.iter().all(|row| (row.mean - 0.3).abs() < 1e-9 && row.max == 0.5), "{rows:?}");
         for (name, count) in [("NVLink, GPU to NVSwitch", 8 * 8), ("InfiniBand, NIC to leaf", 64)] {
-            assert_eq!(rows.iter().find(|row| row.links == name).map(|row| row.count), Some(count), "{rows:?}");
+            assert_eq!(rows.iter().find(|row| row.class == name).map(|row| row.count), Some(count), "{rows:?}");
         }
-        assert!(rows.iter().any(|row| row.links == "InfiniBand, leaf to spine"), "{rows:?}");
-        assert!(load_rows(&fabric, &[]).is_empty());
+        assert!(rows.iter().any(|row| row.class == "InfiniBand, leaf to spine"), "{rows:?}");
+        assert!(link_class_loads(&fabric, &[]).is_empty());
     }
 }

@@ -3,7 +3,8 @@
 
 use fabricast_topologies::{Picos, SourceLocation};
 
-use super::answer::result::ResultRow;
+use super::prediction::Prediction;
+use super::quantities::seconds;
 use fabricast_perf::serve::best_service;
 use fabricast_perf::step::{Machine, TimeError, best_step};
 use fabricast_workload::job::{Arrivals, Job, Training};
@@ -113,28 +114,30 @@ impl Figure {
         }
     }
 
-    /// Returns the figure of a job's result; `None` if the result does not have it, such as decode-only steps if all
+    /// Returns the figure of a job's prediction; `None` if the prediction does not have it, such as decode-only steps if all
     /// steps carry prefill.
     #[must_use]
-    pub fn read_row(self, job: &Job, row: &ResultRow) -> Option<f64> {
+    pub fn predicted(self, job: &Job, prediction: &Prediction) -> Option<f64> {
+        let ranks = prediction.ranks.max(1) as f64;
+        let service = prediction.service();
         match self {
-            Self::Step => Some(row.step_time_s),
-            Self::PrefillStep => row.prefill_step_s,
-            Self::DecodeStep => row.decode_step_s,
-            Self::Ttft => row.ttft_s,
-            Self::Tpot => row.tpot_s,
-            Self::Throughput => row.tokens_per_s,
-            Self::PerGpu => Some(row.tokens_per_s? / row.ranks.max(1) as f64),
-            Self::Samples => row.samples_per_s,
+            Self::Step => Some(seconds(prediction.step.time)),
+            Self::PrefillStep => service?.prefill_step.map(seconds),
+            Self::DecodeStep => service?.decode_step.map(seconds),
+            Self::Ttft => service?.ttft.map(seconds),
+            Self::Tpot => service?.tpot.map(seconds),
+            Self::Throughput => prediction.tokens_per_s,
+            Self::PerGpu => Some(prediction.tokens_per_s? / ranks),
+            Self::Samples => prediction.samples_per_s,
             Self::Tflops | Self::CausalTflops => {
                 let Job::Training(job) = job else { return None };
-                Some(self.operations(job)? / 1e12 / row.step_time_s / row.ranks.max(1) as f64)
+                Some(self.operations(job)? / 1e12 / seconds(prediction.step.time) / ranks)
             }
         }
     }
 
     /// Predicts the figure of a job on a machine, as a time that is comparable with [`Self::time`]; `None` as in
-    /// [`Self::read_row`].
+    /// [`Self::predicted`].
     ///
     /// # Errors
     /// [`TimeError`]: a job that does not fit these ranks, or a call without a predicted time.

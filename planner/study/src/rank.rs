@@ -4,8 +4,10 @@
 //! The score is a weighted geometric mean over jobs, so that jobs with long steps do not dominate those with short
 //! steps. Only candidates with the same jobs are compared. Candidates with the jobs of the first candidate come first.
 
-use super::answer::{JobKind, ResultRow};
+use super::cost::CostedPrediction;
 use super::cost_probability::{self, ScoreBand};
+use super::prediction::{MissingMemory, PredictedMemory, PredictedWork, Prediction};
+use super::quantities::gb;
 use super::{Band, Constraints, MachineSize, Study, Terms};
 
 /// Candidate with its score.
@@ -31,27 +33,27 @@ pub struct Ranked {
     pub(crate) score_band: Option<ScoreBand>,
 }
 
-/// Result of a job on a candidate with costs, or the reason why the job cannot run; `None` if the job is not assigned
-/// to the candidate.
-pub type JobResult = Option<Result<ResultRow, String>>;
+/// Prediction of a job on a candidate with costs, or the reason why the job cannot run; `None` if the job is not
+/// assigned to the candidate.
+pub type JobResult<'a> = Option<Result<CostedPrediction<'a>, String>>;
 
-/// Ranks the candidates of a study, best first in each group of comparable candidates. `rows`: results by candidate,
-/// then by job. `sizes`: size that prices refer to, by candidate.
+/// Ranks the candidates of a study, best first in each group of comparable candidates. `results`: results by
+/// candidate, then by job. `sizes`: size that prices refer to, by candidate.
 #[must_use]
-pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Terms) -> Vec<Ranked> {
+pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], terms: &Terms) -> Vec<Ranked> {
     let job_results = |candidate: usize| {
-        let rows = rows.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
-        study.jobs.iter().zip(rows).filter_map(|(job, row)| Some((job, row.as_ref()?)))
+        let results = results.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
+        study.jobs.iter().zip(results).filter_map(|(job, result)| Some((job, result.as_ref()?)))
     };
-    let mean = |candidate: usize, figure: fn(&ResultRow) -> f64| {
+    let mean = |candidate: usize, figure: fn(&CostedPrediction<'_>) -> f64| {
         let (mut sum, mut weights) = (0.0, 0.0);
-        for (job, row) in job_results(candidate) {
-            let value = row.as_ref().map_or(f64::INFINITY, figure);
+        for (job, result) in job_results(candidate) {
+            let value = result.as_ref().map_or(f64::INFINITY, figure);
             (sum, weights) = (sum + job.weight() * value.ln(), weights + job.weight());
         }
         (sum / weights).exp()
     };
-    let seconds = |candidate| mean(candidate, ResultRow::seconds_per_unit);
+    let seconds = |candidate| mean(candidate, |run| run.prediction.seconds_per_unit());
     let hourly = |candidate: usize| {
         let size = sizes.get(candidate).copied().unwrap_or_default();
         study.candidates.get(candidate).and_then(|candidate| candidate.hourly(size, terms))
@@ -62,10 +64,10 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
         .iter()
         .enumerate()
         .map(|(number, candidate)| {
-            let missing = job_results(number).flat_map(|(job, row)| match row {
-                Ok(row) => {
-                    let mut missing = shortfalls(job.name(), row);
-                    missing.extend(study.constraints.jobs.violations(job.name(), row));
+            let missing = job_results(number).flat_map(|(job, result)| match result {
+                Ok(run) => {
+                    let mut missing = shortfalls(job.name(), run.prediction);
+                    missing.extend(study.constraints.jobs.violations(job.name(), run));
                     missing
                 }
                 Err(reason) => vec![reason.clone()],
@@ -74,7 +76,10 @@ pub fn rank(study: &Study, sizes: &[MachineSize], rows: &[JobResult], terms: &Te
                 candidate.violations(sizes.get(number).copied().unwrap_or_default(), terms, &study.constraints);
             let violations = missing.chain(constraints).collect();
             let score = match priced {
-                true => mean(number, |row| row.cost_per_million_tokens.or(row.cost_per_step).unwrap_or(f64::INFINITY)),
+                true => mean(number, |CostedPrediction { costs, .. }| {
+                    let per_tokens = costs.per_million_tokens.map(Band::middle);
+                    per_tokens.or(costs.per_step).unwrap_or(f64::INFINITY)
+                }),
                 false => seconds(number),
             };
             let compared_with = study.assignment.first_with_same_jobs(number);
@@ -142,35 +147,36 @@ fn compute_pareto(
 }
 
 /// Describes the memory that a job lacks, the changes that would make it fit, and its SLO violations.
-fn shortfalls(name: &str, row: &ResultRow) -> Vec<String> {
-    let gpu = row.memory_excess_gb.map(|excess| {
-        let remedy = match (row.kind, row.would_fit.as_slice()) {
-            (JobKind::Training | JobKind::Trace, _) => String::new(),
-            (JobKind::Inference, []) if has_room_for_weights(row, excess) => {
+fn shortfalls(name: &str, prediction: &Prediction) -> Vec<String> {
+    let MissingMemory { gpu, host } = prediction.missing_memory();
+    let remedies = prediction.service().map(|service| service.would_fit.as_slice()).unwrap_or_default();
+    let would_fit = || match remedies {
+        [] => String::new(),
+        remedies => format!(" ({} would fit)", remedies.join(" or ")),
+    };
+    let gpu = gpu.map(gb).map(|excess| {
+        let remedy = match (&prediction.work, remedies) {
+            (PredictedWork::Training | PredictedWork::Trace, _) => String::new(),
+            (PredictedWork::Inference(_), []) if has_room_for_weights(prediction, excess) => {
                 " (weights fit, but not the buffers for max_batched_tokens: a smaller value would)".to_owned()
             }
-            (JobKind::Inference, []) => " (not even the weights fit)".to_owned(),
-            (JobKind::Inference, remedies) => format!(" ({} would fit)", remedies.join(" or ")),
+            (PredictedWork::Inference(_), []) => " (not even the weights fit)".to_owned(),
+            (PredictedWork::Inference(_), _) => would_fit(),
         };
         format!("{name} lacks {excess:.1} GB of memory{remedy}")
     });
-    let host = row.host_memory_excess_gb.map(|excess| {
-        let remedy = match row.would_fit.as_slice() {
-            [] => String::new(),
-            remedies => format!(" ({} would fit)", remedies.join(" or ")),
-        };
-        format!("{name} lacks {excess:.1} GB of a GPU's part of the CPUs' memory{remedy}")
-    });
-    gpu.into_iter()
-        .chain(host)
-        .chain(row.slo_violations.iter().map(|violation| format!("{name}: {violation}")))
-        .collect()
+    let host = host
+        .map(gb)
+        .map(|excess| format!("{name} lacks {excess:.1} GB of a GPU's part of the CPUs' memory{}", would_fit()));
+    let violations = prediction.service().map(|service| service.slo_violations.as_slice()).unwrap_or_default();
+    gpu.into_iter().chain(host).chain(violations.iter().map(|violation| format!("{name}: {violation}"))).collect()
 }
 
 /// Returns true if the weights and the libraries fit in the available memory, although the whole job does not fit.
-fn has_room_for_weights(row: &ResultRow, excess: f64) -> bool {
-    let available = row.memory_gb.map(|total| total - excess);
-    row.memory.zip(available).is_some_and(|(memory, available)| memory.weights_gb + memory.runtime_gb <= available)
+fn has_room_for_weights(prediction: &Prediction, excess_gb: f64) -> bool {
+    prediction.memory.is_some_and(|PredictedMemory { footprint, .. }| {
+        gb(footprint.weights) + gb(footprint.runtime) <= gb(footprint.total()) - excess_gb
+    })
 }
 
 /// Returns the first candidate with the same price-list entry. The prices of such candidates have the same position in

@@ -10,14 +10,19 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::accuracy::Work;
-use super::answer::{CallRow, ExchangeRow, LoadRow, ResultRow, TimelineRow};
 use super::assumption_notes::{assumption_notes, replaced_dispatcher, waiting_requests};
 use super::cases::{Cases, RunSpec};
 use super::key::Key;
-use super::result_row::{MissingMemory, TrainingRun};
+use super::predict::{
+    InferenceRun, TrainingRun, inference_prediction, predicted_call, predicted_exchange, trace_prediction,
+    training_prediction,
+};
+use super::prediction::{
+    LinkClassLoad, MissingMemory, PredictedCall, PredictedExchange, Prediction, StepTimeline, StepVariant,
+};
 use super::setting::{Load, SettingEffect};
 use super::step_interval::{StepInterval, spread, training_interval};
-use super::{Candidate, MachineSize, Study, UnitCount, link_utilization, result_row};
+use super::{Candidate, MachineSize, Study, UnitCount, link_utilization};
 use fabricast_perf::communication::{CommunicationCostModel, SimulatedCosts, StepCall, StepExchange};
 use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
 use fabricast_perf::step::{
@@ -38,11 +43,11 @@ pub struct Run {
     pub outcome: Outcome,
 }
 
-/// Result of a run: a row of the answer, or the reason why the job cannot run.
+/// Result of a run: the prediction of its job, or the reason why the job cannot run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// Row of the answer, without costs.
-    Done(Box<ResultRow>),
+    /// Prediction of the job.
+    Done(Box<Prediction>),
     /// Reason why the job cannot run on the candidate.
     Refused(String),
 }
@@ -230,7 +235,7 @@ pub fn run(
         let placements: Vec<_> =
             placements.iter().map(|ranks| (ranks, SimulatedCosts::new(&router, &profile, ranks))).collect();
         let curve = candidate.efficiency.resolve(fabric);
-        let run_placed_job = |number: usize, job: &Job| -> Option<Result<ResultRow, TimeError>> {
+        let run_placed_job = |number: usize, job: &Job| -> Option<Result<Prediction, TimeError>> {
             let (_, index) = job_placements.iter().find(|(known, _)| *known == number)?;
             Some(match index {
                 Ok(index) => {
@@ -246,7 +251,9 @@ pub fn run(
                 return None;
             }
             let outcome = match run_placed_job(case.job, job)? {
-                Ok(row) => Outcome::Done(Box::new(ResultRow { candidate: candidate.name.clone(), ..row })),
+                Ok(prediction) => {
+                    Outcome::Done(Box::new(Prediction { candidate: candidate.name.clone(), ..prediction }))
+                }
                 Err(error) => Outcome::Refused(refusal_reason(&error)),
             };
             let run = Run { key: case.key, title: cases.title(study, case), outcome };
@@ -260,18 +267,20 @@ pub fn run(
     Ok(results.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Predicts a job on a machine. The notes of the row state the assumptions behind its figures.
+/// Predicts a job on a machine. Its notes state the assumptions behind its figures.
 ///
 /// # Errors
 /// [`TimeError`] if the job cannot run on the machine.
-fn run_job(job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
-    let row = run_layout(job, machine)?;
-    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &row));
-    Ok(ResultRow { notes: row.notes.iter().cloned().chain(notes).collect(), ..row })
+fn run_job(job: &Job, machine: &Machine<'_>) -> Result<Prediction, TimeError> {
+    let mut prediction = run_layout(job, machine)?;
+    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &prediction));
+    let notes: Vec<String> = notes.collect();
+    prediction.notes.extend(notes);
+    Ok(prediction)
 }
 
-/// Predicts a job; the row has the notes that need its layout.
-fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeError> {
+/// Predicts a job; the prediction has the notes that need its layout.
+fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<Prediction, TimeError> {
     let ranks = machine.ranks.len();
     let layout_notes = |layout: &Layout| replaced_dispatcher(whole_job, machine, layout).into_iter().collect();
     match whole_job {
@@ -286,44 +295,37 @@ fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<ResultRow, TimeE
             });
             let timeline = best_step_timeline(job, machine, &step)?;
             let run = TrainingRun { ranks, hosts, step: &step, footprint, missing, single_host_time };
-            let row = result_row::training_row(job, &run);
-            let row = training_interval(job, machine, &step).apply(row);
+            let prediction = training_prediction(job, &run, training_interval(job, machine, &step));
             let step_calls = step_calls(job, &step.layout);
-            let StepRows { calls, exchanges, load } =
-                step_rows(machine, &step, &step_calls, &step_exchanges(job, &step.layout))?;
-            let (timelines, notes) = (vec![TimelineRow::new("step", timeline)], layout_notes(&step.layout));
-            Ok(ResultRow { timelines, calls, exchanges, load, notes, ..row })
+            let StepCommunication { calls, exchanges, load } =
+                step_communication(machine, &step, &step_calls, &step_exchanges(job, &step.layout))?;
+            let timelines = vec![StepTimeline::new(StepVariant::Training, timeline)];
+            Ok(Prediction { timelines, calls, exchanges, load, notes: layout_notes(&step.layout), ..prediction })
         }
         Job::Inference(job) => {
             let ServiceRun { step, footprint, service } = best_service(job, machine)?;
             let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
-            let timelines =
-                step_timelines(&loaded, machine, &step)?.into_iter().zip(["with prompts", "without prompts"]);
-            let timelines = timelines.filter_map(|(timeline, name)| Some(TimelineRow::new(name, timeline?))).collect();
+            let variants = [StepVariant::WithPrefill, StepVariant::DecodeOnly];
+            let timelines = step_timelines(&loaded, machine, &step)?.into_iter().zip(variants);
+            let timelines = timelines.filter_map(|(timeline, step)| Some(StepTimeline::new(step, timeline?))).collect();
             let (hosts, single_host) = run_on_first_host(machine, service.tokens_per_s, |host| {
                 Ok(service_without_memory_limit(job, host)?.tokens_per_s)
             });
             let (step_calls, exchanges) =
                 (serve::calls(&loaded, &step.layout), serve::exchanges(&loaded, &step.layout));
-            let StepRows { calls, exchanges, load } = step_rows(machine, &step, &step_calls, &exchanges)?;
-            let spread = spread(Work::of_serving(job), machine);
-            let row = StepInterval::around(step.time, spread)
-                .apply(result_row::inference_row(job, ranks, &step, &footprint, &service));
-            Ok(ResultRow {
-                timelines,
-                calls,
-                exchanges,
-                load,
-                notes: layout_notes(&step.layout),
-                efficiency_node: single_host
-                    .map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64)),
-                ..row
-            })
+            let StepCommunication { calls, exchanges, load } =
+                step_communication(machine, &step, &step_calls, &exchanges)?;
+            let interval = StepInterval::around(step.time, spread(Work::of_serving(job), machine));
+            let run = InferenceRun { ranks, step: &step, footprint, service: &service };
+            let mut prediction = inference_prediction(job, &run, interval);
+            prediction.step.host_efficiency =
+                single_host.map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64));
+            Ok(Prediction { timelines, calls, exchanges, load, notes: layout_notes(&step.layout), ..prediction })
         }
         Job::Trace(job) => {
             let outcome =
                 fabricast_perf::replay::replay(&job.trace, machine.simulated, ranks, job.collectives, &job.file)?;
-            Ok(result_row::trace_row(job, &outcome))
+            Ok(trace_prediction(job, &outcome))
         }
     }
 }
@@ -338,32 +340,32 @@ fn refusal_reason(error: &TimeError) -> String {
 }
 
 /// Calls of a step, and the load of the links by class.
-struct StepRows {
-    calls: Vec<CallRow>,
-    exchanges: Vec<ExchangeRow>,
-    load: Vec<LoadRow>,
+struct StepCommunication {
+    calls: Vec<PredictedCall>,
+    exchanges: Vec<PredictedExchange>,
+    load: Vec<LinkClassLoad>,
 }
 
 /// Times the calls of a step and computes the load of the links.
-fn step_rows(
+fn step_communication(
     machine: &Machine<'_>,
     step: &Step,
     calls: &[StepCall],
     exchanges: &[StepExchange],
-) -> Result<StepRows, TimeError> {
+) -> Result<StepCommunication, TimeError> {
     let (simulated, layout) = (machine.simulated, &step.layout);
     let costs = simulated.restricted_to(step.collectives);
     let timed_calls = costs.timed_calls(layout, calls)?;
     let utilization = simulated.load(layout, &timed_calls, exchanges).utilization(machine.router, step.time);
-    let exchange_rows = exchanges.iter().map(|one| {
+    let exchanges = exchanges.iter().map(|one| {
         let time = costs.token_exchange_time(layout, &one.exchange)?;
-        let runs = costs.supports_exchange(layout, &one.exchange);
-        Ok::<_, TimeError>(result_row::exchange_row(one, layout, runs, time))
+        let kernel = costs.supports_exchange(layout, &one.exchange).then_some(one.exchange.kernel);
+        Ok::<_, TimeError>(predicted_exchange(one, layout, kernel, time))
     });
-    Ok(StepRows {
-        calls: timed_calls.iter().map(|timed_call| result_row::call_row(timed_call, layout)).collect(),
-        exchanges: exchange_rows.collect::<Result<_, _>>()?,
-        load: link_utilization::load_rows(machine.router.fabric(), &utilization),
+    Ok(StepCommunication {
+        calls: timed_calls.iter().map(|timed_call| predicted_call(timed_call, layout)).collect(),
+        exchanges: exchanges.collect::<Result<_, _>>()?,
+        load: link_utilization::link_class_loads(machine.router.fabric(), &utilization),
     })
 }
 

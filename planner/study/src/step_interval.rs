@@ -8,7 +8,6 @@
 use fabricast_topologies::Picos;
 
 use super::accuracy::Work;
-use super::answer::ResultRow;
 use fabricast_perf::step::{Efficiency, GemmEvidence, HOST_SPREAD, Machine, Share, Step, best_step, host_time};
 use fabricast_workload::job::{KernelFusion, Parallel, Training};
 
@@ -18,9 +17,11 @@ pub(super) const TTFT_SPREAD: f64 = 0.6;
 
 /// Interval of a step time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct StepInterval {
-    low: Picos,
-    high: Picos,
+pub struct StepInterval {
+    /// Lower end of the interval.
+    pub low: Picos,
+    /// Upper end of the interval.
+    pub high: Picos,
 }
 
 impl StepInterval {
@@ -31,12 +32,6 @@ impl StepInterval {
 
     fn union(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
-    }
-
-    /// Adds the interval to a row.
-    pub(super) fn apply(self, row: ResultRow) -> ResultRow {
-        let seconds = |time: Picos| Some(time.0 as f64 / 1e12);
-        ResultRow { step_time_low_s: seconds(self.low), step_time_high_s: seconds(self.high), ..row }
     }
 }
 

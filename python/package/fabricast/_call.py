@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Union
@@ -12,6 +13,22 @@ from . import _fabricast
 from ._result import FabricastError, Result, warn
 
 PathType = Union[str, "os.PathLike[str]"]
+
+
+class FabricArgument:
+    """Fabric as commands take it: a name or path, and the flags that change it."""
+
+    def __init__(self, name: PathType, flags: Mapping[str, object]) -> None:
+        self._name = name
+        self._flags = dict(flags)
+
+
+class ScheduleArgument(ABC):
+    """Schedule as commands take it: a file with its text."""
+
+    @abstractmethod
+    def export(self, to: str = "json") -> str:
+        """Returns the text of the schedule in a format."""
 
 
 def text(value: object) -> str:
@@ -36,12 +53,9 @@ def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[st
     Raises:
         FabricastError: The command failed.
     """
-    from ._fabric import Fabric
-    from ._schedule import Schedule
-
     flags = dict(flags)
     fabric = flags.get("fabric")
-    if isinstance(fabric, Fabric):
+    if isinstance(fabric, FabricArgument):
         own = {name: value for name, value in fabric._flags.items() if value not in (None, False)}
         twice = [name for name in own if flags.get(name) not in (None, False)]
         if twice:
@@ -50,7 +64,7 @@ def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[st
     with ExitStack() as stack:
 
         def word(value: object) -> str:
-            if not isinstance(value, Schedule):
+            if not isinstance(value, ScheduleArgument):
                 return text(value)
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fabricast-"))
             path = os.path.join(folder, "schedule.json")

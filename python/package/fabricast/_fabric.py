@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ._call import PathType, result, run
+from ._call import FabricArgument, PathType, result, run
 from ._result import Result
 
 
-class Fabric:
+class Fabric(FabricArgument):
     """Fabric of GPUs and links: a preset, a file, or hosts of one on a network, with failed and slowed links.
 
     The object is a description. Each call reads the file again, so changes take effect. Example::
@@ -47,19 +47,21 @@ class Fabric:
         fail: str | Sequence[str] | None = None,
         slow: str | Sequence[str] | None = None,
     ) -> None:
-        self._name = fabric
-        self._flags: dict[str, object] = {
-            "nodes": nodes,
-            "gpus": gpus,
-            "network": network,
-            "gpu_model": gpu_model,
-            "mig": mig,
-            "no_p2p": no_p2p,
-            "ecmp": ecmp,
-            "no_gdr": no_gdr,
-            "fail": fail,
-            "slow": slow,
-        }
+        super().__init__(
+            fabric,
+            {
+                "nodes": nodes,
+                "gpus": gpus,
+                "network": network,
+                "gpu_model": gpu_model,
+                "mig": mig,
+                "no_p2p": no_p2p,
+                "ecmp": ecmp,
+                "no_gdr": no_gdr,
+                "fail": fail,
+                "slow": slow,
+            },
+        )
 
     @staticmethod
     def presets() -> Result:

@@ -6,14 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 from . import _fabricast
-from ._call import PathType, run
+from ._call import PathType, ScheduleArgument, run
 from ._result import Result, warn
 
 if TYPE_CHECKING:
     from ._fabric import Fabric
 
 
-class Schedule:
+class Schedule(ScheduleArgument):
     """Schedule: the operations of all ranks for one call of a collective.
 
     Example::

@@ -168,17 +168,17 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, name: &str) -> Result<T, InputErr
     })
 }
 
-/// Creates a page of all inputs, in their order. `of_study`: function that creates the page of a study. If there is a
+/// Creates a page of all inputs, in their order. `study_page`: function that creates the page of a study. If there is a
 /// run in addition to a fabric, the fabric is shown with the run's link load.
 ///
 /// # Errors
 /// [`InputError::Unknown`] for a schedule that cannot be drawn.
-pub fn report(inputs: &[(String, Input)], of_study: &dyn Fn(&Answer) -> Page) -> Result<Page, InputError> {
+pub fn report(inputs: &[(String, Input)], study_page: &dyn Fn(&Answer) -> Page) -> Result<Page, InputError> {
     let mut pages: Vec<Page> = Vec::new();
     let runs = || inputs.iter().filter_map(|(_, input)| if let Input::Run(run) = input { Some(run) } else { None });
     for (name, input) in inputs {
         pages.push(match input {
-            Input::Study(answer) => of_study(answer),
+            Input::Study(answer) => study_page(answer),
             Input::Plan(plan) => plan::page(plan),
             Input::Comparison(comparison) => comparison::page(comparison),
             Input::Run(run) => run::page(run),

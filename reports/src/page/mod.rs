@@ -30,8 +30,8 @@ mod timeline;
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
 pub use study::{
-    bandwidths, breakdown, links, measured, memory, page as of_study, page_with_library_defaults as of_study_beside,
-    pareto, timelines,
+    bandwidths, breakdown, links, measured, memory, page as study_page,
+    page_with_library_defaults as study_page_with_details, pareto, timelines,
 };
 
 use crate::chart::{BarChart, LineChart};

@@ -83,18 +83,18 @@ fn build_page(
     if answer.jobs.iter().any(has_calls) {
         sections.push(Section::new("Calls of a step", of_some(&has_calls, &|job| load::calls(answer, job))));
     }
-    let of_besides = |make: &dyn Fn(&str, &LibraryComparison) -> Vec<Block>| {
+    let default_blocks = |make: &dyn Fn(&str, &LibraryComparison) -> Vec<Block>| {
         let options = comparisons.unwrap_or_default().iter().map(|(job, one)| (job.clone(), make(job, one)));
         Choice::blocks("Job", options.filter(|(_, blocks)| !blocks.is_empty()).collect())
     };
-    let mut choices = of_besides(&|job, one| library_defaults::choices(answer, job, one));
+    let mut choices = default_blocks(&|job, one| library_defaults::choices(answer, job, one));
     choices.extend(
         comparisons.and_then(|comparisons| library_defaults::unexamined_jobs(answer, comparisons)).map(Block::Text),
     );
     for (title, blocks) in [
         ("Library defaults", choices),
-        ("The call with the most time", of_besides(&|_, one| library_defaults::schedule(one))),
-        ("Bus bandwidth of calls", of_besides(&|_, one| library_defaults::curves(one))),
+        ("The call with the most time", default_blocks(&|_, one| library_defaults::schedule(one))),
+        ("Bus bandwidth of calls", default_blocks(&|_, one| library_defaults::curves(one))),
     ] {
         if !blocks.is_empty() {
             sections.push(Section::new(title, blocks));

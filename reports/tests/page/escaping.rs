@@ -1,6 +1,6 @@
 //! Tests of the escaping of names from users' files.
 
-use fabricast_reports::page::of_study;
+use fabricast_reports::page::study_page;
 use proptest::prelude::*;
 use roxmltree::{Document, ParsingOptions};
 
@@ -73,7 +73,7 @@ fn escaped(name: &str) -> String {
 }
 
 fn assert_escaped(name: &str) {
-    let html = of_study(&study_with_names(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html();
+    let html = study_page(&study_with_names(3, 2, |kind, number| format!("{kind} {number}{name}")), &[]).html();
     assert_eq!(html.to_ascii_lowercase().matches("<script").count(), 1);
     let text = without_style_and_script(&html);
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };

@@ -8,7 +8,7 @@ mod synthetic;
 
 use fabricast_reports::chart::{self, Format};
 use fabricast_reports::page::{
-    Input, InputError, breakdown, links, memory, of_study, of_study_beside, pareto, report, timelines,
+    Input, InputError, breakdown, links, memory, pareto, report, study_page, study_page_with_details, timelines,
 };
 use fabricast_study::answer::{Answer, JobKind};
 use fabricast_study::library_comparison::LibraryComparison;
@@ -17,7 +17,7 @@ use synthetic::study;
 
 #[test]
 fn the_answer_comes_first() {
-    let html = of_study(&study(3, 2), &[]).html();
+    let html = study_page(&study(3, 2), &[]).html();
     let position = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
     assert!(position("machine 0 has the lowest cost: 1.00 USD per million tokens") < position("Candidates by rank"));
     assert!(position("Candidates by rank") < position("against the time of a step"));
@@ -34,12 +34,12 @@ fn the_answer_comes_first() {
 
 #[test]
 fn the_same_page_is_the_same_bytes() {
-    assert_eq!(of_study(&study(4, 3), &[]).html(), of_study(&study(4, 3), &[]).html());
+    assert_eq!(study_page(&study(4, 3), &[]).html(), study_page(&study(4, 3), &[]).html());
 }
 
 #[test]
 fn twenty_candidates_and_ten_jobs_stay_under_five_megabytes() {
-    let html = of_study(&study(20, 10), &[]).html();
+    let html = study_page(&study(20, 10), &[]).html();
     // The file is for visual inspection after a change.
     std::fs::write(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("study-20x10.html"), &html).unwrap();
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
@@ -75,8 +75,8 @@ fn saved_results_render_the_same_page() {
     let text = serde_json::to_string(&answer).unwrap();
     let input = Input::read(&text, "results.json").unwrap();
     assert_eq!(
-        report(&[("results.json".into(), input)], &|answer| of_study(answer, &[])).unwrap(),
-        of_study(&answer, &[])
+        report(&[("results.json".into(), input)], &|answer| study_page(answer, &[])).unwrap(),
+        study_page(&answer, &[])
     );
 }
 
@@ -119,7 +119,7 @@ fn shares_and_phases_have_terms_of_the_field() {
     }
     let parts = breakdown(&answer, "job 0").parts;
     assert!(parts.iter().any(|part| part == "pipeline transfer"), "{parts:?}");
-    let html = of_study(&answer, &[]).html();
+    let html = study_page(&answer, &[]).html();
     assert!(html.contains("embedding gradients") && !html.contains("word gradients") && !html.contains("hand-off"));
 }
 
@@ -141,7 +141,7 @@ fn timelines_and_link_loads_match_the_results() {
     for row in &mut older.results {
         (row.timelines, row.calls, row.load) = (Vec::new(), Vec::new(), Vec::new());
     }
-    let html = of_study(&older, &[]).html();
+    let html = study_page(&older, &[]).html();
     assert!(!html.contains("Timeline of a step") && !html.contains("Link utilization") && html.contains("All results"));
 }
 
@@ -152,12 +152,12 @@ fn studies_without_a_winner_state_it() {
         row.meets_constraints = false;
         row.violations = vec!["budget 5 of 4".into()];
     }
-    let page = of_study(&answer, &[]);
+    let page = study_page(&answer, &[]);
     assert_eq!(page.answer.first().map(String::as_str), Some("No candidate fits all jobs and meets all constraints."));
     answer.ranking.clear();
     answer.results.clear();
     answer.candidates.clear();
-    assert!(of_study(&answer, &[]).html().contains("There is no candidate."));
+    assert!(study_page(&answer, &[]).html().contains("There is no candidate."));
 }
 
 /// The library's strategies are compared with the selected ones: slower and unknown ones are stated, and the page is
@@ -166,7 +166,7 @@ fn studies_without_a_winner_state_it() {
 fn library_choices_are_reported() {
     let answer = study(20, 10);
     let defaults = synthetic::library_defaults(&answer);
-    let page = of_study_beside(&answer, &[], &defaults);
+    let page = study_page_with_details(&answer, &[], &defaults);
     let html = page.html();
     let expected = "On machine 0, the default of NCCL 2.28.9 is slower than the pick for 5 of the 10 calls of job 0; the step time is 2.20 s instead of 2 s, 10 % more. Its choice in 1 of 10 calls cannot be predicted";
     assert!(html.contains(expected), "{}", &html[html.find("the default of").unwrap_or(0)..][..400]);
@@ -180,23 +180,27 @@ fn library_choices_are_reported() {
     );
     assert!(html.contains(&caption), "{caption}");
     assert!(html.len() < 5_000_000, "{} bytes", html.len());
-    let equal_times: Vec<_> =
-        defaults.into_iter().map(|(job, one)| (job, LibraryComparison { step_s: (2.0, 2.002), ..one })).collect();
-    assert!(of_study_beside(&answer, &[], &equal_times).html().contains("the step time is the same within 0.5 %"));
+    let equal_times: Vec<_> = defaults
+        .into_iter()
+        .map(|(job, one)| (job, LibraryComparison { step: synthetic::step_times(2.0, 2.002), ..one }))
+        .collect();
+    assert!(
+        study_page_with_details(&answer, &[], &equal_times).html().contains("the step time is the same within 0.5 %")
+    );
 }
 
 #[test]
 fn single_candidates_are_not_compared() {
-    let page = of_study(&study(1, 1), &[]);
+    let page = study_page(&study(1, 1), &[]);
     assert_eq!(page.title, "job 0 on machine 0");
     assert_eq!(page.answer.first().map(String::as_str), Some("machine 0 costs 1.00 USD per million tokens."));
     assert!(page.answer.iter().all(|sentence| !sentence.contains("order")), "{:?}", page.answer);
-    assert_eq!(of_study(&study(1, 3), &[]).title, "3 jobs on machine 0");
+    assert_eq!(study_page(&study(1, 3), &[]).title, "3 jobs on machine 0");
     let mut answer = study(1, 1);
     for row in &mut answer.ranking {
         (row.meets_constraints, row.violations) = (false, vec!["budget 5 of 4".into()]);
     }
-    assert_eq!(of_study(&answer, &[]).answer, ["machine 0 violates: budget 5 of 4."]);
+    assert_eq!(study_page(&answer, &[]).answer, ["machine 0 violates: budget 5 of 4."]);
 }
 
 /// Inference steps differ in their work, so the chart compares candidates by the time per million tokens, as the
@@ -219,7 +223,7 @@ fn inference_is_compared_by_time_per_token() {
 /// A candidate that is first under all assumptions is reported as such, although the order of the others may change.
 #[test]
 fn stable_winners_are_reported() {
-    let html = |answer: &Answer| of_study(answer, &[]).html();
+    let html = |answer: &Answer| study_page(answer, &[]).html();
     let mut answer = study(3, 2);
     assert!(
         html(&answer).contains("machine 0 remains first under all 2 other assumptions tested; the order of the others")

@@ -3,8 +3,8 @@
 use fabricast_search::export::SavedPlan;
 use fabricast_sim::schedule::{Collective, Schedule, json};
 use fabricast_study::answer::Answer;
-use fabricast_study::library_comparison::{Curve, LibraryComparison, LibraryDefault, ShownSchedule};
-use fabricast_topologies::Bytes;
+use fabricast_study::library_comparison::{Curve, LibraryComparison, LibraryDefault, ShownSchedule, StepTimes};
+use fabricast_topologies::{Bytes, Picos};
 use fabricast_workload::job::Dimension;
 use serde_json::{Value, json};
 
@@ -128,6 +128,12 @@ fn schedule() -> Schedule {
     json::from_json(&text, "swap").expect("a schedule")
 }
 
+/// Creates the times of a step from seconds.
+pub fn step_times(picked: f64, library_default: f64) -> StepTimes {
+    let time = |seconds: f64| Picos::from_us(seconds * 1e6);
+    StepTimes { picked: time(picked), library_default: time(library_default) }
+}
+
 /// Returns a library's strategies by job: every other call is slower, one is unknown, and there are three curves of a
 /// saved plan.
 pub fn library_defaults(answer: &Answer) -> Vec<(String, LibraryComparison)> {
@@ -137,8 +143,8 @@ pub fn library_defaults(answer: &Answer) -> Vec<(String, LibraryComparison)> {
         let calls = answer.results.first().map(|row| row.calls.as_slice()).unwrap_or_default();
         let pick = calls.first().expect("calls").pick;
         let library_default = |(number, call): (usize, &fabricast_study::answer::CallRow)| {
-            let time_us = call.time_us * if number % 2 == 1 { 1.5 } else { 1.0 };
-            (number > 0).then(|| LibraryDefault { name: "Ring LL".to_owned(), strategy: call.pick, time_us })
+            let time = Picos::from_us(call.time_us * if number % 2 == 1 { 1.5 } else { 1.0 });
+            (number > 0).then(|| LibraryDefault { name: "Ring LL".to_owned(), strategy: call.pick, time })
         };
         let curve = Curve {
             dimension: Dimension::Tensor,
@@ -149,7 +155,7 @@ pub fn library_defaults(answer: &Answer) -> Vec<(String, LibraryComparison)> {
         let comparison = LibraryComparison {
             library: "nccl-2.28.9".parse().expect("a library"),
             calls: calls.iter().enumerate().map(library_default).collect(),
-            step_s: (2.0, 2.2),
+            step: step_times(2.0, 2.2),
             curves: vec![curve; 3],
             shown: Some(ShownSchedule {
                 dimension: Dimension::Tensor,

@@ -20,7 +20,7 @@ pub enum Resource {
     /// Forwarding capacity of a switch over all its ports.
     Crossbar(NodeId),
     /// Copy throughput of one channel of a rank, that is of its thread block.
-    Lane(Rank, Channel),
+    Channel(Rank, Channel),
     /// SMs of a GPU or a MIG instance, if its ranks have more channels in total than it has SMs. A channel is a thread
     /// block. An SM runs one block at the full rate of its channel, or several blocks at a fraction of it each. The
     /// unit is the rate of the run's fastest channels.
@@ -106,7 +106,7 @@ impl<'a> Capacities<'a> {
         }
         let id = self.rate(resource).map(|rate| {
             self.resources.push(match resource {
-                Resource::Lane(rank, channel) => Resource::Lane(Rank(self.first_rank + rank.0), channel),
+                Resource::Channel(rank, channel) => Resource::Channel(Rank(self.first_rank + rank.0), channel),
                 other => other,
             });
             system.add_resource(rate)
@@ -131,7 +131,7 @@ impl<'a> Capacities<'a> {
                 Figures::Switch(figures) => figures.capacity.map(Rate::from),
                 _ => None,
             },
-            Resource::Lane(..) => self.lane,
+            Resource::Channel(..) => self.lane,
             Resource::Processors(node) => self.processors(node),
             Resource::CopyEngines(node) => self.copy_engines(node),
             Resource::Proxy(_) => Some(BLOCK_TIME),
@@ -239,7 +239,8 @@ impl ResourceIds {
 
     /// Registers the existing capacities of a system. Existing lanes belong to other schedules and are skipped.
     fn register(&mut self, resources: &[Resource]) {
-        for (&resource, id) in resources.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Lane(..)))
+        for (&resource, id) in
+            resources.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Channel(..)))
         {
             self.set(resource, Some(ResourceId(id)));
         }
@@ -248,7 +249,7 @@ impl ResourceIds {
     fn id_entry(&mut self, resource: Resource) -> Option<&mut u32> {
         let node_index = |kind: usize, node: NodeId| self.links + kind * self.nodes + node.0 as usize;
         let index = match resource {
-            Resource::Lane(rank, channel) => {
+            Resource::Channel(rank, channel) => {
                 let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
                 return self.lanes.get_mut(lane);
             }

@@ -109,7 +109,7 @@ fn has_equal_groups(header: &Header, grouping: Grouping, program: &Program) -> b
 /// Multiplies the shared traffic of lowered first groups by the number of groups that each represents.
 pub(crate) fn multiply_shared_traffic(groups: u64, lowered: &mut Lowered) {
     let shared =
-        |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Lane(..)));
+        |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Channel(..)));
     let one = std::mem::take(&mut lowered.workload.system);
     let mut all = System::new();
     for id in (0..one.resource_count() as u32).map(ResourceId) {

@@ -282,7 +282,7 @@ impl<'a> Devices<'a> {
     fn finish(&mut self, latency: Picos, executor: NodeId, lane: Option<LaneUse>, system: &mut System) -> RouteLatency {
         if let Some(LaneUse { rank, channel, coefficient }) = lane {
             let lane_use = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
-            self.add(Resource::Lane(rank, channel), lane_use, system);
+            self.add(Resource::Channel(rank, channel), lane_use, system);
             self.add(Resource::Processors(executor), self.capacities.processor_share(lane_use), system);
         }
         self.merge_uses(|a, b| a + b);

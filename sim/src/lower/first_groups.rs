@@ -8,7 +8,7 @@ use crate::schedule::StoredPrograms;
 
 /// Lowers schedules that share a fabric. If the groups of thread blocks of every schedule are equal, lowers only first
 /// groups and also returns the number of groups that each represents; otherwise lowers all blocks and returns `None`
-/// with them. The channels' own capacities ([`Resource::Lane`](super::Resource)) are then listed for first groups only;
+/// with them. The channels' own capacities ([`Resource::Channel`](super::Resource)) are then listed for first groups only;
 /// the traffic of every other capacity includes all groups.
 ///
 /// # Errors

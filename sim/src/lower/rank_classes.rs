@@ -138,9 +138,9 @@ impl RankClasses {
             Resource::Processors(at) => node(Resource::Processors, at),
             Resource::CopyEngines(at) => node(Resource::CopyEngines, at),
             Resource::Proxy(at) => node(Resource::Proxy, at),
-            Resource::Lane(rank, channel) => {
+            Resource::Channel(rank, channel) => {
                 let first = self.class(rank).and_then(|class| self.representatives.get(class as usize));
-                (Resource::Lane(first.copied().unwrap_or(rank), channel), self.size)
+                (Resource::Channel(first.copied().unwrap_or(rank), channel), self.size)
             }
         }
     }
@@ -201,7 +201,7 @@ impl RankClasses {
             Resource::Processors(at) => visit_nodes(Resource::Processors, at),
             Resource::CopyEngines(at) => visit_nodes(Resource::CopyEngines, at),
             Resource::Proxy(at) => visit_nodes(Resource::Proxy, at),
-            lane @ Resource::Lane(..) => visit(lane),
+            channel @ Resource::Channel(..) => visit(channel),
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) enum CapacityOwner {
 impl CapacityOwner {
     pub(super) fn from_resource(resource: &Resource) -> Self {
         match resource {
-            Resource::Lane(..) => Self::Block,
+            Resource::Channel(..) => Self::Block,
             Resource::Proxy(_) => Self::Proxy,
             _ => Self::Shared,
         }

@@ -8,6 +8,7 @@ mod results;
 mod slurm;
 mod text;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use fabricast_reports::table::TextOptions;
 use fabricast_study::answer::{Answer, build_answer};
 use fabricast_study::cases::{Cases, RunSpec};
-use fabricast_study::{Run, Watch};
+use fabricast_study::{Outcome, Run, Watch};
 use fabricast_topologies::FabricRequest;
 use fabricast_topologies::visible::visible_lines;
 
@@ -71,9 +72,14 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     };
     let results = output::json(&answer)?;
     output.pass_to_caller(&results);
+    let predictions = |candidate: usize, job: usize| match outcomes.get(&cases.key(0, candidate, job)?)? {
+        Outcome::Done(prediction) => Some(Cow::Borrowed(&**prediction)),
+        Outcome::Refused(_) => None,
+    };
+    let details = page::BestCandidateDetails::new(study, &answer, fabrics, &predictions);
     let files = [
         ("results.json", results),
-        ("index.html", page::BestCandidateDetails::new(study, &answer, fabrics).page(&answer).html()),
+        ("index.html", details.page(&answer).html()),
         ("ranking.txt", visible_lines(&text::page(&answer, &TextOptions::default())).into_owned()),
         ("ranking.csv", super::csv(&results::csv(&answer))?),
     ];

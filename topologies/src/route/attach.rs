@@ -11,6 +11,7 @@
 
 use std::borrow::Cow;
 
+use super::attachments::{Attachment, Attachments};
 use super::island_routes::IslandRoute;
 use super::segment::bandwidth_key;
 use super::shape::Shape;
@@ -18,57 +19,35 @@ use super::substitute_ports::SubstitutePorts;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
 
-/// A route between a device and the network, inside the island.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Attachment {
-    /// Index of the port (a link from the island to the network) in the shape.
-    pub port: u32,
-    /// 0 for the device's own NICs, 1 for those of neighbours, 2 if the neighbour relays incoming traffic by NVLink.
-    pub foreign: u8,
-    /// Proximity to the network: 0 for classes up to [`PathClass::Pxn`] (no host bridge, or C2C, or a relay by NVLink),
-    /// 1 through a host bridge ([`PathClass::Phb`]), 2 over the link between CPU sockets.
-    pub tier: u8,
-    pub class: PathClass,
-    /// Number of links between the device and the network, including that of the port.
-    pub hops: u32,
-    pub path_count: u64,
-    pub bandwidth: u64,
-    pub latency: u64,
-}
-
-/// All routes of a device to and from the network, best first.
-#[derive(Debug)]
-pub(super) struct Attachments {
-    pub exits: Vec<Attachment>,
-    pub entries: Vec<Attachment>,
-    /// Ports of other devices that are used if none of the device's own ports is usable.
-    pub substitutes: SubstitutePorts,
-}
-
-impl Attachments {
-    pub fn new(shape: &Shape, node: u32, options: &RouteOptions) -> Self {
-        let assigned = assigned_ports(shape.as_built(), node, options);
-        let foreign = |port: u32| u8::from(!assigned.contains(&port));
-        let mut exits = Vec::new();
-        let mut entries = Vec::new();
-        for (number, port) in shape.ports().iter().enumerate() {
-            let number = number as u32;
-            if let (Some((bandwidth, latency)), Some((class, route))) = (port.out, exit(shape, node, number, options)) {
-                exits.push(attachment(number, foreign(number), class, &route, bandwidth, latency));
-            }
-            if let (Some((bandwidth, latency)), Some((class, route))) = (port.back, entry(shape, node, number, options))
-            {
-                let foreign = if class == PathClass::Pxn { 2 } else { foreign(number) };
-                entries.push(attachment(number, foreign, class, &route, bandwidth, latency));
-            }
-        }
-        exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
-        entries.sort_by_key(|entry| (entry.foreign, entry.tier, entry.class, entry.hops, entry.port));
-        let port_device = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
-        let first = assigned.iter().filter_map(port_device).max().unwrap_or(node) + 1;
-        let substitutes = SubstitutePorts::new(assigned.len().max(1) as u32, first, shape.nodes().len() as u32);
-        Self { exits, entries, substitutes }
+impl Shape {
+    /// Returns the connections of a device to the network, which are computed on the first call.
+    pub fn attachments(&self, node: u32, options: &RouteOptions) -> &Attachments {
+        self.cached_attachments(node, || attachments(self, node, options))
     }
+}
+
+/// Computes the routes of a device to and from the network.
+fn attachments(shape: &Shape, node: u32, options: &RouteOptions) -> Attachments {
+    let assigned = assigned_ports(shape.as_built(), node, options);
+    let foreign = |port: u32| u8::from(!assigned.contains(&port));
+    let mut exits = Vec::new();
+    let mut entries = Vec::new();
+    for (number, port) in shape.ports().iter().enumerate() {
+        let number = number as u32;
+        if let (Some((bandwidth, latency)), Some((class, route))) = (port.out, exit(shape, node, number, options)) {
+            exits.push(attachment(number, foreign(number), class, &route, bandwidth, latency));
+        }
+        if let (Some((bandwidth, latency)), Some((class, route))) = (port.back, entry(shape, node, number, options)) {
+            let foreign = if class == PathClass::Pxn { 2 } else { foreign(number) };
+            entries.push(attachment(number, foreign, class, &route, bandwidth, latency));
+        }
+    }
+    exits.sort_by_key(|exit| (exit.tier, exit.foreign, exit.class, exit.hops, exit.port));
+    entries.sort_by_key(|entry| (entry.foreign, entry.tier, entry.class, entry.hops, entry.port));
+    let port_device = |port: &u32| shape.ports().get(*port as usize).map(|port| port.node);
+    let first = assigned.iter().filter_map(port_device).max().unwrap_or(node) + 1;
+    let substitutes = SubstitutePorts::new(assigned.len().max(1) as u32, first, shape.nodes().len() as u32);
+    Attachments { exits, entries, substitutes }
 }
 
 fn attachment(

@@ -8,7 +8,8 @@
 
 use rustc_hash::FxHashMap;
 
-use super::attach::{Attachment, exit};
+use super::attach::exit;
+use super::attachments::Attachment;
 use super::{RouteOptions, Router};
 use crate::LinkId;
 

@@ -7,6 +7,7 @@
 use std::collections::hash_map::Entry;
 use std::hash::{Hash, Hasher};
 
+use petgraph::unionfind::UnionFind;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::shape::Shape;
@@ -101,7 +102,7 @@ impl Islands {
 
     fn partition(fabric: &Fabric) -> Self {
         let count = fabric.node_count();
-        let mut parent: Vec<u32> = (0..count as u32).collect();
+        let mut connected = UnionFind::<u32>::new(count);
         let mut inside = Vec::with_capacity(fabric.link_count() / 2);
         let mut network = Vec::new();
         for (id, link) in fabric.links() {
@@ -112,7 +113,7 @@ impl Islands {
                 inside.push(id.0 / 2);
                 // A link joins its ends even if it has failed in both directions, so that failures do not change
                 // islands.
-                join(&mut parent, link.from.0, link.to.0);
+                connected.union(link.from.0, link.to.0);
             }
         }
 
@@ -120,7 +121,7 @@ impl Islands {
         let mut root_islands: Vec<u32> = vec![u32::MAX; count];
         let mut islands = 0;
         for node in 0..count as u32 {
-            let root = root(&mut parent, node) as usize;
+            let root = connected.find_mut(node) as usize;
             if root_islands[root] == u32::MAX {
                 root_islands[root] = islands;
                 islands += 1;
@@ -221,21 +222,6 @@ impl Islands {
         });
         ShapeKey { nodes: nodes.collect(), links: links.collect(), ports: ports.collect() }
     }
-}
-
-fn root(parent: &mut [u32], mut node: u32) -> u32 {
-    while parent[node as usize] != node {
-        let above = parent[parent[node as usize] as usize];
-        parent[node as usize] = above;
-        node = above;
-    }
-    node
-}
-
-fn join(parent: &mut [u32], a: u32, b: u32) {
-    let (a, b) = (root(parent, a), root(parent, b));
-    // The smaller id becomes the root, so that islands are numbered in the order of their first devices.
-    parent[a.max(b) as usize] = a.min(b);
 }
 
 /// Sorts items into groups in stable order; returns them with the start index of each group.

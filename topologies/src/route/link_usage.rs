@@ -17,7 +17,8 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::attach::{Attachment, entry, exit};
+use super::attach::{entry, exit};
+use super::attachments::Attachment;
 use super::island_routes::IslandRoute;
 use super::participants::{Participants, RelaySet};
 use super::segment::{PathSelection, Segment, picos};

@@ -21,6 +21,7 @@
 //! each of the three segments of the route separately. A route inside an island is always preferred to the network.
 
 mod attach;
+mod attachments;
 mod buffer_location;
 mod class;
 mod cut_off_ports;
@@ -33,13 +34,13 @@ mod network;
 mod orbits;
 mod participants;
 mod path;
+mod port_substitution;
 mod relay;
 mod router;
 mod rules;
 mod segment;
 mod shape;
 mod shape_graph;
-mod stand_ins;
 mod substitute_ports;
 #[cfg(test)]
 mod tests;

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::OnceLock;
 
-use super::attach::{Attachment, entry, exit};
+use super::attach::{entry, exit};
+use super::attachments::Attachment;
 use super::cut_off_ports::CutOffPorts;
 use super::island_routes::IslandRoute;
 use super::islands::Islands;

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use super::PathClass;
 use super::RouteOptions;
-use super::attach::Attachments;
+use super::attachments::Attachments;
 use super::island_routes::{IslandRoute, RouteTable};
 use super::rules::Access;
 use super::segment::PathSelection;
@@ -104,9 +104,9 @@ impl Shape {
         self.inside[source as usize].get_or_init(|| Box::new(RouteTable::new(&self.graph, source, options)))
     }
 
-    /// The connections of a device to the network.
-    pub fn attachments(&self, node: u32, options: &RouteOptions) -> &Attachments {
-        self.attachments[node as usize].get_or_init(|| Box::new(Attachments::new(self, node, options)))
+    /// Returns the connections of a device to the network, which `compute` finds on the first call.
+    pub(super) fn cached_attachments(&self, node: u32, compute: impl FnOnce() -> Attachments) -> &Attachments {
+        self.attachments[node as usize].get_or_init(|| Box::new(compute()))
     }
 
     /// The route between two devices of the island, direct or staged as peer access permits.

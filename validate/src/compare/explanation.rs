@@ -9,7 +9,7 @@ use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{Profile, Role};
 use fabricast_topologies::LinkKind;
 
-use super::group::median;
+use super::statistics::median;
 use super::{CompareError, Compared, Group, ProfileParameter, Request, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;

@@ -17,6 +17,7 @@ mod predict;
 mod range;
 mod regret;
 mod slow;
+mod statistics;
 mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,10 +33,11 @@ pub use advice::{Advice, Setting};
 pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
 pub use diagnosis::{Cause, Device, Extent, RankedCause};
 pub use explanation::Explanation;
-pub use group::{Coverage, Group, Summary};
+pub use group::Group;
 pub use knob::ProfileParameter;
 pub use range::{Finding, SizeRange};
 pub use regret::Regret;
+pub use statistics::{Coverage, Summary};
 pub use verdict::Verdict;
 
 use crate::measured::manifest::Measurement;

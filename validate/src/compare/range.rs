@@ -7,7 +7,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::group::median;
+use super::statistics::median;
 use super::{Compared, Verdict};
 
 /// Finding on a range of sizes.

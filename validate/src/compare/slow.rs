@@ -10,7 +10,7 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 
 use super::diagnosis::Cause;
-use super::group::median;
+use super::statistics::median;
 use super::{Compared, Group};
 use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;

@@ -46,8 +46,18 @@ pub fn exit_immediately(code: u8) -> ! {
     _exit(code.into())
 }
 
+impl Device {
+    /// Retains the primary context of the GPU until the last owner of the context drops it.
+    ///
+    /// # Errors
+    /// A driver call fails.
+    pub fn context(self) -> Result<Arc<Context>, CudaError> {
+        Context::retain(self).map(Arc::new)
+    }
+}
+
 impl Context {
-    pub(super) fn retain(device: Device) -> Result<Self, CudaError> {
+    fn retain(device: Device) -> Result<Self, CudaError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device's handle comes from the driver, which writes one pointer.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device.handle()) };

@@ -2,13 +2,11 @@
 #![expect(unsafe_code, reason = "driver calls")]
 
 use std::ffi::{CStr, c_char};
-use std::sync::Arc;
 
 use cudarc::driver::sys::{self, CUdevice_P2PAttribute_enum as PeerAttribute, CUdevice_attribute_enum as Raw};
 use fabricast_topologies::Bytes;
 
 use super::arch::Arch;
-use super::context::Context;
 use super::error::{CudaError, check};
 
 /// A GPU, identified by its ordinal.
@@ -105,14 +103,6 @@ impl Device {
 
     pub(super) fn handle(self) -> sys::CUdevice {
         self.handle
-    }
-
-    /// Retains the primary context of the GPU until the last owner of the context drops it.
-    ///
-    /// # Errors
-    /// A driver call fails.
-    pub fn context(self) -> Result<Arc<Context>, CudaError> {
-        Context::retain(self).map(Arc::new)
     }
 
     /// Name of the GPU that the driver reports, such as `NVIDIA H200`.

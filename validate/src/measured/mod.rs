@@ -9,6 +9,7 @@ mod csv_table;
 mod error;
 mod evidence;
 pub mod gpu_run;
+mod inference;
 pub(crate) mod interpolation;
 mod library;
 pub mod manifest;

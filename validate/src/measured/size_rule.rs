@@ -8,7 +8,15 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
 use super::Reason;
-use super::table::{Counting, Row};
+use super::table::{Counting, Row, Table};
+
+impl Table {
+    /// Rejects rows whose size does not follow from their count, for a collective on `ranks` ranks.
+    pub fn check_sizes(&mut self, collective: Collective, ranks: u32) {
+        let counting = self.header.counting;
+        self.reject(|row| violation(row, collective, ranks, counting));
+    }
+}
 
 /// Number of blocks in the larger buffer of a rank, whose size the column `size` gives.
 fn blocks(collective: Collective, ranks: u32) -> u64 {

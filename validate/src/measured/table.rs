@@ -4,8 +4,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
 use fabricast_topologies::{Bytes, Picos};
 
-use super::evidence::{self, Evidence};
-use super::size_rule;
+use super::evidence::Evidence;
 use super::{Library, Rejected};
 
 /// A table of a log.
@@ -191,44 +190,6 @@ impl Row {
 }
 
 impl Table {
-    /// Rejects rows whose size does not follow from their count, for a collective on `ranks` ranks.
-    pub fn check_sizes(&mut self, collective: Collective, ranks: u32) {
-        let counting = self.header.counting;
-        self.reject(|row| size_rule::violation(row, collective, ranks, counting));
-    }
-
-    /// Infers the collective and the number of ranks from the columns if the header does not state them and exactly one
-    /// candidate is consistent. Values that the caller passes restrict the candidates.
-    pub fn infer(&mut self, collective: Option<Collective>, ranks: Option<u32>) {
-        let header = &self.header;
-        // An nccl-tests program of an unsupported collective was measured, so nothing can be inferred.
-        if header.program.is_some() && header.collective.is_none() || self.rows.is_empty() {
-            return;
-        }
-        let known = evidence::KnownProperties {
-            collective: header.collective.or(collective),
-            ranks: header.ranks.or(ranks),
-            counting: header.counting,
-        };
-        let inference = evidence::infer(&self.rows, known);
-        let header = &mut self.header;
-        if header.ranks.is_none() && ranks.is_none() {
-            header.ranks = inference.ranks;
-            header.inferred.ranks = inference.ranks.is_some();
-        }
-        if header.collective.is_none() && collective.is_none() {
-            // With a single rank there is only a copy, so all candidates are equivalent.
-            let single_rank = header.ranks == Some(1);
-            match inference.collectives.as_slice() {
-                [one] => header.collective = Some(*one),
-                [first, ..] if single_rank => header.collective = Some(*first),
-                _ => {}
-            }
-            header.inferred.collective = header.collective.is_some();
-        }
-        header.candidates = inference.collectives;
-    }
-
     /// Rejects the rows for which `fault` returns a reason.
     pub fn reject(&mut self, fault: impl Fn(&Row) -> Option<super::Reason>) {
         let Self { rows, rejected, .. } = self;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::error::NcclError;
 use super::library::{Comm, Nccl, UniqueId};
-use super::window::Window;
+use super::window::{Window, WindowMemory};
 use crate::cuda::Context;
 
 /// Configuration of a communicator; `None` leaves a value to NCCL or its environment.
@@ -71,7 +71,7 @@ pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
     pub(super) context: Arc<Context>,
     pub(super) raw: Comm,
-    pub(super) windows: Vec<Window>,
+    windows: Vec<Window>,
     rank: usize,
     size: usize,
 }
@@ -116,6 +116,17 @@ impl Communicator {
         self.size
     }
 
+    /// Registers all of `memory` for the lifetime of the communicator. Every rank must call this function with the same
+    /// length.
+    ///
+    /// # Errors
+    /// The version of NCCL has no windows (before 2.27), or an NCCL function returns an error.
+    pub fn register(&mut self, memory: &Arc<WindowMemory>) -> Result<(), NcclError> {
+        self.context.bind()?;
+        self.windows.push(Window::register(&self.nccl, self.raw, memory, self.rank)?);
+        Ok(())
+    }
+
     /// Returns the asynchronous error of another rank or of a background thread, if any. Callers poll it while they
     /// wait for a stream.
     ///
@@ -155,7 +166,9 @@ impl Drop for Communicator {
         // then aborted.
         let failed = std::thread::panicking() || self.health().is_err();
         if !failed {
-            self.deregister();
+            for window in self.windows.drain(..) {
+                window.deregister(&self.nccl, self.raw);
+            }
         }
         let functions = &self.nccl.functions;
         let end = if failed { functions.abort } else { functions.destroy };

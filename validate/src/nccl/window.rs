@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use fabricast_topologies::Bytes;
 
-use super::communicator::Communicator;
 use super::error::NcclError;
 use super::library::{Code, Comm, Nccl, RawWindow};
 use crate::cuda::{Context, DeviceAddress, DeviceSlice};
@@ -88,36 +87,40 @@ pub(super) struct Window {
     _memory: Arc<WindowMemory>,
 }
 
-impl Communicator {
-    /// Registers all of `memory` for the lifetime of the communicator. Every rank must call this function with the same
-    /// length.
+impl Window {
+    /// Registers all of `memory` with the communicator `comm`, whose context is current on this thread. Every rank must
+    /// call this function with the same length.
     ///
     /// # Errors
-    /// The version of NCCL has no windows (before 2.27), or an NCCL function returns an error.
-    pub fn register(&mut self, memory: &Arc<WindowMemory>) -> Result<(), NcclError> {
+    /// The version of NCCL has no windows (before 2.27), or an NCCL function returns an error; it names `rank`.
+    pub(super) fn register(
+        nccl: &Nccl,
+        comm: Comm,
+        memory: &Arc<WindowMemory>,
+        rank: usize,
+    ) -> Result<Self, NcclError> {
         // SAFETY: the types are those of nccl.h; both functions exist or neither is used.
         let register = unsafe {
-            self.nccl.function::<Deregister>("ncclCommWindowDeregister")?;
-            self.nccl.function::<Register>("ncclCommWindowRegister")?
+            nccl.function::<Deregister>("ncclCommWindowDeregister")?;
+            nccl.function::<Register>("ncclCommWindowRegister")?
         };
-        self.context.bind()?;
         let mut raw = std::ptr::null_mut();
         // SAFETY: the memory is NCCL's own and has the stated length; NCCL writes one pointer.
-        let code = unsafe { register(self.raw, memory.start, memory.length.0 as usize, &raw mut raw, SYMMETRIC) };
-        self.check(code, "ncclCommWindowRegister")?;
-        self.windows.push(Window { raw, _memory: Arc::clone(memory) });
-        Ok(())
+        let code = unsafe { register(comm, memory.start, memory.length.0 as usize, &raw mut raw, SYMMETRIC) };
+        nccl.check(code, "ncclCommWindowRegister", Some(rank))?;
+        Ok(Self { raw, _memory: Arc::clone(memory) })
     }
 
-    /// Deregisters all windows; the context must be bound.
-    pub(super) fn deregister(&mut self) {
-        for window in self.windows.drain(..).filter(|window| !window.raw.is_null()) {
-            // SAFETY: the type is that of nccl.h; registered once, deregistered once. A destructor cannot report
-            // errors.
-            unsafe {
-                if let Ok(deregister) = self.nccl.function::<Deregister>("ncclCommWindowDeregister") {
-                    let _ = deregister(self.raw, window.raw);
-                }
+    /// Deregisters the window from the communicator `comm`, whose context is current on this thread. Destructors call
+    /// it, so it reports no errors.
+    pub(super) fn deregister(self, nccl: &Nccl, comm: Comm) {
+        if self.raw.is_null() {
+            return;
+        }
+        // SAFETY: the type is that of nccl.h; registered once, deregistered once.
+        unsafe {
+            if let Ok(deregister) = nccl.function::<Deregister>("ncclCommWindowDeregister") {
+                let _ = deregister(comm, self.raw);
             }
         }
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
-use super::element::{InitAttributes, UniqueId};
 use super::error::NvshmemError;
+use super::initialization::{InitAttributes, UniqueId};
 use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility};
 
 const NVSHMEM: LibrarySpec = LibrarySpec {

@@ -2,12 +2,13 @@
 //! with signals, and NVSHMEM's own collectives on a stream.
 //!
 //! ```text
-//! library     the shared library: location, version, functions
-//! element     this process as a PE, until the process ends
-//! heap        symmetric memory
-//! on_stream   collectives, puts and signals on a stream
-//! device_code compilation and linking with the device library
-//! processes   one process per GPU, and communication with them
+//! library        the shared library: location, version, functions
+//! initialization structures of the library's initialization, with the ID by which processes find each other
+//! element        this process as a PE, until the process ends
+//! heap           symmetric memory
+//! on_stream      collectives, puts and signals on a stream
+//! device_code    compilation and linking with the device library
+//! processes      one process per GPU, and communication with them
 //! ```
 //!
 //! NVSHMEM keeps its state per process, so every GPU needs its own process, which the program starts from its own
@@ -18,14 +19,16 @@ mod device_code;
 mod element;
 mod error;
 mod heap;
+mod initialization;
 mod library;
 mod on_stream;
 mod processes;
 
 pub use device_code::{DeviceCodeError, compile_with_library};
-pub use element::{Element, PreparedModule, UniqueId};
+pub use element::{Element, PreparedModule};
 pub use error::NvshmemError;
 pub use heap::SymmetricMemory;
+pub use initialization::UniqueId;
 pub use library::{Nvshmem, NvshmemVersion, Reduction};
 pub use on_stream::{Signal, SourceAndDestination};
 pub use processes::{Channel, ProcessMessage, Processes, environment};

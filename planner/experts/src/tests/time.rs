@@ -86,8 +86,8 @@ proptest! {
         prop_assert!((network - (traffic.domains_per_token() - own_domain)).abs() < 1e-3);
         prop_assert!((direct - (traffic.ranks_per_token() - own_rank)).abs() < 1e-3);
         // Copies for the rank at which a token arrives need no forwarding.
-        let kept = own_rank * f64::from(nodes);
-        prop_assert!((forwarding - (traffic.ranks_per_token() - kept)).abs() < 1e-3, "{forwarding}");
+        let unforwarded = own_rank * f64::from(nodes);
+        prop_assert!((forwarding - (traffic.ranks_per_token() - unforwarded)).abs() < 1e-3, "{forwarding}");
     }
 }
 

@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId, Picos};
 
-use super::cost_model::Exchange;
+use super::exchange::Exchange;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_workload::job::{CollectiveCandidates, Layout, Phase, TokenExchange};
 

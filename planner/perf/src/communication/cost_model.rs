@@ -1,30 +1,11 @@
 //! Interface of communication cost models: calls of groups, their completion time, and the SMs that they occupy.
 
-use fabricast_sim::schedule::{Collective, Protocol};
-use fabricast_topologies::{Bytes, Picos};
-
-use super::token_exchange::equivalent_all_to_all;
-use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, GroupCall, Layout, TokenExchange};
+use fabricast_topologies::Picos;
+use fabricast_workload::job::{Dimension, Layout, TokenExchange};
 
-/// Call of all groups of a dimension at the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Exchange {
-    /// Dimension whose groups make the call.
-    pub dimension: Dimension,
-    /// Collective that the groups call.
-    pub collective: Collective,
-    /// Message size: the larger buffer, as in nccl-tests.
-    pub bytes: Bytes,
-}
-
-impl Exchange {
-    /// Creates the exchange of a job's call with the given message size.
-    pub(crate) fn new(call: &GroupCall, bytes: Bytes) -> Self {
-        Self { dimension: call.dimension, collective: call.collective, bytes }
-    }
-}
+use super::exchange::{Exchange, equivalent_all_to_all};
+use super::sm_usage::SmUsage;
 
 /// Communication cost model: completion times of calls.
 pub trait CommunicationCostModel: Sync {
@@ -68,42 +49,5 @@ pub trait CommunicationCostModel: Sync {
     /// Returns true if concurrent calls of two dimensions would share links; false if the model does not know.
     fn share_links(&self, _layout: &Layout, _one: Dimension, _other: Dimension) -> bool {
         false
-    }
-}
-
-/// Extent of a call within the fabric.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CallExtent {
-    /// All ranks are in one NVLink domain.
-    #[default]
-    Inside,
-    /// Some ranks communicate through PCIe or a network.
-    Beyond,
-}
-
-/// Resources that a call uses on each of its GPUs while it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SmUsage {
-    /// Extent of the call within the fabric.
-    pub extent: CallExtent,
-    /// Number of SMs that the call occupies: one per channel.
-    pub sms: u32,
-    /// Bytes that the call reads from and writes to the GPU's memory.
-    pub memory: Bytes,
-}
-
-impl SmUsage {
-    /// Computes the usage of a call with a strategy among `ranks` ranks. A byte that arrives through a FIFO is written
-    /// there by its sender, read, and written to its destination or added to the value there
-    /// (nccl/src/device/prims_simple.h). Copy engines and one-sided stores read it once and write it once.
-    #[must_use]
-    pub fn new(strategy: &Strategy, exchange: &Exchange, ranks: u32, extent: CallExtent) -> Self {
-        let (sms, accesses) = match strategy.protocol {
-            Protocol::CopyEngine => (0, 2.0),
-            Protocol::Symmetric => (u32::from(strategy.channels), 2.0),
-            Protocol::Ll | Protocol::Ll128 | Protocol::Simple => (u32::from(strategy.channels), 3.0),
-        };
-        let received = exchange.bytes.0 as f64 * exchange.collective.busbw_factor(ranks);
-        Self { extent, sms, memory: Bytes((received * accesses) as u64) }
     }
 }

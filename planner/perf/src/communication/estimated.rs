@@ -8,10 +8,10 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, HostId, NodeId, Picos};
 use rustc_hash::FxHashSet;
 
-use super::cost_model::{CommunicationCostModel, Exchange};
+use super::cost_model::CommunicationCostModel;
+use super::exchange::{Exchange, equivalent_all_to_all};
 use super::shared_links::PlacedLayout;
 use super::simulated::SimulatedCosts;
-use super::token_exchange::equivalent_all_to_all;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Dimension, GroupShape, Layout, TokenExchange};

@@ -2,7 +2,9 @@
 
 use fabricast_topologies::Picos;
 
-use super::cost_model::{CommunicationCostModel, Exchange, SmUsage};
+use super::cost_model::CommunicationCostModel;
+use super::exchange::Exchange;
+use super::sm_usage::SmUsage;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{Layout, TokenExchange};
 

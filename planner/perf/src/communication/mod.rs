@@ -1,6 +1,7 @@
 //! Communication cost model: completion times of calls that the groups of a layout make concurrently.
 //!
 //! ```text
+//! exchange      call of all groups of a dimension; sm_usage: GPU resources that it uses
 //! cost_model    interface: Exchange ─► time, SM usage
 //! simulated     facade: RestrictedCosts ─► answers by query (cost_cache)
 //!   strategy_selector   picks the fastest strategy with all groups concurrent
@@ -23,6 +24,7 @@ mod cost_cache;
 mod cost_model;
 mod dispatcher;
 mod estimated;
+mod exchange;
 mod extrapolation;
 mod host_classes;
 mod link_load;
@@ -31,6 +33,7 @@ mod listed;
 mod placement;
 mod shared_links;
 mod simulated;
+mod sm_usage;
 mod step_link_load;
 mod strategy_selector;
 mod timing_method;
@@ -39,14 +42,16 @@ mod token_exchange;
 pub(crate) use calls::PlacedCall;
 pub use calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
 pub use candidate_search::{LibraryChoiceScope, fastest};
-pub use cost_model::{CallExtent, CommunicationCostModel, Exchange, SmUsage};
+pub use cost_model::CommunicationCostModel;
 pub use dispatcher::unsupported_dispatcher;
 pub(crate) use dispatcher::{JobDispatch, replaced_dispatch};
 pub use estimated::EstimatedCosts;
+pub use exchange::Exchange;
 pub(crate) use host_classes::HostClasses;
 pub use link_load::LinkLoad;
 pub use listed::{ListedCall, ListedCosts};
 pub use simulated::{RestrictedCosts, SimulatedCosts};
+pub use sm_usage::{CallExtent, SmUsage};
 
 #[cfg(test)]
 mod tests;

@@ -9,8 +9,8 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::cost_model::CallExtent;
 use super::host_classes::HostClasses;
+use super::sm_usage::CallExtent;
 
 /// Number of ranks above which a group that leaves its NVLink domain counts as large.
 const LARGE_GROUP_RANKS: usize = 16;

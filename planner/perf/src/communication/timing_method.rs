@@ -15,13 +15,13 @@ use super::call_traffic::busiest_link_bound;
 use super::calls::CallWithStrategy;
 use super::concurrent_calls::{ConcurrentCalls, GeneratedCalls};
 use super::cost_cache::{CostCache, PartKey, PatternKey};
-use super::cost_model::CallExtent;
 use super::extrapolation::busiest_link::{Pattern, busiest_link_time};
 use super::extrapolation::near_size::SizedTime;
 use super::extrapolation::rank_scaling::{FIRST_RANKS, FIRST_RANKS_OF_SEVERAL, ScaledDown, ScaledGroup};
 use super::extrapolation::scaling_law::ScalingLaw;
 use super::extrapolation::size_sampling::{SampledGroup, SizeSample};
 use super::placement::Placement;
+use super::sm_usage::CallExtent;
 use fabricast_search::plan::PlanError;
 
 /// Relation of the call to be timed to the original call.

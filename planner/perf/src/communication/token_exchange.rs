@@ -15,12 +15,9 @@ use fabricast_topologies::{Bytes, Picos};
 use fabricast_workload::job::{Dimension, GroupShape, Layout, TokenExchange};
 
 use super::calls::StepExchange;
-use super::cost_model::{Exchange, SmUsage};
 use super::link_load::PairTraffic;
 use super::placement::Placement;
-
-/// Messages are rounded to a multiple of this number of bytes per rank, as the fastest algorithms of libraries require.
-const BYTES_PER_RANK: u64 = 16;
+use super::sm_usage::SmUsage;
 
 /// Cache key: an exchange of tokens by all groups of a dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,12 +133,4 @@ impl TokenExchangeTimer<'_> {
         // Groups that stay inside a domain share no link with those of other domains.
         Some(ExpertGroups { first, others: ranks.collect::<Option<Vec<_>>>()? })
     }
-}
-
-/// All_to_all with the tokens of an exchange, a copy of each token for each of its experts.
-#[must_use]
-pub(crate) fn equivalent_all_to_all(layout: &Layout, exchange: &TokenExchange) -> Exchange {
-    let ranks = u64::from(layout.size(Dimension::Expert)).max(1);
-    let bytes = exchange.copied_bytes().0.next_multiple_of(BYTES_PER_RANK * ranks);
-    Exchange { dimension: Dimension::Expert, collective: Collective::AllToAll, bytes: Bytes(bytes) }
 }

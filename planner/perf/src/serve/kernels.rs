@@ -20,7 +20,10 @@ use fabricast_topologies::Bytes;
 use super::steady_state::StepTokens;
 use super::traffic::step_kind;
 use crate::step::{Kernel, KernelKind, padded_rows};
-use fabricast_workload::job::{FlashKernel, Flops, Layout, LoadedServing, Serving, TokenCopies};
+use fabricast_workload::job::{
+    AttentionProjections, FeedForward, FlashKernel, Flops, LayerMatrices, Layout, LoadedServing, Serving, TokenCopies,
+    WeightMatrix, logits_matrix,
+};
 
 /// Attention kernel. Its reads of the KV cache are counted separately, because they may come from another memory tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,6 +95,13 @@ struct MeanGemmShape {
     columns: f64,
 }
 
+impl MeanGemmShape {
+    /// Returns the shape of the product of a mean number of rows with a weight matrix.
+    fn with_weights(rows: f64, matrix: WeightMatrix) -> Self {
+        Self { rows, inner: matrix.inner as f64, columns: matrix.columns as f64 }
+    }
+}
+
 /// Bytes per element of activations and of weights.
 #[derive(Clone, Copy, Debug)]
 struct Elements {
@@ -137,41 +147,32 @@ pub(super) fn active_replica_share(job: &LoadedServing<'_>, layout: &Layout) -> 
 pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks: f64) -> Work {
     let (model, degrees) = (&job.model, layout.degrees);
     let elements = Elements::new(job);
-    let (a, tensor) = (elements.activation, f64::from(degrees.tensor));
+    let a = elements.activation;
     let tokens = mix.tokens();
     let hidden = model.hidden as f64;
     let activations = tokens * hidden / degrees.token_shares() as f64;
     let mut work = Work::default();
 
+    let matrices = LayerMatrices::new(model, degrees.tensor, degrees.tensor);
     work.stream(4.0 * a * activations);
-    projections(job, layout, mix, chunks, &mut work);
+    projections(job, matrices.projections, mix, chunks, &mut work);
     attention(job, layout, mix, chunks, &mut work);
-    work.gemm(
-        KernelKind::Gemm,
-        MeanGemmShape { rows: tokens, inner: model.attention_output_width() as f64 / tensor, columns: hidden },
-        elements,
-        1.0,
-    );
+    let output = MeanGemmShape::with_weights(tokens, matrices.attention_output);
+    work.gemm(KernelKind::Gemm, output, elements, 1.0);
     work.stream(4.0 * a * activations);
 
-    let ffn = model.ffn as f64 / tensor;
-    let matrices = model.ffn_matrices as f64;
-    let feed_forward = |work: &mut Work, rows: f64, width: f64| {
-        work.gemm(
-            KernelKind::Gemm,
-            MeanGemmShape { rows, inner: hidden, columns: width * (matrices - 1.0) },
-            elements,
-            1.0,
-        );
-        work.stream(matrices * a * rows * width);
-        work.gemm(KernelKind::Gemm, MeanGemmShape { rows, inner: width, columns: hidden }, elements, 1.0);
+    let matrix_count = model.ffn_matrices as f64;
+    let feed_forward = |work: &mut Work, FeedForward { width, up, down }: FeedForward| {
+        work.gemm(KernelKind::Gemm, MeanGemmShape::with_weights(tokens, up), elements, 1.0);
+        work.stream(matrix_count * a * tokens * width as f64);
+        work.gemm(KernelKind::Gemm, MeanGemmShape::with_weights(tokens, down), elements, 1.0);
     };
-    if model.experts == 0 {
-        feed_forward(&mut work, tokens, ffn);
+    let Some(router) = matrices.router else {
+        feed_forward(&mut work, matrices.feed_forward);
         return work;
-    }
-    if model.shared_experts > 0 {
-        feed_forward(&mut work, tokens, ffn * model.shared_experts as f64);
+    };
+    if let Some(shared) = matrices.shared_experts {
+        feed_forward(&mut work, shared);
     }
     let routed = mix.mean_tokens()
         * model.experts_per_token as f64
@@ -186,16 +187,13 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
     let is_sorted = copies.by_expert && degrees.expert > 1 && slots > 1;
     let sorted = if is_sorted { 2.0 * a * routed * hidden } else { 0.0 };
     work.stream(sent + sorted);
-    work.experts(MeanGemmShape { rows: routed, inner: hidden, columns: ffn * (matrices - 1.0) }, elements, chosen);
-    work.stream(matrices * a * routed * ffn);
-    work.experts(MeanGemmShape { rows: routed, inner: ffn, columns: hidden }, elements, chosen);
+    let FeedForward { width, up, down } = matrices.feed_forward;
+    work.experts(MeanGemmShape::with_weights(routed, up), elements, chosen);
+    work.stream(matrix_count * a * routed * width as f64);
+    work.experts(MeanGemmShape::with_weights(routed, down), elements, chosen);
     work.stream(sent + sorted);
-    work.gemm(
-        KernelKind::Gemm16Bit,
-        MeanGemmShape { rows: activations / hidden, inner: hidden, columns: model.experts as f64 },
-        elements.with_16_bit_weights(),
-        1.0,
-    );
+    let routing = MeanGemmShape::with_weights(activations / hidden, router);
+    work.gemm(KernelKind::Gemm16Bit, routing, elements.with_16_bit_weights(), 1.0);
     work
 }
 
@@ -217,46 +215,33 @@ fn mean_cached_tokens(job: &Serving, chunks: f64) -> f64 {
 /// heads' queries. For prefill, keys and values are expanded for the chunk and again for all cached tokens. For decode,
 /// queries are projected to the width of the cached vectors and outputs back, in 16 bits (vLLM,
 /// `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
-fn projections(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
-    let (model, elements) = (&job.model, Elements::new(job));
-    let tensor = f64::from(layout.degrees.tensor);
-    let (tokens, hidden) = (mix.tokens(), model.hidden as f64);
-    let queries = model.query_width() as f64 / tensor;
-    let Some(latent) = model.latent else {
-        // Each rank has at least one KV head.
-        let kv = (model.score_width() + model.head_value()) as f64 * (model.kv_heads as f64 / tensor).max(1.0);
-        return work.gemm(
-            KernelKind::Gemm,
-            MeanGemmShape { rows: tokens, inner: hidden, columns: queries + kv },
-            elements,
-            1.0,
-        );
+fn projections(job: &Serving, matrices: AttentionProjections, mix: &StepTokens, chunks: f64, work: &mut Work) {
+    let (elements, tokens) = (Elements::new(job), mix.tokens());
+    let gemm = |work: &mut Work, rows: f64, matrix: WeightMatrix| {
+        work.gemm(KernelKind::Gemm, MeanGemmShape::with_weights(rows, matrix), elements, 1.0);
     };
-    let down = latent.query.map_or(queries, |rank| rank as f64) + latent.cached_width() as f64;
-    work.gemm(KernelKind::Gemm, MeanGemmShape { rows: tokens, inner: hidden, columns: down }, elements, 1.0);
-    work.stream(2.0 * elements.activation * tokens * latent.normalized_width() as f64);
-    if let Some(rank) = latent.query {
-        work.gemm(
-            KernelKind::Gemm,
-            MeanGemmShape { rows: tokens, inner: rank as f64, columns: queries },
-            elements,
-            1.0,
-        );
+    let (down, queries, keys_values) = match matrices {
+        AttentionProjections::Direct(matrix) => return gemm(work, tokens, matrix),
+        AttentionProjections::Latent { down, queries, keys_values } => (down, queries, keys_values),
+    };
+    let latent_queries = job.model.latent.and_then(|latent| latent.query);
+    let normalized = job.model.latent.map_or(0, |latent| latent.normalized_width());
+    // Queries of the hidden states are a part of the down-projection's GEMM.
+    let direct_columns = if latent_queries.is_some() { 0 } else { queries.columns };
+    gemm(work, tokens, WeightMatrix { columns: direct_columns + down.columns, ..down });
+    work.stream(2.0 * elements.activation * tokens * normalized as f64);
+    if latent_queries.is_some() {
+        gemm(work, tokens, queries);
     }
-    let (kv, expanded_width) = (latent.kv as f64, model.kv_up_projection_width() as f64 / tensor);
     let is_absorbed = has_short_chunks(mix);
     if mix.prefill > 0.0 && !is_absorbed {
         let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
-        work.gemm(KernelKind::Gemm, MeanGemmShape { rows, inner: kv, columns: expanded_width }, elements, 1.0);
+        gemm(work, rows, keys_values);
     }
     let absorbed = mix.decode + if is_absorbed { mix.prefill } else { 0.0 };
     if absorbed > 0.0 {
-        work.gemm(
-            KernelKind::Gemm16Bit,
-            MeanGemmShape { rows: absorbed, inner: kv, columns: expanded_width },
-            elements.with_16_bit_weights(),
-            1.0,
-        );
+        let shape = MeanGemmShape::with_weights(absorbed, keys_values);
+        work.gemm(KernelKind::Gemm16Bit, shape, elements.with_16_bit_weights(), 1.0);
     }
 }
 
@@ -330,14 +315,10 @@ pub fn embedding(job: &Serving, mix: &StepTokens) -> Work {
 #[must_use]
 pub fn logits(job: &Serving, layout: &Layout, mix: &StepTokens) -> Work {
     let rows = mix.decode + mix.finished_prefills;
-    let vocab = job.model.vocab as f64 / f64::from(layout.degrees.tensor);
+    let matrix = logits_matrix(&job.model, layout.degrees.tensor);
     let mut work = Work::default();
-    work.gemm(
-        KernelKind::Gemm16Bit,
-        MeanGemmShape { rows, inner: job.model.hidden as f64, columns: vocab },
-        Elements::new(job).with_16_bit_weights(),
-        1.0,
-    );
-    work.stream(3.0 * 4.0 * rows * vocab);
+    let shape = MeanGemmShape::with_weights(rows, matrix);
+    work.gemm(KernelKind::Gemm16Bit, shape, Elements::new(job).with_16_bit_weights(), 1.0);
+    work.stream(3.0 * 4.0 * rows * matrix.columns as f64);
     work
 }

@@ -93,17 +93,18 @@ pub(super) struct PassExchangeCost {
 }
 
 impl PassExchanges {
-    /// Cost of exchanges for the forward and for the backward pass. `is_overlapped`: true if the computation of another
-    /// micro-batch hides them.
-    pub(super) fn costs(&self, is_overlapped: bool) -> [PassExchangeCost; 2] {
+    /// Costs of exchanges for the forward and for the backward pass, each of which waits for its own.
+    pub(super) fn exposed_costs(&self) -> [PassExchangeCost; 2] {
+        self.exchanges.map(|exchanges| PassExchangeCost {
+            exposed: exchanges.call(),
+            slowdown: Picos::ZERO,
+            links_busy: exchanges.call(),
+        })
+    }
+
+    /// Costs of exchanges for the forward and for the backward pass, hidden by the computation of another micro-batch.
+    pub(super) fn overlapped_costs(&self) -> [PassExchangeCost; 2] {
         let ([forward, backward], [forward_compute, backward_compute]) = (self.exchanges, self.compute);
-        if !is_overlapped {
-            return [forward, backward].map(|exchanges| PassExchangeCost {
-                exposed: exchanges.call(),
-                slowdown: Picos::ZERO,
-                links_busy: exchanges.call(),
-            });
-        }
         let cost = |exchanges: ExpertExchanges, other: LayerCompute| {
             exchanges.dispatch.cost(other.experts).plus(exchanges.combine.cost(other.attention))
         };
@@ -163,17 +164,16 @@ mod tests {
                 compute: work.map(compute),
             };
             let all_work: u64 = work.iter().flatten().sum();
-            let time = |percent, is_overlapped| all_work + passes(percent).costs(is_overlapped).into_iter().map(pass_total).sum::<u64>();
+            let time = |costs: [PassExchangeCost; 2]| all_work + costs.map(pass_total).iter().sum::<u64>();
             let steps = [(work[1][1], forward[0]), (work[0][1], backward[0]), (work[1][0], forward[1]), (work[0][0], backward[1])];
             let closed_form: u64 = steps.into_iter().map(|(one, other)| one.max(other)).sum();
-            prop_assert_eq!(time(0, true), closed_form);
+            prop_assert_eq!(time(passes(0).overlapped_costs()), closed_form);
             let sequential = all_work + forward.iter().chain(&backward).sum::<u64>();
-            prop_assert_eq!(time(percent, false), sequential);
-            let overlapped = time(percent, true);
+            prop_assert_eq!(time(passes(percent).exposed_costs()), sequential);
+            let overlapped = time(passes(percent).overlapped_costs());
             prop_assert!(closed_form <= overlapped && overlapped <= sequential);
             // All exchanges run once, within the passes.
-            for is_overlapped in [false, true] {
-                let costs = passes(percent).costs(is_overlapped);
+            for costs in [passes(percent).exposed_costs(), passes(percent).overlapped_costs()] {
                 let busy: u64 = costs.iter().map(|cost| cost.links_busy.0).sum();
                 prop_assert_eq!(busy, forward.iter().chain(&backward).sum::<u64>());
                 for (cost, work) in costs.into_iter().zip(work) {

@@ -3,7 +3,7 @@
 use fabricast_topologies::Bytes;
 
 use super::elementwise::PassBytes;
-use fabricast_workload::job::{FlashKernel, Flops, Precision, Training};
+use fabricast_workload::job::{FlashKernel, Flops, Precision, Training, WeightMatrix};
 
 /// Type of kernel, which determines its efficiency ([`Efficiency`](super::Efficiency)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,13 @@ pub(super) struct GemmShape {
     pub m: u64,
     pub n: u64,
     pub k: u64,
+}
+
+impl GemmShape {
+    /// Returns the shape of the product of `rows` rows with a weight matrix.
+    pub fn with_weights(rows: u64, matrix: WeightMatrix) -> Self {
+        Self { m: rows, n: matrix.columns, k: matrix.inner }
+    }
 }
 
 /// Kernels of a part of the model in the forward and in the backward pass.

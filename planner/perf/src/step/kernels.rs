@@ -15,7 +15,8 @@ use super::elementwise::{HeadElements, PassBytes};
 use super::kernel::{GemmShape, Kernel, KernelKind, PassKernels};
 use super::software_traffic::SoftwareTraffic;
 use fabricast_workload::job::{
-    Accumulate, Attention, Flops, GroupCall, Layout, Phase, Recompute, StepKind, Training, rank_parameters,
+    Accumulate, Attention, AttentionProjections, FeedForward, Flops, GroupCall, LayerMatrices, Layout, Phase,
+    Recompute, StepKind, Training, WeightMatrix, logits_matrix, rank_parameters,
 };
 
 /// Returns the kernels of a layer, for one micro-batch on one rank.
@@ -26,6 +27,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let elements = tokens * model.hidden / degrees.token_shares();
     let h = model.hidden;
+    let matrices = LayerMatrices::new(model, degrees.tensor, degrees.expert_tensor());
     let mut passes = PassKernels::default();
     let software = SoftwareTraffic::new(job);
     let (norm, residual) =
@@ -33,30 +35,24 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
 
     passes.add_stream(gradient_addition(job, layout, rank_parameters(&job.model, layout, 1, 0).total()));
     passes.add_stream(norm);
-    projections(job, layout, tokens, &mut passes);
+    projections(job, layout, tokens, matrices.projections, &mut passes);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
     let heads =
         HeadElements { queries: tokens * model.query_width() / tensor, keys: tokens * model.key_width() / tensor };
     passes.add_stream(software.bytes(|kernels| kernels.heads(heads, tokens * h / tensor)));
-    passes.add_weight_gemm(
-        job,
-        KernelKind::Gemm,
-        GemmShape { m: tokens, n: h, k: model.attention_output_width() / tensor },
-        1,
-    );
+    passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(tokens, matrices.attention_output), 1);
     passes.add_stream(residual);
 
     passes.add_stream(norm);
     let feed_forward = passes.forward.len();
-    let f = model.ffn / u64::from(degrees.expert_tensor());
-    let (routed, matrices) = match model.experts {
-        0 => (tokens, 1),
-        experts => {
+    let (routed, local_experts) = match matrices.router {
+        None => (tokens, 1),
+        Some(router) => {
             let routed = job.routed_tokens(layout);
-            passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape { m: elements / h, n: experts, k: h }, 1);
-            let matrices = (experts / u64::from(degrees.expert)).max(1);
+            passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape::with_weights(elements / h, router), 1);
+            let local_experts = (model.experts / u64::from(degrees.expert)).max(1);
             // Tokens are permuted by destination rank, sorted by expert on arrival if a rank has several experts, and
             // both steps are undone (Megatron Core, `MoEAlltoAllTokenDispatcher`: `permute`, `sort_chunks_by_idxs`,
             // `unpermute`).
@@ -64,35 +60,29 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
             let copies = job.dispatch.copies(StepKind::Prefill);
             let is_permuted = copies.by_rank || !is_exchanged;
             let sent = if is_permuted { e * (elements + elements * model.experts_per_token) } else { 0 };
-            let is_sorted = copies.by_expert && is_exchanged && matrices > 1;
+            let is_sorted = copies.by_expert && is_exchanged && local_experts > 1;
             let sorted = if is_sorted { 2 * e * routed * h } else { 0 };
             passes.add_stream(PassBytes { forward: 2 * (sent + sorted), backward: 2 * (sent + sorted) });
-            (routed, matrices)
+            (routed, local_experts)
         }
     };
-    // Shared experts count as one expert of their total width.
-    if model.shared_experts > 0 {
-        let shared = model.ffn / tensor * model.shared_experts;
-        passes.add_weight_gemm(
-            job,
-            KernelKind::Gemm,
-            GemmShape { m: tokens, n: shared * (model.ffn_matrices - 1), k: h },
-            1,
-        );
-        passes.add_stream(software.bytes(|kernels| kernels.activation(tokens * shared, tokens * h)));
-        passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: tokens, n: h, k: shared }, 1);
+    if let Some(FeedForward { width, up, down }) = matrices.shared_experts {
+        passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(tokens, up), 1);
+        passes.add_stream(software.bytes(|kernels| kernels.activation(tokens * width, tokens * h)));
+        passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(tokens, down), 1);
     }
     // The tokens of a rank are divided evenly among its experts.
-    let rows = routed.div_ceil(matrices);
-    let add_gemms = |passes: &mut PassKernels, n: u64, k: u64| match model.experts {
-        0 => passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: rows, n, k }, 1),
-        _ => passes.add_experts(job, GemmShape { m: rows, n, k }, matrices),
+    let rows = routed.div_ceil(local_experts);
+    let add_gemms = |passes: &mut PassKernels, matrix: WeightMatrix| match model.experts {
+        0 => passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(rows, matrix), 1),
+        _ => passes.add_experts(job, GemmShape::with_weights(rows, matrix), local_experts),
     };
-    add_gemms(&mut passes, f * (model.ffn_matrices - 1), h);
+    let FeedForward { width: f, up, down } = matrices.feed_forward;
+    add_gemms(&mut passes, up);
     passes.add_stream(software.bytes(|kernels| kernels.activation(routed * f, routed * h)));
     // The input of the last GEMM is the last saved activation.
     let saved = passes.forward.len();
-    add_gemms(&mut passes, h, f);
+    add_gemms(&mut passes, down);
     let feed_forward_end = passes.forward.len();
     passes.add_stream(residual);
     // Output widths of the GEMMs with biases: queries, keys and values; attention projection; both GEMMs of the
@@ -126,35 +116,23 @@ pub(super) fn layers(job: &Training, layout: &Layout) -> Vec<(PassKernels, u64)>
 /// Adds the GEMMs for queries, keys and values. With latent compression, each rank computes the latent vectors of its
 /// tokens (of all tokens without sequence parallelism), normalizes them, and expands its own heads from all (Megatron
 /// Core, `MLASelfAttention`: both down projections are duplicated `TELinear`, and their outputs are gathered).
-fn projections(job: &Training, layout: &Layout, tokens: u64, passes: &mut PassKernels) {
+fn projections(job: &Training, layout: &Layout, tokens: u64, matrices: AttentionProjections, passes: &mut PassKernels) {
     let (model, tensor) = (&job.model.sharded_over(layout.degrees.tensor), u64::from(layout.degrees.tensor));
-    let Some(latent) = model.latent else {
-        let columns = (model.query_width() + model.key_width() + model.value_width()) / tensor;
-        return passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape { m: tokens, n: columns, k: model.hidden }, 1);
+    let add_gemm = |passes: &mut PassKernels, rows: u64, matrix: WeightMatrix| {
+        passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(rows, matrix), 1);
+    };
+    let (down, queries, keys_values) = match matrices {
+        AttentionProjections::Direct(matrix) => return add_gemm(passes, tokens, matrix),
+        AttentionProjections::Latent { down, queries, keys_values } => (down, queries, keys_values),
     };
     let local_tokens = tokens / layout.degrees.token_shares();
-    passes.add_weight_gemm(
-        job,
-        KernelKind::Gemm,
-        GemmShape { m: local_tokens, n: latent.latent_width(), k: model.hidden },
-        1,
-    );
-    let (e, normed) = (job.precision.bytes(), local_tokens * latent.normalized_width());
+    add_gemm(passes, local_tokens, down);
+    let normed = local_tokens * model.latent.map_or(0, |latent| latent.normalized_width());
     passes.add_stream(SoftwareTraffic::new(job).bytes(|software| software.norm(normed)));
-    passes.add_weight_gemm(
-        job,
-        KernelKind::Gemm,
-        GemmShape { m: tokens, n: model.query_width() / tensor, k: latent.query.unwrap_or(model.hidden) },
-        1,
-    );
-    passes.add_weight_gemm(
-        job,
-        KernelKind::Gemm,
-        GemmShape { m: tokens, n: model.kv_up_projection_width() / tensor, k: latent.kv },
-        1,
-    );
+    add_gemm(passes, tokens, queries);
+    add_gemm(passes, tokens, keys_values);
     // The positional key is copied to all heads next to their keys, and both parts of the queries are concatenated.
-    let concatenated = 2 * e * tokens * (model.query_width() + model.key_width()) / tensor;
+    let concatenated = 2 * job.precision.bytes() * tokens * (model.query_width() + model.key_width()) / tensor;
     passes.add_stream(PassBytes { forward: concatenated, backward: concatenated });
 }
 
@@ -250,12 +228,8 @@ pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
     let tensor = u64::from(degrees.tensor);
     let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
     let mut passes = PassKernels::default();
-    passes.add_weight_gemm(
-        job,
-        KernelKind::Gemm16Bit,
-        GemmShape { m: tokens, n: model.vocab / tensor, k: model.hidden },
-        1,
-    );
+    let matrix = logits_matrix(model, degrees.tensor);
+    passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape::with_weights(tokens, matrix), 1);
     passes.add_stream(gradient_addition(job, layout, model.vocab * model.hidden / tensor));
     let scores = tokens * model.vocab / tensor;
     for bytes in SoftwareTraffic::new(job).kernels(|software| software.logits(scores)) {

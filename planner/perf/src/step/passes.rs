@@ -167,7 +167,11 @@ impl LayerTime {
         let mut overlapped = [OverlappedLayers::default(); 2];
         let tensor_costs = tensor_costs(job, layer, speeds, curve, call_costs)?;
         let exchanges = pass_exchanges(layer, speeds, curve, call_costs, tensor_costs)?;
-        let expert_costs = exchanges.exchanges.into_iter().zip(exchanges.costs(job.overlaps_experts(layout)));
+        let pass_costs = match job.overlaps_experts(layout) {
+            true => exchanges.overlapped_costs(),
+            false => exchanges.exposed_costs(),
+        };
+        let expert_costs = exchanges.exchanges.into_iter().zip(pass_costs);
         for (((pass_time, overlapped), ((exchanges, expert_cost), tensor_cost)), (phase, kernels, overlapped_phases)) in
             each.iter_mut().zip(&mut overlapped).zip(expert_costs.zip(tensor_costs)).zip([
                 (Phase::LayerForward, &layer.forward, &[Phase::WeightsForward][..]),

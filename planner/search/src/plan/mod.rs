@@ -29,12 +29,11 @@ use fabricast_sim::{LaunchMode, Timeline};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
-use crate::candidates::Restriction;
+use crate::candidates::{PlacedRanks, Restriction};
 pub use advice::{Advice, Gain, Improvement, Runner, advise};
-use fabricast_collectives::algorithm::{Algorithm, Unsupported};
+use fabricast_collectives::algorithm::Unsupported;
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
@@ -88,34 +87,11 @@ impl PlanRequest<'_> {
         Bounds::new(fabric, router, placement, root).with_in_network(restriction.in_network)
     }
 
-    /// Capabilities of the fabric for the ranks.
+    /// Returns the capabilities of the fabric for the ranks.
     #[must_use]
     pub fn fabric_capabilities(&self) -> FabricCapabilities {
-        let Self { fabric, router, placement, restriction, ranks_per_node, .. } = *self;
-        let capabilities = FabricCapabilities::new(fabric, router, placement, ranks_per_node, restriction.in_network);
-        match self.competes_with_packed_trees() {
-            true => capabilities.with_packer(TreePacker::new(fabric, router, placement, self.root, restriction.trees)),
-            false => capabilities,
-        }
-    }
-
-    /// Returns true if packed trees are candidates: if a restriction names them, or if the fabric as built has no path
-    /// between some ranks, so that algorithms that do not follow the links cannot run. In other cases, packing and
-    /// simulating trees for every call would take far longer than the rest of the plan. Failures are ignored here:
-    /// otherwise only the plan of the damaged fabric would have packed trees, and the plan of the undamaged fabric
-    /// could be slower.
-    fn competes_with_packed_trees(&self) -> bool {
-        let Self { fabric, router, placement, restriction, .. } = *self;
-        match restriction.algorithms.as_slice() {
-            // No library runs packed trees.
-            [] if restriction.library.is_some() => false,
-            [] => {
-                let is_packable = (2..=MAX_PACKED_RANKS).contains(&placement.len());
-                let is_whole = fabric.links().all(|(_, link)| !link.failed);
-                is_packable && is_whole && !router.unreachable_pairs(placement, 1).is_empty()
-            }
-            named => named.contains(&Algorithm::TreePacking),
-        }
+        let Self { fabric, router, placement, root, ranks_per_node, .. } = *self;
+        self.restriction.capabilities(&PlacedRanks { fabric, router, placement, root, ranks_per_node })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use fabricast_sim::profile::Profile;
-use fabricast_topologies::{Fabric, SourceLocation};
+use fabricast_topologies::{Fabric, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
 use super::notes::notes;
@@ -13,14 +13,16 @@ use super::{
 };
 use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
-use crate::cost::{Terms, add_costs};
+use crate::cost::{CostedPrediction, RunCosts, Terms};
 use crate::decision::{UncertainScore, lowest_score_probabilities};
 use crate::key::Key;
 use crate::measured::Figure;
+use crate::prediction::PredictedStep;
+use crate::quantities::seconds;
 use crate::rank::{JobResult, Ranked, rank};
 use crate::run::Outcome;
 use crate::setting::Setting;
-use crate::step_interval::TTFT_SPREAD;
+use crate::step_interval::{StepInterval, TTFT_SPREAD};
 use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
 use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 
@@ -36,11 +38,11 @@ pub fn build_answer(
     let sizes: Vec<MachineSize> = fabrics.iter().map(MachineSize::new).collect();
     let evaluate = |number: usize, setting: &Setting| {
         let terms = Terms { assumptions: setting.assumptions(study.assumptions), factor: setting.price_factor() };
-        let rows = job_results(study, &sizes, cases, outcomes, number, &terms)?;
-        let ranking = rank(study, &sizes, &rows, &terms);
-        Some((rows, ranking))
+        let results = job_results(study, &sizes, cases, outcomes, number, &terms)?;
+        let ranking = rank(study, &sizes, &results, &terms);
+        Some((results, ranking))
     };
-    let (rows, ranking) = evaluate(0, &Setting::AsGiven)?;
+    let (job_results, ranking) = evaluate(0, &Setting::AsGiven)?;
     let mut sensitivities = Vec::new();
     for (number, setting) in cases.settings.iter().enumerate().skip(1) {
         let (_, changed_ranking) = evaluate(number, setting)?;
@@ -51,8 +53,8 @@ pub fn build_answer(
     let scored_by =
         |candidate: usize| ScoredBy::new(priced, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
     let (assumptions, constraints) = (study.assumptions, &study.constraints);
-    let measured = measured_rows(study, &rows);
-    let results: Vec<ResultRow> = rows.into_iter().flatten().filter_map(Result::ok).collect();
+    let measured = measured_rows(study, &job_results);
+    let results = result_rows(study, &job_results);
     Some(Answer {
         format: FORMAT.to_owned(),
         currency: CURRENCY.to_owned(),
@@ -146,49 +148,59 @@ fn job_names(study: &Study, candidate: usize) -> Vec<String> {
 
 /// Returns the results of every job on every candidate under a setting, with costs; `None` if the outcome of a run is
 /// missing.
-fn job_results(
+fn job_results<'a>(
     study: &Study,
     sizes: &[MachineSize],
     cases: &Cases,
-    outcomes: &FxHashMap<Key, Outcome>,
+    outcomes: &'a FxHashMap<Key, Outcome>,
     setting: usize,
     terms: &Terms,
-) -> Option<Vec<JobResult>> {
-    let mut rows = Vec::with_capacity(study.candidates.len() * study.jobs.len());
+) -> Option<Vec<JobResult<'a>>> {
+    let mut results = Vec::with_capacity(study.candidates.len() * study.jobs.len());
     for (number, (candidate, &size)) in study.candidates.iter().zip(sizes).enumerate() {
         for (job_number, job) in study.jobs.iter().enumerate() {
             if !study.assignment.is_assigned(number, job_number) {
-                rows.push(None);
+                results.push(None);
                 continue;
             }
-            rows.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
+            results.push(Some(match outcomes.get(&cases.key(setting, number, job_number)?)? {
                 Outcome::Refused(reason) => Err(format!("{}: {reason}", job.name())),
-                Outcome::Done(row) => {
-                    // A cached run may have been executed under other names.
-                    let names = (candidate.name.clone(), job.name().to_owned());
-                    let mut row = ResultRow { candidate: names.0, job: names.1, ..(**row).clone() };
-                    add_costs(&mut row, candidate, size, job, terms);
-                    Ok(row)
+                Outcome::Done(prediction) => {
+                    let costs = RunCosts::new(prediction, candidate, size, job, terms);
+                    Ok(CostedPrediction { prediction, costs })
                 }
             }));
         }
     }
-    Some(rows)
+    Some(results)
+}
+
+/// Returns the rows of the jobs that run, by candidate, then by job. A cached run may have been executed under other
+/// names.
+fn result_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<ResultRow> {
+    let names = study.candidates.iter().flat_map(|candidate| study.jobs.iter().map(move |job| (candidate, job)));
+    let row = |((candidate, job), result): ((&Candidate, &Job), &JobResult<'_>)| {
+        let CostedPrediction { prediction, costs } = result.as_ref()?.as_ref().ok()?;
+        let row = ResultRow::new(prediction, costs);
+        Some(ResultRow { candidate: candidate.name.clone(), job: job.name().to_owned(), ..row })
+    };
+    names.zip(results).filter_map(row).collect()
 }
 
 /// Returns the measured figures with the predictions for the same jobs and candidates.
-fn measured_rows(study: &Study, rows: &[JobResult]) -> Vec<MeasuredRow> {
+fn measured_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<MeasuredRow> {
     let measured_row = |step: &MeasuredStep| {
         let job = study.jobs.get(step.job)?;
         // Rejected jobs have no prediction; the ranking states the reason.
-        let run = rows.get(step.candidate * study.jobs.len() + step.job)?.as_ref()?.as_ref().ok();
-        let predicted = run.and_then(|run| step.figure.read_row(job, run));
+        let run = results.get(step.candidate * study.jobs.len() + step.job)?.as_ref()?.as_ref().ok();
+        let predicted = run.and_then(|run| step.figure.predicted(job, run.prediction));
         // All figures scale with the step time, rates inversely.
-        let scaled = |end: fn(&ResultRow) -> Option<f64>| {
-            let factor = run.and_then(|run| Some(end(run)? / run.step_time_s))?;
+        let scaled = |end: fn(StepInterval) -> Picos| {
+            let PredictedStep { time, interval, .. } = &run?.prediction.step;
+            let factor = seconds(end((*interval)?)) / seconds(*time);
             Some(if step.figure.is_rate() { predicted? / factor } else { predicted? * factor })
         };
-        let ends = [scaled(|run| run.step_time_low_s), scaled(|run| run.step_time_high_s)];
+        let ends = [scaled(|interval| interval.low), scaled(|interval| interval.high)];
         let ends = match step.figure {
             // Queueing and host time do not scale with the step time.
             Figure::Ttft => [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor)),

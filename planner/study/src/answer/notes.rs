@@ -2,6 +2,7 @@
 //! assumptions of runs with the candidates that they apply to.
 
 use super::ResultRow;
+use crate::statements::group_by_statement;
 use crate::{Candidate, Payment, Study};
 
 /// Returns the notes of a study and its results. Each is a sentence without the final period.
@@ -51,18 +52,6 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
 fn row_notes(rows: &[ResultRow]) -> impl Iterator<Item = String> {
     let groups = group_by_statement(rows.iter().flat_map(|row| row.notes.iter().map(move |note| (note, row))));
     groups.into_iter().map(|(note, noted)| format!("{note}: {}", format_names(&noted, rows)))
-}
-
-/// Groups items by their statements, in order of the first occurrence of each statement.
-pub(crate) fn group_by_statement<S: PartialEq, T>(statements: impl IntoIterator<Item = (S, T)>) -> Vec<(S, Vec<T>)> {
-    let mut groups: Vec<(S, Vec<T>)> = Vec::new();
-    for (statement, item) in statements {
-        match groups.iter_mut().find(|(known, _)| *known == statement) {
-            Some((_, items)) => items.push(item),
-            None => groups.push((statement, vec![item])),
-        }
-    }
-    groups
 }
 
 /// Returns the names of the candidates of the `noted` results, with the job unless all results of the candidate have

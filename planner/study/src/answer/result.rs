@@ -143,60 +143,6 @@ impl ResultRow {
     pub fn seconds_per_unit(&self) -> f64 {
         self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
     }
-
-    /// Creates a row whose values are empty, 0 or absent.
-    pub(crate) fn empty() -> Self {
-        Self {
-            candidate: String::new(),
-            job: String::new(),
-            kind: JobKind::Training,
-            ranks: 0,
-            parallel: None,
-            micro_batches: 0,
-            step_time_s: 0.0,
-            step_time_low_s: None,
-            step_time_high_s: None,
-            tokens_per_s: None,
-            samples_per_s: None,
-            ttft_s: None,
-            tpot_s: None,
-            prefill_step_s: None,
-            decode_step_s: None,
-            slo_violations: Vec::new(),
-            concurrent_requests: None,
-            requests_that_fit: None,
-            would_fit: Vec::new(),
-            exposed_comm_share: 0.0,
-            total_comm_share: 0.0,
-            efficiency: None,
-            efficiency_node: None,
-            timelines: Vec::new(),
-            calls: Vec::new(),
-            exchanges: Vec::new(),
-            load: Vec::new(),
-            step_s: BTreeMap::new(),
-            memory_gb: None,
-            memory: None,
-            fits: false,
-            memory_excess_gb: None,
-            host_memory_gb: None,
-            host_memory_excess_gb: None,
-            cost_per_hour: None,
-            cost_per_hour_low: None,
-            cost_per_hour_high: None,
-            cost_per_step: None,
-            cost_per_million_tokens: None,
-            cost_per_million_tokens_low: None,
-            cost_per_million_tokens_high: None,
-            kwh_per_million_tokens: None,
-            kwh_per_million_tokens_low: None,
-            kwh_per_million_tokens_high: None,
-            time_to_train_h: None,
-            cost_to_train: None,
-            bottleneck: String::new(),
-            notes: Vec::new(),
-        }
-    }
 }
 
 /// Memory of a GPU by use, in GB (1e9 bytes).

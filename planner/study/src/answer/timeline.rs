@@ -7,7 +7,7 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use fabricast_perf::step::{Activity, Timeline, Track};
+use fabricast_perf::step::Activity;
 
 /// Timeline of the pipeline stages of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -127,29 +127,6 @@ impl JsonSchema for IntervalRow {
             "type": "string",
             "pattern": r"^\S+ \d+\.\d+ \d+\.\.\d+$",
         })
-    }
-}
-
-impl TimelineRow {
-    /// Creates the row for the timeline of a kind of step, shortened for display.
-    #[must_use]
-    pub fn new(step: &str, timeline: Timeline) -> Self {
-        let timeline = timeline.shortened();
-        let tracks = timeline.tracks.into_iter().map(|(track, intervals)| {
-            let (stage, track) = match track {
-                Track::Stage(stage) => (stage, TrackKind::Compute),
-                Track::Communication(stage) => (stage, TrackKind::Communication),
-            };
-            let rows = intervals.iter().map(|interval| IntervalRow {
-                activity: interval.activity,
-                number: interval.index,
-                chunk: interval.chunk,
-                begin_ns: interval.begin.0 / 1000,
-                end_ns: interval.end.0 / 1000,
-            });
-            TrackRow { stage, kind: track, intervals: rows.collect() }
-        });
-        Self { step: step.to_owned(), omitted_stages: timeline.omitted_stages, tracks: tracks.collect() }
     }
 }
 

@@ -82,3 +82,29 @@ fn invalid_journal_lines_are_errors_with_line_number() {
         (&completed.runs[1..], 1, outdated.len())
     );
 }
+
+/// A line of a journal is read as a prediction from which the same line is made: training and inference with exchanges
+/// of experts' tokens, inference that does not fit, and a trace.
+#[test]
+fn journal_lines_are_rewritten_unchanged() {
+    let machine = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\ngpus = 2\n";
+    let experts = "model = { layers = 4, hidden = 2048, heads = 16, vocab = 32000, seq = 1024, experts = 16, experts_per_token = 2 }\n";
+    let text = format!(
+        "{machine}[[job]]\nname = \"train\"\nglobal_batch = 32\nzero = 1\ndispatcher = \"deepep\"\nparallel = {{ dp = 4, ep = 4 }}\n{experts}\
+         [[job]]\nname = \"serve\"\nkind = \"inference\"\nprompt_tokens = 100\noutput_tokens = 100\nconcurrency = 8\ndispatcher = \"deepep\"\n\
+         parallel = {{ dp = 4, ep = 4 }}\n{experts}\
+         [[job]]\nname = \"large\"\nkind = \"inference\"\nprompt_tokens = 100\noutput_tokens = 100\nconcurrency = 8\nttft_s = 1e-6\n\
+         parallel = {{ tp = 4 }}\nmodel = {{ layers = 200, hidden = 16384, heads = 128, vocab = 32000, seq = 1024 }}\n\
+         [[job]]\nname = \"log\"\nkind = \"trace\"\nfile = \"t.csv\"\nranks = 4\n"
+    );
+    let trace = b"collective,ranks,bytes,time_us\ncompute,0-1,,900.25\nall_reduce,,64MiB,\n";
+    let completed = CompletedStudy::with_traces(&text, &|name| Ok(vec![(name.to_owned(), trace.to_vec())]));
+    let lines: Vec<String> = completed.runs.iter().map(|run| journal::line(run).unwrap()).collect();
+    let restored = journal::read(lines.concat().as_bytes(), "r").unwrap();
+    assert_eq!(restored.runs.iter().map(|run| journal::line(run).unwrap()).collect::<Vec<_>>(), lines);
+    let answer = |runs: &[Run]| serde_json::to_string(&completed.answer_from_runs(runs).unwrap()).unwrap();
+    assert_eq!(answer(&restored.runs), answer(&completed.runs));
+    let rows = completed.answer().results;
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().any(|row| !row.exchanges.is_empty()) && rows.iter().any(|row| row.memory_excess_gb.is_some()));
+}

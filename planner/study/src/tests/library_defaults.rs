@@ -1,7 +1,7 @@
 //! Tests of the comparison of selected strategies with the library default.
 
 use super::*;
-use crate::answer::ResultRow;
+use crate::prediction::Prediction;
 
 /// Every call of a result has a library default. Equal strategies have equal times, the step with the selected
 /// strategies is that of the result, and curves contain the message sizes of the step, with times above the lower
@@ -14,29 +14,24 @@ fn library_defaults_are_compared_with_picks() {
     let answer = completed.answer();
     for (number, row) in answer.results.iter().enumerate() {
         let (job, fabric) = (&completed.study.jobs[number % 2], &completed.fabrics[number / 2]);
-        let comparison = library_comparison::compare(&completed.study, job, row, fabric).unwrap();
+        let prediction = Prediction::from_row(row).unwrap();
+        let curve = completed.study.curve(number / 2, fabric);
+        let comparison = library_comparison::compare(job, &prediction, fabric, curve).unwrap();
         assert_eq!(comparison.calls.len(), row.calls.len());
-        assert!(
-            (comparison.step_s.0 / row.step_time_s - 1.0).abs() < 1e-6,
-            "{} {}",
-            comparison.step_s.0,
-            row.step_time_s
-        );
+        let library_comparison::StepTimes { picked, library_default } = comparison.step;
+        let [picked, library_default] = [picked, library_default].map(|time| time.0 as f64 / 1e12);
+        assert!((picked / row.step_time_s - 1.0).abs() < 1e-6, "{} {}", picked, row.step_time_s);
         let mut slower = 0.0;
         for (call, default) in row.calls.iter().zip(&comparison.calls) {
             let default = default.as_ref().unwrap();
             assert!(
-                (default.strategy != call.pick || default.time_us == call.time_us) && !default.name.is_empty(),
+                (default.strategy != call.pick || default.time.us() == call.time_us) && !default.name.is_empty(),
                 "{default:?} {call:?}"
             );
-            slower += (default.time_us - call.time_us) * call.times / 1e6;
+            slower += (default.time.us() - call.time_us) * call.times / 1e6;
         }
         // Hidden calls cost no additional time; exposed calls cost at most the difference.
-        assert!(
-            comparison.step_s.1 - comparison.step_s.0 <= slower.max(0.0) + 1e-9,
-            "{:?} {slower}",
-            comparison.step_s
-        );
+        assert!(library_default - picked <= slower.max(0.0) + 1e-9, "{:?} {slower}", comparison.step);
         assert!(!comparison.curves.is_empty() && comparison.curves.len() <= 3);
         for curve in &comparison.curves {
             let sizes: Vec<_> = curve.plan.rows.iter().map(|row| row.bytes).collect();
@@ -55,7 +50,7 @@ fn library_defaults_are_compared_with_picks() {
         assert_eq!(shown.schedule.header().call.collective.to_string(), heaviest.collective);
         fabricast_sim::verify::verify(&shown.schedule, &fabricast_sim::verify::VerifyOptions::default()).unwrap();
         // There is no comparison for a result of another job.
-        let without_calls = ResultRow { calls: Vec::new(), ..row.clone() };
-        assert!(library_comparison::compare(&completed.study, job, &without_calls, fabric).is_none());
+        let without_calls = Prediction { calls: Vec::new(), ..prediction };
+        assert!(library_comparison::compare(job, &without_calls, fabric, curve).is_none());
     }
 }

@@ -42,7 +42,8 @@ fn placement_is_part_of_key_and_answer() {
     // Only tensor-parallel calls of the inference job cross hosts, and only with cyclic placement.
     let cable_load = |completed: &CompletedStudy| -> f64 {
         let (fabric, job) = (&completed.fabrics[0], &completed.study.jobs[1]);
-        let load = link_utilization::compute_utilization(job, &completed.answer().results[1], fabric).unwrap();
+        let prediction = completed.answer().saved_prediction("two", job.name()).unwrap();
+        let load = link_utilization::compute_utilization(job, &prediction, fabric).unwrap();
         let cables = fabric.links().filter(|(_, link)| link.kind == fabricast_topologies::LinkKind::Infiniband);
         cables.map(|(id, _)| load[id.0 as usize]).sum()
     };

@@ -1,7 +1,8 @@
 //! Tests of studies with hybrid sharding: calls in answers, and errors for invalid sharding groups.
 
 use super::*;
-use crate::link_utilization::{compute_utilization, recover_layout};
+use crate::link_utilization::{compute_utilization, predicted_layout};
+use crate::prediction::Prediction;
 
 const HOSTS: &str = "[[candidate]]\nname = \"two\"\nfabric = \"hgx-h100\"\nnodes = 2\nprice_usd = 500000\n\
     network = { kind = \"rail\", nics_per_node = 8, nic = \"400 Gb/s\" }\n";
@@ -42,11 +43,10 @@ fn answers_contain_calls_among_sharding_groups() {
             row.calls
         );
         assert!(!group_calls("replica").is_empty() && !group_calls("data").is_empty(), "{:?}", row.calls);
-        assert_eq!(
-            recover_layout(&completed.study.jobs[0], &row, &completed.fabrics[0]).unwrap().degrees,
-            parallel.degrees()
-        );
-        assert!(compute_utilization(&completed.study.jobs[0], &row, &completed.fabrics[0]).is_some());
+        let (job, fabric) = (&completed.study.jobs[0], &completed.fabrics[0]);
+        let prediction = Prediction::from_row(&row).unwrap();
+        assert_eq!(predicted_layout(job, &prediction, fabric).unwrap().degrees, parallel.degrees());
+        assert!(compute_utilization(job, &prediction, fabric).is_some());
     }
     // A sharding group spans both hosts, so a single host runs without sharding.
     let sharded_over_all =

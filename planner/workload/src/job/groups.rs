@@ -27,6 +27,25 @@ pub enum Dimension {
 }
 
 impl Dimension {
+    /// All dimensions.
+    const ALL: [Self; 9] = [
+        Self::Tensor,
+        Self::Context,
+        Self::Expert,
+        Self::Data,
+        Self::ExpertData,
+        Self::Replica,
+        Self::ExpertReplica,
+        Self::Pipeline,
+        Self::FirstAndLastStage,
+    ];
+
+    /// Returns the dimension with a [name](Self::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dimension| dimension.name() == name)
+    }
+
     /// Returns true for dimensions whose groups consist of ranks with the same shard in different replicas.
     #[must_use]
     pub fn is_replica_group(self) -> bool {

@@ -54,6 +54,27 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All phases.
+    const ALL: [Self; 11] = [
+        Self::LayerForward,
+        Self::LayerBackward,
+        Self::Embedding,
+        Self::Logits,
+        Self::PipelineTransfer,
+        Self::WeightsForward,
+        Self::WeightsBackward,
+        Self::LayerGradients,
+        Self::Gradients,
+        Self::EmbeddingGradients,
+        Self::UpdatedWeights,
+    ];
+
+    /// Returns the phase with a [name](Self::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|phase| phase.name() == name)
+    }
+
     /// Returns the name of the phase in JSON output and reports.
     #[must_use]
     pub fn name(self) -> &'static str {

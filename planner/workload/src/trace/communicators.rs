@@ -15,48 +15,10 @@ use rustc_hash::FxHashMap;
 
 use super::messages::{Endpoint, Messages, message};
 use super::nccl_log::collective_size;
-use super::ranks::{self, MAX_RANKS};
+use super::rank_groups::{Groups, MAX_NAMED};
+use super::recorded_call::{RecordedCall, RecordedKind};
 use super::{Call, Event, EventKind, MAX_EVENTS, Trace};
 use crate::job::JobError;
-
-/// Maximum number of communicators that remarks name.
-const MAX_NAMED: usize = 16;
-
-/// Process that recorded calls: host or file, and process id.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Process {
-    pub host: String,
-    pub id: u64,
-}
-
-/// Kind of a recorded call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RecordedKind {
-    /// Collective by its name in NCCL, with its number in the communicator.
-    Collective { name: String, number: u64 },
-    /// Message to a rank of the communicator.
-    Send(u32),
-    /// Message from a rank of the communicator.
-    Receive(u32),
-}
-
-/// Call that a process recorded.
-#[derive(Clone, Debug)]
-pub(super) struct RecordedCall {
-    pub process: Process,
-    /// Id of the communicator, equal on all of its ranks.
-    pub communicator: String,
-    /// Rank of the process in the communicator.
-    pub rank: u32,
-    /// Number of ranks of the communicator, if it is recorded.
-    pub ranks: Option<u32>,
-    pub kind: RecordedKind,
-    /// Bytes of the `count` of one rank.
-    pub bytes: u64,
-    /// Start and end in µs, if they are recorded.
-    pub time: Option<(u64, u64)>,
-    pub location: SourceLocation,
-}
 
 /// Joins the calls of all processes into a trace. `remarks`: what the reader has left out.
 ///
@@ -84,106 +46,6 @@ pub(super) fn trace(calls: &[RecordedCall], mut remarks: Vec<String>, source: &s
 
 fn micros(time: u64) -> Picos {
     Picos(time.saturating_mul(1_000_000).min(1 << 60))
-}
-
-/// Ranks of the trace in each communicator, in its order.
-struct Groups<'a> {
-    members: BTreeMap<&'a str, Arc<[u32]>>,
-    sizes: BTreeMap<&'a str, u32>,
-}
-
-impl<'a> Groups<'a> {
-    fn new(calls: &'a [RecordedCall], remarks: &mut Vec<String>) -> Result<Self, JobError> {
-        let mut sizes: BTreeMap<&str, u32> = BTreeMap::new();
-        let mut processes: BTreeMap<&Process, BTreeSet<(&str, u32)>> = BTreeMap::new();
-        let mut order: Vec<&str> = Vec::new();
-        let mut counts: FxHashMap<&str, usize> = FxHashMap::default();
-        for call in calls {
-            let peer = match call.kind {
-                RecordedKind::Send(peer) | RecordedKind::Receive(peer) => peer,
-                RecordedKind::Collective { .. } => call.rank,
-            };
-            let size = call.ranks.unwrap_or(0).max(call.rank.saturating_add(1)).max(peer.saturating_add(1));
-            if size > MAX_RANKS || call.ranks.is_some_and(|ranks| size > ranks) {
-                let message = format!("rank {} or its peer is not in a communicator of {size} ranks", call.rank);
-                return Err(JobError::at(&call.location, message));
-            }
-            let known = sizes.entry(&call.communicator).or_insert_with(|| {
-                order.push(&call.communicator);
-                0
-            });
-            *known = size.max(*known);
-            *counts.entry(call.communicator.as_str()).or_default() += 1;
-            processes.entry(&call.process).or_default().insert((call.communicator.as_str(), call.rank));
-        }
-        let greatest = sizes.values().copied().max().unwrap_or(0);
-        let world = order.into_iter().find(|communicator| sizes.get(communicator) == Some(&greatest));
-        let in_world = |members: &BTreeSet<(&'a str, u32)>| -> Vec<u32> {
-            members.iter().filter(|(communicator, _)| Some(*communicator) == world).map(|(_, rank)| *rank).collect()
-        };
-        let is_complete = processes.values().all(|members| !in_world(members).is_empty());
-        if !is_complete {
-            remarks.push(format!(
-                "no communicator has all {} processes: ranks are numbered by host and process id",
-                processes.len()
-            ));
-        }
-        // Ranks of the trace by communicator and rank in it; unknown for a process that drives several GPUs.
-        let mut slots: BTreeMap<&str, BTreeMap<u32, u32>> = BTreeMap::new();
-        for (number, members) in (0u32..).zip(processes.values()) {
-            let ranks = in_world(members);
-            for &(communicator, rank) in members {
-                let global = match (is_complete, ranks.as_slice()) {
-                    (true, _) if Some(communicator) == world => Some(rank),
-                    (true, [only]) => Some(*only),
-                    (true, _) => None,
-                    (false, _) => Some(number),
-                };
-                if let Some(global) = global {
-                    slots.entry(communicator).or_default().insert(rank, global);
-                }
-            }
-        }
-        let mut members: BTreeMap<&str, Arc<[u32]>> = BTreeMap::new();
-        let mut unknown = 0;
-        for (&communicator, &size) in &sizes {
-            let known = slots.remove(communicator).unwrap_or_default();
-            if is_complete && Some(communicator) == world {
-                members.insert(communicator, (0..size).collect());
-                let silent: Vec<u32> = (0..size).filter(|rank| !known.contains_key(rank)).collect();
-                if !silent.is_empty() {
-                    let list = ranks::format(&silent);
-                    remarks.push(format!("ranks {list} of {size} recorded no call: they are assumed to be never late"));
-                }
-                continue;
-            }
-            let distinct: BTreeSet<u32> = known.values().copied().collect();
-            if known.len() == size as usize && distinct.len() == known.len() {
-                members.insert(communicator, known.values().copied().collect());
-                continue;
-            }
-            let seen: Vec<u32> = known.keys().copied().collect();
-            unknown += 1;
-            if unknown > MAX_NAMED {
-                continue;
-            }
-            let count = counts.get(communicator).copied().unwrap_or_default();
-            remarks.push(match seen.is_empty() {
-                true => {
-                    format!("communicator {communicator}: its {size} ranks are unknown; its {count} calls are left out")
-                }
-                false => format!(
-                    "communicator {communicator}: of its {size} ranks only {} recorded calls, the others are unknown; \
-                     its {count} calls are left out",
-                    ranks::format(&seen)
-                ),
-            });
-        }
-        if unknown > MAX_NAMED {
-            remarks.push(format!("the calls of {} more such communicators are left out", unknown - MAX_NAMED));
-        }
-        Ok(Self { members, sizes })
-    }
 }
 
 /// Events of the calls so far.

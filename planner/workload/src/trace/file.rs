@@ -1,5 +1,6 @@
 //! Detection of the format of trace files, and their reading.
 
+use super::contents::Contents;
 use super::gzip::{decompress, head};
 use super::nccl_inspector::is_inspector;
 use super::{
@@ -8,9 +9,6 @@ use super::{
 use crate::job::JobError;
 use fabricast_topologies::SourceLocation;
 use fabricast_topologies::read::Limit;
-
-/// Trace file: its name for errors, and its contents.
-pub type Contents = (String, Vec<u8>);
 
 /// Number of bytes at the start of a JSON file that identify its format.
 const HEAD_BYTES: usize = 1 << 16;

@@ -12,6 +12,7 @@
 
 mod chakra;
 mod communicators;
+mod contents;
 mod file;
 mod gzip;
 mod json;
@@ -20,12 +21,15 @@ mod messages;
 mod nccl_inspector;
 mod nccl_log;
 mod nccl_profiler;
+mod rank_groups;
 mod ranks;
+mod recorded_call;
 mod table;
 mod wire;
 
 pub use chakra::{RankFile, read_chakra};
-pub use file::{Contents, read};
+pub use contents::Contents;
+pub use file::read;
 pub use kineto::read_kineto;
 pub use nccl_inspector::read_nccl_inspector;
 pub use nccl_log::read_nccl_log;

@@ -13,9 +13,10 @@ use fabricast_topologies::SourceLocation;
 use fabricast_topologies::read::Limit;
 use serde::Deserialize;
 
-use super::communicators::{Process, RecordedCall, RecordedKind, trace};
-use super::file::Contents;
+use super::communicators::trace;
+use super::contents::Contents;
 use super::gzip::decompress;
+use super::recorded_call::{Process, RecordedCall, RecordedKind};
 use super::{MAX_EVENTS, Trace, json};
 use crate::job::JobError;
 
@@ -105,12 +106,11 @@ pub fn read_nccl_inspector(files: &[Contents]) -> Result<Trace, JobError> {
             line += passed.iter().filter(|byte| **byte == b'\n').count() as u32;
             counted = end;
             let location = SourceLocation { line, ..SourceLocation::from_source(source) };
-            match call(record, location) {
+            match call(record, &location) {
                 Some(call) => calls.push(call),
                 None => unknown += 1,
             }
             if calls.len() > MAX_EVENTS {
-                let location = SourceLocation { line, ..SourceLocation::from_source(source) };
                 return Err(JobError::at(&location, format!("more than {MAX_EVENTS} calls")));
             }
         }
@@ -123,7 +123,7 @@ pub fn read_nccl_inspector(files: &[Contents]) -> Result<Trace, JobError> {
     trace(&calls, remarks, source)
 }
 
-fn call(record: Record, location: SourceLocation) -> Option<RecordedCall> {
+fn call(record: Record, location: &SourceLocation) -> Option<RecordedCall> {
     let (kind, bytes, times) = match (record.coll_perf, record.p2p_perf) {
         (Some(Collective { coll, coll_sn, coll_msg_size_bytes, event_trace_ts }), _) => {
             (RecordedKind::Collective { name: coll, number: coll_sn }, coll_msg_size_bytes, event_trace_ts)
@@ -146,7 +146,7 @@ fn call(record: Record, location: SourceLocation) -> Option<RecordedCall> {
         kind,
         bytes,
         time: times.as_ref().and_then(Times::span),
-        location,
+        location: location.clone(),
     })
 }
 

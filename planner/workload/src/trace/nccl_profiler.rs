@@ -17,9 +17,10 @@ use fabricast_topologies::SourceLocation;
 use fabricast_topologies::read::Limit;
 use serde::Deserialize;
 
-use super::communicators::{Process, RecordedCall, RecordedKind, trace};
-use super::file::Contents;
+use super::communicators::trace;
+use super::contents::Contents;
 use super::gzip::decompress;
+use super::recorded_call::{Process, RecordedCall, RecordedKind};
 use super::{MAX_EVENTS, Trace, json};
 use crate::job::JobError;
 

@@ -3,7 +3,7 @@
 use fabricast_libraries::Library;
 use fabricast_study::answer::{Answer, ResultRow};
 use fabricast_study::library_comparison::{
-    Curve, LibraryComparison, MAX_RANKS_BETWEEN_DOMAINS, MAX_RANKS_IN_DOMAIN, ShownSchedule,
+    Curve, LibraryComparison, MAX_RANKS_BETWEEN_DOMAINS, MAX_RANKS_IN_DOMAIN, ShownSchedule, StepTimes,
 };
 use fabricast_topologies::{Bytes, Picos};
 
@@ -63,9 +63,9 @@ fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
     let total = active_calls().count();
     let predicted: Vec<_> = active_calls().filter_map(|(call, default)| Some((call, default.as_ref()?))).collect();
     let slower =
-        predicted.iter().filter(|(call, default)| default.time_us > call.time_us * (1.0 + MIN_DIFFERENCE)).count();
+        predicted.iter().filter(|(call, default)| default.time.us() > call.time_us * (1.0 + MIN_DIFFERENCE)).count();
     let faster =
-        predicted.iter().filter(|(call, default)| default.time_us < call.time_us * (1.0 - MIN_DIFFERENCE)).count();
+        predicted.iter().filter(|(call, default)| default.time.us() < call.time_us * (1.0 - MIN_DIFFERENCE)).count();
     let unknown = total - predicted.len();
     let unknown = match unknown {
         0 => String::new(),
@@ -73,14 +73,15 @@ fn sentence(row: &ResultRow, comparison: &LibraryComparison) -> String {
             format!(" Its choice in {some} of {total} calls cannot be predicted; these are assumed to be as picked.")
         }
     };
-    let (fabricast, default) = comparison.step_s;
-    let more = default / fabricast.max(f64::MIN_POSITIVE) - 1.0;
+    let StepTimes { picked, library_default } = comparison.step;
+    let seconds = |time: Picos| time.0 as f64 / 1e12;
+    let more = seconds(library_default) / seconds(picked).max(f64::MIN_POSITIVE) - 1.0;
     let step = match more {
         same if same.abs() < MIN_DIFFERENCE => "the step time is the same within 0.5 %".to_owned(),
         more => format!(
             "the step time is {} instead of {}, {} % {}",
-            format::time(Picos::from_us(default * 1e6)),
-            format::time(Picos::from_us(fabricast * 1e6)),
+            format::time(library_default),
+            format::time(picked),
             format::percent(more.abs()),
             if more > 0.0 { "more" } else { "less" }
         ),
@@ -116,9 +117,8 @@ fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
     ]);
     for (call, default) in row.calls.iter().zip(&comparison.calls) {
         let default = default.as_ref();
-        let gain = default.map(|default| default.time_us / call.time_us.max(f64::MIN_POSITIVE) - 1.0);
+        let gain = default.map(|default| default.time.us() / call.time_us.max(f64::MIN_POSITIVE) - 1.0);
         let tone = if gain.is_some_and(|gain| gain > MIN_DIFFERENCE) { Emphasis::Good } else { Emphasis::Plain };
-        let time = |us: f64| Value::Time(Picos::from_us(us));
         table.row(vec![
             Value::text(step_term(&call.phase)).into(),
             Value::text(call.dimension.replace('_', " ")).into(),
@@ -126,12 +126,12 @@ fn table(row: &ResultRow, comparison: &LibraryComparison) -> Table {
             Value::Bytes(Bytes(call.bytes)).into(),
             Value::Number(call.times).into(),
             Value::text(call.pick.to_string()).into(),
-            time(call.time_us).into(),
+            Value::Time(Picos::from_us(call.time_us)).into(),
             Value::or_missing(default, |default| {
                 Value::text(format!("{} × {}", default.name, default.strategy.channels))
             })
             .into(),
-            Value::or_missing(default, |default| time(default.time_us)).into(),
+            Value::or_missing(default, |default| Value::Time(default.time)).into(),
             Cell::from(Value::or_missing(gain, Value::Deviation)).tone(tone),
         ]);
     }

@@ -120,8 +120,8 @@ fn strategies(
     let restriction = setup::restriction(&flags);
     let ranks_per_node = context.fabric.max_devices_per_host(context.placement);
     if !flags.algorithm.is_empty() {
-        let root = args.call.root;
-        let capabilities = setup::capabilities(context.fabric, context.router, context.placement, root, &flags);
+        let ranks = setup::placed_ranks(context.fabric, context.router, context.placement, args.call.root);
+        let capabilities = restriction.capabilities(&ranks);
         let matching = candidates(collective, &capabilities, &restriction, context.kernels.software(), bytes);
         if matching.is_empty() {
             output.warn(&format!("{collective}: no such strategy"));
@@ -174,8 +174,8 @@ fn schedule(
     };
     let ranks_per_node = context.fabric.max_devices_per_host(context.placement);
     let flags = crate::args::StrategyArgs { algorithm: vec![strategy.algorithm], ..context.args.strategy.clone() };
-    let capabilities =
-        setup::capabilities(context.fabric, context.router, context.placement, context.args.call.root, &flags);
+    let placed = setup::placed_ranks(context.fabric, context.router, context.placement, context.args.call.root);
+    let capabilities = setup::restriction(&flags).capabilities(&placed);
     let shape =
         Shape { matrix: matrix.clone(), ..strategy.shape(call, context.kernels, ranks_per_node, &capabilities) };
     let generator =

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use petgraph::unionfind::UnionFind;
 use rustc_hash::FxHashMap;
 
 use super::domains::{self, Domain, NvlinkCount};
@@ -177,41 +178,12 @@ fn gpu_figures(known: Option<&ListedGpu>) -> Figures {
     })
 }
 
-/// Disjoint sets of devices (union-find).
-struct Sets(Vec<usize>);
-
-impl Sets {
-    fn new(count: usize) -> Self {
-        Self((0..count).collect())
-    }
-
-    fn root(&mut self, mut member: usize) -> usize {
-        while let Some(&above) = self.0.get(member).filter(|&&above| above != member) {
-            // Path halving (union-find) keeps the chains of parents short.
-            let further = self.0.get(above).copied().unwrap_or(above);
-            if let Some(entry) = self.0.get_mut(member) {
-                *entry = further;
-            }
-            member = further;
-        }
-        member
-    }
-
-    /// Joins two sets under the smaller root, so that a set is identified by its first member.
-    fn join(&mut self, a: usize, b: usize) {
-        let (a, b) = (self.root(a), self.root(b));
-        if let Some(entry) = self.0.get_mut(a.max(b)) {
-            *entry = a.min(b);
-        }
-    }
-
-    /// Joins all pairs of devices for whose relation `related` is true.
-    fn join_related(&mut self, matrix: &Matrix, related: impl Fn(Relation) -> bool) {
-        for a in 0..matrix.devices.len() {
-            for b in a + 1..matrix.devices.len() {
-                if matrix.relation(a, b).is_some_and(&related) {
-                    self.join(a, b);
-                }
+/// Joins the sets of all pairs of devices for whose relation `related` is true.
+fn join_related(sets: &mut UnionFind<usize>, matrix: &Matrix, related: impl Fn(Relation) -> bool) {
+    for a in 0..matrix.devices.len() {
+        for b in a + 1..matrix.devices.len() {
+            if matrix.relation(a, b).is_some_and(&related) {
+                sets.union(a, b);
             }
         }
     }
@@ -225,8 +197,8 @@ struct CpuAssignment {
 
 /// Adds one CPU for each NUMA node, which consists of devices nearer than `SYS` and of GPUs with equal affinity.
 fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warnings) -> CpuAssignment {
-    let mut sets = Sets::new(matrix.devices.len());
-    sets.join_related(matrix, |relation| {
+    let mut sets = UnionFind::new(matrix.devices.len());
+    join_related(&mut sets, matrix, |relation| {
         matches!(relation, Relation::OneSwitch | Relation::Switches | Relation::HostBridge | Relation::Node)
     });
     let affinity = |device: &Device| {
@@ -237,7 +209,9 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
     let mut hidden: Vec<usize> = Vec::new();
     for (i, device) in matrix.devices.iter().enumerate().filter(|(_, device)| device.is_gpu) {
         match affinity(device) {
-            Some(affinity) => sets.join(*first_by_affinity.entry(affinity).or_insert(i), i),
+            Some(affinity) => {
+                sets.union(*first_by_affinity.entry(affinity).or_insert(i), i);
+            }
             None => hidden.push(i),
         }
     }
@@ -246,7 +220,7 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
     let mut cpus = CpuAssignment { sockets: Vec::new(), device_cpus: vec![None; matrix.devices.len()] };
     let mut cpu_by_root: FxHashMap<usize, NodeId> = FxHashMap::default();
     for (i, device) in matrix.devices.iter().enumerate() {
-        let root = sets.root(i);
+        let root = sets.find_mut(i);
         let cpu = cpu_by_root.get(&root).copied().or_else(|| {
             let figures = CpuFigures { numa: device.numa, ..CpuFigures::default() };
             let id = format!("cpu{}", cpus.sockets.len());
@@ -266,18 +240,18 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
 }
 
 /// Joins GPUs without a stated affinity to one NUMA node, except those whose sets are `SYS` apart.
-fn join_gpus_without_affinity(sets: &mut Sets, matrix: &Matrix, gpus: &[usize]) {
+fn join_gpus_without_affinity(sets: &mut UnionFind<usize>, matrix: &Matrix, gpus: &[usize]) {
     let count = matrix.devices.len();
-    let are_apart = |sets: &mut Sets, a: usize, b: usize| {
-        let (a, b) = (sets.root(a), sets.root(b));
-        let members_a: Vec<usize> = (0..count).filter(|&i| sets.root(i) == a).collect();
-        let members_b: Vec<usize> = (0..count).filter(|&i| sets.root(i) == b).collect();
+    let are_apart = |sets: &mut UnionFind<usize>, a: usize, b: usize| {
+        let (a, b) = (sets.find_mut(a), sets.find_mut(b));
+        let members_a: Vec<usize> = (0..count).filter(|&i| sets.find_mut(i) == a).collect();
+        let members_b: Vec<usize> = (0..count).filter(|&i| sets.find_mut(i) == b).collect();
         members_a.iter().any(|&x| members_b.iter().any(|&y| matrix.relation(x, y) == Some(Relation::System)))
     };
     for (i, &b) in gpus.iter().enumerate() {
         let near = gpus.iter().take(i).copied().find(|&a| !are_apart(sets, a, b));
         if let Some(a) = near {
-            sets.join(a, b);
+            sets.union(a, b);
         }
     }
 }
@@ -293,14 +267,14 @@ fn add_pcie(
     let host = builder.host(DEFAULT_HOST);
     let spec = LinkSpec::symmetric(LinkKind::Pcie, hardware::pcie(16, generation.pcie), PCIE_HOP).lanes(16);
     let count = matrix.devices.len();
-    let (mut leaves, mut trees) = (Sets::new(count), Sets::new(count));
-    leaves.join_related(matrix, |relation| relation == Relation::OneSwitch);
-    trees.join_related(matrix, |relation| matches!(relation, Relation::OneSwitch | Relation::Switches));
+    let (mut leaves, mut trees) = (UnionFind::new(count), UnionFind::new(count));
+    join_related(&mut leaves, matrix, |relation| relation == Relation::OneSwitch);
+    join_related(&mut trees, matrix, |relation| matches!(relation, Relation::OneSwitch | Relation::Switches));
     let mut leaf_sizes: FxHashMap<usize, usize> = FxHashMap::default();
     let mut tree_leaves: FxHashMap<usize, std::collections::BTreeSet<usize>> = FxHashMap::default();
     for i in 0..count {
-        *leaf_sizes.entry(leaves.root(i)).or_default() += 1;
-        tree_leaves.entry(trees.root(i)).or_default().insert(leaves.root(i));
+        *leaf_sizes.entry(leaves.find_mut(i)).or_default() += 1;
+        tree_leaves.entry(trees.find_mut(i)).or_default().insert(leaves.find_mut(i));
     }
     let mut switches = 0;
     let mut switch_below = |builder: &mut FabricBuilder, above: NodeId| {
@@ -319,7 +293,7 @@ fn add_pcie(
             builder.link(vertex, cpu, &LinkSpec::symmetric(LinkKind::C2c, c2c, C2C_HOP));
             continue;
         }
-        let (leaf, tree) = (leaves.root(i), trees.root(i));
+        let (leaf, tree) = (leaves.find_mut(i), trees.find_mut(i));
         let mut above = Some(cpu);
         if tree_leaves.get(&tree).is_some_and(|leaves| leaves.len() > 1) {
             above = tops.get(&tree).copied().or_else(|| switch_below(builder, cpu));

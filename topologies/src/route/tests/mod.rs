@@ -1,11 +1,11 @@
 //! Tests of routing: classes and paths on the presets, options, equal-cost paths, failures, and properties of arbitrary
 //! fabrics.
 
-mod alike;
 mod machines;
 mod network;
 mod orbits;
 mod properties;
+mod representative_links;
 mod small;
 mod transit;
 

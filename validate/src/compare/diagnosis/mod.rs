@@ -274,10 +274,10 @@ impl Trial {
         let keep = |(number, trial): (usize, Self)| {
             if trial.surprise > limit { None } else { complete(trial).map(|trial| (number, trial)) }
         };
-        let mut kept: Vec<(usize, Self)> = trials.into_par_iter().enumerate().filter_map(keep).collect();
-        let place = kept.iter().position(|(number, _)| *number >= leader).unwrap_or(kept.len());
-        kept.insert(place, (leader, led));
-        kept.into_iter().map(|(_, trial)| trial).collect()
+        let mut retained: Vec<(usize, Self)> = trials.into_par_iter().enumerate().filter_map(keep).collect();
+        let place = retained.iter().position(|(number, _)| *number >= leader).unwrap_or(retained.len());
+        retained.insert(place, (leader, led));
+        retained.into_iter().map(|(_, trial)| trial).collect()
     }
 
     /// Simulates the remaining rows of `cases`; `None` if one of them cannot be simulated.

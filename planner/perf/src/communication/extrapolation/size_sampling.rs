@@ -8,7 +8,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use crate::communication::cost_model::CallExtent;
+use crate::communication::CallExtent;
 use fabricast_search::plan::PlanError;
 
 /// Number of bytes per rank, in large groups, above which the transfer time of a ring's chunks (about 20 µs over a 400

@@ -13,7 +13,7 @@ use fabricast_topologies::route::{LinkListing, RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, NodeKind, Picos, load};
 
 use super::super::calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
-use super::super::cost_model::Exchange;
+use super::super::exchange::Exchange;
 use super::super::simulated::SimulatedCosts;
 use super::slowest;
 use crate::step::tests::rails;

@@ -116,7 +116,12 @@ impl JobText {
             state_partition: self.state_partition(check, zero, software.zero_partition)?,
             optimizer_device: self.optimizer_device(check)?,
             moment_bits: self.moment_bits(check, software.moment_bits)?,
-            master_weights: match self.master_weights.as_ref().map(|kept| *kept.get_ref()).or(software.master_weights) {
+            master_weights: match self
+                .master_weights
+                .as_ref()
+                .map(|stated| *stated.get_ref())
+                .or(software.master_weights)
+            {
                 None | Some(true) => MasterWeights::Kept,
                 Some(false) => MasterWeights::Absent,
             },

@@ -10,10 +10,20 @@ use std::sync::Arc;
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
+use serde::Deserialize;
 
 use super::super::json::Loose;
 use super::super::ranks::MAX_RANKS;
-use super::recording::{Arguments, ProcessGroup};
+use super::arguments::Arguments;
+
+/// Group of ranks in `distributedInfo`.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct ProcessGroup {
+    #[serde(default, rename = "pg_name")]
+    pub name: String,
+    #[serde(default)]
+    pub ranks: Vec<u32>,
+}
 
 /// Kind of a recorded call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

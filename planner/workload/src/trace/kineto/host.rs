@@ -1,9 +1,9 @@
 //! Time of the host between launches and synchronizations.
 
 use super::items::Synchronization;
+use super::node::{Activity, Node};
 use super::recording::Nanos;
 use super::segments::Segment;
-use super::timeline::{Activity, Node};
 
 /// Launches and synchronizations of the host, from which its time follows.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use super::calls::{CallIndex, KernelCalls};
 use super::communication::Operation;
 use super::recording::{Nanos, Recording, RuntimeCall};
-use super::timeline::Window;
+use super::window::Window;
 
 /// Maximum number of waits for named calls between two operations.
 const MAX_NAMED_WAITS: usize = 256;

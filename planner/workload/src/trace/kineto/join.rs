@@ -14,8 +14,9 @@ use rustc_hash::FxHashMap;
 use super::super::messages::{Endpoint, Messages, message};
 use super::super::{Call, Event, EventKind, MAX_EVENTS, Processor};
 use super::calls::{CallKind, RecordedCall};
+use super::node::Activity;
 use super::recording::Nanos;
-use super::timeline::{Activity, Timeline};
+use super::timeline::Timeline;
 use crate::job::JobError;
 
 /// Timeline of a rank with the name of its file.

@@ -11,16 +11,19 @@
 //!
 //! Clocks of ranks are not compared: the timeline of each rank starts at 0.
 
+mod arguments;
 mod calls;
 mod communication;
 mod host;
 mod items;
 mod join;
+mod node;
 mod recording;
 mod segments;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +33,9 @@ use fabricast_topologies::{Picos, SourceLocation};
 use self::calls::{CallIndex, KernelCalls};
 use self::join::{Coverage, RankTimeline};
 use self::recording::{Nanos, Recording};
-use self::timeline::{Timeline, Window};
-use super::file::Contents;
+use self::timeline::Timeline;
+use self::window::Window;
+use super::contents::Contents;
 use super::gzip::decompress;
 use super::ranks::MAX_RANKS;
 use super::{MAX_EVENTS, Trace};
@@ -216,7 +220,7 @@ fn choose_windows(recordings: &[RankRecording<'_>], remarks: &mut Vec<String>) -
         if recordings.iter().any(|one| !one.recording.steps.is_empty()) {
             remarks.push("the traces have no ProfilerStep in common: they are replayed whole".to_owned());
         }
-        return recordings.iter().map(|one| timeline::whole(&one.recording)).collect();
+        return recordings.iter().map(|one| Window::whole(&one.recording)).collect();
     };
     if let (Some(first), Some(last)) = (times.keys().next(), times.keys().next_back())
         && first < last
@@ -228,7 +232,7 @@ fn choose_windows(recordings: &[RankRecording<'_>], remarks: &mut Vec<String>) -
     let window = |one: &RankRecording<'_>| {
         let step = one.recording.steps.iter().find(|step| step.number == number);
         step.map_or_else(
-            || timeline::whole(&one.recording),
+            || Window::whole(&one.recording),
             |step| Window { start: step.start, end: step.end, host_end: Some(step.end) },
         )
     };

@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::json::{self, Loose};
-use super::communication::CommunicationInfo;
+use super::arguments::Arguments;
+use super::communication::{CommunicationInfo, ProcessGroup};
 use crate::job::JobError;
 
 /// Time in a trace, in ns. CPU and GPU events of a trace have the same clock.
@@ -71,15 +72,6 @@ pub(super) struct Step {
     pub number: i64,
     pub start: Nanos,
     pub end: Nanos,
-}
-
-/// Group of ranks in `distributedInfo`.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct ProcessGroup {
-    #[serde(default, rename = "pg_name")]
-    pub name: String,
-    #[serde(default)]
-    pub ranks: Vec<u32>,
 }
 
 /// Metadata of the job, as `torch.profiler` adds them.
@@ -201,47 +193,6 @@ struct RawEvent<'a> {
     dur: f64,
     #[serde(borrow, default)]
     args: Arguments<'a>,
-}
-
-/// Arguments of an event that the replay needs. The keys are those of PyTorch (`torch/csrc/profiler/util.h`) and of
-/// Kineto's GPU activities.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Arguments<'a> {
-    #[serde(borrow, rename = "External id")]
-    external: Loose<'a>,
-    #[serde(borrow)]
-    correlation: Loose<'a>,
-    #[serde(borrow)]
-    stream: Loose<'a>,
-    #[serde(borrow)]
-    device: Loose<'a>,
-    #[serde(borrow, rename = "Collective name")]
-    pub collective: Loose<'a>,
-    #[serde(borrow, rename = "In msg nelems")]
-    pub input_elements: Loose<'a>,
-    #[serde(borrow, rename = "Out msg nelems")]
-    pub output_elements: Loose<'a>,
-    #[serde(borrow)]
-    pub dtype: Loose<'a>,
-    #[serde(borrow, rename = "Group size")]
-    pub group_size: Loose<'a>,
-    #[serde(borrow, rename = "Process Group Name")]
-    pub group_name: Loose<'a>,
-    #[serde(borrow, rename = "Process Group ID")]
-    pub group_id: Loose<'a>,
-    #[serde(borrow, rename = "Process Group Ranks")]
-    pub group_ranks: Loose<'a>,
-    #[serde(borrow, rename = "Global rank start")]
-    pub rank_start: Loose<'a>,
-    #[serde(borrow, rename = "Global rank stride")]
-    pub rank_stride: Loose<'a>,
-    #[serde(borrow, rename = "Src Rank")]
-    pub source: Loose<'a>,
-    #[serde(borrow, rename = "Dst Rank")]
-    pub destination: Loose<'a>,
-    #[serde(borrow, rename = "Seq")]
-    pub sequence: Loose<'a>,
 }
 
 impl Recording {

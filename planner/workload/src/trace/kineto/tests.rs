@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::read_kineto;
 use crate::job::JobError;
-use crate::trace::file::Contents;
+use crate::trace::Contents;
 use crate::trace::{EventKind, Processor, Trace, read};
 
 /// Step of a ResNet on two A100, rank 0; see planner/data/traces/README.md.

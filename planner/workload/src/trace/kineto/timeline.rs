@@ -22,40 +22,13 @@
 
 use std::collections::BTreeSet;
 
-use super::calls::{CallIndex, KernelCalls, RecordedCall};
+use super::calls::{CallIndex, KernelCalls};
 use super::host::Host;
 use super::items::{Item, Items, Streams, Waits, synchronizations};
-use super::recording::{GpuOperation, Nanos, Recording};
+use super::node::{Activity, Node};
+use super::recording::{Nanos, Recording};
 use super::segments::{segment_starts, segments};
-
-/// Part of a recording, by the host time of launches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
-    pub start: Nanos,
-    pub end: Nanos,
-    /// End of the host's work, which may be later than its last launch; `None` if it is unknown.
-    pub host_end: Option<Nanos>,
-}
-
-/// Activity of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Activity {
-    /// Time on the host.
-    Host(Nanos),
-    /// Computation on the GPU.
-    Compute(Nanos),
-    /// Calls of one kernel.
-    Calls(Vec<RecordedCall>),
-    /// Host waits for the GPU.
-    Synchronize,
-}
-
-/// Node of a timeline, with the nodes that end before it starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
-    pub activity: Activity,
-    pub after: Vec<usize>,
-}
+use super::window::Window;
 
 /// Timeline of a rank in a window.
 #[derive(Debug, Default)]
@@ -67,17 +40,6 @@ pub(super) struct Timeline {
     pub communication: Nanos,
     /// GPU operations whose launch is not in the trace.
     pub unlaunched: usize,
-}
-
-/// Returns the whole of a recording as a window.
-pub(super) fn whole(recording: &Recording) -> Window {
-    let first = |operation: &GpuOperation| {
-        let launch = operation.correlation.and_then(|number| recording.launches.get(&number));
-        launch.map_or(operation.start, |launch| launch.start.min(operation.start))
-    };
-    let start = recording.operations.iter().map(first).min().unwrap_or_default();
-    let end = recording.operations.iter().map(|operation| operation.end).max().unwrap_or_default();
-    Window { start, end: end + 1, host_end: None }
 }
 
 /// Builds the timeline of a window.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use super::attach::{Attachment, Attachments};
+use super::attachments::{Attachment, Attachments};
 use super::router::{Candidate, Router};
 use super::substitute_ports::SubstitutePorts;
 

@@ -27,7 +27,7 @@ proptest! {
     /// Each block adds its part of a rank's own sums once, at the end, while the links are idle. Sums that are sent on
     /// have no additional cost, and neither have one-way calls.
     #[test]
-    fn kept_sums_are_charged_once(part in 1u64..1_000_000, channels in 1u16..8, rate in 1u64..100) {
+    fn retained_sums_are_charged_once(part in 1u64..1_000_000, channels in 1u16..8, rate in 1u64..100) {
         let rate = Bandwidth(rate * 1_000_000_000);
         for (collective, algorithm, ranks, stays) in [
             (Collective::ReduceScatter, Algorithm::Ring, 2, true),

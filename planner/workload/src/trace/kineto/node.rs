@@ -1,0 +1,24 @@
+//! Nodes of a timeline.
+
+use super::calls::RecordedCall;
+use super::recording::Nanos;
+
+/// Activity of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Activity {
+    /// Time on the host.
+    Host(Nanos),
+    /// Computation on the GPU.
+    Compute(Nanos),
+    /// Calls of one kernel.
+    Calls(Vec<RecordedCall>),
+    /// Host waits for the GPU.
+    Synchronize,
+}
+
+/// Node of a timeline, with the nodes that end before it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub activity: Activity,
+    pub after: Vec<usize>,
+}
