@@ -94,11 +94,19 @@ impl Default for Answerer {
 }
 
 impl Answerer {
-    /// Answers a study on the threads of the current pool.
+    /// Answers a study on threads of its own, as many as the common pool has. In the common pool, a short study would
+    /// wait for the runs of a long one; the operating system divides the cores among pools.
     ///
     /// # Errors
-    /// [`AnswerError`]: the study is refused, or the computation was stopped.
+    /// [`AnswerError`]: the study is refused, the computation was stopped, or the threads cannot be started.
     pub fn answer(&self, study: &StudyText, progress: &Progress) -> Result<Answered, AnswerError> {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
+        let pool = pool.map_err(|error| AnswerError::Failed(error.to_string()))?;
+        pool.install(|| self.answer_here(study, progress))
+    }
+
+    /// Answers a study on the threads of the current pool.
+    fn answer_here(&self, study: &StudyText, progress: &Progress) -> Result<Answered, AnswerError> {
         let failed = |failure: Failure| error_of_form(study, failure);
         // Warnings about fabrics belong to the commands; the answer contains the notes of the study.
         let silent = Output::for_caller(Arc::new(Control::default()));

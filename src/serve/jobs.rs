@@ -20,7 +20,7 @@ use super::random::{self, RandomError};
 /// Time after which a ticket expires that is not shown again.
 pub const LEASE: Duration = Duration::from_secs(15);
 
-/// Number of computations that run concurrently. Each uses the threads of the common pool.
+/// Number of computations that run concurrently.
 const WORKERS: usize = 4;
 
 /// Maximum number of computations that run or wait.

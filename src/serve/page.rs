@@ -1,7 +1,10 @@
 //! HTML of the page: the form with a control for each field, and the place of the answer.
 
+use std::sync::Arc;
+
 use fabricast_reports::markup::Markup;
 
+use super::answer::Answered;
 use super::form::{Field, Form, FormError, MachineField, NumberKind, Range, Slot, Values};
 
 /// Style sheet of the form; the answer has that of reports.
@@ -15,8 +18,8 @@ pub const SCRIPT: &str = include_str!("serve.js");
 pub enum Content {
     /// Nothing was asked yet.
     Empty,
-    /// The answer, as HTML.
-    Answer(String),
+    /// The answer.
+    Answer(Arc<Answered>),
     /// The answer is still being computed.
     Running,
     /// The form is refused.
@@ -37,6 +40,7 @@ pub fn page(form: &Form, content: &Content) -> String {
     markup.text("button", &[("type", "button"), ("id", "theme"), ("hidden", "")], "Dark");
     markup.close();
     markup.open("main", &[]);
+    status(content, &mut markup);
     write_form(form, content, &mut markup);
     answer(form, content, &mut markup);
     markup.close();
@@ -81,24 +85,37 @@ fn write_form(form: &Form, content: &Content, markup: &mut Markup) {
         markup.close();
     };
     markup.open("form", &[("id", "form"), ("method", "get"), ("action", "/"), ("autocomplete", "off")]);
+    markup.open("div", &[("class", "actions")]);
+    for (id, label) in [("undo", "Undo"), ("redo", "Redo")] {
+        markup.text("button", &[("type", "button"), ("id", id), ("hidden", "")], label);
+    }
+    markup.text("a", &[("id", "reset"), ("href", "/")], "Start over");
+    markup.close();
     let job = Field::all().filter(|field| !matches!(field, Field::Machine(..)) && !is_assumption(*field));
     group("Job", &mut { job }, markup);
     for slot in Slot::ALL {
         group(&format!("Machine {}", slot.letter()), &mut Field::of_machine(slot), markup);
     }
     group("Costs of purchases", &mut Field::all().filter(|field| is_assumption(*field)), markup);
-    markup.open("div", &[("class", "actions")]);
     markup.text("button", &[("type", "submit"), ("id", "send")], "Answer");
-    for (id, label) in [("undo", "Undo"), ("redo", "Redo")] {
-        markup.text("button", &[("type", "button"), ("id", id), ("hidden", "")], label);
-    }
-    markup.text("a", &[("id", "reset"), ("href", "/")], "Start over");
-    markup.close();
     markup.close();
 }
 
 fn is_assumption(field: Field) -> bool {
     matches!(field, Field::Years | Field::Utilization | Field::Energy)
+}
+
+/// Writes the line that stays on the screen: the answer in a sentence, progress, or an error.
+fn status(content: &Content, markup: &mut Markup) {
+    let text = match content {
+        Content::Empty => "Choose a job and machines, then press Answer.".to_owned(),
+        Content::Answer(answered) => answered.sentence(),
+        Content::Running => "The answer is being computed: reload the page in some seconds.".to_owned(),
+        Content::Refused(error) => error_text(error),
+        Content::Failed(message) => message.clone(),
+    };
+    let class = if matches!(content, Content::Refused(_) | Content::Failed(_)) { "bad" } else { "" };
+    markup.text("p", &[("id", "status"), ("role", "status"), ("class", class)], &text);
 }
 
 /// Writes the control of a field with its label and its error message.
@@ -170,15 +187,6 @@ pub fn error_text(error: &FormError) -> String {
 fn answer(form: &Form, content: &Content, markup: &mut Markup) {
     markup.open("section", &[("class", "result"), ("aria-labelledby", "answer-title")]);
     markup.text("h2", &[("id", "answer-title"), ("tabindex", "-1")], "Answer");
-    let status = match content {
-        Content::Empty => "Choose a job and machines, then press Answer.".to_owned(),
-        Content::Answer(_) => String::new(),
-        Content::Running => "The answer is being computed: reload the page in some seconds.".to_owned(),
-        Content::Refused(error) => error_text(error),
-        Content::Failed(message) => message.clone(),
-    };
-    let class = if matches!(content, Content::Refused(_) | Content::Failed(_)) { "bad" } else { "" };
-    markup.text("p", &[("id", "status"), ("role", "status"), ("class", class)], &status);
     markup.open("p", &[("id", "running"), ("hidden", "")]);
     markup.empty_element("progress", &[("id", "progress"), ("aria-label", "Runs of the study")]);
     markup.text("button", &[("type", "button"), ("id", "stop")], "Stop");
@@ -196,8 +204,8 @@ fn answer(form: &Form, content: &Content, markup: &mut Markup) {
     markup.empty("input", &[("id", "link"), ("readonly", ""), ("type", "text")]);
     markup.close();
     markup.open("div", &[("id", "answer")]);
-    if let Content::Answer(html) = content {
-        markup.raw(html);
+    if let Content::Answer(answered) = content {
+        markup.raw(&answered.summary());
     }
     markup.close();
     markup.close();

@@ -139,29 +139,31 @@ async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery) -> R
     };
     let shown = match query.is_empty() {
         true => Content::Empty,
-        // Nobody returns the ticket of a page that is opened without its script: it expires.
         false => match submitted(&shared, &form, PAGE_PATIENCE).await {
-            Ok((_, Some(Ok(answered)))) => Content::Answer(answered.summary()),
-            Ok((_, Some(Err(AnswerError::Refused(error))))) => Content::Refused(error),
-            Ok((_, Some(Err(error)))) => Content::Failed(error.to_string()),
-            Ok((_, None)) => Content::Running,
+            Ok(Some(Ok(answered))) => Content::Answer(answered),
+            Ok(Some(Err(AnswerError::Refused(error)))) => Content::Refused(error),
+            Ok(Some(Err(error))) => Content::Failed(error.to_string()),
+            Ok(None) => Content::Running,
             Err(error) => Content::Failed(error.to_string()),
         },
     };
     content(HTML, page::page(&form, &shown)).into_response()
 }
 
-/// Hands a form in, and waits for its answer. Returns the ticket of a computation in progress.
-async fn submitted(
-    shared: &Shared,
-    form: &Form,
-    patience: Duration,
-) -> Result<(Option<Ticket>, Option<JobResult>), JobError> {
+/// Hands a form in, and waits for its answer. If there is none yet, the computation continues until its ticket expires,
+/// so that the same request joins it when it is repeated.
+///
+/// # Errors
+/// [`JobError`]: the form was not taken.
+async fn submitted(shared: &Shared, form: &Form, patience: Duration) -> Result<Option<JobResult>, JobError> {
     match shared.jobs.submit(StudyText::new(form), Instant::now())? {
-        Submitted::Answered(answered) => Ok((None, Some(Ok(answered)))),
+        Submitted::Answered(answered) => Ok(Some(Ok(answered))),
         Submitted::Running(ticket, job) => {
             let result = job.result(patience).await;
-            Ok((Some(ticket), result))
+            if result.is_some() {
+                shared.jobs.release(&ticket);
+            }
+            Ok(result)
         }
     }
 }
@@ -358,10 +360,10 @@ async fn answer_of_query(shared: &Shared, query: Option<String>) -> Result<Arc<A
         Err(error) => return failed(StatusCode::BAD_REQUEST, page::error_text(&error)),
     };
     match submitted(shared, &form, DOWNLOAD_PATIENCE).await {
-        Ok((_, Some(Ok(answered)))) => Ok(answered),
-        Ok((_, Some(Err(AnswerError::Refused(error))))) => failed(StatusCode::BAD_REQUEST, page::error_text(&error)),
-        Ok((_, Some(Err(error)))) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
-        Ok((_, None)) => failed(
+        Ok(Some(Ok(answered))) => Ok(answered),
+        Ok(Some(Err(AnswerError::Refused(error)))) => failed(StatusCode::BAD_REQUEST, page::error_text(&error)),
+        Ok(Some(Err(error))) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+        Ok(None) => failed(
             StatusCode::SERVICE_UNAVAILABLE,
             "the answer is still being computed: try again in some seconds".to_owned(),
         ),

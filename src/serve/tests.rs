@@ -141,7 +141,9 @@ fn answers_are_the_results_of_the_study_command() {
         .iter()
         .enumerate()
         .map(|(number, form)| {
-            let path = folder.path().join(format!("{number}.toml"));
+            let path = folder.path().join(number.to_string());
+            std::fs::create_dir(&path).unwrap();
+            let path = path.join("study.toml");
             std::fs::write(&path, StudyText::new(&Form::from_query(form).unwrap()).toml).unwrap();
             let request = crate::request::Request::new(&["study"], &[path.into()], &[]).unwrap();
             request.run(&Arc::default()).unwrap().result.unwrap()
@@ -152,8 +154,12 @@ fn answers_are_the_results_of_the_study_command() {
         let addresses = two_users.each_ref().map(|form| format!("/results.json?{form}"));
         // Both users ask concurrently, twice: computed, and from the cache.
         for _ in 0..2 {
-            let (first, second) = tokio::join!(ask(&server, get(&addresses[0])), ask(&server, get(&addresses[1])));
-            for (reply, expected) in [first, second].iter().zip(&expected) {
+            let requests = addresses.each_ref().map(|address| {
+                let (server, request) = (server.clone(), get(address));
+                tokio::spawn(async move { ask(&server, request).await })
+            });
+            for (request, expected) in requests.into_iter().zip(&expected) {
+                let reply = request.await.unwrap();
                 assert_eq!((reply.status(), &reply.body), (200, expected));
             }
         }

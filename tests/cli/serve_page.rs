@@ -81,6 +81,7 @@ fn assert_quiet(tab: &Tab<'_>, server: &Server) {
 }
 
 #[test]
+#[ignore = "takes a minute; .ci/extra runs it"]
 fn every_control_works_at_both_widths_and_in_both_themes() {
     let Some(program) = chromium() else { return };
     let (server, folder) = (Server::start(""), tempfile::tempdir().unwrap());
@@ -145,6 +146,7 @@ fn every_control_works_at_both_widths_and_in_both_themes() {
 }
 
 #[test]
+#[ignore = "takes a minute; .ci/extra runs it"]
 fn invalid_input_is_an_error_at_its_field() {
     let Some(program) = chromium() else { return };
     let (server, folder) = (Server::start(""), tempfile::tempdir().unwrap());
@@ -167,6 +169,7 @@ fn invalid_input_is_an_error_at_its_field() {
 }
 
 #[test]
+#[ignore = "takes a minute; .ci/extra runs it"]
 fn two_users_get_their_own_answers_and_a_closed_tab_harms_nobody() {
     let Some(program) = chromium() else { return };
     let (server, folder) = (Server::start(""), tempfile::tempdir().unwrap());
@@ -189,6 +192,7 @@ fn two_users_get_their_own_answers_and_a_closed_tab_harms_nobody() {
 }
 
 #[test]
+#[ignore = "takes a minute; .ci/extra runs it"]
 fn form_works_without_scripts() {
     let Some(program) = chromium() else { return };
     let (server, folder) = (Server::start(""), tempfile::tempdir().unwrap());

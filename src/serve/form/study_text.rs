@@ -114,7 +114,7 @@ impl StudyText {
     fn line(&mut self, field: Option<Field>, text: &str) {
         self.toml.push_str(text);
         self.toml.push('\n');
-        self.fields.extend(text.split('\n').map(|_| field));
+        self.fields.extend(text.split('\n').map(|line| field.filter(|_| !line.is_empty())));
     }
 }
 
