@@ -13,7 +13,7 @@ use fabricast_topologies::FabricRequest;
 use rustc_hash::FxHashMap;
 
 use super::cache::Cache;
-use super::form::{FormError, STUDY_NAME, StudyText};
+use super::form::{FormError, StudyText};
 use crate::commands::study::LoadedStudy;
 use crate::control::Control;
 use crate::failure::Failure;
@@ -21,6 +21,10 @@ use crate::output::{self, Output};
 
 /// Maximum number of cached runs.
 const MAX_RUNS: usize = 1024;
+
+/// Path of a form's study in source locations. Its file name is that of the download, so that results are equal; errors
+/// show excerpts of files, and there is no such file.
+const STUDY_PATH: &str = "<form>/study.toml";
 
 /// Number of open sections of a summary: the ranking, and cost against speed.
 const OPEN_SECTIONS: usize = 2;
@@ -110,7 +114,7 @@ impl Answerer {
         let failed = |failure: Failure| error_of_form(study, failure);
         // Warnings about fabrics belong to the commands; the answer contains the notes of the study.
         let silent = Output::for_caller(Arc::new(Control::default()));
-        let loaded = LoadedStudy::from_text(&study.toml, STUDY_NAME, Path::new(""), &silent);
+        let loaded = LoadedStudy::from_text(&study.toml, STUDY_PATH, Path::new(""), &silent);
         let loaded = loaded.and_then(LoadedStudy::validate).map_err(failed)?;
         let load = |request: &FabricRequest| loaded.load(request);
         let cases = Cases::new(&loaded.study, &loaded.fabrics, &load).map_err(|error| failed(error.into()))?;
@@ -149,7 +153,7 @@ impl Answerer {
 fn error_of_form(study: &StudyText, failure: Failure) -> AnswerError {
     match failure {
         Failure::Input { message, help, location, .. } => {
-            let location = location.filter(|location| location.source == STUDY_NAME);
+            let location = location.filter(|location| location.source == STUDY_PATH);
             let prefix = location.as_ref().map(|location| format!("{location}: ")).unwrap_or_default();
             let message = message.strip_prefix(&prefix).map(str::to_owned).unwrap_or(message);
             let field = location.and_then(|location| study.field(location.line));

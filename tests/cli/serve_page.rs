@@ -183,7 +183,7 @@ fn two_users_get_their_own_answers_and_a_closed_tab_harms_nobody() {
     leaving.open(&format!("{}/?nodes_a=512&nodes_b=512&model=deepseek-v3", server.address));
     leaving.close();
     for (tab, machine) in tabs.iter().zip(["B: 2 x hgx-h200", "B: 2 x mi300x"]) {
-        tab.wait_for("document.readyState === 'complete' && location.search !== ''");
+        tab.wait_for("location.protocol === 'http:' && document.readyState === 'complete'");
         tab.wait_for(SETTLED);
         assert!(text(tab, "answer").contains(machine), "{}", text(tab, "answer"));
         assert_quiet(tab, &server);
