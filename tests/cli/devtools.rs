@@ -44,7 +44,7 @@ impl Browser {
     }
 
     /// Calls a method and returns its result.
-    fn call(&self, session: Option<&str>, method: &str, parameters: Value) -> Value {
+    fn call(&self, session: Option<&str>, method: &str, parameters: &Value) -> Value {
         self.last_id.set(self.last_id.get() + 1);
         let mut message = json!({ "id": self.last_id.get(), "method": method, "params": parameters });
         if let Some(session) = session {
@@ -67,15 +67,15 @@ impl Browser {
 
     /// Opens an empty tab of this size, in pixels.
     pub fn tab(&self, width: u32, height: u32) -> Tab<'_> {
-        let target = self.call(None, "Target.createTarget", json!({ "url": "about:blank" }))["targetId"].clone();
-        let session = self.call(None, "Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
+        let target = self.call(None, "Target.createTarget", &json!({ "url": "about:blank" }))["targetId"].clone();
+        let session = self.call(None, "Target.attachToTarget", &json!({ "targetId": target, "flatten": true }));
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let tab = Tab { browser: self, target: text(&target), session: text(&session["sessionId"]) };
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            tab.call(&format!("{domain}.enable"), json!({}));
+            tab.call(&format!("{domain}.enable"), &json!({}));
         }
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
-        tab.call("Emulation.setDeviceMetricsOverride", size);
+        tab.call("Emulation.setDeviceMetricsOverride", &size);
         tab
     }
 }
@@ -89,7 +89,7 @@ impl Drop for Browser {
 
 impl Tab<'_> {
     /// Calls a method of the protocol.
-    pub fn call(&self, method: &str, parameters: Value) -> Value {
+    pub fn call(&self, method: &str, parameters: &Value) -> Value {
         self.browser.call(Some(&self.session), method, parameters)
     }
 
@@ -97,7 +97,7 @@ impl Tab<'_> {
     #[track_caller]
     pub fn evaluate(&self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
-        let result = self.call("Runtime.evaluate", parameters);
+        let result = self.call("Runtime.evaluate", &parameters);
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
@@ -115,7 +115,7 @@ impl Tab<'_> {
 
     /// Opens an address, and waits until the page is loaded.
     pub fn open(&self, address: &str) {
-        self.call("Page.navigate", json!({ "url": address }));
+        self.call("Page.navigate", &json!({ "url": address }));
         // Scripts may change the address at once.
         self.wait_for("location.protocol === 'http:' && document.readyState === 'complete'");
     }
@@ -125,7 +125,7 @@ impl Tab<'_> {
         for kind in ["rawKeyDown", "keyUp"] {
             let event =
                 json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": modifiers });
-            self.call("Input.dispatchKeyEvent", event);
+            self.call("Input.dispatchKeyEvent", &event);
         }
     }
 
@@ -138,7 +138,7 @@ impl Tab<'_> {
         ));
         for kind in ["mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1 });
-            self.call("Input.dispatchMouseEvent", event);
+            self.call("Input.dispatchMouseEvent", &event);
         }
     }
 
@@ -151,6 +151,6 @@ impl Tab<'_> {
 
     /// Closes the tab as a user does.
     pub fn close(self) {
-        self.browser.call(None, "Target.closeTarget", json!({ "targetId": self.target }));
+        self.browser.call(None, "Target.closeTarget", &json!({ "targetId": self.target }));
     }
 }

@@ -177,7 +177,7 @@ fn two_users_get_their_own_answers_and_a_closed_tab_harms_nobody() {
     let tabs = [browser.tab(1280, 900), browser.tab(1280, 900)];
     let queries = [SMALL.to_owned(), SMALL.replace("hgx-h200", "mi300x").replace("&model", "&price_b=own&model")];
     for (tab, query) in tabs.iter().zip(&queries) {
-        tab.call("Page.navigate", serde_json::json!({ "url": format!("{}/?{query}", server.address) }));
+        tab.call("Page.navigate", &serde_json::json!({ "url": format!("{}/?{query}", server.address) }));
     }
     let leaving = browser.tab(1280, 900);
     leaving.open(&format!("{}/?nodes_a=512&nodes_b=512&model=deepseek-v3", server.address));
@@ -198,7 +198,7 @@ fn form_works_without_scripts() {
     let (server, folder) = (Server::start(""), tempfile::tempdir().unwrap());
     let browser = Browser::start(program, folder.path());
     let tab = browser.tab(400, 900);
-    tab.call("Emulation.setScriptExecutionDisabled", serde_json::json!({ "value": true }));
+    tab.call("Emulation.setScriptExecutionDisabled", &serde_json::json!({ "value": true }));
     tab.open(&format!("{}/?{SMALL}", server.address));
     assert!(text(&tab, "answer").contains("has the lowest cost"), "{}", text(&tab, "status"));
     assert_eq!(shown(&tab, ".slider"), Vec::<String>::new());
