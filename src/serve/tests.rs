@@ -270,17 +270,26 @@ fn token_opens_the_page_once_and_then_is_a_cookie() {
     });
 }
 
-/// Computations that end only when they are stopped. Each sends a message when it begins.
-fn endless_jobs() -> (Arc<Jobs>, mpsc::Receiver<()>) {
-    let (sender, receiver) = mpsc::channel();
+/// Computations that end only when they are stopped, or when the test ends.
+struct EndlessJobs {
+    jobs: Arc<Jobs>,
+    /// Receives a message when a computation begins.
+    started: mpsc::Receiver<()>,
+    /// Dropped with the test, also if it fails: a runtime waits for its computations.
+    _test: Arc<()>,
+}
+
+fn endless_jobs() -> EndlessJobs {
+    let ((sender, started), test) = (mpsc::channel(), Arc::new(()));
+    let running_test = Arc::downgrade(&test);
     let work = move |_: &StudyText, progress: &Progress| {
         let _ = sender.send(());
-        while !progress.stop.load(Ordering::Relaxed) {
+        while !progress.stop.load(Ordering::Relaxed) && running_test.strong_count() > 0 {
             std::thread::yield_now();
         }
         Err(AnswerError::Stopped)
     };
-    (Arc::new(Jobs::new(Box::new(work))), receiver)
+    EndlessJobs { jobs: Arc::new(Jobs::new(Box::new(work))), started, _test: test }
 }
 
 fn running(submitted: Result<Submitted, JobError>) -> (Ticket, Arc<super::jobs::Job>) {
@@ -293,7 +302,7 @@ fn running(submitted: Result<Submitted, JobError>) -> (Ticket, Arc<super::jobs::
 #[test]
 fn last_page_that_leaves_stops_a_computation() {
     runtime().block_on(async {
-        let (jobs, _started) = endless_jobs();
+        let EndlessJobs { jobs, .. } = &endless_jobs();
         let now = Instant::now();
         let study = || StudyText::new(&Form::default());
         let (first, job) = running(jobs.submit(study(), now));
@@ -320,8 +329,8 @@ fn last_page_that_leaves_stops_a_computation() {
 #[test]
 fn dropped_request_stops_its_computation() {
     runtime().block_on(async {
-        let (jobs, started) = endless_jobs();
-        let server = router(Access::default(), Arc::clone(&jobs));
+        let EndlessJobs { jobs, started, .. } = &endless_jobs();
+        let server = router(Access::default(), Arc::clone(jobs));
         let request = tokio::spawn(async move { ask(&server, post("/answers", SMALL)).await });
         while started.try_recv().is_err() {
             tokio::task::yield_now().await;
@@ -338,8 +347,8 @@ fn dropped_request_stops_its_computation() {
 #[test]
 fn stop_button_ends_a_computation() {
     runtime().block_on(async {
-        let (jobs, _started) = endless_jobs();
-        let server = router(Access::default(), jobs);
+        let EndlessJobs { jobs, .. } = &endless_jobs();
+        let server = router(Access::default(), Arc::clone(jobs));
         let reply = ask(&server, post("/answers", SMALL)).await;
         assert_eq!((reply.status(), reply.json()["state"].as_str()), (202, Some("running")), "{}", reply.body);
         let ticket = reply.json()["ticket"].as_str().unwrap().to_owned();
@@ -352,7 +361,7 @@ fn stop_button_ends_a_computation() {
 #[test]
 fn too_many_computations_are_refused() {
     runtime().block_on(async {
-        let (jobs, _started) = endless_jobs();
+        let EndlessJobs { jobs, .. } = &endless_jobs();
         let now = Instant::now();
         let mut tickets = Vec::new();
         let refused = (1..=512).find_map(|nodes| {
@@ -380,6 +389,37 @@ fn panic_of_a_computation_is_an_error_of_its_request() {
         assert_eq!((reply.status(), reply.json()["state"].as_str()), (500, Some("failed")), "{}", reply.body);
         assert_eq!(ask(&server, get("/")).await.status(), 200);
     });
+}
+
+proptest! {
+    #[test]
+    fn any_request_has_a_response_under_the_policy(
+        method in proptest::sample::select(vec!["GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "X"]),
+        path in "/(answers|study.toml|results.json|report.html|serve.js)?(/[a-z0-9.%]{0,9}){0,2}",
+        query in "([?][a-z_=&%+0-9.]{0,40})?",
+        headers in proptest::collection::vec(("(host|origin|cookie|content-type|content-length|sec-fetch-site)", "[ -~]{0,30}"), 0..3),
+        is_local in any::<bool>(),
+        body in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut request = Request::builder().method(method).uri(format!("{path}{query}"));
+        if is_local {
+            request = request.header("host", "localhost");
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let Ok(request) = request.body(Body::from(body)) else { return Ok(()) };
+        let reply = runtime().block_on(async {
+            let jobs = Jobs::new(Box::new(|_: &StudyText, _: &Progress| {
+                Err(AnswerError::Refused(Form::from_query("nodes_a=0").unwrap_err()))
+            }));
+            let (parts, _) = router(Access::default(), Arc::new(jobs)).oneshot(request).await.unwrap().into_parts();
+            Response::from_parts(parts, ())
+        });
+        prop_assert!(reply.status().as_u16() < 500, "{reply:?}");
+        let policy = reply.headers().get(header::CONTENT_SECURITY_POLICY);
+        prop_assert!(policy.is_some_and(|policy| policy == POLICY), "{reply:?}");
+    }
 }
 
 proptest! {
