@@ -27,6 +27,8 @@ mod output;
 mod output_format;
 pub mod request;
 mod run_control;
+#[cfg(feature = "serve")]
+mod serve;
 mod setup;
 mod stop;
 mod terminal;

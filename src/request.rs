@@ -89,6 +89,8 @@ impl Request {
         match cli.command {
             // GPU commands start helper processes of this program and reserve GPUs before its threads start.
             Command::Gpu(_) => Err(Failure::input("gpu commands need a separate process: run `fabricast gpu`")),
+            #[cfg(feature = "serve")]
+            Command::Serve(_) => Err(Failure::input("serve needs a separate process: run `fabricast serve`")),
             _ => Ok(Self(cli)),
         }
         .map_err(|failure| RequestError::new(&failure, Answer::default()))

@@ -16,6 +16,7 @@
 //! | [`table`] | aligned text, CSV, HTML | rows of typed values |
 //! | [`share`] | text bars | the shares of a total |
 //! | [`algorithms`] | Markdown | the planner's facts about its algorithms |
+//! | [`markup`] | escaped SVG and HTML | elements, attributes, text |
 //! | [`format`](mod@format) | short figures with an appropriate number of digits | bytes, times, rates, shares |
 //!
 //! # Example
@@ -46,7 +47,7 @@ pub mod algorithms;
 pub mod chart;
 pub mod format;
 pub mod junit;
-mod markup;
+pub mod markup;
 pub mod page;
 pub mod prometheus;
 pub mod share;

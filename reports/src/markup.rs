@@ -9,7 +9,7 @@ use quick_xml::escape::escape;
 
 /// Writer of markup, element by element.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Markup {
+pub struct Markup {
     text: String,
     open: Vec<&'static str>,
 }
@@ -37,14 +37,14 @@ pub(crate) fn shortened(text: &str, letters: usize) -> String {
 
 impl Markup {
     /// Opens an element.
-    pub(crate) fn open(&mut self, name: &'static str, attributes: &[(&str, &str)]) {
+    pub fn open(&mut self, name: &'static str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
         self.text.push_str(">\n");
         self.open.push(name);
     }
 
     /// Closes the element opened last.
-    pub(crate) fn close(&mut self) {
+    pub fn close(&mut self) {
         if let Some(name) = self.open.pop() {
             // Writing to a string cannot fail.
             let _ = writeln!(self.text, "</{name}>");
@@ -52,19 +52,19 @@ impl Markup {
     }
 
     /// Writes an element without content.
-    pub(crate) fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
+    pub fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
         self.text.push_str("/>\n");
     }
 
     /// Writes an element without content, but with an end tag, which HTML requires for some elements.
-    pub(crate) fn empty_element(&mut self, name: &str, attributes: &[(&str, &str)]) {
+    pub fn empty_element(&mut self, name: &str, attributes: &[(&str, &str)]) {
         self.tag(name, attributes);
         let _ = writeln!(self.text, "></{name}>");
     }
 
     /// Writes an element with text content.
-    pub(crate) fn text(&mut self, name: &str, attributes: &[(&str, &str)], content: &str) {
+    pub fn text(&mut self, name: &str, attributes: &[(&str, &str)], content: &str) {
         self.tag(name, attributes);
         let _ = writeln!(self.text, ">{}</{name}>", escape(&*printable(content)));
     }
@@ -76,12 +76,13 @@ impl Markup {
     }
 
     /// Writes markup that is already complete and escaped: output of this module, or a fixed text.
-    pub(crate) fn raw(&mut self, markup: &str) {
+    pub fn raw(&mut self, markup: &str) {
         self.text.push_str(markup);
     }
 
     /// Closes all open elements and returns the markup.
-    pub(crate) fn finish(mut self) -> String {
+    #[must_use]
+    pub fn finish(mut self) -> String {
         while !self.open.is_empty() {
             self.close();
         }

@@ -2,8 +2,11 @@
 
 use clap::Command;
 
+/// Number of commands.
+const EXAMPLE_COUNT: usize = if cfg!(feature = "serve") { 35 } else { 34 };
+
 /// Three examples of each command, by the words after `fabricast`; lines of a shell.
-const EXAMPLES: [(&str, [&str; 3]); 34] = [
+const EXAMPLES: [(&str, [&str; 3]); EXAMPLE_COUNT] = [
     (
         "",
         [
@@ -151,6 +154,11 @@ const EXAMPLES: [(&str, [&str; 3]); 34] = [
             "fabricast report plan.json comparison.json",
             "fabricast report run.json trace.json topology.xml -o run.html",
         ],
+    ),
+    #[cfg(feature = "serve")]
+    (
+        "serve",
+        ["fabricast serve", "fabricast serve --port 0", "fabricast serve --address 10.0.0.7 --port 8080 --host node17"],
     ),
     (
         "calibrate",

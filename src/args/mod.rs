@@ -14,6 +14,8 @@ mod library;
 mod ranks;
 mod report;
 mod schema;
+#[cfg(feature = "serve")]
+mod serve;
 mod shared;
 mod shell;
 mod sizes;
@@ -40,6 +42,8 @@ pub use library::{LibraryArgs, LibraryChoice};
 pub use ranks::RankSet;
 pub use report::ReportArgs;
 pub use schema::SchemaArgs;
+#[cfg(feature = "serve")]
+pub use serve::ServeArgs;
 pub use shared::{
     Buffers, CallArgs, ClusterArgs, CollectiveChoice, CostArgs, FabricArgs, Launch, Processes, StrategyArgs,
     VerifyArgs, WhatIfArgs,
@@ -116,6 +120,9 @@ pub enum Command {
     Study(StudyArgs),
     /// Build one offline HTML page from the output of other commands
     Report(ReportArgs),
+    /// Serve a what-if page for studies to a browser on this machine
+    #[cfg(feature = "serve")]
+    Serve(ServeArgs),
     /// Fit a cost profile to measurements
     Calibrate(CalibrateArgs),
     /// Probe, measure and test the GPUs of this machine

@@ -32,6 +32,8 @@ pub mod report;
 pub mod schedule;
 pub mod schedule_file;
 pub mod schema;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod simulate;
 mod simulation_progress;
 mod simulation_result;
@@ -67,6 +69,8 @@ pub fn run(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Calibrate(args) => calibrate::run(args, output),
         Command::Study(args) => study::run(args, output),
         Command::Report(args) => report::run(args, output),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(args, output),
         Command::Gpu(command) => gpu::run(command, output),
         Command::List(command) => list::run(command, output),
         Command::Schema(args) => schema::run(args, output),

@@ -10,6 +10,8 @@ mod bad_measurements;
 #[path = "../../reports/tests/page/chromium.rs"]
 mod chromium;
 mod compare;
+#[cfg(unix)]
+mod devtools;
 mod evaluated_tables;
 mod exports;
 mod fastest;
@@ -30,6 +32,8 @@ mod report;
 mod run;
 mod schedule_exports;
 mod schema;
+mod serve;
+mod serve_page;
 mod shell;
 mod simulate_is_plan;
 mod stop;

@@ -40,7 +40,10 @@ use crate::markup::Markup;
 use crate::table::Table;
 
 const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+
+/// Script of pages. It enhances the whole document, and later each [`Page::summary`] that the document passes to it
+/// as the `detail` of an event named `content`.
+pub const SCRIPT: &str = include_str!("page.js");
 
 /// Content of an HTML page.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -132,6 +135,30 @@ impl Page {
         writer.page(self);
         format!("<!DOCTYPE html>\n{}", writer.markup.finish())
     }
+
+    /// Returns the content of the page as HTML without a document around it, for a document with [`style`] and
+    /// [`SCRIPT`]. Each section can be collapsed by its heading; the first `open_sections` are open.
+    #[must_use]
+    pub fn summary(&self, open_sections: usize) -> String {
+        let mut writer = Writer::default();
+        writer.answer(&self.answer);
+        for (number, section) in self.sections.iter().enumerate() {
+            let open: &[(&str, &str)] = if number < open_sections { &[("open", "")] } else { &[] };
+            writer.markup.open("details", open);
+            writer.markup.open("summary", &[]);
+            writer.markup.text("h2", &[], &section.title);
+            writer.markup.close();
+            writer.blocks(&section.blocks);
+            writer.markup.close();
+        }
+        writer.markup.finish()
+    }
+}
+
+/// Returns the style sheet of pages.
+#[must_use]
+pub fn style() -> String {
+    format!("{STYLE}{}", picture::style())
 }
 
 /// Content security policy: only inline styles and scripts are allowed.
@@ -159,7 +186,7 @@ impl Writer {
         self.markup.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
         self.markup.text("title", &[], &page.title);
         // The style sheet is a fixed text that closes no style or script element, as a test verifies.
-        self.markup.raw(&format!("<style>\n{STYLE}{}</style>\n", picture::style()));
+        self.markup.raw(&format!("<style>\n{}</style>\n", style()));
         self.markup.close();
         self.markup.open("body", &[]);
         self.markup.open("header", &[]);
@@ -169,13 +196,7 @@ impl Writer {
         let sections: Vec<(String, &Section)> =
             page.sections.iter().map(|section| (self.name("section"), section)).collect();
         self.markup.open("main", &[]);
-        if !page.answer.is_empty() {
-            self.markup.open("div", &[("class", "answer")]);
-            for sentence in &page.answer {
-                self.markup.text("p", &[], sentence);
-            }
-            self.markup.close();
-        }
+        self.answer(&page.answer);
         if sections.len() > 2 {
             self.markup.open("nav", &[("aria-label", "On this page")]);
             for (name, section) in &sections {
@@ -199,6 +220,16 @@ impl Writer {
         self.markup.raw(&format!("<script>\n{SCRIPT}</script>\n"));
         self.markup.close();
         self.markup.close();
+    }
+
+    fn answer(&mut self, sentences: &[String]) {
+        if !sentences.is_empty() {
+            self.markup.open("div", &[("class", "answer")]);
+            for sentence in sentences {
+                self.markup.text("p", &[], sentence);
+            }
+            self.markup.close();
+        }
     }
 
     fn blocks(&mut self, blocks: &[Block]) {

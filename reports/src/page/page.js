@@ -38,7 +38,7 @@
     const rows = Array.from(table.tBodies[0].rows).map((row) => Array.from(row.cells).map(exact));
     return [heads, ...rows].map((cells) => cells.map(quoted).join(",")).join("\n") + "\n";
   };
-  for (const sheet of all(document, ".data")) {
+  const enhanceTable = (sheet) => {
     const table = sheet.querySelector("table");
     Array.from(table.tHead.rows[0].cells).forEach((head, column) => {
       head.querySelector("button").addEventListener("click", () => sort(table, head, column));
@@ -51,7 +51,7 @@
       link.click();
       URL.revokeObjectURL(link.href);
     });
-  }
+  };
 
   // Tooltip of a point, next to the pointer or the focus.
   const tip = document.getElementById("tip");
@@ -67,9 +67,9 @@
   const hide = () => { tip.hidden = true; };
   document.addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
 
-  for (const chart of all(document, ".chart")) {
+  const enhanceChart = (chart) => {
     const plot = chart.querySelector(".plot");
-    if (!plot) continue;
+    if (!plot) return;
     const points = all(plot, ".point");
     for (const point of points) {
       // The script's tooltip replaces the browser's.
@@ -119,15 +119,24 @@
         closeUp();
       });
     }
-  }
+  };
 
   // Selection of one of several options.
-  for (const choice of all(document, ".choice")) {
+  const enhanceChoice = (choice) => {
     const options = Array.from(choice.children).filter((child) => child.classList.contains("option"));
     const select = choice.querySelector("select");
     const pick = () => options.forEach((option, number) => { option.hidden = number !== Number(select.value); });
     select.addEventListener("change", pick);
     choice.querySelector(".chooser").hidden = false;
     pick();
-  }
+  };
+
+  const enhance = (content) => {
+    all(content, ".data").forEach(enhanceTable);
+    all(content, ".chart").forEach(enhanceChart);
+    all(content, ".choice").forEach(enhanceChoice);
+  };
+  enhance(document);
+  // Content that a document receives later.
+  document.addEventListener("content", (event) => enhance(event.detail));
 })();

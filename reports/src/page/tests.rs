@@ -30,6 +30,27 @@ fn style_and_script_close_no_element() {
 }
 
 #[test]
+fn summary_has_the_blocks_of_the_page_in_sections_that_collapse() {
+    let section = |title: &str| Section::new(title, vec![Block::Text(format!("about {title} <all>"))]);
+    let page = Page {
+        title: "t".into(),
+        answer: vec!["a".into(), "b & c".into()],
+        sections: vec![section("s"), section("<t>")],
+    };
+    let summary = page.summary(1);
+    assert!(
+        summary.starts_with("<div class=\"answer\">\n<p>a</p>\n<p>b &amp; c</p>\n</div>\n<details open=\"\">"),
+        "{summary}"
+    );
+    assert!(
+        summary.contains("<details>\n<summary>\n<h2>&lt;t&gt;</h2>\n</summary>\n<p>about &lt;t&gt; &lt;all&gt;</p>")
+    );
+    for text in ["<html", "<style", "<script", "style="] {
+        assert!(!summary.contains(text), "{text}");
+    }
+}
+
+#[test]
 fn points_have_tooltips() {
     let html = render_block(lines(vec![(1024.0, 10.0), (2048.0, 20.0), (4096.0, f64::NAN)]));
     assert!(html.contains("<title>ring: 1 KiB, 10.00 GB/s\n8 ranks</title>"));

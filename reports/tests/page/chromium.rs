@@ -35,7 +35,8 @@ pub struct Counts {
     pub choices: u32,
 }
 
-fn chromium() -> Option<&'static str> {
+/// Returns the name of the browser; `None` if there is none, which tests report.
+pub fn chromium() -> Option<&'static str> {
     let runs =
         |name: &&'static str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
     let browser = NAMES.into_iter().find(|name| runs(name));

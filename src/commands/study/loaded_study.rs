@@ -32,12 +32,21 @@ impl<'a> LoadedStudy<'a> {
     pub fn read(path: &'a Path, output: &Output) -> Result<Self, Failure> {
         let folder = path.parent().unwrap_or(Path::new(""));
         let text = fabricast_topologies::read::read_text_file(path, Limit::STUDY)?;
+        Self::from_text(&text, &path.display().to_string(), folder, output)
+    }
+
+    /// Reads a study from its text, and the fabrics of its candidates. `source` names the text in errors; file names in
+    /// the study are relative to `folder`.
+    ///
+    /// # Errors
+    /// As for [`Self::read`].
+    pub fn from_text(text: &str, source: &str, folder: &'a Path, output: &Output) -> Result<Self, Failure> {
         let list = |name: &str| {
             let file = folder.join(name);
             job_file::text(&file, output)
         };
         let traces = |name: &str| job_file::contents(&folder.join(name)).map_err(|failure| failure.to_string());
-        let study = read_study_with(&text, &path.display().to_string(), &list, &traces)?;
+        let study = read_study_with(text, source, &list, &traces)?;
         for job in &study.jobs {
             if let Job::Trace(job) = job {
                 job.trace.ignored.iter().for_each(|reason| output.warn(&format!("{}: {reason}", job.file)));

@@ -27,7 +27,7 @@ use crate::output::{self, Output};
 use crate::output_format::Format;
 use crate::run_control::{self, Position};
 use book::{RUNS, RunLog};
-pub(super) use loaded_study::LoadedStudy;
+pub use loaded_study::LoadedStudy;
 
 pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let folder = output.file.as_deref();

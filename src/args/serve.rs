@@ -1,0 +1,25 @@
+//! Arguments of `serve`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use clap::Args;
+
+/// Arguments of `serve`.
+#[derive(Clone, Debug, Args)]
+pub struct ServeArgs {
+    /// Address to listen on; others than the loopback address are reachable from other machines, with a token
+    ///
+    /// The token is part of the printed address. The connection is not encrypted: for remote use, prefer an SSH tunnel
+    /// to the loopback address.
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub address: IpAddr,
+    /// Port to listen on; 0 for any free port
+    #[arg(long, value_name = "PORT", default_value_t = 8380)]
+    pub port: u16,
+    /// Host name by which browsers may open the page; may be repeated; default: localhost and IP addresses
+    #[arg(long = "host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+    /// Require a token on the loopback address too, for machines with several users
+    #[arg(long)]
+    pub token: bool,
+}
