@@ -56,7 +56,7 @@ impl Answered {
 
     /// Returns the answer as a separate page.
     pub fn page(&self) -> Page {
-        page::of_study(&self.answer, &[])
+        page::study_page(&self.answer, &[])
     }
 }
 

@@ -302,6 +302,15 @@ pub struct RankedRow {
     pub probability_best_with_errors: Option<f64>,
 }
 
+impl RankedRow {
+    /// Probability of the lowest score by all that is known to be uncertain: prices and the model's error, or prices alone
+    /// in results of versions that did not compute the former.
+    #[must_use]
+    pub fn best_probability(&self) -> Option<f64> {
+        self.probability_best_with_errors.or(self.probability_best)
+    }
+}
+
 /// Quantity that candidates are ranked by: a weighted geometric mean over jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -103,7 +103,7 @@ fn ranking(answer: &Answer) -> Table {
             Value::Count(entry.rank as u64).into(),
             if entry.rank == 1 { name.tone(Emphasis::Strong) } else { name },
             Value::or_missing(entry.score, Value::Number).into(),
-            Value::or_missing(entry.probability_best, Value::Share).into(),
+            Value::or_missing(entry.best_probability(), Value::Share).into(),
             Value::or_missing(entry.pareto, |is_optimal| Value::text(if is_optimal { "yes" } else { "no" })).into(),
             Value::text(entry.violations.join("; ")).into(),
         ];

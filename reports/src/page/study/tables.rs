@@ -71,7 +71,7 @@ pub(super) fn ranking(answer: &Answer) -> Table {
             number("rank", "rank") => |row: &RankedRow| Value::Count(row.rank as u64).into(),
             text("candidate", "candidate") => name,
             number("score", &score) => |row: &RankedRow| optional_number(row.score),
-            share("probability_best", "probability of lowest cost") => |row: &RankedRow| Value::or_missing(row.probability_best, Value::Share).into(),
+            share("probability_best", "probability of lowest cost") => |row: &RankedRow| Value::or_missing(row.best_probability(), Value::Share).into(),
             text("pareto", "cost and speed") => pareto,
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(machine(row), |one| Value::Count(one.gpus)).into(),
             number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
