@@ -124,6 +124,8 @@ fn families_range_from_the_optimum_to_shallow_trees() {
         let times: Vec<f64> = family.iter().map(|forests| forests.proof.as_ref().unwrap().upper.value()).collect();
         assert!(depths.is_sorted_by(|a, b| a >= b), "{}: {depths:?}", fabric.name());
         assert!(times.is_sorted(), "{}: {times:?}", fabric.name());
+        let (first, last) = (depths[0], depths[depths.len() - 1]);
+        assert!(depths.len() == 4 && (last < first || first == 1), "{}: {depths:?}", fabric.name());
     }
 }
 

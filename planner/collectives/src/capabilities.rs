@@ -6,7 +6,6 @@ use std::sync::Arc;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::{BufferLocation, PeerAccess, Router};
 use fabricast_topologies::{Fabric, LinkKind, NodeId, fabric::NodeKind};
-use rustc_hash::FxHashSet;
 
 use crate::algorithm::mesh;
 use crate::bound::InNetwork;
@@ -209,11 +208,13 @@ fn host_links(fabric: &Fabric, placement: &[NodeId], ranks_per_node: u32) -> Hos
     if per_host < 3 || !placement.len().is_multiple_of(per_host) {
         return HostLinks::Other;
     }
-    let nvlinks = fabric.links().filter(|(_, link)| link.kind == LinkKind::Nvlink);
-    let joined: FxHashSet<(NodeId, NodeId)> = nvlinks.map(|(_, link)| (link.from, link.to)).collect();
     let has_pairs = |host: &[NodeId]| {
-        let mut pairs = host.iter().flat_map(|from| host.iter().map(move |to| (*from, *to)));
-        pairs.all(|pair| pair.0 == pair.1 || joined.contains(&pair))
+        host.iter().enumerate().all(|(index, &device)| {
+            let links = fabric.built_links(device);
+            let nvlinks = links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink);
+            let neighbours: Vec<NodeId> = nvlinks.map(|link| fabric.ends(link).1).collect();
+            host.iter().enumerate().all(|(other, peer)| other == index || neighbours.contains(peer))
+        })
     };
     let mut hosts = fabric.gpus().chunk_by(|&one, &other| fabric.node(one).host == fabric.node(other).host);
     let has_mesh = placement.chunks(per_host).all(has_pairs) && hosts.all(has_pairs);
@@ -268,5 +269,34 @@ fn ranks_per_domain(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMult
     match sizes.first() {
         Some(&first) if first > 1 && sizes.iter().all(|&size| size == first) => Ok(first),
         _ => Err(NoMulticast::UnequalDomains),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::FabricRequest;
+    use fabricast_topologies::route::RouteOptions;
+
+    use super::*;
+
+    /// Links between the ranks of a preset with `ranks_per_gpu` ranks on each GPU.
+    fn links(preset: &str, gpus: u32, ranks_per_gpu: usize) -> HostLinks {
+        let request = FabricRequest { gpus: Some(gpus), ..FabricRequest::new(preset) };
+        let Ok(fabric) = fabricast_topologies::load(&request) else { return HostLinks::Other };
+        let router = Router::new(&fabric, RouteOptions::default());
+        let placement: Vec<NodeId> =
+            fabric.gpus().iter().flat_map(|&gpu| std::iter::repeat_n(gpu, ranks_per_gpu)).collect();
+        let per_host = placement.len() as u32;
+        FabricCapabilities::new(&fabric, &router, &placement, per_host, InNetwork::Allowed).host_links
+    }
+
+    #[test]
+    fn only_separate_gpus_with_links_between_all_pairs_are_a_mesh() {
+        assert_eq!(links("mi300x", 8, 1), HostLinks::Pairs);
+        for (preset, gpus, ranks_per_gpu) in
+            [("mi300x", 8, 2), ("mi300x", 1, 4), ("dgx-v100", 8, 1), ("hgx-h100", 8, 1)]
+        {
+            assert_eq!(links(preset, gpus, ranks_per_gpu), HostLinks::Other, "{preset} {gpus} {ranks_per_gpu}");
+        }
     }
 }

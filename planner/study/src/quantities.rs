@@ -61,8 +61,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// Figures are read back as numbers with the same figures, and up to 2⁵³ as the numbers themselves up to the
-        /// precision of the figure.
+        /// Figures are read back as numbers with the same figures, and below 2⁵¹ as the numbers themselves.
         #[test]
         fn figures_survive_reading(number: u64, shift in 0u32..64) {
             let number = number >> shift;

@@ -3,7 +3,8 @@
 //! Contributions are executed symbolically: chunk j of the input of rank r starts as the contribution of r to chunk j,
 //! and every operation moves or joins such values. The proof covers the following properties. Every chunk of the result
 //! contains each required contribution exactly once and nothing else. Any two accesses to the same chunk of the same
-//! rank, at least one of them a write, are ordered by dependencies. No operation waits for itself, also with finite
+//! rank, at least one of them a write, are ordered by dependencies, or belong to one operation that moves the chunk to
+//! itself. No operation waits for itself, also with finite
 //! FIFOs. No chunk is read before it is written. Nothing is written outside the expected output. No data is moved to a
 //! smaller chunk. No data other than the result stays unread. For a barrier, every rank waits for every other.
 //!

@@ -228,6 +228,11 @@ impl Fabric {
         links
     }
 
+    /// Link directions that leave a device, including those that have failed, in no particular order.
+    pub fn built_links(&self, id: NodeId) -> impl Iterator<Item = LinkId> + '_ {
+        self.graph.edges(NodeIndex::new(id.0 as usize)).map(|edge| LinkId(edge.id().index() as u32))
+    }
+
     /// Looks up a device by its textual id (`gpu0`, `n3/gpu0`).
     #[must_use]
     pub fn find(&self, id: &str) -> Option<NodeId> {

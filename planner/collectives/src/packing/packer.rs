@@ -42,7 +42,7 @@ const MAX_STREAMS: u16 = 64;
 const MAX_SHARING_LOSS: f64 = 0.005;
 
 /// Factors by which the links are widened while trees are packed. Trees that may use only a part of the bandwidth find
-/// shorter ways; with the largest factor, most ranks are children of the root.
+/// shorter paths; with the largest factor, most ranks are children of the root.
 const WIDENINGS: [u64; 4] = [1, 2, 4, 16];
 
 /// Number of trees per root.
@@ -327,7 +327,7 @@ impl TreePacker {
         let time = |forest: &Forest| self.routes.time_per_byte(&[(forest, flow)]);
         let roots_count = u128::from(roots.count(graph.terminals()));
         let ideal = Ratio::new(
-            scaled.unit.denominator * u128::from(WIDENINGS[member]),
+            scaled.unit.denominator,
             scaled.unit.numerator * u128::from(scaled.requirement.units) * roots_count,
         );
         // Routes that differ from the assumed ones may overload links; trees without such edges may be faster.

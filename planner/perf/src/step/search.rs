@@ -113,8 +113,8 @@ fn search_layouts(
     memories: MemoryLimits,
 ) -> Result<(Step, Footprint), TimeError> {
     let speeds = machine.training_rates(job)?;
-    // The fastest of these layouts and the best of those before. A layout whose lower bound is not faster is not simulated.
-    let faster = |mut best: Option<(Step, Footprint)>, layouts: Vec<Layout>| -> Result<_, TimeError> {
+    // Returns the fastest of `best` and some layouts. Those whose lower bound is not faster are not simulated.
+    let update_best = |mut best: Option<(Step, Footprint)>, layouts: Vec<Layout>| -> Result<_, TimeError> {
         for layout in layouts {
             if let Some((known, _)) = &best
                 && step_lower_bound(job, machine, &speeds, &layout)? >= known.time
@@ -139,19 +139,19 @@ fn search_layouts(
     };
     let mut best: Option<(Step, Footprint)> = None;
     for layout in shortlisted_layouts(job, machine, &speeds, memories)? {
-        best = faster(best, sequence_variants(layout).collect())?;
+        best = update_best(best, sequence_variants(layout).collect())?;
         // Estimates do not rank numbers of model chunks well.
-        let mut centre = layout.degrees;
-        let mut tried = vec![centre.interleave];
+        let mut interleave = layout.degrees.interleave;
+        let mut examined = vec![interleave];
         loop {
-            let neighbours = with_neighbouring_chunks(job, centre).into_iter();
-            let untried: Vec<Layout> =
-                neighbours.filter(|degrees| !tried.contains(&degrees.interleave)).filter_map(fitting_layout).collect();
-            tried.extend(untried.iter().map(|layout| layout.degrees.interleave));
-            let before = best.as_ref().map(|(step, _)| step.time);
-            best = faster(best, untried.into_iter().flat_map(sequence_variants).collect())?;
+            let neighbours = with_neighbouring_chunks(job, Degrees { interleave, ..layout.degrees }).into_iter();
+            let unknown = neighbours.filter(|degrees| !examined.contains(&degrees.interleave));
+            let layouts: Vec<Layout> = unknown.filter_map(fitting_layout).collect();
+            examined.extend(layouts.iter().map(|layout| layout.degrees.interleave));
+            let previous_time = best.as_ref().map(|(step, _)| step.time);
+            best = update_best(best, layouts.into_iter().flat_map(sequence_variants).collect())?;
             match &best {
-                Some((step, _)) if before.is_none_or(|before| step.time < before) => centre = step.layout.degrees,
+                Some((step, _)) if Some(step.time) < previous_time => interleave = step.layout.degrees.interleave,
                 _ => break,
             }
         }

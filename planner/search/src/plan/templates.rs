@@ -107,7 +107,7 @@ impl<'a> Templates<'a> {
         times: u16,
         header: &Header,
     ) -> Result<Option<GroupTemplate>, SimulateError> {
-        // A template is one for all sizes.
+        // A template serves all sizes, and these trees depend on the size.
         if strategy.algorithm.has_size_dependent_trees() {
             return Ok(None);
         }

@@ -46,7 +46,7 @@ impl Prediction {
     /// Returns the prediction of a row.
     ///
     /// # Errors
-    /// [`UnknownRowName`]: a name of a phase, dimension, collective, kernel, activity or part of a step.
+    /// [`UnknownRowName`]: a name of a phase, dimension, collective, operation, kernel, token type, part or kind of step.
     pub fn from_row(row: &ResultRow) -> Result<Self, UnknownRowName> {
         let part = |name: &str| known(StepPart::from_name(name), "part of a step", name);
         let parts: Result<BTreeMap<_, _>, _> =

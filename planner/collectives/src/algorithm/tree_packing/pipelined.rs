@@ -46,36 +46,60 @@ impl PipelinedTrees {
         Some(others.fold(fastest, |best, trees| if trees.time < best.time { trees } else { best }))
     }
 
-    /// Divides a call into the number of loops with the shortest time.
-    ///
-    /// Be T the time of the busiest link, d the number of slots of one loop, and k the number of messages of cost c that a
-    /// stream sends in a slot, one after the other has arrived. A slot of l loops lasts T/l + k·c, but at least k
-    /// latencies. The time (l + d − 1)·(T/l + k·c) is minimal for l = √(d·T ÷ (k·c)); slots that are shorter than k
-    /// latencies save nothing.
     fn new(call: Call, channels: u16, message_cost: Picos, forests: Forests) -> Self {
         let pipeline = pipeline(call, channels, &forests);
         let parts = [&forests.collect, &forests.spread].into_iter().flatten();
         let roots = parts.map(|forest| forest.roots.count(call.ranks)).max().unwrap_or(1);
         let units = u64::from(pipeline.units) * u64::from(roots);
-        let message = (call.bytes.0 / units.max(1)).saturating_mul(pipeline.widest.into());
-        let busiest = forests.proof.as_ref().map(|proof| proof.upper.value() * call.bytes.0 as f64 * 1e12);
-        let cost = message_cost.0 as f64 * f64::from(pipeline.messages);
-        let latency = forests.latency.0 as f64 * f64::from(pipeline.messages);
-        let depth = f64::from(pipeline.depth);
-        let mut loops = pipeline.max_loops();
-        if let Some(busiest) = busiest {
-            for limit in [(depth * busiest / cost).sqrt(), busiest / latency] {
-                if limit.is_finite() {
-                    loops = loops.min(limit as u64);
-                }
-            }
-        }
-        let loops = loops.max(1);
-        let time = busiest.map(|busiest| {
-            let slot = (busiest / loops as f64 + cost).max(latency);
-            Picos(((loops as f64 + depth - 1.0) * slot) as u64)
+        let slot = forests.proof.as_ref().map(|proof| Slot {
+            busiest: proof.upper.value() * call.bytes.0 as f64 * 1e12,
+            cost: message_cost.0 as f64 * f64::from(pipeline.messages),
+            latency: forests.latency.0 as f64 * f64::from(pipeline.messages),
         });
-        Self { forests, chunk: Bytes(message.div_ceil(loops).max(1)), time, is_filled: loops == pipeline.max_loops() }
+        let filled = LOOPS_PER_EDGE * u64::from(pipeline.depth);
+        let max_loops = filled.min(MAX_TRANSFERS / pipeline.transfers.max(1)).max(1);
+        let loops = slot.map_or(max_loops, |slot| slot.best_loops(pipeline.depth, max_loops));
+        let unit = call.bytes.0.div_ceil(units.saturating_mul(loops).max(1)).max(1);
+        Self {
+            forests,
+            chunk: Bytes(unit.saturating_mul(pipeline.widest.into())),
+            time: slot.map(|slot| Picos(slot.time(pipeline.depth, loops) as u64)),
+            is_filled: loops >= filled,
+        }
+    }
+}
+
+/// Times of a slot, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Time of the busiest link for the whole call.
+    busiest: f64,
+    /// Software cost of the messages that a stream sends in a slot, each after the previous one has arrived.
+    cost: f64,
+    /// Sum of the latencies of these messages.
+    latency: f64,
+}
+
+impl Slot {
+    /// Time of a call of `loops` loops that need `depth` slots each: a slot lasts as long as the busiest link and the
+    /// software need, but at least the latencies.
+    fn time(self, depth: u32, loops: u64) -> f64 {
+        let slots = loops as f64 + f64::from(depth) - 1.0;
+        slots * (self.busiest / loops as f64 + self.cost).max(self.latency)
+    }
+
+    /// Number of loops with the shortest time.
+    ///
+    /// Let T be the time of the busiest link, c and α the cost and the latency of a slot, and d its depth. The time
+    /// (l + d − 1)·(T/l + c) of l loops is minimal for l = √((d − 1)·T ÷ c). It grows with l from l = T ÷ (α − c) on, where
+    /// the latency determines the slot.
+    fn best_loops(self, depth: u32, max_loops: u64) -> u64 {
+        let by_cost = ((f64::from(depth) - 1.0) * self.busiest / self.cost).sqrt();
+        let by_latency = self.busiest / (self.latency - self.cost).max(0.0);
+        let best = [by_cost, by_latency].into_iter().filter(|loops| loops.is_finite()).fold(max_loops as f64, f64::min);
+        // The time has one minimum, so that the best whole number is next to the best number.
+        let (below, above) = (best.floor().max(1.0) as u64, (best.ceil().max(1.0) as u64).min(max_loops));
+        if self.time(depth, above) < self.time(depth, below) { above } else { below }
     }
 }
 
@@ -94,12 +118,6 @@ struct Pipeline {
     transfers: u64,
 }
 
-impl Pipeline {
-    fn max_loops(&self) -> u64 {
-        (LOOPS_PER_EDGE * u64::from(self.depth)).min(MAX_TRANSFERS / self.transfers.max(1)).max(1)
-    }
-}
-
 /// Returns the pipeline of a call over the trees of a packing.
 fn pipeline(call: Call, channels: u16, forests: &Forests) -> Pipeline {
     let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
@@ -110,5 +128,31 @@ fn pipeline(call: Call, channels: u16, forests: &Forests) -> Pipeline {
         widest: layout.pieces.widest(),
         messages: layout.pieces.messages_per_stream(&layout.edges),
         transfers: layout.pieces.pieces.len() as u64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// No number of loops has a shorter time.
+        #[test]
+        fn no_number_of_loops_is_faster(
+            busiest in 0.0f64..1e6,
+            cost in prop_oneof![Just(0.0), 0.1f64..1e3],
+            latency in prop_oneof![Just(0.0), 0.1f64..1e3],
+            depth in 1u32..20,
+            max_loops in 1u64..300,
+        ) {
+            let slot = Slot { busiest, cost, latency };
+            let best = slot.best_loops(depth, max_loops);
+            prop_assert!((1..=max_loops).contains(&best));
+            for loops in 1..=max_loops {
+                prop_assert!(slot.time(depth, best) <= slot.time(depth, loops) * (1.0 + 1e-12), "{best} {loops}");
+            }
+        }
     }
 }

@@ -120,6 +120,16 @@ fn search_matches_hand_written_layouts() {
     assert!(worst.iter().all(|excess| excess.unwrap() <= 0.01), "{worst:?}");
 }
 
+/// The best layout of this job has more model chunks than its estimate suggests, and is not the best-estimated one.
+#[test]
+fn neighbouring_numbers_of_model_chunks_are_tried_for_every_simulated_layout() {
+    let network = Some("rail,nic=200Gb/s".parse().unwrap());
+    let fabric = load(&FabricRequest { nodes: Some(4), network, ..FabricRequest::new("hgx-h100") }).unwrap();
+    let model = "layers = 20, hidden = 2048, heads = 16, vocab = 32000, seq = 2048";
+    let lines = "global_batch = 8\nmicro_batch = 1\nzero = 0\nrecompute = \"none\"";
+    assert!(relative_excess(&fabric, model, lines).unwrap() <= 0.01);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
