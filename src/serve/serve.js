@@ -110,7 +110,7 @@
     if (!isBusy) byId("running").hidden = true;
   };
   // A form without an answer can be sent again by its button.
-  const setAnswered = (isAnswered) => form.toggleAttribute("data-unanswered", !isAnswered);
+  const offerSending = (isOffered) => form.toggleAttribute("data-unanswered", isOffered);
 
   // Requests: a new one replaces the current one, whose computation is stopped.
   let current = null;
@@ -134,7 +134,7 @@
   };
   const show = (reply) => {
     setBusy(false);
-    setAnswered(reply.state === "done");
+    offerSending(reply.state !== "done");
     if (reply.state === "done") {
       showError(null, "");
       answer.innerHTML = reply.html;
@@ -157,6 +157,7 @@
     const request = { abort: new AbortController(), ticket: null };
     current = request;
     setBusy(true);
+    offerSending(false);
     const signal = request.abort.signal;
     const headers = { "content-type": "application/x-www-form-urlencoded" };
     try {
@@ -172,7 +173,7 @@
     } catch (error) {
       if (current !== request) return;
       setBusy(false);
-      setAnswered(false);
+      offerSending(true);
       say("The server does not reply. Is `fabricast serve` still running?", true);
     }
   };
@@ -227,7 +228,7 @@
   byId("stop").addEventListener("click", () => {
     leave();
     setBusy(false);
-    setAnswered(false);
+    offerSending(true);
     say("Stopped.", false);
   });
   byId("copy").hidden = false;
@@ -247,7 +248,7 @@
   // A closed tab stops its computation.
   addEventListener("pagehide", leave);
   // A page from the browser's cache has no computation any more.
-  addEventListener("pageshow", (event) => { if (event.persisted) send(readForm()); });
+  addEventListener("pageshow", (event) => { if (event.persisted && !form.hasAttribute("data-unanswered")) send(readForm()); });
 
   sliders.forEach((follow) => follow());
   remember(readForm());
