@@ -31,6 +31,11 @@ impl Server {
         Self { child, address: address.to_owned(), query: query.to_owned() }
     }
 
+    /// Returns the address that it printed.
+    pub fn link(&self) -> String {
+        format!("{}/{}", self.address, self.query)
+    }
+
     /// Sends a request and returns the response.
     fn ask(&self, request: &str) -> String {
         let host = self.address.strip_prefix("http://").unwrap().split('/').next().unwrap();
