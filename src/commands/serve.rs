@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
+use crate::files::{self, Staged};
 use crate::output::Output;
 use crate::serve::{self, ServeError, Settings, TokenUse};
 
@@ -12,8 +13,15 @@ pub fn run(args: &ServeArgs, output: &Output) -> Result<(), Failure> {
     let token = if args.token { TokenUse::Always } else { TokenUse::IfReachable };
     let address = SocketAddr::new(args.address, args.port);
     let settings = Settings { address, names: args.hosts.clone(), token };
+    // The link contains the token, so that other users may not read it.
+    let write = |link: &str| {
+        output.write_all(link, &[], Vec::new(), |staged| {
+            staged.iter().try_for_each(Staged::restrict_to_owner)?;
+            files::commit(staged)
+        })
+    };
     // It ends by a signal.
-    let never: Infallible = serve::serve(&settings, |link| output.write(link))?;
+    let never: Infallible = serve::serve(&settings, write)?;
     match never {}
 }
 

@@ -141,6 +141,25 @@ impl Staged {
     fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
     }
+
+    /// Permits only the owner to read and write the file, where the operating system has such permissions (Unix).
+    /// Devices are unchanged.
+    ///
+    /// # Errors
+    /// [`Failure`]: the permissions cannot be set.
+    pub fn restrict_to_owner(&self) -> Result<(), Failure> {
+        #[cfg(unix)]
+        {
+            let permissions = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
+            let restricted = match self.content {
+                StagedContent::InStage(_) => stages().set_permissions(&self.folder, &self.name, permissions),
+                StagedContent::Nothing => std::fs::set_permissions(self.path(), permissions),
+                StagedContent::Bytes(_) => Ok(()),
+            };
+            restricted.map_err(|error| cannot_write(&self.path(), &error))?;
+        }
+        Ok(())
+    }
 }
 
 /// Moves files to their destinations. A signal that stops the process takes effect when all moves are done.

@@ -102,6 +102,16 @@ impl StagingFolders {
         Ok(file)
     }
 
+    /// Sets the permissions of a staged file.
+    ///
+    /// # Errors
+    /// The file system's error.
+    #[cfg(unix)]
+    pub fn set_permissions(&self, folder: &Path, name: &OsStr, permissions: std::fs::Permissions) -> Result<()> {
+        let stage = self.stages.get(folder).ok_or(ErrorKind::NotFound)?;
+        std::fs::set_permissions(stage.root.join(FILES).join(name), permissions)
+    }
+
     /// Removes a staged file, if there is one, and the staging folder with its last file.
     pub fn drop_file(&mut self, folder: &Path, name: &OsStr) {
         let Some(stage) = self.stages.get_mut(folder).filter(|stage| stage.names.contains(name)) else { return };
@@ -176,9 +186,13 @@ impl StagingFolders {
 impl StagingFolder {
     fn new(folder: &Path) -> Result<Self> {
         let process = std::process::id();
+        // Files that only their owner may read are not yet restricted when they are staged.
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         for number in 0..u32::MAX {
             let root = folder.join(format!(".fabricast-{process}-{number}.partial"));
-            match std::fs::create_dir(&root) {
+            match builder.create(&root) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 Err(error) => return Err(error),

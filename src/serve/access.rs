@@ -16,12 +16,15 @@ const MAX_ADDRESS_LENGTH: usize = 8192;
 /// Name of the token in the query of the first link.
 pub const TOKEN: &str = "token";
 
+/// Name of the cookie with the token.
+const COOKIE: &str = "fabricast_token";
+
 /// Secret that every request must state.
 #[derive(Clone)]
 pub struct Token {
     value: String,
-    /// Name of the cookie, which differs between servers on one host.
-    cookie: String,
+    /// Random path of all addresses of the server, which begins and ends with a slash.
+    base: String,
 }
 
 impl std::fmt::Debug for Token {
@@ -36,7 +39,7 @@ impl Token {
     /// # Errors
     /// [`RandomError`].
     pub fn draw() -> Result<Self, RandomError> {
-        Ok(Self { value: random::hexadecimal()?, cookie: format!("fabricast_{}", random::hexadecimal()?) })
+        Ok(Self { value: random::hexadecimal()?, base: format!("/{}/", random::hexadecimal()?) })
     }
 
     /// Returns the token as in the query of the first link.
@@ -45,9 +48,10 @@ impl Token {
     }
 
     /// Returns the header that makes a browser state the token from now on, until it is closed. `Lax` permits links
-    /// from other sites to the page, but no requests of their scripts.
+    /// from other sites to the page, but no requests of their scripts. Browsers send cookies to all ports of a host
+    /// (RFC 6265, section 8.5); the path keeps this one from other servers.
     pub fn set_cookie(&self) -> String {
-        format!("{}={}; HttpOnly; SameSite=Lax; Path=/", self.cookie, self.value)
+        format!("{COOKIE}={}; HttpOnly; SameSite=Lax; Path={}", self.value, self.base)
     }
 
     /// Returns true if a text is the token. The time does not depend on how many characters agree.
@@ -59,10 +63,13 @@ impl Token {
     /// Returns true if a cookie or `Authorization: Bearer` states the token.
     fn is_stated(&self, headers: &HeaderMap) -> bool {
         let texts = |name| headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-        let bearer = |text: &str| text.strip_prefix("Bearer ").is_some_and(|token| self.is_equal(token));
+        let bearer = |text: &str| {
+            let parts = text.split_once(' ');
+            parts.is_some_and(|(scheme, token)| scheme.eq_ignore_ascii_case("bearer") && self.is_equal(token.trim()))
+        };
         let cookie = |text: &str| {
             let values = text.split(';').filter_map(|pair| pair.trim().split_once('='));
-            values.into_iter().any(|(name, value)| name == self.cookie && self.is_equal(value))
+            values.into_iter().any(|(name, value)| name == COOKIE && self.is_equal(value))
         };
         texts(header::AUTHORIZATION).any(bearer) || texts(header::COOKIE).any(cookie)
     }
@@ -110,6 +117,11 @@ pub struct Access {
 }
 
 impl Access {
+    /// Returns the path of the page, under which all other addresses are: random if a token is required.
+    pub fn base(&self) -> &str {
+        self.token.as_ref().map_or("/", |token| &token.base)
+    }
+
     /// Checks the method, host and origin of a request.
     ///
     /// # Errors
@@ -128,12 +140,11 @@ impl Access {
                 return Err(Refusal::Origin);
             }
         }
-        // Browsers state the site of the page that sends a request. Links from other sites may open the page.
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let is_foreign = text("sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site));
-        let opens_page = *method == Method::GET && text("sec-fetch-mode") == Some("navigate");
-        let is_document = text("sec-fetch-dest").is_none_or(|destination| destination == "document");
-        if is_foreign && !(opens_page && is_document) {
+        // Links from other sites may open the page, but no download, whose answer would be computed.
+        let opens_page = *method == Method::GET && uri.path() == self.base();
+        let navigates = header_text(headers, "sec-fetch-mode") == Some("navigate");
+        let is_document = header_text(headers, "sec-fetch-dest").is_none_or(|destination| destination == "document");
+        if is_foreign(headers) && !(opens_page && navigates && is_document) {
             return Err(Refusal::Origin);
         }
         Ok(())
@@ -161,6 +172,15 @@ impl Access {
         is_port_or_empty(port)
             && (name == "localhost" || name.parse::<Ipv4Addr>().is_ok() || self.names.contains(&name))
     }
+}
+
+/// Returns true if a browser states that the request comes from a page of another site.
+pub fn is_foreign(headers: &HeaderMap) -> bool {
+    header_text(headers, "sec-fetch-site").is_some_and(|site| !["same-origin", "none"].contains(&site))
+}
+
+fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
 }
 
 /// Returns a header that occurs once.
@@ -234,7 +254,7 @@ mod tests {
 
     #[test]
     fn links_of_other_sites_may_open_the_page_but_not_embed_it() {
-        let check = |method: Method, mode: &'static str, destination: &'static str| {
+        let check_path = |method: Method, path: &'static str, mode: &'static str, destination: &'static str| {
             let mut headers = HeaderMap::new();
             for (name, value) in [
                 ("host", "localhost"),
@@ -244,12 +264,17 @@ mod tests {
             ] {
                 headers.insert(name, header::HeaderValue::from_static(value));
             }
-            Access::default().check_origin(&method, &Uri::from_static("/"), &headers)
+            Access::default().check_origin(&method, &Uri::from_static(path), &headers)
         };
+        let check = |method, mode, destination| check_path(method, "/", mode, destination);
         assert_eq!(check(Method::GET, "navigate", "document"), Ok(()));
         assert_eq!(check(Method::GET, "navigate", "iframe"), Err(Refusal::Origin));
         assert_eq!(check(Method::GET, "no-cors", "image"), Err(Refusal::Origin));
         assert_eq!(check(Method::POST, "navigate", "document"), Err(Refusal::Origin));
+        assert_eq!(check_path(Method::GET, "/?years=3", "navigate", "document"), Ok(()));
+        for path in ["/results.json", "/report.html?years=3", "/study.toml", "/answers/0"] {
+            assert_eq!(check_path(Method::GET, path, "navigate", "document"), Err(Refusal::Origin), "{path}");
+        }
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Progress {
     pub done: AtomicUsize,
     /// Number of runs to do; 0 until it is known.
     pub total: AtomicUsize,
+    /// True when the computation no longer waits for others.
+    pub begun: AtomicBool,
     /// Flag that stops the computation after its current runs.
     pub stop: AtomicBool,
 }

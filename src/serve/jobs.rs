@@ -5,12 +5,13 @@
 //! more than its current runs.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 use super::answer::{AnswerError, Answered, Progress};
 use super::cache::Cache;
@@ -23,7 +24,10 @@ pub const LEASE: Duration = Duration::from_secs(15);
 /// Number of computations that run concurrently.
 const WORKERS: usize = 4;
 
-/// Maximum number of computations that run or wait.
+/// Interval at which a computation that waits for others checks whether it was stopped.
+const STOP_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Maximum number of computations that run or wait, including stopped ones that have not ended.
 const MAX_JOBS: usize = 32;
 
 /// Maximum number of tickets.
@@ -99,6 +103,8 @@ struct Interest {
 struct State {
     /// Computations in progress by the TOML of their study.
     jobs: FxHashMap<String, Arc<Job>>,
+    /// Number of computations that have not ended. A stopped one may have been replaced in `jobs`.
+    live: usize,
     tickets: FxHashMap<Ticket, Interest>,
     answers: Cache<String, Arc<Answered>>,
 }
@@ -128,8 +134,8 @@ impl fmt::Debug for Jobs {
 impl Jobs {
     /// Creates the computations of a server whose studies `answer` answers.
     pub fn new(answer: Box<AnswerStudy>) -> Self {
-        let state =
-            State { jobs: FxHashMap::default(), tickets: FxHashMap::default(), answers: Cache::new(MAX_ANSWERS) };
+        let (jobs, tickets, answers) = (FxHashMap::default(), FxHashMap::default(), Cache::new(MAX_ANSWERS));
+        let state = State { jobs, live: 0, tickets, answers };
         Self { state: Mutex::new(state), workers: Semaphore::new(WORKERS), answer }
     }
 
@@ -151,11 +157,12 @@ impl Jobs {
         let running = state.jobs.get(&study.toml).filter(|job| !job.progress.stop.load(Ordering::Relaxed)).cloned();
         let job = match running {
             Some(job) => job,
-            None if state.jobs.len() >= MAX_JOBS => return Err(JobError::Busy),
+            None if state.live >= MAX_JOBS => return Err(JobError::Busy),
             None => {
                 let (result, _) = watch::channel(None);
                 let job = Arc::new(Job { study: study.toml.clone(), progress: Progress::default(), result });
                 state.jobs.insert(study.toml.clone(), Arc::clone(&job));
+                state.live += 1;
                 tokio::spawn(Arc::clone(self).compute(Arc::clone(&job), study));
                 job
             }
@@ -201,8 +208,9 @@ impl Jobs {
     }
 
     async fn compute(self: Arc<Self>, job: Arc<Job>, study: StudyText) {
-        let result = match self.workers.acquire().await {
-            Ok(_permit) if !job.progress.stop.load(Ordering::Relaxed) => {
+        let result = match self.turn(&job).await {
+            Some(_permit) => {
+                job.progress.begun.store(true, Ordering::Relaxed);
                 let (jobs, running) = (Arc::clone(&self), Arc::clone(&job));
                 let work = move || (jobs.answer)(&study, &running.progress);
                 tokio::task::spawn_blocking(work)
@@ -211,9 +219,10 @@ impl Jobs {
                     .unwrap_or_else(|error| Err(AnswerError::Failed(error.to_string())))
                     .map(Arc::new)
             }
-            Ok(_) | Err(_) => Err(AnswerError::Stopped),
+            None => Err(AnswerError::Stopped),
         };
         let mut state = self.lock();
+        state.live = state.live.saturating_sub(1);
         if let Ok(answered) = &result {
             state.answers.insert(job.study.clone(), Arc::clone(answered));
         }
@@ -222,6 +231,20 @@ impl Jobs {
             state.jobs.remove(&job.study);
         }
         job.result.send_replace(Some(result));
+    }
+
+    /// Waits until a computation may run; `None` if it was stopped before.
+    async fn turn(&self, job: &Job) -> Option<SemaphorePermit<'_>> {
+        let mut turn = pin!(self.workers.acquire());
+        loop {
+            let permit = tokio::time::timeout(STOP_INTERVAL, turn.as_mut()).await;
+            if job.progress.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            if let Ok(permit) = permit {
+                return permit.ok();
+            }
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

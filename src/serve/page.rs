@@ -22,6 +22,8 @@ pub enum Content {
     Answer(Arc<Answered>),
     /// The answer is still being computed.
     Running,
+    /// The link holds no valid form, so that another form is shown.
+    Invalid(FormError),
     /// The form is refused.
     Refused(FormError),
     /// The answer cannot be computed.
@@ -51,8 +53,8 @@ pub fn page(form: &Form, content: &Content) -> String {
     format!("<!DOCTYPE html>\n{}", markup.finish())
 }
 
-/// Addresses of the style sheets and scripts, in the order in which they are loaded.
-pub const ASSETS: [&str; 4] = ["/report.css", "/serve.css", "/report.js", "/serve.js"];
+/// Addresses of the style sheets and scripts, relative to the page, in the order in which they are loaded.
+pub const ASSETS: [&str; 4] = ["report.css", "serve.css", "report.js", "serve.js"];
 
 fn head(markup: &mut Markup) {
     markup.open("head", &[]);
@@ -73,9 +75,11 @@ fn head(markup: &mut Markup) {
 
 fn write_form(form: &Form, content: &Content, markup: &mut Markup) {
     let error = match content {
-        Content::Refused(error) => Some(error),
+        Content::Invalid(error) | Content::Refused(error) => Some(error),
         _ => None,
     };
+    // The script does not send a form whose answer is known to be an error.
+    let refused: &[(&str, &str)] = if error.is_some() { &[("data-unanswered", "")] } else { &[] };
     let group = |title: &str, fields: &mut dyn Iterator<Item = Field>, markup: &mut Markup| {
         markup.open("fieldset", &[]);
         markup.text("legend", &[], title);
@@ -84,12 +88,13 @@ fn write_form(form: &Form, content: &Content, markup: &mut Markup) {
         }
         markup.close();
     };
-    markup.open("form", &[("id", "form"), ("method", "get"), ("action", "/"), ("autocomplete", "off")]);
+    let attributes = [("id", "form"), ("method", "get"), ("action", "./"), ("autocomplete", "off")];
+    markup.open("form", &[&attributes[..], refused].concat());
     markup.open("div", &[("class", "actions")]);
     for (id, label) in [("undo", "Undo"), ("redo", "Redo")] {
         markup.text("button", &[("type", "button"), ("id", id), ("hidden", "")], label);
     }
-    markup.text("a", &[("id", "reset"), ("href", "/")], "Start over");
+    markup.text("a", &[("id", "reset"), ("href", "./")], "Start over");
     markup.close();
     let job = Field::all().filter(|field| !matches!(field, Field::Machine(..)) && !is_assumption(*field));
     group("Job", &mut { job }, markup);
@@ -111,10 +116,11 @@ fn status(content: &Content, markup: &mut Markup) {
         Content::Empty => "Choose a job and machines, then press Answer.".to_owned(),
         Content::Answer(answered) => answered.sentence(),
         Content::Running => "The answer is being computed: reload the page in some seconds.".to_owned(),
-        Content::Refused(error) => error_text(error),
+        Content::Invalid(error) | Content::Refused(error) => error_text(error),
         Content::Failed(message) => message.clone(),
     };
-    let class = if matches!(content, Content::Refused(_) | Content::Failed(_)) { "bad" } else { "" };
+    let class =
+        if matches!(content, Content::Invalid(_) | Content::Refused(_) | Content::Failed(_)) { "bad" } else { "" };
     markup.text("p", &[("id", "status"), ("role", "status"), ("class", class)], &text);
 }
 
@@ -143,6 +149,12 @@ fn control(form: &Form, field: Field, error: Option<&FormError>, markup: &mut Ma
     let hidden: &[(&str, &str)] = if error.is_some() { &[] } else { &[("hidden", "")] };
     let attributes = [&[("class", "error"), ("id", &*error_id)], hidden].concat();
     markup.text("p", &attributes, &error.map(error_text).unwrap_or_default());
+    if let Field::Machine(slot, MachineField::Price) = field {
+        let note = form.price_note(slot);
+        let hidden: &[(&str, &str)] = if note.is_some() { &[] } else { &[("hidden", "")] };
+        let id = format!("note-{key}");
+        markup.text("p", &[&[("class", "note"), ("id", &*id)], hidden].concat(), &note.unwrap_or_default());
+    }
     markup.close();
 }
 
@@ -191,7 +203,9 @@ fn answer(form: &Form, content: &Content, markup: &mut Markup) {
     markup.empty_element("progress", &[("id", "progress"), ("aria-label", "Runs of the study")]);
     markup.text("button", &[("type", "button"), ("id", "stop")], "Stop");
     markup.close();
-    markup.open("div", &[("class", "actions"), ("id", "take")]);
+    // The files are those of the link's form.
+    let hidden: &[(&str, &str)] = if matches!(content, Content::Invalid(_)) { &[("hidden", "")] } else { &[] };
+    markup.open("div", &[&[("class", "actions"), ("id", "take")], hidden].concat());
     markup.text("button", &[("type", "button"), ("id", "copy"), ("hidden", "")], "Copy link");
     let query = form.query();
     for (path, label) in DOWNLOADS {
@@ -211,9 +225,9 @@ fn answer(form: &Form, content: &Content, markup: &mut Markup) {
     markup.close();
 }
 
-/// Addresses and labels of the files that the page offers.
+/// Addresses, relative to the page, and labels of the files that the page offers.
 pub const DOWNLOADS: [(&str, &str); 3] = [
-    ("/study.toml", "Take the TOML"),
-    ("/results.json", "Take the results (JSON)"),
-    ("/report.html", "Take this answer as a page"),
+    ("study.toml", "Download the TOML"),
+    ("results.json", "Download the results (JSON)"),
+    ("report.html", "Download this answer as a page"),
 ];

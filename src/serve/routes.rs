@@ -1,10 +1,12 @@
 //! Routes of the server, without sockets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
@@ -12,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Serialize;
 
-use super::access::{Access, Refusal, TOKEN};
+use super::access::{Access, Refusal, TOKEN, is_foreign};
 use super::answer::{AnswerError, Answered};
-use super::form::{Field, Form, STUDY_NAME, StudyText};
+use super::form::{Field, Form, MachineField, STUDY_NAME, Slot, StudyText};
 use super::jobs::{Job, JobError, JobResult, Jobs, Submitted, Ticket, Waiting};
 use super::page::{self, Content};
 
@@ -66,19 +68,22 @@ struct Shared {
 
 /// Creates the routes of a server.
 pub fn router(access: Access, jobs: Arc<Jobs>) -> Router {
+    let base = access.base().to_owned();
+    // Literal braces of a path would be parameters; the base has none.
+    let address = |path: &str| format!("{base}{path}");
     let shared = Shared { access: Arc::new(access), jobs };
     Router::new()
-        .route("/", get(open_page))
-        .route("/report.css", get(async || content(CSS, fabricast_reports::page::style())))
-        .route("/report.js", get(async || content(JAVASCRIPT, fabricast_reports::page::SCRIPT)))
-        .route("/serve.css", get(async || content(CSS, page::STYLE)))
-        .route("/serve.js", get(async || content(JAVASCRIPT, page::SCRIPT)))
-        .route("/answers", post(submit))
-        .route("/answers/{ticket}", get(poll))
-        .route("/answers/{ticket}/stop", post(stop))
-        .route("/study.toml", get(download_study))
-        .route("/results.json", get(download_results))
-        .route("/report.html", get(download_report))
+        .route(&address(""), get(open_page))
+        .route(&address("report.css"), get(async || content(CSS, fabricast_reports::page::style())))
+        .route(&address("report.js"), get(async || content(JAVASCRIPT, fabricast_reports::page::SCRIPT)))
+        .route(&address("serve.css"), get(async || content(CSS, page::STYLE)))
+        .route(&address("serve.js"), get(async || content(JAVASCRIPT, page::SCRIPT)))
+        .route(&address("answers"), post(submit))
+        .route(&address("answers/{ticket}"), get(poll))
+        .route(&address("answers/{ticket}/stop"), post(stop))
+        .route(&address("study.toml"), get(download_study))
+        .route(&address("results.json"), get(download_results))
+        .route(&address("report.html"), get(download_report))
         .fallback(async || failure(StatusCode::NOT_FOUND, "there is no such page"))
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(shared.clone(), guard))
@@ -110,7 +115,8 @@ fn check(access: &Access, request: &Request) -> Result<Option<Response>, Refusal
     access.check_origin(request.method(), request.uri(), request.headers())?;
     let query = request.uri().query().unwrap_or_default();
     let pairs = || form_urlencoded::parse(query.as_bytes());
-    if let (Some(token), "/") = (&access.token, request.uri().path())
+    let base = access.base();
+    if let Some(token) = access.token.as_ref().filter(|_| request.uri().path() == base)
         && let Some((_, value)) = pairs().find(|(key, _)| key == TOKEN)
     {
         if !token.is_equal(&value) {
@@ -119,7 +125,7 @@ fn check(access: &Access, request: &Request) -> Result<Option<Response>, Refusal
         let rest = form_urlencoded::Serializer::new(String::new())
             .extend_pairs(pairs().filter(|(key, _)| key != TOKEN))
             .finish();
-        let address = if rest.is_empty() { "/".to_owned() } else { format!("/?{rest}") };
+        let address = if rest.is_empty() { base.to_owned() } else { format!("{base}?{rest}") };
         let headers = [(header::LOCATION, address), (header::SET_COOKIE, token.set_cookie())];
         return Ok(Some((StatusCode::SEE_OTHER, headers).into_response()));
     }
@@ -127,17 +133,18 @@ fn check(access: &Access, request: &Request) -> Result<Option<Response>, Refusal
     Ok(None)
 }
 
-/// Page with the form of a link and, if it answers soon, its answer.
-async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
+/// Page with the form of a link and, if it answers soon, its answer. For a link on another site nothing is computed:
+/// the page's script sends the form.
+async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
     let query = query.unwrap_or_default();
     let form = match Form::from_query(&query) {
         Ok(form) => form,
         Err(error) => {
-            let html = page::page(&Form::default(), &Content::Refused(error));
+            let html = page::page(&Form::default(), &Content::Invalid(error));
             return (StatusCode::BAD_REQUEST, content(HTML, html)).into_response();
         }
     };
-    let shown = match query.is_empty() {
+    let shown = match query.is_empty() || is_foreign(&headers) {
         true => Content::Empty,
         false => match submitted(&shared, &form, PAGE_PATIENCE).await {
             Ok(Some(Ok(answered))) => Content::Answer(answered),
@@ -151,7 +158,7 @@ async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery) -> R
 }
 
 /// Hands a form in, and waits for its answer. If there is none yet, the computation continues until its ticket expires,
-/// so that the same request joins it when it is repeated.
+/// so that the same request joins it when it is repeated. A client that leaves meanwhile returns its ticket.
 ///
 /// # Errors
 /// [`JobError`]: the form was not taken.
@@ -159,11 +166,21 @@ async fn submitted(shared: &Shared, form: &Form, patience: Duration) -> Result<O
     match shared.jobs.submit(StudyText::new(form), Instant::now())? {
         Submitted::Answered(answered) => Ok(Some(Ok(answered))),
         Submitted::Running(ticket, job) => {
-            let result = job.result(patience).await;
-            if result.is_some() {
-                shared.jobs.release(&ticket);
+            let waiting = Waiting::new(Arc::clone(&shared.jobs), ticket.clone());
+            let end = Instant::now() + patience;
+            loop {
+                let rest = end.saturating_duration_since(Instant::now());
+                let result = job.result(rest.min(POLL)).await;
+                if result.is_some() {
+                    return Ok(result);
+                }
+                if rest <= POLL {
+                    waiting.keep();
+                    return Ok(None);
+                }
+                // Patience is longer than a ticket is valid.
+                shared.jobs.show(&ticket, Instant::now())?;
             }
-            Ok(result)
         }
     }
 }
@@ -175,12 +192,18 @@ struct FormReply {
     query: String,
     /// Names of the fields that apply.
     applies: Vec<String>,
+    /// Notes on the prices of machines, by the name of the field.
+    notes: BTreeMap<String, String>,
 }
 
 impl FormReply {
     fn new(form: &Form) -> Self {
         let applies = Field::all().filter(|field| form.applies(*field)).map(Field::key).collect();
-        Self { query: form.query(), applies }
+        let notes = Slot::ALL.into_iter().filter_map(|slot| {
+            let key = Field::Machine(slot, MachineField::Price).key();
+            Some((key, form.price_note(slot)?))
+        });
+        Self { query: form.query(), applies, notes: notes.collect() }
     }
 }
 
@@ -199,6 +222,8 @@ enum Reply {
     Running {
         /// Ticket to show for the next reply.
         ticket: String,
+        /// True if it waits for other computations.
+        waits: bool,
         /// Number of runs done.
         done: usize,
         /// Number of runs to do; 0 if it is not yet known.
@@ -243,6 +268,7 @@ impl Reply {
             Some(Err(error)) => Self::of_error(error),
             None => Self::Running {
                 ticket: ticket.to_string(),
+                waits: !job.progress.begun.load(std::sync::atomic::Ordering::Relaxed),
                 done: job.progress.done.load(std::sync::atomic::Ordering::Relaxed),
                 total: job.progress.total.load(std::sync::atomic::Ordering::Relaxed),
             },
@@ -285,11 +311,18 @@ impl IntoResponse for JobError {
 }
 
 /// Takes a form from the page's script, and waits for the answer or reports progress.
-async fn submit(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
+async fn submit(State(shared): State<Shared>, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Response {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some(FORM) {
         return failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("body: expected {FORM}"));
     }
+    let body = match body {
+        Ok(body) => body,
+        Err(rejection) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            return failure(StatusCode::PAYLOAD_TOO_LARGE, &format!("body: longer than {MAX_BODY} bytes"));
+        }
+        Err(rejection) => return failure(rejection.status(), "body: cannot be read"),
+    };
     let form = match Form::read(form_urlencoded::parse(&body)) {
         Ok(form) => form,
         Err(error) => return Reply::of_error(&error.into()).with_form(None),
@@ -303,7 +336,8 @@ async fn submit(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -
 }
 
 /// Reports the answer or the progress of a computation.
-async fn poll(State(shared): State<Shared>, Path(ticket): Path<String>) -> Response {
+async fn poll(State(shared): State<Shared>, ticket: Result<Path<String>, PathRejection>) -> Response {
+    let Ok(Path(ticket)) = ticket else { return JobError::UnknownTicket.into_response() };
     let ticket = Ticket::shown(&ticket);
     match shared.jobs.show(&ticket, Instant::now()) {
         Ok(job) => wait(&shared, ticket, &job, None).await,
@@ -323,7 +357,8 @@ async fn wait(shared: &Shared, ticket: Ticket, job: &Job, form: Option<FormReply
 }
 
 /// Returns a ticket.
-async fn stop(State(shared): State<Shared>, Path(ticket): Path<String>) -> Response {
+async fn stop(State(shared): State<Shared>, ticket: Result<Path<String>, PathRejection>) -> Response {
+    let Ok(Path(ticket)) = ticket else { return JobError::UnknownTicket.into_response() };
     shared.jobs.release(&Ticket::shown(&ticket));
     StatusCode::NO_CONTENT.into_response()
 }

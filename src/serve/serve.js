@@ -86,12 +86,22 @@
     }
   };
   const showForm = (state) => {
-    if (!state) return;
+    // The files and the link are those of the form: without one, there are none.
+    byId("take").hidden = !state;
+    if (!state) {
+      byId("link-line").hidden = true;
+      return;
+    }
     const applies = new Set(state.applies);
     for (const control of controls) {
       byId(`field-${control.name}`).dataset.applies = applies.has(control.name) ? "yes" : "no";
+      const note = byId(`note-${control.name}`);
+      if (note) {
+        note.textContent = state.notes[control.name] || "";
+        note.hidden = note.textContent === "";
+      }
     }
-    history.replaceState(null, "", `/?${state.query}`);
+    history.replaceState(null, "", `?${state.query}`);
     for (const link of document.querySelectorAll(".download")) link.href = `${link.dataset.path}?${state.query}`;
     byId("link").value = location.href;
   };
@@ -99,12 +109,14 @@
     answer.setAttribute("aria-busy", String(isBusy));
     if (!isBusy) byId("running").hidden = true;
   };
+  // A form without an answer can be sent again by its button.
+  const offerSending = (isOffered) => form.toggleAttribute("data-unanswered", isOffered);
 
   // Requests: a new one replaces the current one, whose computation is stopped.
   let current = null;
   const leave = () => {
     if (!current) return;
-    if (current.ticket) navigator.sendBeacon(`/answers/${current.ticket}/stop`);
+    if (current.ticket) navigator.sendBeacon(`answers/${current.ticket}/stop`);
     current.abort.abort();
     current = null;
   };
@@ -117,11 +129,12 @@
       say(`Computing: ${reply.done} of ${reply.total} runs done.`, false);
     } else {
       progress.removeAttribute("value");
-      say("Waiting for other computations.", false);
+      say(reply.waits ? "Waiting for other computations." : "Preparing the runs.", false);
     }
   };
   const show = (reply) => {
     setBusy(false);
+    offerSending(reply.state !== "done");
     if (reply.state === "done") {
       showError(null, "");
       answer.innerHTML = reply.html;
@@ -144,27 +157,30 @@
     const request = { abort: new AbortController(), ticket: null };
     current = request;
     setBusy(true);
+    offerSending(false);
     const signal = request.abort.signal;
     const headers = { "content-type": "application/x-www-form-urlencoded" };
     try {
-      let reply = await ask("/answers", { method: "POST", body: query, headers, signal });
+      let reply = await ask("answers", { method: "POST", body: query, headers, signal });
       if (current === request) showForm(reply.form);
       while (reply.state === "running" && current === request) {
         request.ticket = reply.ticket;
         showProgress(reply);
-        reply = await ask(`/answers/${reply.ticket}`, { signal });
+        reply = await ask(`answers/${reply.ticket}`, { signal });
       }
       request.ticket = null;
       if (current === request) show(reply);
     } catch (error) {
       if (current !== request) return;
       setBusy(false);
+      offerSending(true);
       say("The server does not reply. Is `fabricast serve` still running?", true);
     }
   };
 
   // Changes: sent at once, except while a slider moves or digits are typed.
   let timer = null;
+  let isEmpty = false;
   const commit = () => {
     if (timer === null) return;
     clearTimeout(timer);
@@ -173,10 +189,26 @@
   };
   const update = () => {
     sliders.forEach((follow) => follow());
+    const wasEmpty = isEmpty;
+    const empty = controls.find((control) =>
+      control.type === "number" && control.value === "" && byId(`field-${control.name}`).dataset.applies === "yes");
+    isEmpty = empty !== undefined;
+    if (isEmpty) {
+      showError(empty.name, `Give a number ${empty.title}.`);
+      return;
+    }
     const query = readForm();
-    if (states[shown] === query) return;
+    if (states[shown] === query && !wasEmpty) return;
     remember(query);
     send(query);
+  };
+  const sendNow = () => {
+    clearTimeout(timer);
+    timer = null;
+    isEmpty = false;
+    sliders.forEach((follow) => follow());
+    remember(readForm());
+    send(readForm());
   };
   const schedule = () => {
     clearTimeout(timer);
@@ -186,19 +218,17 @@
   form.addEventListener("change", () => { if (timer === null) update(); else commit(); });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    clearTimeout(timer);
-    timer = null;
-    remember(readForm());
-    send(readForm());
+    sendNow();
   });
   byId("reset").addEventListener("click", (event) => {
     event.preventDefault();
     for (const control of controls) control.value = control.dataset.default;
-    update();
+    sendNow();
   });
   byId("stop").addEventListener("click", () => {
     leave();
     setBusy(false);
+    offerSending(true);
     say("Stopped.", false);
   });
   byId("copy").hidden = false;
@@ -218,9 +248,10 @@
   // A closed tab stops its computation.
   addEventListener("pagehide", leave);
   // A page from the browser's cache has no computation any more.
-  addEventListener("pageshow", (event) => { if (event.persisted) send(readForm()); });
+  addEventListener("pageshow", (event) => { if (event.persisted && !form.hasAttribute("data-unanswered")) send(readForm()); });
 
   sliders.forEach((follow) => follow());
   remember(readForm());
-  send(readForm());
+  // The answer to the form of a refused link would be taken for that of the link.
+  if (!form.hasAttribute("data-unanswered")) send(readForm());
 })();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -115,7 +115,7 @@ fn page_loads_only_its_own_files() {
     for forbidden in ["http:", "https:", "//", " style=", "<style", " onclick", "javascript:"] {
         assert!(!page.contains(forbidden), "{forbidden}");
     }
-    assert_eq!(page.matches("<script").count(), page.matches("<script src=\"/").count());
+    assert_eq!(page.matches("<script").count(), page.matches("<script src=\"").count());
     for field in Field::all() {
         let key = field.key();
         assert!(page.contains(&format!("<label for=\"{key}\">")), "{key}");
@@ -246,24 +246,30 @@ fn token_opens_the_page_once_and_then_is_a_cookie() {
     runtime().block_on(async {
         let token = Token::draw().unwrap();
         let (value, cookie) = (token.value().to_owned(), token.set_cookie());
-        let server = router(Access { token: Some(token), names: Vec::new() }, answering_jobs());
-        for address in ["/", "/serve.js", "/study.toml", "/?token=", "/?token=0", &format!("/study.toml?token={value}")]
-        {
-            assert_eq!(ask(&server, get(address)).await.status(), 401, "{address}");
+        let access = Access { token: Some(token), names: Vec::new() };
+        let base = access.base().to_owned();
+        assert!(base.len() == 34 && base != "/", "{base}");
+        let server = router(access, answering_jobs());
+        for address in ["", "serve.js", "study.toml", "?token=", "?token=0", &format!("study.toml?token={value}")] {
+            assert_eq!(ask(&server, get(&format!("{base}{address}"))).await.status(), 401, "{address}");
         }
-        let opened = ask(&server, get(&format!("/?years=3&token={value}"))).await;
-        assert_eq!((opened.status(), opened.header(header::LOCATION)), (303, "/?years=3"));
+        // Without the random path there is nothing, so that browsers need not send the cookie elsewhere.
+        assert_eq!(ask(&server, get(&format!("/?token={value}"))).await.status(), 401);
+        let opened = ask(&server, get(&format!("{base}?years=3&token={value}"))).await;
+        assert_eq!((opened.status(), opened.header(header::LOCATION)), (303, &*format!("{base}?years=3")));
         assert_eq!(opened.header(header::SET_COOKIE), cookie);
         assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite"));
+        assert!(cookie.ends_with(&format!("; Path={base}")), "{cookie}");
         let pair = cookie.split(';').next().unwrap();
         for (name, text, status) in [
             (header::COOKIE, pair.to_owned(), 200),
             (header::COOKIE, format!("other=1; {pair}"), 200),
             (header::COOKIE, format!("{pair}0"), 401),
             (header::AUTHORIZATION, format!("Bearer {value}"), 200),
+            (header::AUTHORIZATION, format!("bearer {value}"), 200),
             (header::AUTHORIZATION, format!("Bearer {value}0"), 401),
         ] {
-            let mut request = get("/");
+            let mut request = get(&base);
             request.headers_mut().insert(name, text.parse().unwrap());
             assert_eq!(ask(&server, request).await.status(), status, "{text}");
         }
@@ -314,7 +320,7 @@ fn last_page_that_leaves_stops_a_computation() {
         // The second tab was closed without a message.
         jobs.expire(now + LEASE);
         assert!(jobs.show(&second, now).is_ok());
-        jobs.expire(now + LEASE + std::time::Duration::from_millis(1));
+        jobs.expire(now + LEASE + Duration::from_millis(1));
         assert!(job.progress.stop.load(Ordering::Relaxed));
         // A stopped computation is not joined.
         let (third, new) = running(jobs.submit(study(), now));
@@ -377,6 +383,90 @@ fn too_many_computations_are_refused() {
         assert!(matches!(refused, Some(Err(JobError::Busy))), "{refused:?}");
         assert_eq!(tickets.len(), 32);
         tickets.iter().for_each(|ticket| jobs.release(ticket));
+    });
+}
+
+#[test]
+fn stopped_computations_count_until_they_end() {
+    runtime().block_on(async {
+        let jobs = &endless_jobs().jobs;
+        let refused = (0..512).find_map(|_| match jobs.submit(StudyText::new(&Form::default()), Instant::now()) {
+            Ok(Submitted::Running(ticket, _)) => {
+                jobs.release(&ticket);
+                None
+            }
+            other => Some(other),
+        });
+        assert!(matches!(refused, Some(Err(JobError::Busy))), "{refused:?}");
+        // Those that waited for others end at once.
+        while matches!(jobs.submit(StudyText::new(&Form::default()), Instant::now()), Err(JobError::Busy)) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn download_keeps_its_ticket_and_returns_it_when_the_client_leaves() {
+    runtime().block_on(async {
+        let EndlessJobs { jobs, started, .. } = &endless_jobs();
+        let server = router(Access::default(), Arc::clone(jobs));
+        let begin = Instant::now();
+        let request = tokio::spawn(async move { ask(&server, get(&format!("/results.json?{SMALL}"))).await });
+        while started.try_recv().is_err() {
+            tokio::task::yield_now().await;
+        }
+        let (ticket, job) = running(jobs.submit(StudyText::new(&Form::from_query(SMALL).unwrap()), Instant::now()));
+        jobs.release(&ticket);
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        jobs.expire(begin + LEASE + Duration::from_millis(500));
+        assert!(!job.progress.stop.load(Ordering::Relaxed));
+        request.abort();
+        assert!(request.await.is_err());
+        assert!(job.progress.stop.load(Ordering::Relaxed));
+    });
+}
+
+#[test]
+fn refused_link_is_not_answered_by_another_form() {
+    runtime().block_on(async {
+        let server = server();
+        let refused = ask(&server, get("/?nodes_a=0")).await;
+        assert_eq!(refused.status(), 400);
+        assert!(refused.body.contains(" data-unanswered=\"\""), "{}", refused.body);
+        assert!(refused.body.contains("id=\"take\" hidden=\"\""), "{}", refused.body);
+        let page = ask(&server, get(&format!("/?{SMALL}"))).await.body;
+        assert!(!page.contains("data-unanswered") && page.contains("id=\"take\">"), "{page}");
+    });
+}
+
+#[test]
+fn links_of_other_sites_start_no_computation() {
+    runtime().block_on(async {
+        let EndlessJobs { jobs, started, .. } = &endless_jobs();
+        let server = router(Access::default(), Arc::clone(jobs));
+        let mut request = get(&format!("/?{SMALL}"));
+        for (name, value) in
+            [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "document")]
+        {
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        let reply = ask(&server, request).await;
+        assert!(reply.status() == 200 && reply.body.contains("value=\"32\""), "{}", reply.body);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(started.try_recv().is_err());
+    });
+}
+
+#[test]
+fn unreadable_requests_have_messages_of_the_server() {
+    runtime().block_on(async {
+        let server = server();
+        let long = ask(&server, post("/answers", vec![b'x'; 20_000])).await;
+        assert_eq!((long.status(), &*long.body), (413, "body: longer than 16384 bytes\n"));
+        for request in [get("/answers/%ff"), post("/answers/%ff/stop", "")] {
+            let reply = ask(&server, request).await;
+            assert_eq!((reply.status(), reply.json()["state"].as_str()), (404, Some("failed")), "{}", reply.body);
+        }
     });
 }
 

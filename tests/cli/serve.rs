@@ -31,9 +31,14 @@ impl Server {
         Self { child, address: address.to_owned(), query: query.to_owned() }
     }
 
+    /// Returns the address that it printed.
+    pub fn link(&self) -> String {
+        format!("{}/{}", self.address, self.query)
+    }
+
     /// Sends a request and returns the response.
     fn ask(&self, request: &str) -> String {
-        let host = self.address.strip_prefix("http://").unwrap();
+        let host = self.address.strip_prefix("http://").unwrap().split('/').next().unwrap();
         let mut stream = TcpStream::connect(host).unwrap();
         let (line, rest) = request.split_once("\r\n").unwrap();
         write!(stream, "{line}\r\nHost: {host}\r\nConnection: close\r\n{rest}").unwrap();
@@ -85,11 +90,30 @@ fn token_is_required_where_other_machines_can_connect() {
     let server = Server::start("--address 0.0.0.0");
     let token = server.query.strip_prefix("?token=").unwrap_or_else(|| panic!("{}", server.query));
     assert!(token.len() == 32 && server.address.starts_with("http://127.0.0.1:"));
-    assert!(server.ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 401"));
-    assert!(server.ask(&format!("GET /?token={token} HTTP/1.1\r\n\r\n")).starts_with("HTTP/1.1 303"));
-    let header = format!("GET / HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n");
+    let base = server.address.rsplit('/').next().unwrap();
+    assert_eq!(base.len(), 32, "{}", server.address);
+    for path in ["/".to_owned(), format!("/{base}/")] {
+        assert!(server.ask(&format!("GET {path} HTTP/1.1\r\n\r\n")).starts_with("HTTP/1.1 401"));
+    }
+    assert!(server.ask(&format!("GET /{base}/?token={token} HTTP/1.1\r\n\r\n")).starts_with("HTTP/1.1 303"));
+    let header = format!("GET /{base}/ HTTP/1.1\r\nAuthorization: Bearer {token}\r\n\r\n");
     assert!(server.ask(&header).starts_with("HTTP/1.1 200"));
     assert!(Server::start("--token").query.starts_with("?token="));
+}
+
+#[test]
+fn file_with_the_token_is_readable_by_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("address");
+    let child = command(folder.path(), "serve --port 0 --token -o address").stderr(Stdio::piped()).spawn().unwrap();
+    let server = Server { child, address: String::new(), query: String::new() };
+    while !path.exists() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(std::fs::read_to_string(&path).unwrap().contains("?token="));
+    assert_eq!(server.end("TERM").0, Some(143));
 }
 
 #[test]
@@ -99,4 +123,7 @@ fn address_in_use_is_reported() {
     refused(Path::new("."), &format!("serve --port {port}"), "name another port by --port");
     refused(Path::new("."), "serve --address 192.0.2.1 --port 0", "cannot listen on 192.0.2.1:0");
     refused(Path::new("."), "serve --address localhost", "invalid value");
+    for name in ["http://node17", "node17:80", "", "a..b"] {
+        refused(Path::new("."), &format!("serve --port 0 --host={name}"), "expected a host name");
+    }
 }

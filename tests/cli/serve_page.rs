@@ -207,3 +207,29 @@ fn form_works_without_scripts() {
     tab.wait_for("document.readyState === 'complete' && new URLSearchParams(location.search).has('usd_per_kwh')");
     assert!(text(&tab, "answer").contains("has the lowest cost"), "{}", text(&tab, "status"));
 }
+
+#[test]
+#[ignore = "takes a minute; .ci/extra runs it"]
+fn refused_link_and_stopped_study_are_sent_by_the_button() {
+    let Some(program) = chromium() else { return };
+    // With a token, all addresses are under a random path.
+    let (server, folder) = (Server::start("--token"), tempfile::tempdir().unwrap());
+    let browser = Browser::start(program, folder.path());
+    let tab = browser.tab(1280, 900);
+    tab.open(&server.link());
+    tab.wait_for(SETTLED);
+    assert_eq!(shown(&tab, "#send"), Vec::<String>::new());
+    tab.open(&format!("{}/?nodes_a=0", server.address));
+    tab.wait_for("document.documentElement.classList.contains('scripted')");
+    assert!(text(&tab, "status").contains("0 is out of range"), "{}", text(&tab, "status"));
+    assert_eq!(text(&tab, "answer").trim(), "");
+    assert_eq!(shown(&tab, "#take"), Vec::<String>::new());
+    tab.click("send");
+    tab.wait_for(SETTLED);
+    assert_eq!(shown(&tab, "#take, #send"), ["take"]);
+    tab.open(&format!("{}/?nodes_a=512&nodes_b=512&model=deepseek-v3", server.address));
+    tab.wait_for("document.getElementById('stop').getClientRects().length > 0");
+    tab.click("stop");
+    assert_eq!((text(&tab, "status"), shown(&tab, "#send")), ("Stopped.".to_owned(), vec!["send".to_owned()]));
+    assert_quiet(&tab, &server);
+}

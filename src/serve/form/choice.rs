@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use fabricast_reports::format::significant;
 use fabricast_study::{CURRENCY, PriceUnit, shipped};
+use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::preset;
 use fabricast_workload::job::{FrameworkKind, frameworks, named_models};
 
@@ -83,8 +84,11 @@ lists! {
     /// Machines (`fabricast list presets`).
     machines => preset::names().map(|name| {
         let label = preset::load(name).ok().map(|fabric| {
-            let gpus = fabric.gpus().len();
-            format!("{name} ({gpus} GPU{})", if gpus == 1 { "" } else { "s" })
+            let gpus = fabric.gpus();
+            let hosts = fabric.group_by_host(gpus).len().max(1);
+            let of_hosts = if hosts > 1 { format!("{hosts} hosts of ") } else { String::new() };
+            let per_host = gpus.len() / hosts;
+            format!("{name} ({of_hosts}{per_host} GPU{})", if per_host == 1 { "" } else { "s" })
         });
         Choice { value: name.to_owned(), label: label.unwrap_or_else(|| name.to_owned()) }
     }).collect();
@@ -96,29 +100,29 @@ lists! {
         Choice::new("fat_tree", "fat tree"),
     ];
     /// Rates of the NICs.
-    nics => [100, 200, 400, 800].iter().fold(vec![Choice::new(PRESET_NICS, "those of the machine")], |mut list, rate| {
+    nics => [100, 200, 400, 800].iter().fold(vec![Choice::new(PRESET_NICS, "NICs of the preset")], |mut list, rate| {
         list.push(Choice::new(&rate.to_string(), format!("{rate} Gb/s")));
         list
     });
-    /// Prices of machines (`fabricast list prices`): those whose unit determines the price of any number of hosts.
+    /// Prices of machines (`fabricast list prices`): those whose unit determines the price of any number of hosts. Prices
+    /// of GPUs alone, and of hosts without them, are parts of the price of a machine.
     prices => {
         let mut list = vec![
-            Choice::new(OWN_PRICE, format!("my own, in {CURRENCY} per GPU-hour")),
+            Choice::new(OWN_PRICE, format!("custom, {CURRENCY} per GPU-hour")),
             Choice::new(NONE, "none: compare times only"),
         ];
         let entries = shipped();
         for (number, entry) in entries.iter().enumerate() {
             let unit = match entry.unit {
                 PriceUnit::Node => "host",
-                PriceUnit::Gpu => "GPU",
                 PriceUnit::Rack if entry.hosts.is_some() => "rack",
                 PriceUnit::NodeHour => "host-hour",
                 PriceUnit::GpuHour => "GPU-hour",
-                PriceUnit::Rack | PriceUnit::Each | PriceUnit::Hour => continue,
+                PriceUnit::Gpu | PriceUnit::Rack | PriceUnit::Each | PriceUnit::Hour => continue,
             };
             // Studies use the last entry of a name.
             let is_replaced = entries.iter().skip(number + 1).any(|later| later.item == entry.item);
-            if entry.currency != CURRENCY || is_replaced {
+            if entry.currency != CURRENCY || is_replaced || entry.item.contains("non-GPU") {
                 continue;
             }
             let amount = match entry.low < entry.high {
@@ -129,6 +133,31 @@ lists! {
         }
         list
     };
+}
+
+/// Forms of GPUs by which names of prices distinguish variants of a chip.
+const FORM_FACTORS: [&str; 3] = ["SXM", "PCIe", "NVL"];
+
+/// Returns true if the name of a price contains the chip of a GPU model, such as H100, and no other form factor than
+/// the model's.
+pub fn names_model(price: &str, model: &str) -> bool {
+    let parts = |text: &str| -> Vec<String> {
+        text.split(|character: char| !character.is_alphanumeric()).map(str::to_owned).collect()
+    };
+    let (price, model) = (parts(price), parts(model));
+    let chip = model.iter().find(|word| word.contains(|character: char| character.is_ascii_digit()));
+    let has = |words: &[String], word: &str| words.iter().any(|one| one == word);
+    chip.is_some_and(|chip| price.contains(chip))
+        && FORM_FACTORS.into_iter().all(|form| !has(&price, form) || has(&model, form))
+}
+
+/// Returns the GPU model of a preset, if it is known.
+pub fn gpu_model(preset: &str) -> Option<String> {
+    let fabric = preset::load(preset).ok()?;
+    match &fabric.node(*fabric.gpus().first()?).figures {
+        Figures::Gpu(figures) => figures.model.clone(),
+        _ => None,
+    }
 }
 
 /// Names of the software of a kind, without the versions.

@@ -263,7 +263,7 @@ impl Field {
     /// Returns the label of the control.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Work => "Work",
+            Self::Work => "Workload",
             Self::Model => "Model",
             Self::Precision => "Precision",
             Self::TrainingSoftware | Self::InferenceSoftware => "Software",
@@ -283,7 +283,7 @@ impl Field {
                 MachineField::Preset => "Machine",
                 MachineField::Nodes => "Hosts",
                 MachineField::Network => "Network",
-                MachineField::Nic => "Network cards",
+                MachineField::Nic => "NICs",
                 MachineField::Oversubscription => "Oversubscription, n to 1",
                 MachineField::Price => "Price",
                 MachineField::GpuHour => "USD per GPU-hour",

@@ -131,6 +131,20 @@ impl Form {
         self.text(Field::Machine(slot, MachineField::Preset)) != NONE
     }
 
+    /// Returns the note on the price of a machine whose name does not state the machine's GPU model.
+    pub fn price_note(&self, slot: Slot) -> Option<String> {
+        let field = |setting| self.text(Field::Machine(slot, setting));
+        let price = field(MachineField::Price);
+        if !self.has_machine(slot) || [NONE, OWN_PRICE].contains(&&*price) {
+            return None;
+        }
+        let preset = field(MachineField::Preset);
+        let model = choice::gpu_model(&preset)?;
+        let letter = slot.letter();
+        (!choice::names_model(&price, &model))
+            .then(|| format!("Machine {letter} has {model}, but is priced as {price}."))
+    }
+
     /// Returns true if a field affects the study.
     pub fn applies(&self, field: Field) -> bool {
         match field {

@@ -108,7 +108,7 @@ fn fields_that_do_not_apply_leave_no_trace() {
 fn invalid_values_are_named() {
     for (query, field, message) in [
         ("modell=x", None, "`modell` is no field of this form"),
-        ("work=training&work=inference", Some("work"), "Work is given twice"),
+        ("work=training&work=inference", Some("work"), "Workload is given twice"),
         (
             "model=llama-3-70",
             Some("model"),
@@ -179,9 +179,43 @@ fn lists_are_those_of_the_commands() {
     let models: Vec<String> =
         fabricast_workload::job::named_models().unwrap().into_iter().map(|named| named.name).collect();
     assert_eq!(values(Field::Model), models);
+    let Values::List { choices, .. } = Field::Machine(Slot::A, MachineField::Preset).values() else { panic!() };
+    let label = |name: &str| choices.iter().find(|choice| choice.value == name).map(|choice| choice.label.as_str());
+    assert_eq!(label("gb200-nvl72"), Some("gb200-nvl72 (18 hosts of 4 GPUs)"));
+    assert_eq!(label("hgx-h100"), Some("hgx-h100 (8 GPUs)"));
     let prices = values(Field::Machine(Slot::A, MachineField::Price));
+    assert!(!prices.iter().any(|price| price.contains("non-GPU") || price.contains("MSRP")), "{prices:?}");
     assert!(prices.len() > 10, "{prices:?}");
     for price in &prices[2..] {
         assert!(fabricast_study::shipped().iter().any(|entry| entry.item == *price), "{price}");
     }
+}
+
+#[test]
+fn prices_of_other_gpus_are_noted() {
+    let note = |machine: &str, price: &str| {
+        let form = Form::from_query(&format!("machine_a={machine}&price_a={price}")).unwrap();
+        form.price_note(Slot::A)
+    };
+    for (machine, price) in [
+        ("hgx-h100", "H100+SXM+specialty"),
+        ("hgx-h100", "own"),
+        ("dgx-a100", "A100-80+specialty"),
+        ("hgx-h200", "H200+long+tail"),
+        ("gb200-nvl72", "GB200+NVL72+rack"),
+        ("h100-pcie", "H100+tier-2+cloud"),
+    ] {
+        assert_eq!(note(machine, price), None, "{machine}: {price}");
+    }
+    for (machine, price) in [
+        ("hgx-b200", "H100+SXM+specialty"),
+        ("hgx-h100", "H200+specialty"),
+        ("hgx-b200", "GB200+NVL72+rack"),
+        ("h100-pcie", "H100+SXM+specialty"),
+        ("mi300x", "A100-80+specialty"),
+    ] {
+        assert!(note(machine, price).is_some(), "{machine}: {price}");
+    }
+    let expected = "Machine A has B200 SXM, but is priced as H100 SXM specialty.";
+    assert_eq!(note("hgx-b200", "H100+SXM+specialty").as_deref(), Some(expected));
 }
