@@ -67,34 +67,35 @@ def plan(
         plan.to_pandas()[["bytes", "algorithm", "protocol", "time_us"]]
 
     Args:
-        fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
+        fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
-        network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
-        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
-        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
-            instance is a rank in place of the GPU. To split several GPUs: `gpu[0-7]=7g.141gb`.
+        mig: Split a GPU into MIG instances, for example ``gpu0=3g.71gb,4g.71gb``; may be repeated. Each
+            instance is a rank in place of the GPU. To split several GPUs: ``gpu[0-7]=7g.141gb``.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
-        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
-            spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
-            flow's endpoints, so flows may collide. Default: averaged.
+        ecmp: Load balancing over equal-cost network paths: ``averaged``, ``hashed`` or ``hashed=SEED``.
+            ``averaged`` spreads each flow evenly over all equal-cost paths. ``hashed`` selects one path by a
+            hash of the flow's endpoints, so flows may collide. Default: averaged.
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
         ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1. These ranks share the
             memory, links, SMs and copy engines of the GPU.
-        buffers: Location of send and receive buffers; default: device. `device`: GPU memory. `pinned`,
-            `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU and move to the
-            GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C. `peer=gpu0`:
-            memory of another GPU.
-        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
-            with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
-            all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
-            ``grid``) is an all_to_allv between neighbours. `dispatch` and `combine` (with ``tokens``, on
-            `simulate`) exchange tokens with their experts.
+        buffers: Location of send and receive buffers; default: device. ``device``: GPU memory. ``pinned``,
+            ``pageable``: host memory. ``managed``: unified memory, whose pages start on the CPU and move to
+            the GPU when first read, at the rate of a prefetch. ``grace``: CPU memory over NVLink-C2C.
+            ``peer=gpu0``: memory of another GPU.
+        collective: Collective, for example all_reduce; on ``plan``, ``all`` for all with arbitrary sizes.
+            Values, with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
+            all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. ``halo`` (with
+            ``grid``) is an all_to_allv between neighbours. ``dispatch`` and ``combine`` (with ``tokens``, on
+            ``simulate``) exchange tokens with their experts.
         bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
             nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
             the matrix is scaled to; for halo, the size of a face.
-        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+        sizes: Several message sizes: ranges, both ends included, or a list as in 64KiB,1MiB [default:
+            1KiB..1GiB by factors of 2]
         dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
             nccl-tests. Without a type, sizes are used as given.
         op: Reduction: sum, prod, max or min. All are bound by memory bandwidth and have the same predicted
@@ -111,16 +112,16 @@ def plan(
         trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
             optimum.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
-        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
+        library: Library to plan for and compare with, for example ``nccl-2.28.9``; ``none`` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
-            (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
-            `open_mpi-5.0`. Default: the profile's library is shown and does not restrict the candidates.
+            (``simulate`` runs that choice if no strategy is given). Examples: ``nccl``, ``nccl-2.30``,
+            ``open_mpi-5.0``. Default: the profile's library is shown and does not restrict the candidates.
         registered: Registration of the library's buffers. Default: plain.
-        profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
+        profile: Cost profile: ``ideal``, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
-        fail: Take a link (`a->b`, `a-b`) or a device out of service; may be repeated.
-        slow: Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated.
+        fail: Take a link (``a->b``, ``a-b``) or a device out of service; may be repeated.
+        slow: Reduce a link to a fraction of its bandwidth, e.g. ``gpu0-nvswitch0=0.5``; may be repeated.
         job: Job whose calls are planned, weighted by their counts: TOML, or a recorded job. TOML: a job as in
             studies. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks, count,
             name, after, start_us). PyTorch's profiler: its JSON of one rank, or a folder with those of
@@ -128,15 +129,15 @@ def plan(
             example profiler: a file, or a folder with those of all processes. Chakra: any one of NAME.0.et,
             NAME.1.et, … JSON may be in gzip.
         measured: Manifest of measured times, which replace predicted ones; may be repeated. The format is
-            that of `compare`. Measurements are used if they have the plan's numbers of ranks and hosts and
+            that of ``compare``. Measurements are used if they have the plan's numbers of ranks and hosts and
             its launch mode.
         all: List every candidate of each size with its time, fastest first.
         chart: Draw time and bus bandwidth against size, a line per strategy (.svg or .png).
-        output: Write the result to a file instead of standard output. Without it, `report` writes
-            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
-            is created if missing.
+        output: Write the result to a file instead of standard output. Without it, ``report`` writes
+            report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
+            which is created if missing.
         wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
-        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
+        columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
 
@@ -272,34 +273,35 @@ def simulate(
         run.time_us, run.cost_us
 
     Args:
-        fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
+        fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
-        network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
-        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
-        mig: Split a GPU into MIG instances, for example `gpu0=3g.71gb,4g.71gb`; may be repeated. Each
-            instance is a rank in place of the GPU. To split several GPUs: `gpu[0-7]=7g.141gb`.
+        mig: Split a GPU into MIG instances, for example ``gpu0=3g.71gb,4g.71gb``; may be repeated. Each
+            instance is a rank in place of the GPU. To split several GPUs: ``gpu[0-7]=7g.141gb``.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
-        ecmp: Load balancing over equal-cost network paths: `averaged`, `hashed` or `hashed=SEED`. `averaged`
-            spreads each flow evenly over all equal-cost paths. `hashed` selects one path by a hash of the
-            flow's endpoints, so flows may collide. Default: averaged.
+        ecmp: Load balancing over equal-cost network paths: ``averaged``, ``hashed`` or ``hashed=SEED``.
+            ``averaged`` spreads each flow evenly over all equal-cost paths. ``hashed`` selects one path by a
+            hash of the flow's endpoints, so flows may collide. Default: averaged.
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
         ranks_per_gpu: Ranks per GPU or MIG instance under MPS, 1 to 48; default: 1. These ranks share the
             memory, links, SMs and copy engines of the GPU.
-        buffers: Location of send and receive buffers; default: device. `device`: GPU memory. `pinned`,
-            `pageable`: host memory. `managed`: unified memory, whose pages start on the CPU and move to the
-            GPU when first read, at the rate of a prefetch. `grace`: CPU memory over NVLink-C2C. `peer=gpu0`:
-            memory of another GPU.
-        collective: Collective, for example all_reduce; on `plan`, `all` for all with arbitrary sizes. Values,
-            with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
-            all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. `halo` (with
-            ``grid``) is an all_to_allv between neighbours. `dispatch` and `combine` (with ``tokens``, on
-            `simulate`) exchange tokens with their experts.
+        buffers: Location of send and receive buffers; default: device. ``device``: GPU memory. ``pinned``,
+            ``pageable``: host memory. ``managed``: unified memory, whose pages start on the CPU and move to
+            the GPU when first read, at the rate of a prefetch. ``grace``: CPU memory over NVLink-C2C.
+            ``peer=gpu0``: memory of another GPU.
+        collective: Collective, for example all_reduce; on ``plan``, ``all`` for all with arbitrary sizes.
+            Values, with the meaning of nccl-tests: all_reduce, all_gather, reduce_scatter, broadcast, reduce,
+            all_to_all, gather, scatter, send_recv, all_to_allv (with ``matrix``), barrier. ``halo`` (with
+            ``grid``) is an all_to_allv between neighbours. ``dispatch`` and ``combine`` (with ``tokens``, on
+            ``simulate``) exchange tokens with their experts.
         bytes: Message size, for example 4096, 64K, 64KiB or 64KB (64,000 bytes). The definition is that of
             nccl-tests: the larger of a rank's send and receive buffers. For all_to_allv it is the total that
             the matrix is scaled to; for halo, the size of a face.
-        sizes: Several message sizes, both ends included [default: 1KiB..1GiB by factors of 2]
+        sizes: Several message sizes: ranges, both ends included, or a list as in 64KiB,1MiB [default:
+            1KiB..1GiB by factors of 2]
         dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
             nccl-tests. Without a type, sizes are used as given.
         op: Reduction: sum, prod, max or min. All are bound by memory bandwidth and have the same predicted
@@ -316,10 +318,10 @@ def simulate(
         trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
             optimum.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
-        library: Library to plan for and compare with, for example `nccl-2.28.9`; `none` for no library.
+        library: Library to plan for and compare with, for example ``nccl-2.28.9``; ``none`` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
-            (`simulate` runs that choice if no strategy is given). Examples: `nccl`, `nccl-2.30`,
-            `open_mpi-5.0`. Default: the profile's library is shown and does not restrict the candidates.
+            (``simulate`` runs that choice if no strategy is given). Examples: ``nccl``, ``nccl-2.30``,
+            ``open_mpi-5.0``. Default: the profile's library is shown and does not restrict the candidates.
         registered: Registration of the library's buffers. Default: plain.
         tokens: Number of tokens per rank.
         hidden: Number of elements per token (hidden size of the model) [default: 7168]
@@ -327,26 +329,26 @@ def simulate(
         top_k: Number of experts per token [default: 8]
         token_type: Element type of sent tokens: bf16, fp8 or nvfp4 [default: fp8 for dispatch, bf16 for
             combine]
-        routing: Routing of tokens: random, balanced, or groups=8,limit=4 [default: random] `random`: all sets
-            of experts are equally likely. `groups=G,limit=L`: a token uses experts of at most L of G equal
-            groups (node-limited routing). `balanced`: tokens are spread evenly over the ranks.
+        routing: Routing of tokens: random, balanced, or groups=8,limit=4 [default: random] ``random``: all
+            sets of experts are equally likely. ``groups=G,limit=L``: a token uses experts of at most L of G
+            equal groups (node-limited routing). ``balanced``: tokens are spread evenly over the ranks.
         skew: Load of the most loaded rank relative to the mean, 1 or more [default: 1]
         kernel: Kernel: deepep, deepep-ll, deepep-v2, nccl-ep-ll, pplx, trtllm or trtllm-one-sided [default:
-            deepep] `deepep`: DeepEP's normal kernels, a token once per NVLink domain. `deepep-ll`: its
-            low-latency kernels, a copy for each expert. `nccl-ep-ll`: NCCL EP's, a copy for each rank in a
-            dispatch. `trtllm`: TensorRT-LLM's kernels inside one NVLink domain.
+            deepep] ``deepep``: DeepEP's normal kernels, a token once per NVLink domain. ``deepep-ll``: its
+            low-latency kernels, a copy for each expert. ``nccl-ep-ll``: NCCL EP's, a copy for each rank in a
+            dispatch. ``trtllm``: TensorRT-LLM's kernels inside one NVLink domain.
         sms: Number of SMs for DeepEP's normal kernels [default: 20]
         write_matrix: Write the expected bytes between ranks as a matrix of all_to_allv (CSV). A token is
             counted once for each rank with one of its experts. Pass the file to ``matrix`` with all_to_allv
             to plan, verify and simulate schedules.
-        profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
+        profile: Cost profile: ``ideal``, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
-        fail: Take a link (`a->b`, `a-b`) or a device out of service; may be repeated.
-        slow: Reduce a link to a fraction of its bandwidth, e.g. `gpu0-nvswitch0=0.5`; may be repeated.
+        fail: Take a link (``a->b``, ``a-b``) or a device out of service; may be repeated.
+        slow: Reduce a link to a fraction of its bandwidth, e.g. ``gpu0-nvswitch0=0.5``; may be repeated.
         schedule: Schedule file to run instead of a strategy: fabricast's JSON, MSCCL XML or MSCCL++ plan.
         no_verify: Skip the proof that schedules compute their collective without races and deadlocks.
-        flows: Timed flows to run instead of a collective: CSV with the header `src,dst,bytes,start_us`.
+        flows: Timed flows to run instead of a collective: CSV with the header ``src,dst,bytes,start_us``.
         job: Job to run instead of a collective: CSV, traces of PyTorch's profiler, NCCL's records, Chakra
             traces. CSV: calls and computations of ranks (columns collective, bytes, time_us, ranks, count,
             name, after, start_us). PyTorch's profiler: its JSON of one rank, or a folder with those of
@@ -354,13 +356,13 @@ def simulate(
             example profiler: a file, or a folder with those of all processes. Chakra: any one of NAME.0.et,
             NAME.1.et, … JSON may be in gzip.
         background: Background flows that share the fabric with the run, in the format of ``flows``.
-        straggler: Delay the start of a GPU, for example `gpu5=20us`; may be repeated.
-        group: Ranks of a group that runs the call, for example `0-3,8`; may be repeated. All groups run the
+        straggler: Delay the start of a GPU, for example ``gpu5=20us``; may be repeated.
+        group: Ranks of a group that runs the call, for example ``0-3,8``; may be repeated. All groups run the
             call concurrently and share the fabric, like the tensor-parallel groups of a job.
-        call: Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated. All calls start
-            at the same time and share the fabric, like grouped calls in NCCL. A value is a collective and
-            settings that override the other flags, for example
-            `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys: ranks (default: all; calls may share
+        call: Concurrent call, for example ``all_gather:ranks=0-3,bytes=1MiB``; may be repeated. All calls
+            start at the same time and share the fabric, like grouped calls in NCCL. A value is a collective
+            and settings that override the other flags, for example
+            ``all_gather:ranks=0-3,bytes=1MiB,algorithm=ring``. Keys: ranks (default: all; calls may share
             ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
         no_fold: Simulate every operation, even if ranks are proved to be interchangeable.
         trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Operations
@@ -372,11 +374,11 @@ def simulate(
             Resources are links, memories and switches. The N busiest channels are added if the profile limits
             channels.
         breakdown: Break the times of all ``sizes`` down by cost parameter of the profile (.svg or .png).
-        output: Write the result to a file instead of standard output. Without it, `report` writes
-            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
-            is created if missing.
+        output: Write the result to a file instead of standard output. Without it, ``report`` writes
+            report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
+            which is created if missing.
         wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
-        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
+        columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
 
@@ -501,14 +503,14 @@ def compare(
         comparison.summary["median"]
 
     Args:
-        files: Measurements: manifests (TOML), JSON of `gpu run`, or nccl-tests logs. A log is the text that
-            nccl-tests prints, its JSON (-J), or CSV with the header `bytes,time_us`.
-        fabric: Fabric: preset (`fabric list`), spec (TOML), NCCL topology (XML), `nvidia-smi topo -m`.
+        files: Measurements: manifests (TOML), JSON of ``gpu run``, or nccl-tests logs. A log is the text that
+            nccl-tests prints, its JSON (-J), or CSV with the header ``bytes,time_us``.
+        fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
         nodes: Number of hosts; default: the hosts listed in the log, else 1.
         gpus: GPUs in use per host; default: derived from the ranks in the log, else all.
-        gpu_model: GPU model if the fabric file has none: a name of `list gpus`. The name that nvidia-smi or
+        gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
-        network: Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`.
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
         collective: Collective, if the log does not name it, for example all_reduce.
         algorithm: Forced algorithm (NCCL_ALGO), for example ring; default: the library's choice.
         protocol: Forced protocol (NCCL_PROTO), for example ll128; default: the library's choice.
@@ -519,7 +521,7 @@ def compare(
         processes: Process layout, if the log does not show it: one process or thread per GPU, or per host.
         registered: Registration of buffers with the library.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
-        profile: Cost profile: `ideal`, a shipped name, or a file; default: best match for the GPUs.
+        profile: Cost profile: ``ideal``, a shipped name, or a file; default: best match for the GPUs.
         no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
         no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
         max_error: Exit with 1 if the median absolute relative error is larger, for example 0.1 for 10 %.
@@ -532,11 +534,11 @@ def compare(
         rows: Rows of the text table; JSON and CSV contain all rows. Default: all rows if there is a single
             group, otherwise the rows outside their prediction interval.
         chart: Draw measured against predicted times, and residuals by size (.svg or .png).
-        output: Write the result to a file instead of standard output. Without it, `report` writes
-            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
-            is created if missing.
+        output: Write the result to a file instead of standard output. Without it, ``report`` writes
+            report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
+            which is created if missing.
         wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
-        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
+        columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
 
@@ -611,34 +613,36 @@ def calibrate(
         fit.fit["median"]
 
     Args:
-        manifests: Measurements: manifests (TOML), JSON of `gpu run` or `gpu bench`, or one study. Device
-            costs are fitted to the first manifest or `gpu run` file, together with the launch costs of its
-            launch modes. Later files only add the launch costs of other modes. A `gpu bench` file adds the
+        manifests: Measurements: manifests (TOML), JSON of ``gpu run`` or ``gpu bench``, or one study. Device
+            costs are fitted to the first manifest or ``gpu run`` file, together with the launch costs of its
+            launch modes. Later files only add the launch costs of other modes. A ``gpu bench`` file adds the
             rates of copy engines and PCIe. If the only input is a study file with measured steps, the
             efficiency curve of kernels is fitted instead.
         profile: Starting profile of the fit: a shipped name or a file; default: best match for the GPUs.
             Parameters that no row determines keep the values of this profile.
-        prior: Prior of device costs around the starting profile: `open`, `plain` or `proportional`. `open`:
-            parameters are free; for data that determine nearly all of them. `plain`: as `open`, but with
-            equal weights of all rows and without default values for undetermined combinations; for data with
-            several numbers of GPUs. `proportional`: all times differ from the starting profile by a common
-            factor, and single parameters deviate only on clear evidence; for few rows of another device.
+        prior: Prior of device costs around the starting profile: ``open``, ``plain`` or ``proportional``.
+            ``open``: parameters are free; for data that determine nearly all of them. ``plain``: as ``open``,
+            but with equal weights of all rows and without default values for undetermined combinations; for
+            data with several numbers of GPUs. ``proportional``: all times differ from the starting profile by
+            a common factor, and single parameters deviate only on clear evidence; for few rows of another
+            device.
         name: Name of the new profile; default: the name of the starting profile.
         date: Date of the measurements, for example 2026-11-20; default: the starting profile's date.
-        network: Fit only the costs of a network and write them under this name, for example `efa-p5`. GPU and
-            launch costs come from ``profile``, or from the shipped profile of each machine. The fit uses the
-            rows of several hosts whose network is the shipped network of this name, or all rows of several
-            hosts if there are none. The prediction interval is derived by holding out one cluster at a time.
+        network: Fit only the costs of a network and write them under this name, for example ``efa-p5``. GPU
+            and launch costs come from ``profile``, or from the shipped profile of each machine. The fit uses
+            the rows of several hosts whose network is the shipped network of this name, or all rows of
+            several hosts if there are none. The prediction interval is derived by holding out one cluster at
+            a time.
         hold_out: Rows held out for validation, for example gpus=2 or protocol=ll; may be repeated. These rows
             are predicted by a second fit to all other rows. Keys: gpus=2, nodes=4,
-            collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's `cluster`,
-            or of `hardware` if there is none).
+            collective=all_gather,reduce_scatter, protocol=ll, cluster=TEXT (part of the manifest's
+            ``cluster``, or of ``hardware`` if there is none).
         chart: Draw errors, and parameters with their intervals, to this file (.svg or .png).
-        output: Write the result to a file instead of standard output. Without it, `report` writes
-            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
-            is created if missing.
+        output: Write the result to a file instead of standard output. Without it, ``report`` writes
+            report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
+            which is created if missing.
         wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
-        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
+        columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
 
@@ -694,28 +698,28 @@ def study(
         study.ranking[0]["candidate"]
 
     Args:
-        study: Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions. ```template```
-            writes an example. With `-o DIR` the folder receives results.json, a page (index.html), the
+        study: Study file (TOML): candidates, jobs, constraints, sensitivities and assumptions. ``template``
+            writes an example. With ``-o DIR`` the folder receives results.json, a page (index.html), the
             ranking as text and as a table (ranking.txt, ranking.csv), and runs.jsonl, to which each finished
             run is appended. If the command is repeated, only missing runs are computed.
         template: Write an example study file.
-        shard: Compute every N-th run only, starting at run I, into the folder of `-o`, e.g. `2/4`. Divides a
-            study among N machines; ``merge`` combines the results.
+        shard: Compute every N-th run only, starting at run I, into the folder of ``-o``, e.g. ``2/4``.
+            Divides a study among N machines; ``merge`` combines the results.
         merge: Merge the results of shards of the same study from these folders; place it after STUDY.
         slurm: Write job scripts for Slurm: an array of N tasks, one shard each, and a final merge. The folder
-            of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes
-            the results to the same folder; the shards are in `shards`, the logs in `logs`. The folder must be
-            on storage that all hosts share. Requeued tasks do not repeat saved runs. Run `bash submit.sh`
-            again to compute missing runs.
+            of ``-o`` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes
+            the results to the same folder; the shards are in ``shards``, the logs in ``logs``. The folder
+            must be on storage that all hosts share. Requeued tasks do not repeat saved runs. Run ``bash
+            submit.sh`` again to compute missing runs.
         submit: Submit the scripts with sbatch.
         partition: Partition of the jobs.
         account: Account of the jobs.
-        time: Time limit of each task, in Slurm's format, e.g. `30` minutes or `1:00:00`.
-        output: Write the result to a file instead of standard output. Without it, `report` writes
-            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
-            is created if missing.
+        time: Time limit of each task, in Slurm's format, e.g. ``30`` minutes or ``1:00:00``.
+        output: Write the result to a file instead of standard output. Without it, ``report`` writes
+            report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
+            which is created if missing.
         wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
-        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
+        columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
 
@@ -768,11 +772,11 @@ def verify(
     Args:
         file: Schedule file: fabricast JSON, MSCCL XML or MSCCL++ JSON.
         fifo_depth: Maximum number of unread transfers per connection, as in FIFO protocols.
-        output: Write the result to a file instead of standard output. Without it, `report` writes
-            report.html. `study`, `man`, and `table` with a format of several files write to a folder, which
-            is created if missing.
+        output: Write the result to a file instead of standard output. Without it, ``report`` writes
+            report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
+            which is created if missing.
         wide: Show all columns of tables; default: as many as fit the width of the terminal (or COLUMNS).
-        columns: Columns of tables to show in text, by name or JSON key, for example `size,busbw`.
+        columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
 
