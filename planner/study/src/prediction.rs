@@ -10,7 +10,7 @@ use fabricast_perf::step::{Share, Timeline};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use fabricast_workload::job::{Footprint, Layout, Phase, Zero};
 
-use super::quantities::seconds;
+use super::quantities::{seconds, seconds_per_unit};
 use super::step_interval::StepInterval;
 
 /// Prediction of a job on a machine.
@@ -303,6 +303,6 @@ impl Prediction {
     /// Returns the number of seconds per million tokens; for a trace, its completion time in seconds.
     #[must_use]
     pub fn seconds_per_unit(&self) -> f64 {
-        self.tokens_per_s.map_or_else(|| seconds(self.step.time), |tokens| 1e6 / tokens)
+        seconds_per_unit(self.tokens_per_s, seconds(self.step.time))
     }
 }

@@ -14,6 +14,11 @@ pub(crate) fn seconds(time: Picos) -> f64 {
     time.0 as f64 / PICOS_PER_SECOND
 }
 
+/// Seconds per million tokens at `tokens_per_s`; without tokens, the time of a step in seconds.
+pub(crate) fn seconds_per_unit(tokens_per_s: Option<f64>, step_seconds: f64) -> f64 {
+    tokens_per_s.map_or(step_seconds, |tokens| 1e6 / tokens)
+}
+
 /// Size in GB (10⁹ bytes).
 pub(crate) fn gb(bytes: Bytes) -> f64 {
     bytes.0 as f64 / BYTES_PER_GB

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 
 use super::arborescences::pack;
 use super::digraph::Digraph;
-use super::forest::{Forest, Forests, PackedTree, Proof};
+use super::forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 use super::optimum::{Optimum, Ratio, ScaledGraph, optimum, scale_to_optimum, scale_to_units};
 use super::requirement::Roots;
 use super::routes::{Flow, Routes};
@@ -113,16 +113,31 @@ pub struct TreePacker {
     routes: Routes,
     root: u32,
     trees: TreeCount,
+    /// Groups of connections that share links.
+    sharing: OnceLock<Arc<LinkSharing>>,
     /// Trees that were packed, by member of the family.
-    packings: [PackedDirections; WIDENINGS.len()],
+    members: [FamilyMember; WIDENINGS.len()],
 }
 
-/// Trees of all roots and of one root, for each direction, packed on first use.
+/// Trees that are packed into links of one width, on first use.
 #[derive(Debug, Default)]
-struct PackedDirections {
+struct FamilyMember {
+    /// Trees of all roots, for each direction.
     all: [OnceLock<Result<Packed, PackingError>>; 2],
+    /// Trees of one root, for each direction.
     rooted: [OnceLock<Result<Packed, PackingError>>; 2],
+    /// Trees of each of [`COLLECTIVES`].
+    forests: [OnceLock<Result<Forests, PackingError>>; COLLECTIVES.len()],
 }
+
+/// Collectives that run over packed trees.
+const COLLECTIVES: [Collective; 5] = [
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllReduce,
+    Collective::Broadcast,
+    Collective::Reduce,
+];
 
 impl PartialEq for TreePacker {
     fn eq(&self, other: &Self) -> bool {
@@ -177,7 +192,8 @@ impl TreePacker {
             routes: Routes::new(fabric, router, placement),
             root: root.min(ranks as u32 - 1),
             trees,
-            packings: Default::default(),
+            sharing: OnceLock::new(),
+            members: Default::default(),
         })
     }
 
@@ -197,6 +213,12 @@ impl TreePacker {
 
     /// Returns the trees that are packed into links widened by `WIDENINGS[member]`.
     fn member(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
+        let index = COLLECTIVES.iter().position(|&known| known == collective).ok_or(PackingError::NotPrepared)?;
+        self.members[member].forests[index].get_or_init(|| self.assemble(collective, member)).clone()
+    }
+
+    /// Packs the trees of [`Self::member`], and determines what a call over them needs.
+    fn assemble(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
         use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
         let (spreads, collects) = match collective {
             AllGather => (Some(Roots::All), None),
@@ -222,9 +244,9 @@ impl TreePacker {
             (None, None) => None,
         });
         let forest = |packed: Option<Packed>| packed.map(|packed| packed.forest);
+        let sharing = Some(self.sharing.get_or_init(|| Arc::new(self.routes.link_sharing())).clone());
         let mut forests =
-            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing: None, latency };
-        forests.sharing = Some(Arc::new(self.routes.link_sharing()));
+            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing, latency };
         forests.channels = self.sufficient_channels(collective, &forests);
         Ok(forests)
     }
@@ -286,7 +308,7 @@ impl TreePacker {
     }
 
     fn packed(&self, member: usize, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
-        let PackedDirections { all, rooted } = &self.packings[member];
+        let FamilyMember { all, rooted, .. } = &self.members[member];
         let directions = if roots == Roots::All { all } else { rooted };
         directions[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(member, roots, flow)).clone()
     }

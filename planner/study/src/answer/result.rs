@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{CallRow, ExchangeRow, JobKind, LoadRow, ParallelRow, TimelineRow};
+use crate::quantities::seconds_per_unit;
 
 /// Result of a job on a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -141,7 +142,7 @@ impl ResultRow {
     /// Returns the number of seconds per million tokens; for a trace, its completion time in seconds.
     #[must_use]
     pub fn seconds_per_unit(&self) -> f64 {
-        self.tokens_per_s.map_or(self.step_time_s, |tokens| 1e6 / tokens)
+        seconds_per_unit(self.tokens_per_s, self.step_time_s)
     }
 }
 
