@@ -25,7 +25,7 @@ pub struct Breakdown {
     /// Completion time with the unchanged profile.
     pub time: Picos,
     /// Non-zero parts, in the order of a profile file; with `unexplained` they add up to the time.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TimePart>,
     /// Time that no part explains: waiting for capacities other than links (memory, copy engines), and changes of the
     /// critical path.
     pub unexplained: Picos,
@@ -33,7 +33,7 @@ pub struct Breakdown {
 
 /// Contribution of one cost to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct TimePart {
     /// Name of the figure in the profile file, such as `protocol.ll.step`. The latency of paths is named `latency`.
     pub name: String,
     /// Part of the completion time that is due to this cost.
@@ -153,7 +153,7 @@ pub fn breakdown<E>(
         let time = (after.time.0 as f64 - before.time.0 as f64) / (2.0 * STEP);
         let time = Picos(time.round().max(0.0) as u64);
         if time > Picos::ZERO {
-            parts.push(Part { name: name.clone(), time });
+            parts.push(TimePart { name: name.clone(), time });
         }
         before = after;
     }
@@ -161,7 +161,7 @@ pub fn breakdown<E>(
     // If a launch floor determines the time, the chain on the device does not.
     let known: Picos = parts.iter().map(|part| part.time).sum();
     // Latencies of messages between hosts are counted as part of the path latency.
-    let named = |part: &&Part| {
+    let named = |part: &&TimePart| {
         NETWORK_TIMES.iter().any(|(name, _)| part.name == format!("network.{name}"))
             || MESSAGE_TIMES
                 .iter()
@@ -174,7 +174,7 @@ pub fn breakdown<E>(
     let latency =
         Picos(path_latency.0.saturating_sub(message_latency.0)).min(Picos(baseline.time.0.saturating_sub(known.0)));
     if latency > Picos::ZERO {
-        parts.push(Part { name: "latency".to_owned(), time: latency });
+        parts.push(TimePart { name: "latency".to_owned(), time: latency });
     }
     let known = known + latency;
     Ok(Breakdown { time: baseline.time, parts, unexplained: Picos(baseline.time.0.saturating_sub(known.0)) })

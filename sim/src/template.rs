@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use fabricast_topologies::Picos;
 
-use crate::engine::{self, EngineError, Pace, Passages, PerOp, RouteLatency, Watch, Workload};
+use crate::engine::{self, EngineError, Pace, PassageTable, PerOp, RouteLatency, Watch, Workload};
 use crate::fold;
 use crate::lower::{
     self, Environment, Framing, Latency, Lowered, OperationCosts, PlaceholderRecovery, Resource, ScheduleInstance,
@@ -336,7 +336,7 @@ impl Template {
             &self.workload;
         // A route without load is removed.
         let has_load = |route: &RouteId| system.uses(*route).len() > 0;
-        let mut remaining = Passages::default();
+        let mut remaining = PassageTable::default();
         for (index, &task) in self.passage_tasks.iter().enumerate() {
             let RouteLatency { route, latency } = passages.get(index);
             let latency = Latency::decode(latency).with_crossing_costs(amounts.crossing(task));

@@ -173,7 +173,7 @@ fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> Stri
 
 /// JSON of the advice.
 #[derive(Serialize, JsonSchema)]
-pub struct AdviceJson {
+pub struct PlanAdviceJson {
     /// Library to which the advice applies.
     library: String,
     /// Advice as sentences, the most important one first.
@@ -209,7 +209,7 @@ struct ImprovementJson {
     max_gain: f64,
 }
 
-impl AdviceJson {
+impl PlanAdviceJson {
     pub fn new(advice: &Advice, capabilities: LibraryCapabilities) -> Self {
         Self {
             library: capabilities.library.to_string(),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::failure::Failure;
-use record::{Digest, Entry, Origin};
+use record::{Digest, FileDigests, Origin};
 pub use stage::remove_all_and_block;
 use stage::stages;
 
@@ -183,7 +183,7 @@ fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure>
     for file in files {
         if let StagedContent::InStage(digest) = &file.content {
             folders.entry(&file.folder).or_default();
-            entries.push(Entry::new(&file.path(), *digest));
+            entries.push(FileDigests::new(&file.path(), *digest));
         }
     }
     for path in stale {

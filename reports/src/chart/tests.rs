@@ -5,12 +5,12 @@ use proptest::prelude::*;
 
 use super::canvas::{DETAIL, TextStyle};
 use super::{
-    Axis, ChartError, Figure, Format, Line, LineChart, Measured, Pick, PlanChart, Point, PredictionInterval, Quantity,
-    Role, Strategy, palette, render,
+    Axis, ChartError, Figure, Format, Line, LineChart, Measured, Pick, PlanChart, PlanPoint, PredictionInterval,
+    Quantity, Role, Strategy, palette, render,
 };
 
-fn points(times: &[u64]) -> Vec<Point> {
-    let point = |(k, &time)| Point { bytes: Bytes(1024_u64 << k), time: Picos(time) };
+fn points(times: &[u64]) -> Vec<PlanPoint> {
+    let point = |(k, &time)| PlanPoint { bytes: Bytes(1024_u64 << k), time: Picos(time) };
     times.iter().enumerate().map(point).collect()
 }
 

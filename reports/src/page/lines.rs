@@ -1,8 +1,8 @@
 //! Interactive chart of lines and points over two axes. Each point has a tooltip.
 
-use super::Lines;
+use super::LinesWithTooltips;
 use super::frame::{FigureText, LegendEntry, PlotLabel, PlotSize, figure, legend, plot, series_class};
-use crate::chart::axis::Span;
+use crate::chart::axis::AxisRange;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, BandColour, Line, LineChart, Role};
 use crate::markup::{Markup, number};
@@ -19,7 +19,7 @@ const LETTER: f64 = 8.0;
 const MAX_POINTS: usize = 400;
 
 /// Entry of the legend: all lines and bands with one name, which are shown and hidden together.
-struct Entry<'a> {
+struct LineEntry<'a> {
     name: &'a str,
     class: String,
     key: Key,
@@ -33,22 +33,22 @@ enum Key {
     Band,
 }
 
-struct Sheet<'a> {
+struct LineSheet<'a> {
     chart: &'a LineChart,
-    x: Span,
-    y: Span,
-    entries: Vec<Entry<'a>>,
+    x: AxisRange,
+    y: AxisRange,
+    entries: Vec<LineEntry<'a>>,
 }
 
 /// Writes a line chart, or a message if no point can be drawn.
-pub(super) fn write(lines: &Lines, markup: &mut Markup) {
+pub(super) fn write(lines: &LinesWithTooltips, markup: &mut Markup) {
     let text = FigureText {
         class: "chart",
         title: &lines.chart.title,
         remark: &lines.remark,
         empty: "There is no point to draw.",
     };
-    let sheet = Sheet::new(&lines.chart);
+    let sheet = LineSheet::new(&lines.chart);
     figure(text, sheet, markup, |sheet, markup| sheet.write(lines, markup));
 }
 
@@ -71,7 +71,7 @@ fn shade_class(shade: BandColour) -> String {
     }
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> LineSheet<'a> {
     fn new(chart: &'a LineChart) -> Option<Self> {
         let visible = |&(x, y): &(f64, f64)| chart.x.shows(x) && chart.y.shows(y);
         let bands = chart.bands.iter().flat_map(|band| &band.points).flat_map(|&(x, low, high)| [(x, low), (x, high)]);
@@ -79,10 +79,10 @@ impl<'a> Sheet<'a> {
         let points: Vec<(f64, f64)> = points.filter(visible).collect();
         let x = chart.x.span(points.iter().map(|point| point.0))?;
         let y = chart.y.span(points.iter().map(|point| point.1))?;
-        let mut entries: Vec<Entry<'a>> = Vec::new();
+        let mut entries: Vec<LineEntry<'a>> = Vec::new();
         let mut add = |name: &'a str, class: String, key: Key| {
             if entries.iter().all(|entry| entry.name != name) {
-                entries.push(Entry { name, class, key });
+                entries.push(LineEntry { name, class, key });
             }
         };
         for line in &chart.lines {
@@ -111,7 +111,7 @@ impl<'a> Sheet<'a> {
         (LEFT + x * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - y * (HEIGHT - TOP - BOTTOM))
     }
 
-    fn write(&self, lines: &Lines, markup: &mut Markup) {
+    fn write(&self, lines: &LinesWithTooltips, markup: &mut Markup) {
         let keys = self.entries.iter().map(|entry| LegendEntry {
             name: entry.name,
             class: &entry.class,
@@ -122,7 +122,7 @@ impl<'a> Sheet<'a> {
         plot(size, PlotLabel { title: &self.chart.title, things: "point" }, markup, |markup| self.draw(lines, markup));
     }
 
-    fn draw(&self, lines: &Lines, markup: &mut Markup) {
+    fn draw(&self, lines: &LinesWithTooltips, markup: &mut Markup) {
         for band in &self.chart.bands {
             self.band(band, markup);
         }

@@ -2,8 +2,8 @@
 
 use fabricast_topologies::{Bandwidth, Fabric, Node, NodeKind, fabric::Figures};
 
-use super::legend::Legend;
-use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, Frame, MARGIN, Scene};
+use super::legend::FabricLegend;
+use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, HostFrame, MARGIN, Scene};
 use super::style;
 use super::wire::Wire;
 use crate::format;
@@ -27,7 +27,7 @@ pub(super) enum Destination {
 }
 
 pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool, setting: Destination) -> String {
-    let legend = Legend::new(fabric, has_load, scene.width);
+    let legend = FabricLegend::new(fabric, has_load, scene.width);
     let (width, height) = (number(scene.width), number(scene.bottom + legend.height() + MARGIN * 0.6));
     let view = format!("0 0 {width} {height}");
     let fit = |text: &str, letter: f64| shortened(text, ((scene.width - 2.0 * MARGIN) / letter) as usize);
@@ -82,7 +82,7 @@ pub fn counts(fabric: &Fabric) -> String {
     counted.collect::<Vec<_>>().join(" · ")
 }
 
-fn draw_frame(svg: &mut Markup, frame: &Frame) {
+fn draw_frame(svg: &mut Markup, frame: &HostFrame) {
     let class = if frame.is_ghost { "more" } else { "host" };
     svg.empty(
         "rect",
@@ -98,7 +98,7 @@ fn draw_frame(svg: &mut Markup, frame: &Frame) {
 }
 
 /// Draws the title of a box. It is drawn after the wires, so that they do not cover it.
-fn draw_title(svg: &mut Markup, frame: &Frame) {
+fn draw_title(svg: &mut Markup, frame: &HostFrame) {
     if frame.is_ghost {
         let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
         svg.text("text", &[("class", "faint"), ("text-anchor", "middle"), ("x", &x), ("y", &y)], &frame.title);

@@ -20,7 +20,7 @@ type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, u8);
 
 /// Legend entry of a class of links.
 #[derive(Clone, Debug, PartialEq)]
-struct Entry {
+struct LinkEntry {
     kind: Option<LinkKind>,
     is_failed: bool,
     width: f64,
@@ -29,13 +29,13 @@ struct Entry {
 
 /// Legend of a fabric, arranged in rows of the given width.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Legend {
-    entries: Vec<Entry>,
+pub(super) struct FabricLegend {
+    entries: Vec<LinkEntry>,
     has_heat: bool,
     width: f64,
 }
 
-impl Legend {
+impl FabricLegend {
     pub(super) fn new(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
         // Both directions of a link belong to the class of the faster direction.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
@@ -45,7 +45,7 @@ impl Legend {
             *classes.entry((link.kind, std::cmp::Reverse(bandwidth), link.lanes, failed)).or_default() += 1;
         }
         let more = classes.len().saturating_sub(CLASSES);
-        let mut entries: Vec<Entry> = classes
+        let mut entries: Vec<LinkEntry> = classes
             .into_iter()
             .take(CLASSES)
             .map(|((kind, std::cmp::Reverse(bandwidth), lanes, failed), count)| {
@@ -58,12 +58,12 @@ impl Legend {
                 };
                 let text = format!("{count} × {} {rate}{lanes}{state}", kind.title());
                 let width = style::link_width(bandwidth.map(Bandwidth::gb_per_s));
-                Entry { kind: Some(kind), is_failed: failed > 0, width, text }
+                LinkEntry { kind: Some(kind), is_failed: failed > 0, width, text }
             })
             .collect();
         if more > 0 {
             let text = format!("and {more} more kinds of links");
-            entries.push(Entry { kind: None, is_failed: false, width: 0.0, text });
+            entries.push(LinkEntry { kind: None, is_failed: false, width: 0.0, text });
         }
         Self { entries, has_heat, width }
     }

@@ -89,7 +89,7 @@ pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, output: i
 where
     S: Iterator<Item = TraceSpan<'a>> + Clone,
 {
-    let measure = |joined| -> io::Result<(u64, Summary)> {
+    let measure = |joined| -> io::Result<(u64, TraceSummary)> {
         let mut scale = SizeCounter::default();
         let summary = join::write(spans.clone(), joined, &mut scale)?;
         event::counters(counters, summary.ranks, &mut scale)?;
@@ -111,7 +111,7 @@ where
 
 /// Statistics gathered while writing spans.
 #[derive(Clone, Copy, Debug, Default)]
-struct Summary {
+struct TraceSummary {
     spans: u64,
     /// One plus the highest rank of any span.
     ranks: u32,

@@ -29,7 +29,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
+use crate::engine::{Edge, Pace, PerOp, RunOrder, WorkRun, Workload};
 use crate::profile::{Destination, Profile};
 use crate::quantity::Work;
 use crate::schedule::{
@@ -50,8 +50,8 @@ pub(crate) use network::{Crossing, Latency};
 use operation_cost::{ConnectionExtent, RunCosts};
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
 use pass_sharing::PassSharing;
-use passages::Passages;
-use pieces::{Pieces, Ranges, RunWork};
+use passages::PassageBuilder;
+use pieces::{PieceStarts, Ranges, RunWork};
 pub use rank_bound::RankBound;
 pub(crate) use rank_classes::RankClasses;
 pub use rank_traffic::rank_traffic;
@@ -217,19 +217,19 @@ fn lower_with(
     Ok(lowered)
 }
 
-/// Returns the extent of the connection that determines a run's costs. For messages in `Order::InTurn`, it is the
+/// Returns the extent of the connection that determines a run's costs. For messages in `RunOrder::InTurn`, it is the
 /// connection to their peer; for others, the connection on which the awaited data arrives.
 fn connection_extent(
     setting: &Environment<'_>,
     rank: Rank,
     run: &Run,
-    order: Order,
+    order: RunOrder,
     waits: &[Dependency],
 ) -> ConnectionExtent {
     let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
     let other = match order {
-        Order::InTurn => Some(Rank(run.peer.at(0))),
-        Order::Free => waits.iter().map(|wait| wait.rank).find(|&other| other != rank),
+        RunOrder::InTurn => Some(Rank(run.peer.at(0))),
+        RunOrder::Free => waits.iter().map(|wait| wait.rank).find(|&other| other != rank),
     };
     if other.is_none_or(|other| island(other) == island(rank)) {
         ConnectionExtent::Host
@@ -256,7 +256,7 @@ fn add_party(
     let workload = &mut lowered.workload;
     let shared = std::mem::take(&mut tables.shared);
     let capacities = Capacities::new(setting, header, crowd, first_rank, resources, shared);
-    let mut passages = Passages::new(setting, header, capacities, traffic)?;
+    let mut passages = PassageBuilder::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
     let (mut partners, mut pass_sharing, mut lines) =
@@ -296,7 +296,7 @@ fn add_party(
                 let no_such_run = LowerError::NoSuchRun { rank, run: number as u32 };
                 let previous = Dependency::shifted(rank, number as u32, -1);
                 let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
-                let is_turn = order == Order::InTurn && dependency == previous;
+                let is_turn = order == RunOrder::InTurn && dependency == previous;
                 let edge = if is_turn { Edge::turn(edge.run) } else { edge };
                 // The edge that marks a run as in order is added once, even if several dependencies name it.
                 if !(is_turn && waits.contains(&edge)) {
@@ -462,7 +462,7 @@ impl Tables {
         if is_surely_even(header, run) {
             return RunWork::same(self.work(first, works));
         }
-        if let Some(pieces) = Pieces::find(header, run) {
+        if let Some(pieces) = PieceStarts::find(header, run) {
             let values = pieces.with_values(pieces.starts().map(work_at));
             return match values[..] {
                 [(all, _)] => RunWork::same(self.work(all, works)),

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use super::Survey;
 use super::block_time::BLOCK_TIME;
 use super::network::{Crossing, Message};
-use super::pieces::{Pieces, RunWork};
-use crate::engine::{Order, Pace, PerOp};
+use super::pieces::{PieceStarts, RunWork};
+use crate::engine::{Pace, PerOp, RunOrder};
 use crate::profile::{
     BlockWork, ChannelLimit, Destination, LocalStore, MessageCosts, NetworkCosts, OperationKind, Profile,
     ProtocolCosts, Role, SharedPasses,
@@ -56,7 +56,7 @@ pub(crate) struct OperationCosts<'a> {
 pub(crate) struct Task {
     kind: OpKind,
     role: Role,
-    order: Order,
+    order: RunOrder,
     /// Index of the half of a split block: 0 or 1.
     half: u8,
     /// Number of consecutive messages to one peer.
@@ -67,7 +67,7 @@ pub(crate) struct Task {
     shared: SharedPasses,
     /// Destination of the data that the operation produces.
     destination: Destination,
-    /// Extent of the relevant connection: for messages in `Order::InTurn`, the one on which they are sent; for others,
+    /// Extent of the relevant connection: for messages in `RunOrder::InTurn`, the one on which they are sent; for others,
     /// the one on which the awaited data arrives.
     extent: ConnectionExtent,
 }
@@ -104,7 +104,7 @@ impl Task {
 pub(crate) struct OperationCost {
     /// Software time before the operation's first byte.
     pub software: Picos,
-    /// Minimum time from the operation's first byte to that of the next one, for runs in `Order::InTurn`.
+    /// Minimum time from the operation's first byte to that of the next one, for runs in `RunOrder::InTurn`.
     pub spacing: Picos,
     /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if the profile states a rate for lanes.
     pub lane: Option<u64>,
@@ -164,7 +164,7 @@ pub(super) enum RunCosts {
     /// Equal costs within each piece.
     Pieces {
         /// Consecutive operations of equal size.
-        pieces: Pieces,
+        pieces: PieceStarts,
         /// Costs of an operation of each piece.
         each: Vec<OperationCost>,
     },
@@ -263,13 +263,13 @@ impl<'a> OperationCosts<'a> {
     }
 
     /// Returns the order of a run's operations. Operations of one connection, and reductions of a block, are executed
-    /// one after another ([`Order::InTurn`]) if each waits for the previous one. A rank sends to another peer as soon
+    /// one after another ([`RunOrder::InTurn`]) if each waits for the previous one. A rank sends to another peer as soon
     /// as the awaited operation is done.
-    pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
+    pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> RunOrder {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
         let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
         let in_turn = is_connection && run.len > 1 && waits.iter().any(is_turn);
-        if in_turn { Order::InTurn } else { Order::Free }
+        if in_turn { RunOrder::InTurn } else { RunOrder::Free }
     }
 
     /// Computes the costs of a run's operations, from their bytes on the wire and their payload.
@@ -328,8 +328,8 @@ impl<'a> OperationCosts<'a> {
     }
 
     /// Returns the properties that determine the costs of a run's operations, except their bytes.
-    pub fn task(run: &Run, role: Role, order: Order, partners: u32) -> Task {
-        let turns = if order == Order::InTurn { run.len } else { 1 };
+    pub fn task(run: &Run, role: Role, order: RunOrder, partners: u32) -> Task {
+        let turns = if order == RunOrder::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);
         Task {
             kind: run.kind,
@@ -358,8 +358,8 @@ impl<'a> OperationCosts<'a> {
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
         let work =
             BlockWork { role, operation, local_store: self.output_storage(role, operation), shared, bytes, threads };
-        // In a split block other threads receive; messages in `Order::InTurn` overlap with receiving.
-        let alone = self.split == BlockSplit::OneChannel && order == Order::Free;
+        // In a split block other threads receive; messages in `RunOrder::InTurn` overlap with receiving.
+        let alone = self.split == BlockSplit::OneChannel && order == RunOrder::Free;
         // In pairwise exchanges some warps of a block send and others receive (NCCL 2.28 src/device/sendrecv.h).
         let pairs = self.split == BlockSplit::OneChannel && self.collective.is_pairwise();
         // If data flow in one direction along a chain or tree, the source receives nothing.
@@ -409,7 +409,7 @@ impl<'a> OperationCosts<'a> {
             _ => self.costs.busy(work),
         };
         let spacing = match order {
-            Order::InTurn if pairs => {
+            RunOrder::InTurn if pairs => {
                 let alone = self.costs.exchange_spacing(work, turns);
                 let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
                 match extent {
@@ -422,8 +422,8 @@ impl<'a> OperationCosts<'a> {
                     }
                 }
             }
-            Order::InTurn => self.costs.spacing(work, self.message),
-            Order::Free => Picos::ZERO,
+            RunOrder::InTurn => self.costs.spacing(work, self.message),
+            RunOrder::Free => Picos::ZERO,
         };
         let lane = busy.map(|busy| {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
@@ -435,9 +435,9 @@ impl<'a> OperationCosts<'a> {
             // slice steps of rings; src/device/sendrecv.h).
             let message = match (self.message, order) {
                 (Some(bytes), _) => Message::Whole(bytes),
-                (None, Order::InTurn) => Message::Slices(1),
-                (None, Order::Free) if self.chunk_messages == ChunkMessages::One => Message::Slices(1),
-                (None, Order::Free) => Message::Slices(self.costs.slices),
+                (None, RunOrder::InTurn) => Message::Slices(1),
+                (None, RunOrder::Free) if self.chunk_messages == ChunkMessages::One => Message::Slices(1),
+                (None, RunOrder::Free) => Message::Slices(self.costs.slices),
             };
             let letter = self.messages.map(|_| bytes);
             Crossing {

@@ -36,7 +36,7 @@ struct Key {
     label: u64,
 }
 
-pub(super) struct Passages<'a> {
+pub(super) struct PassageBuilder<'a> {
     /// Node that executes each rank's operations.
     placement: Cow<'a, [NodeId]>,
     /// Node whose memory holds each rank's buffers; empty if buffers lie on the rank's own device.
@@ -56,7 +56,7 @@ pub(super) struct Passages<'a> {
     traffic: Traffic,
 }
 
-impl<'a> Passages<'a> {
+impl<'a> PassageBuilder<'a> {
     pub(super) fn new(
         setting: Environment<'a>,
         header: &'a Header,

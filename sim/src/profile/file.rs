@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::band_file::BandsFile;
 use super::message_file::MessageFile;
 use super::network_file::{MeasuredNetwork, NetworkFile};
-use super::reader::{ProfileError, Reader};
+use super::reader::{ProfileError, ProfileReader};
 use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// Names of the shipped profiles, and the texts of their files.
@@ -235,7 +235,7 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
-        let reader = Reader { source, text };
+        let reader = ProfileReader { source, text };
         reader.read::<ProfileFile>()?.into_profile(&reader)
     }
 }
@@ -260,7 +260,7 @@ pub enum Software {
     Mpi,
 }
 
-impl Reader<'_> {
+impl ProfileReader<'_> {
     fn protocol(&self, key: &str, file: &ProtocolFile) -> Result<ProtocolCosts, ProfileError> {
         let at = |field: &str| format!("protocol.{key}.{field}");
         let time = |field: &str, text: &Option<String>| -> Result<Picos, ProfileError> {
@@ -335,7 +335,7 @@ impl Reader<'_> {
 }
 
 impl ProfileFile {
-    fn into_profile(self, reader: &Reader<'_>) -> Result<Profile, ProfileError> {
+    fn into_profile(self, reader: &ProfileReader<'_>) -> Result<Profile, ProfileError> {
         let bands = self.band.bands().map_err(|(key, message)| reader.error(key, message))?;
         let links = LinkEfficiency {
             nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,

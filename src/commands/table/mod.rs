@@ -92,16 +92,16 @@ fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
     match to {
         TableFormat::NcclEnv => nccl_env::write(plan),
         TableFormat::Openmpi => {
-            let converted = open_mpi::FromPlan::new(plan);
+            let converted = open_mpi::ConvertedRules::new(plan);
             (open_mpi::write_classic(&converted.rules), converted.dropped)
         }
         TableFormat::OpenmpiJson => {
-            let converted = open_mpi::FromPlan::new(plan);
+            let converted = open_mpi::ConvertedRules::new(plan);
             (open_mpi::write_json(&converted.rules), converted.dropped)
         }
         TableFormat::Json => (json::write(plan), Vec::new()),
         TableFormat::NcclTuner | TableFormat::Mscclpp | TableFormat::MscclXml => {
-            let converted = nccl_tuner::FromPlan::new(plan);
+            let converted = nccl_tuner::ConvertedTable::new(plan);
             (nccl_tuner::write(&converted.table), converted.dropped)
         }
     }

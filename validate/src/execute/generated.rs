@@ -38,7 +38,7 @@ pub enum CallOrder {
 pub struct Generated {
     kernel: Kernel,
     shape: GridShape,
-    members: Vec<Loaded>,
+    members: Vec<LoadedKernel>,
     records: Vec<HostMemory>,
     /// Keeps the memory of the kernels allocated.
     _memory: Vec<DeviceMemory>,
@@ -46,7 +46,7 @@ pub struct Generated {
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedKernel {
     function: Function,
     launch: Launch,
     arguments: Arguments,
@@ -156,7 +156,7 @@ impl Generated {
                     Arguments::new().pointer(address).u32(blocks)
                 }
             };
-            members.push(Loaded { function, launch, arguments });
+            members.push(LoadedKernel { function, launch, arguments });
         }
         Ok(Self { kernel, shape, members, records, _memory: memory, _buffers: buffers.clone() })
     }
@@ -198,7 +198,7 @@ fn bytes(words: &[u64]) -> Vec<u8> {
 impl Executor for Generated {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        let Loaded { function, launch, arguments } = &self.members[member];
+        let LoadedKernel { function, launch, arguments } = &self.members[member];
         // SAFETY: the arguments are those of the generated kernel, and `self` owns all memory that they refer to.
         // Freeing it waits for the streams of its own GPU; members wait for the streams of peers before the executor is
         // dropped.

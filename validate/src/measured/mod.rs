@@ -22,9 +22,9 @@ mod table;
 pub use context::LogContext;
 pub use error::MeasuredError;
 pub use evidence::{Evidence, Factor};
-pub use library::{Library, LibraryName};
+pub use library::{LibraryName, MeasuredLibrary};
 pub use rejected::{Reason, Rejected};
-pub use table::{Clock, Counting, Device, Header, Inferred, P2pChannels, Row, Spread, Table, Timing};
+pub use table::{Clock, Counting, Header, Inferred, ListedDevice, P2pChannels, Row, Spread, Table, Timing};
 
 /// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

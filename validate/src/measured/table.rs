@@ -5,7 +5,7 @@ use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::evidence::Evidence;
-use super::{Library, Rejected};
+use super::{MeasuredLibrary, Rejected};
 
 /// A table of a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ pub struct Header {
     /// Version of nccl-tests, such as `2.19.6`.
     pub tests_version: Option<String>,
     /// Library that was measured, with its version if known.
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// Number of ranks of the communicator.
     pub ranks: Option<u32>,
     /// Number of GPUs driven by one thread.
@@ -38,7 +38,7 @@ pub struct Header {
     /// Number of threads of one process.
     pub threads: Option<u32>,
     /// Devices listed; nccl-tests truncates the list of a process with many devices.
-    pub devices: Vec<Device>,
+    pub devices: Vec<ListedDevice>,
     /// Launch mode: CUDA graph or one launch per call.
     pub launch: Option<Launch>,
     /// Process layout: one process per GPU or one for all GPUs of a host.
@@ -94,7 +94,7 @@ pub enum Counting {
 
 /// A device as listed by nccl-tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct ListedDevice {
     /// Rank of the device in its communicator.
     pub rank: u32,
     /// Index of the communicator of the rank; 0 unless nccl-tests split the ranks.

@@ -17,8 +17,8 @@ mod types;
 mod window;
 
 pub use collectives::{Operands, Operation};
-pub use communicator::{Communicator, Config, Registration};
+pub use communicator::{Communicator, CommunicatorConfig, Registration};
 pub use error::NcclError;
 pub use forced::{EnvironmentError, Forced, SHARED_HOST, reserve};
-pub use library::{Nccl, NcclVersion, UniqueId};
+pub use library::{Nccl, NcclUniqueId, NcclVersion};
 pub use window::WindowMemory;

@@ -199,13 +199,13 @@ pub(super) fn copy_lane(
 }
 
 /// Schedule generator of broadcast and reduce along a ring.
-pub(super) struct Chain {
+pub(super) struct RingChain {
     header: Header,
     cut: Chunking,
     orders: Vec<Order>,
 }
 
-impl Chain {
+impl RingChain {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let scratch = if shape.call.collective == Collective::Reduce { layout.chunks() } else { 0 };
@@ -214,7 +214,7 @@ impl Chain {
     }
 }
 
-impl ScheduleGenerator for Chain {
+impl ScheduleGenerator for RingChain {
     fn header(&self) -> &Header {
         &self.header
     }

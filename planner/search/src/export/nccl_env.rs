@@ -8,9 +8,9 @@
 use rustc_hash::FxHashSet;
 
 use fabricast_libraries::Library;
-use fabricast_libraries::nccl::{Algo, Function, Proto, Settings, Version};
+use fabricast_libraries::nccl::{Algo, Function, NcclVersion, Proto, Settings};
 
-use super::nccl_tuner::FromPlan;
+use super::nccl_tuner::ConvertedTable;
 use super::{Dropped, Finding, SavedPlan, TableError, header};
 
 /// Algorithms and protocols allowed for a function.
@@ -28,7 +28,7 @@ pub struct Allowed {
 /// express.
 #[must_use]
 pub fn allowed(plan: &SavedPlan) -> (Vec<Allowed>, Vec<Dropped>) {
-    let FromPlan { table, dropped } = FromPlan::new(plan);
+    let ConvertedTable { table, dropped } = ConvertedTable::new(plan);
     let collect_allowed = |function| {
         let rows = || table.rows.iter().filter(move |row| row.function == function);
         let algos = Algo::ALL.into_iter().filter(|&algo| rows().any(|row| row.algo == algo)).collect::<Vec<_>>();
@@ -106,7 +106,7 @@ impl SettingsFile {
 
 /// Returns findings about settings that a version of NCCL does not read.
 #[must_use]
-pub fn findings(file: &SettingsFile, version: Version) -> Vec<Finding> {
+pub fn findings(file: &SettingsFile, version: NcclVersion) -> Vec<Finding> {
     let newer = file.by_function.iter().filter(|_| !version.lists_by_function());
     let errors = newer.map(|(line, name)| {
         let message = format!(

@@ -6,7 +6,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::row_search::{Search, Watcher};
-use super::{PlanError, Row, TimedStrategy};
+use super::{PlanError, PlanRow, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
 /// Relative uncertainty of a time that was measured once. A tuned table that is slower than the default by at most this
@@ -53,7 +53,7 @@ impl Measurements {
         self.cells.is_empty()
     }
 
-    fn measured_strategies(&self, row: &Row) -> impl Iterator<Item = (Strategy, Measured)> {
+    fn measured_strategies(&self, row: &PlanRow) -> impl Iterator<Item = (Strategy, Measured)> {
         let cells = self.cells.get(&(row.collective, row.bytes));
         cells.into_iter().flatten().filter_map(|(strategy, times)| Some((*strategy, summary(times)?)))
     }
@@ -76,10 +76,10 @@ fn summary(times: &[Picos]) -> Option<Measured> {
 /// other channel counts are removed from the candidates, because their times are only predicted.
 pub(super) fn apply_measurements(
     search: &Search<'_>,
-    mut row: Row,
+    mut row: PlanRow,
     measurements: &Measurements,
     watcher: Watcher<'_>,
-) -> Result<Row, PlanError> {
+) -> Result<PlanRow, PlanError> {
     let mut measured: Vec<TimedStrategy> = Vec::new();
     for (strategy, time) in measurements.measured_strategies(&row) {
         if !search.request.restriction.allows(&strategy, row.collective) {

@@ -18,7 +18,7 @@ use super::search_space::{MissingRoutes, omission_reason};
 use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
 use super::templates::{GroupTemplate, Templates};
-use super::{Busiest, Effort, PlanError, PlanRequest, Preference, Row, TimedStrategy};
+use super::{Busiest, Effort, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy};
 use crate::candidates::candidates;
 use fabricast_collectives::algorithm::{self, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches for the best strategy of the call. Returns the row and all strategies that were simulated to the end.
-    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<(Row, SimulatedCandidates), PlanError> {
+    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<(PlanRow, SimulatedCandidates), PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
             let possible = describe_combinations(self.call.collective, &self.capabilities);
             return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
         };
-        let row = Row {
+        let row = PlanRow {
             collective: self.call.collective,
             bytes: self.call.bytes,
             size: self.matrix.as_ref().map_or(self.call.bytes, TrafficMatrix::size),

@@ -1,13 +1,13 @@
 //! Search space of a plan: the candidate strategies, and the excluded ones with the reasons.
 //!
-//! The search prunes candidates by lower bounds only, so none of them is faster than [`super::Row::fastest`]. Other
+//! The search prunes candidates by lower bounds only, so none of them is faster than [`super::PlanRow::fastest`]. Other
 //! channel counts and chunk sizes can be simulated, and may be faster.
 
 use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-use super::{PlanError, PlanRequest, Row};
+use super::{PlanError, PlanRequest, PlanRow};
 use crate::candidates::{channel_counts, min_bytes, protocols, ring_channel_counts};
 use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::capabilities::FabricCapabilities;
@@ -129,7 +129,7 @@ fn counts(channels: &[u16]) -> String {
 
 impl SearchSpace {
     /// Adds the strategies that rows omitted, with one entry for each algorithm and protocol.
-    pub fn add_omitted(&mut self, rows: &[Row]) {
+    pub fn add_omitted(&mut self, rows: &[PlanRow]) {
         for row in rows {
             let first = self.excluded.len();
             for (strategy, reason) in &row.omitted {

@@ -4,7 +4,7 @@ use fabricast_perf::step::Activity;
 use fabricast_study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind, TrackRow};
 
 use super::super::Block;
-use crate::chart::{Span, Spans};
+use crate::chart::{Spans, TimeSpan};
 use crate::format;
 
 /// Number of candidates whose timelines are shown, which limits the size of the page.
@@ -33,7 +33,7 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
     let us = |ns: u64| ns as f64 / 1e3;
     let spans = timeline.tracks.iter().enumerate().flat_map(|(number, track)| {
         let activities = &activities;
-        track.intervals.iter().map(move |one| Span {
+        track.intervals.iter().map(move |one| TimeSpan {
             row: number,
             kind: activities.binary_search(&one.activity).unwrap_or_default(),
             from: us(one.begin_ns),
@@ -41,7 +41,7 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
             name: interval_name(one),
         })
     });
-    let spans: Vec<Span> = spans.collect();
+    let spans: Vec<TimeSpan> = spans.collect();
     let left_out = match timeline.omitted_stages {
         0 => String::new(),
         some => format!(" {} more stages are not shown.", format::grouped(some)),

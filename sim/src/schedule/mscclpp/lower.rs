@@ -22,7 +22,7 @@
 use rustc_hash::FxHashMap;
 
 use super::order::{BlockOrder, DependencyKey, Endpoints, OrderedDraft};
-use super::parse::{ChannelKey, Chunks, Gpu, OpContext, Plan};
+use super::parse::{BufferPieces, ChannelKey, OpContext, Plan, PlanGpu};
 use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::Draft;
 use crate::schedule::file_format::{FormatError, Source};
@@ -36,7 +36,7 @@ use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout,
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {
     let plan_error = |message: String| source.error(0..1, message);
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-    let max_chunks = |count: fn(&Gpu<'_>) -> u32| {
+    let max_chunks = |count: fn(&PlanGpu<'_>) -> u32| {
         let (chunks, pieces) = (plan.gpus.iter().map(count).max().unwrap_or(0), plan.pieces);
         chunks.checked_mul(pieces).ok_or_else(|| plan_error(format!("{chunks} chunks, each in {pieces} pieces")))
     };
@@ -385,7 +385,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         }
         let span = self.span(context, first, destination)?;
         // The sum begins with the addend at the destination, or with a copy of the first addend.
-        let is_at_target = |chunks: &Chunks| {
+        let is_at_target = |chunks: &BufferPieces| {
             chunks.rank == context.rank
                 && self.locate(context, *chunks).is_ok_and(|chunk| same_memory(chunk, target, self.numbering.buffers))
         };
@@ -419,8 +419,8 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     fn store(
         &mut self,
         context: OpContext<'p, 'a>,
-        src: Chunks,
-        dst: Chunks,
+        src: BufferPieces,
+        dst: BufferPieces,
         packets: bool,
     ) -> Result<(), FormatError> {
         self.peer(context, dst)?;
@@ -433,13 +433,13 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok(())
     }
 
-    fn note_packets(&mut self, rank: u32, chunks: Chunks, op: u32) {
+    fn note_packets(&mut self, rank: u32, chunks: BufferPieces, op: u32) {
         for chunk in chunks.from..chunks.from + chunks.count {
             self.synchronization.packets.entry((rank, chunk)).or_insert(op);
         }
     }
 
-    fn await_packets(&mut self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<(), FormatError> {
+    fn await_packets(&mut self, context: OpContext<'p, 'a>, chunks: BufferPieces) -> Result<(), FormatError> {
         self.local_chunk(context, chunks)?;
         if chunks.buffer != Buffer::Scratch {
             return Err(context.error(format!("reads packets in {}; expected scratch", chunks.buffer)));
@@ -450,7 +450,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok(())
     }
 
-    fn peer(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<(), FormatError> {
+    fn peer(&self, context: OpContext<'p, 'a>, chunks: BufferPieces) -> Result<(), FormatError> {
         if chunks.rank == context.rank { Err(context.error("uses its own memory as a peer's")) } else { Ok(()) }
     }
 
@@ -458,14 +458,18 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     ///
     /// # Errors
     /// [`FormatError`] at the operation if the chunks belong to another GPU or do not exist.
-    pub(super) fn local_chunk(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
+    pub(super) fn local_chunk(
+        &self,
+        context: OpContext<'p, 'a>,
+        chunks: BufferPieces,
+    ) -> Result<ChunkRef, FormatError> {
         if chunks.rank != context.rank {
             return Err(context.error(format!("uses memory of gpu {} as its own", chunks.rank)));
         }
         self.locate(context, chunks)
     }
 
-    pub(super) fn locate(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
+    pub(super) fn locate(&self, context: OpContext<'p, 'a>, chunks: BufferPieces) -> Result<ChunkRef, FormatError> {
         self.numbering
             .locate(chunks.rank, FileChunk { buffer: chunks.buffer, offset: chunks.from }, chunks.count)
             .ok_or_else(|| {
@@ -480,7 +484,12 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     ///
     /// # Errors
     /// [`FormatError`] at the operation if the numbers differ or the plan moves too many chunks in total.
-    pub(super) fn span(&mut self, context: OpContext<'p, 'a>, src: Chunks, dst: Chunks) -> Result<u32, FormatError> {
+    pub(super) fn span(
+        &mut self,
+        context: OpContext<'p, 'a>,
+        src: BufferPieces,
+        dst: BufferPieces,
+    ) -> Result<u32, FormatError> {
         if src.count != dst.count {
             let message = format!("moves {} chunks to where there are {} (in pieces)", src.count, dst.count);
             return Err(context.error(message));

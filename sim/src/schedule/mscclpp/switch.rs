@@ -16,7 +16,7 @@
 
 use super::lower::BlockLowering;
 use super::order::Endpoints;
-use super::parse::{Chunks, OpContext};
+use super::parse::{BufferPieces, OpContext};
 use super::text::ChunksText;
 use crate::schedule::file_format::FormatError;
 use crate::schedule::{ChunkRef, OpKind};
@@ -24,7 +24,7 @@ use crate::schedule::{ChunkRef, OpKind};
 /// Chunks of a group, and those of one of its GPUs.
 struct Grouped {
     team: u32,
-    local: Chunks,
+    local: BufferPieces,
     location: ChunkRef,
 }
 
@@ -64,7 +64,11 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok(())
     }
 
-    fn local_chunks(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<(Chunks, ChunkRef), FormatError> {
+    fn local_chunks(
+        &self,
+        context: OpContext<'p, 'a>,
+        text: ChunksText,
+    ) -> Result<(BufferPieces, ChunkRef), FormatError> {
         let chunks = context.chunk(text)?;
         Ok((chunks, self.local_chunk(context, chunks)?))
     }

@@ -16,7 +16,7 @@ pub(super) struct Predicted {
 }
 
 /// Result of one call on one executor.
-pub(super) struct Row {
+pub(super) struct RunRow {
     pub(super) job: Job,
     pub(super) executor: ExecutorKind,
     pub(super) carrier: Option<Carrier>,
@@ -30,7 +30,7 @@ pub(super) struct Row {
     call: String,
 }
 
-impl Row {
+impl RunRow {
     pub(super) fn new(
         job: &Job,
         executor: ExecutorKind,

@@ -7,7 +7,7 @@ use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{NetworkSpec, SourceLocation};
 
 use super::{Notes, Registered, Role};
-use crate::measured::Library;
+use crate::measured::MeasuredLibrary;
 
 /// A value with its source location. The location of a value from the command line has no line.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Located<T> {
 
 /// Description of a measurement; fields are `None` if the manifest states no value.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// Source location of the entry.
     pub place: SourceLocation,
     /// Path of the log, relative to the manifest.
@@ -44,7 +44,7 @@ pub struct Entry {
     /// Number of channels that was forced, 1 to 1024.
     pub channels: Option<u16>,
     /// Library that was measured.
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
     /// Registration of the buffers with the library.

@@ -19,10 +19,10 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{Fabric, FabricRequest, SourceLocation};
 
-use super::{Library, LogContext, Rejected, Row};
+use super::{LogContext, MeasuredLibrary, Rejected, Row};
 pub use contradictions::{Contradiction, contradictions};
-pub use entry::{Entry, Located};
-pub use load::{Loaded, load, measure};
+pub use entry::{Located, ManifestEntry};
+pub use load::{LoadedManifest, load, measure};
 pub use read::read;
 
 /// One table of a log with its fabric and configuration.
@@ -88,7 +88,7 @@ pub struct Configuration {
     /// Number of channels that was forced; `None` if the library chose it.
     pub channels: Option<u16>,
     /// Library that was measured; `None` to assume the NCCL version of the profile that best matches the fabric.
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
     /// Registration of buffers with the library.

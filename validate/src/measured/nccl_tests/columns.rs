@@ -12,13 +12,13 @@ use super::super::{Reason, number};
 
 /// Columns of one side of a table: out of place or in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Side {
-    columns: Vec<Measured>,
+struct SideColumns {
+    columns: Vec<ColumnKind>,
 }
 
 /// Kind of a measured column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Measured {
+enum ColumnKind {
     Time,
     CpuTime,
     Bandwidth,
@@ -36,7 +36,7 @@ pub(super) struct Columns {
     reduction: bool,
     /// True if the header line names a root.
     root: bool,
-    sides: Vec<Side>,
+    sides: Vec<SideColumns>,
     /// Number of words of the timestamp at the end of a row (`-S`).
     stamp: usize,
 }
@@ -74,18 +74,18 @@ impl Columns {
                     columns.stamp = 2;
                     continue;
                 }
-                "time" => Measured::Time,
-                "cputime" => Measured::CpuTime,
-                "algbw" | "busbw" => Measured::Bandwidth,
-                "#wrong" | "error" | "res" => Measured::Wrong,
-                "i_min" | "min" => Measured::Shortest,
-                "i_max" | "max" => Measured::Longest,
-                "i_p99" | "p99" => Measured::P99,
-                "i_cv%" | "cv%" => Measured::Variation,
+                "time" => ColumnKind::Time,
+                "cputime" => ColumnKind::CpuTime,
+                "algbw" | "busbw" => ColumnKind::Bandwidth,
+                "#wrong" | "error" | "res" => ColumnKind::Wrong,
+                "i_min" | "min" => ColumnKind::Shortest,
+                "i_max" | "max" => ColumnKind::Longest,
+                "i_p99" | "p99" => ColumnKind::P99,
+                "i_cv%" | "cv%" => ColumnKind::Variation,
                 _ => return None,
             };
-            if matches!(column, Measured::Time | Measured::CpuTime) {
-                columns.sides.push(Side::default());
+            if matches!(column, ColumnKind::Time | ColumnKind::CpuTime) {
+                columns.sides.push(SideColumns::default());
             }
             columns.sides.last_mut()?.columns.push(column);
         }
@@ -188,30 +188,30 @@ fn is_padded(text: &str) -> bool {
 }
 
 /// Parses the time of one side; `None` if it was not measured.
-fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reason> {
+fn timing(columns: &[ColumnKind], fields: &[&str]) -> Result<Option<Timing>, Reason> {
     const UNMEASURED: &str = "N/A";
     let mut timing = Timing { time: Picos::ZERO, spread: None, clock: Clock::Collective };
     let (mut shortest, mut longest, mut p99) = (None, None, None);
     for (column, &field) in columns.iter().zip(fields) {
         match column {
-            Measured::Time | Measured::CpuTime => {
+            ColumnKind::Time | ColumnKind::CpuTime => {
                 if field == UNMEASURED {
                     return Ok(None);
                 }
                 timing.time = number::time("time", field)?;
-                timing.clock = if *column == Measured::CpuTime { Clock::Cpu } else { Clock::Collective };
+                timing.clock = if *column == ColumnKind::CpuTime { Clock::Cpu } else { Clock::Collective };
             }
-            Measured::Bandwidth => {
+            ColumnKind::Bandwidth => {
                 number::figure("bandwidth", field)?;
             }
-            Measured::Variation => {
+            ColumnKind::Variation => {
                 number::figure("cv%", field)?;
             }
-            Measured::Wrong if field == UNMEASURED => {}
-            Measured::Wrong => wrong(field)?,
-            Measured::Shortest => shortest = Some(number::time("min", field)?),
-            Measured::Longest => longest = Some(number::time("max", field)?),
-            Measured::P99 => p99 = Some(number::time("p99", field)?),
+            ColumnKind::Wrong if field == UNMEASURED => {}
+            ColumnKind::Wrong => wrong(field)?,
+            ColumnKind::Shortest => shortest = Some(number::time("min", field)?),
+            ColumnKind::Longest => longest = Some(number::time("max", field)?),
+            ColumnKind::P99 => p99 = Some(number::time("p99", field)?),
         }
     }
     if let (Some(min), Some(max), Some(p99)) = (shortest, longest, p99) {
@@ -221,9 +221,9 @@ fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reaso
 }
 
 /// busbw ÷ algbw of one side, within the precision of its digits.
-fn factor(columns: &[Measured], fields: &[&str]) -> Option<Factor> {
+fn factor(columns: &[ColumnKind], fields: &[&str]) -> Option<Factor> {
     let mut bandwidths =
-        columns.iter().zip(fields).filter(|(column, _)| **column == Measured::Bandwidth).map(|(_, field)| field);
+        columns.iter().zip(fields).filter(|(column, _)| **column == ColumnKind::Bandwidth).map(|(_, field)| field);
     Factor::from_printed(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
 }
 

@@ -15,7 +15,7 @@ use crate::packing::{Forests, LinkSharing};
 
 /// Part of an edge that one stream carries.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(super) struct EdgePiece {
     /// Number of the edge.
     pub edge: usize,
     pub first_unit: u32,
@@ -30,7 +30,7 @@ pub(super) struct Piece {
 /// Pieces of all edges.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<EdgePiece>,
     /// Pieces that leave each rank, by receiver, then channel, then slot.
     pub leaving: Vec<Vec<usize>>,
 }
@@ -108,7 +108,7 @@ impl Pieces {
     pub fn new(edges: &[TreeEdge], ranks: u32, streams: Streams<'_>) -> Self {
         let mut order: Vec<usize> = (0..edges.len()).collect();
         order.sort_by_key(|&edge| (edges[edge].from, edges[edge].to, edges[edge].lag, edge));
-        let mut pieces: Vec<Piece> = Vec::with_capacity(edges.len());
+        let mut pieces: Vec<EdgePiece> = Vec::with_capacity(edges.len());
         let mut of_edge: Vec<std::ops::Range<usize>> = vec![0..0; edges.len()];
         let (mut connection, mut used) = (None, 0);
         for &number in &order {
@@ -128,16 +128,24 @@ impl Pieces {
                 let part = (edge.units - done).min(end - used);
                 let channel = channel as u16;
                 let first_unit = edge.first_unit + done;
-                pieces.push(Piece { edge: number, first_unit, units: part, channel, position: 0, waits: Vec::new() });
+                pieces.push(EdgePiece {
+                    edge: number,
+                    first_unit,
+                    units: part,
+                    channel,
+                    position: 0,
+                    waits: Vec::new(),
+                });
                 (done, used) = (done + part, used + part);
             }
             of_edge[number] = first_piece..pieces.len();
         }
         for index in 0..pieces.len() {
-            let Piece { edge, first_unit, units, .. } = pieces[index];
+            let EdgePiece { edge, first_unit, units, .. } = pieces[index];
             let awaited = edges[edge].waits.iter().flat_map(|&wait| of_edge[wait].clone());
-            let overlaps =
-                |other: &Piece| other.first_unit < first_unit + units && first_unit < other.first_unit + other.units;
+            let overlaps = |other: &EdgePiece| {
+                other.first_unit < first_unit + units && first_unit < other.first_unit + other.units
+            };
             pieces[index].waits = awaited.filter(|&other| overlaps(&pieces[other])).collect();
         }
         let mut leaving = vec![Vec::new(); ranks as usize];

@@ -20,7 +20,7 @@ mod names;
 
 pub use classic::{read as read_classic, write as write_classic};
 pub use findings::findings;
-pub use from_plan::FromPlan;
+pub use from_plan::ConvertedRules;
 pub use json::{read as read_json, write as write_json};
 pub use names::Routine;
 

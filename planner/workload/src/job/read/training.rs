@@ -20,8 +20,8 @@ pub(super) struct FlashText(pub Attention);
 
 impl<'de> Deserialize<'de> for FlashText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl Visitor<'_> for Either {
+        struct SwitchOrVersion;
+        impl Visitor<'_> for SwitchOrVersion {
             type Value = FlashText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for FlashText {
                 }
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(SwitchOrVersion)
     }
 }
 
