@@ -14,7 +14,7 @@ use super::quantities::{seconds, seconds_per_unit};
 use super::step_interval::StepInterval;
 
 /// Prediction of a job on a machine.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// Name of the candidate for which the run was executed. Candidates with equal machines share runs.
     pub candidate: String,
@@ -49,10 +49,9 @@ pub struct Prediction {
 }
 
 /// Kind of work, with the figures that only it has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PredictedWork {
     /// Training of a model, in steps.
-    #[default]
     Training,
     /// Inference, in requests.
     Inference(PredictedService),
@@ -91,7 +90,7 @@ pub struct ShardedLayout {
 }
 
 /// Time of a step.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PredictedStep {
     /// Completion time. For inference the mean over steps, for a trace that of its last event.
     pub time: Picos,
@@ -120,12 +119,6 @@ pub enum StepPart {
     Communication,
     /// Time of a trace in which its busiest rank neither computes nor communicates.
     Waiting,
-}
-
-impl Default for StepPart {
-    fn default() -> Self {
-        Self::Share(Share::Compute)
-    }
 }
 
 impl StepPart {
