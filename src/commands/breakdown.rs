@@ -137,6 +137,7 @@ fn short(name: &str) -> &str {
 
 /// Time of a call of one size.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 pub struct BreakdownRowJson<'a> {
     /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,

@@ -201,6 +201,7 @@ fn retain_longest_rows(rows: &mut Vec<StepSeries<'_>>) -> Option<(usize, Sums)> 
 
 /// JSON of a step. The five durations fill the time from `start_us` to `end_us`, where the next step begins.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StepJson")]
 pub struct CriticalStepJson {
     /// Kind of operation; `launch` for the launch overhead at the end.
     kind: &'static str,

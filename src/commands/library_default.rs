@@ -11,6 +11,7 @@ pub type RowField<'a> = (Column, Box<dyn Fn(&PlanRow) -> Cell + 'a>);
 
 /// JSON of `library_default` in a row.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Json")]
 pub struct LibraryDefaultJson {
     /// Algorithm of the strategy.
     algorithm: &'static str,

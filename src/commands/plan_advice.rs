@@ -173,6 +173,7 @@ fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> Stri
 
 /// JSON of the advice.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AdviceJson")]
 pub struct PlanAdviceJson {
     /// Library to which the advice applies.
     library: String,

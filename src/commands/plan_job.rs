@@ -126,6 +126,7 @@ pub struct PlanJobJson<'a> {
 
 /// Calls of a job that share a collective, size and kind of group.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 struct PlannedCallsJson {
     /// The collective, as nccl-tests names it.
     collective: &'static str,

@@ -158,6 +158,7 @@ struct NotTriedJson {
 
 /// Best strategy of a call, with alternatives.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 struct PlanRowJson {
     /// The collective, as nccl-tests names it.
     collective: Collective,
@@ -220,6 +221,7 @@ struct PricedJson {
 
 /// Strategy of a range of sizes.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RangeJson")]
 struct StrategyRangeJson {
     /// The collective, as nccl-tests names it.
     collective: Collective,

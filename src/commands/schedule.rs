@@ -87,6 +87,7 @@ pub enum VerificationJson<'a> {
 
 /// JSON of a correct schedule.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Proof")]
 pub struct ProofJson {
     /// True: the schedule computes its collective.
     #[schemars(extend("const" = true))]

@@ -22,6 +22,7 @@ use crate::output_format::Format;
 
 /// Result of a simulation: JSON of `simulate`, and the values of its tables.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Answer")]
 pub struct SimulationAnswer {
     /// Algorithm of the strategy.
     algorithm: String,

@@ -47,25 +47,24 @@ impl ScheduleKernel {
         Ok(Self { kernel, shape, op, capability: target.capability })
     }
 
-    /// CUDA source. `aligned`: the addresses of all parameters [`KernelParameter::Input`] and [`KernelParameter::Output`] are
-    /// multiples of 16. The kernel is called `run_kernel` and has one argument, the parameters by value.
+    /// CUDA source for an alignment of the addresses of all parameters [`KernelParameter::Input`] and
+    /// [`KernelParameter::Output`]. The kernel is called `run_kernel` and has one argument, the parameters by value.
     ///
     /// # Errors
     /// [`RequestError`]: the GPU cannot reduce the element type.
-    pub fn source(&self, aligned: bool) -> Result<String, RequestError> {
-        let alignment = if aligned { Alignment::Vectors } else { Alignment::Bytes };
+    pub fn source(&self, alignment: Alignment) -> Result<String, RequestError> {
         let variant = self.shape.variant(self.blocks(), alignment, Devices::Own);
         let text = self.kernel.text(self.op, variant, self.capability);
         text.map_err(|error| RequestError::new(&failure(error), CommandAnswer::default()))
     }
 
-    /// Machine code for the GPU, compiled by NVRTC or from the cache of compiled kernels. `aligned` as for
+    /// Machine code for the GPU, compiled by NVRTC or from the cache of compiled kernels. `alignment` as for
     /// [`Self::source`].
     ///
     /// # Errors
     /// [`RequestError`]: the GPU cannot reduce the element type, or NVRTC is missing.
-    pub fn compile(&self, aligned: bool) -> Result<Vec<u8>, RequestError> {
-        let source = self.source(aligned)?;
+    pub fn compile(&self, alignment: Alignment) -> Result<Vec<u8>, RequestError> {
+        let source = self.source(alignment)?;
         let compiled = compile(&source, Arch::new(self.capability), &KERNEL_OPTIONS);
         let code = compiled.map_err(ExecuteError::from);
         code.map(|code| code.image().to_vec())

@@ -92,7 +92,7 @@ impl<'a> Panel<'a> {
         canvas.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], axis)
     }
 
-    fn position(&self, frame: Rectangle, (x, y): (f64, f64)) -> Option<Position> {
+    fn position(&self, frame: Rectangle, x: f64, y: f64) -> Option<Position> {
         (self.x.axis().shows(x) && self.y.axis().shows(y)).then(|| frame.point(self.x.position(x), self.y.position(y)))
     }
 
@@ -104,7 +104,7 @@ impl<'a> Panel<'a> {
     ) -> Result<(), ChartError> {
         let edges = |pair: &(f64, f64, f64)| {
             let &(x, low, high) = pair;
-            Some((self.position(frame, (x, low))?, self.position(frame, (x, high))?))
+            Some((self.position(frame, x, low)?, self.position(frame, x, high)?))
         };
         let edges: Vec<(Position, Position)> = band.points.iter().filter_map(edges).collect();
         if edges.len() < 2 {
@@ -125,7 +125,7 @@ impl<'a> Panel<'a> {
         frame: Rectangle,
         line: &Line,
     ) -> Result<(), ChartError> {
-        let points: Vec<Position> = line.points.iter().filter_map(|&point| self.position(frame, point)).collect();
+        let points: Vec<Position> = line.points.iter().filter_map(|&(x, y)| self.position(frame, x, y)).collect();
         match line.role {
             Role::Pick => {
                 canvas.line(&points, Stroke { colour: palette::PICK, width: 9.0 })?;

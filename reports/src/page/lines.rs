@@ -103,7 +103,8 @@ impl<'a> LineSheet<'a> {
         self.entries.iter().position(|entry| entry.name == name).unwrap_or_default().to_string()
     }
 
-    fn at(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+    /// Returns the position of a point in pixels; `None` if the axes do not show it.
+    fn position(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         (self.chart.x.shows(x) && self.chart.y.shows(y)).then(|| self.to_pixels(self.x.position(x), self.y.position(y)))
     }
 
@@ -173,8 +174,11 @@ impl<'a> LineSheet<'a> {
     }
 
     fn band(&self, band: &Band, markup: &mut Markup) {
-        let edges: Vec<_> =
-            band.points.iter().filter_map(|&(x, low, high)| Some((self.at((x, low))?, self.at((x, high))?))).collect();
+        let edges: Vec<_> = band
+            .points
+            .iter()
+            .filter_map(|&(x, low, high)| Some((self.position(x, low)?, self.position(x, high)?)))
+            .collect();
         if edges.len() < 2 {
             return;
         }
@@ -188,7 +192,7 @@ impl<'a> LineSheet<'a> {
 
     fn line(&self, line: &Line, tooltips: &[String], markup: &mut Markup) {
         let positions: Vec<(usize, (f64, f64))> =
-            line.points.iter().enumerate().filter_map(|(k, &point)| Some((k, self.at(point)?))).collect();
+            line.points.iter().enumerate().filter_map(|(k, &(x, y))| Some((k, self.position(x, y)?))).collect();
         let entry = self.entry(&line.name);
         markup.open("g", &[("class", &class(line.role)), ("data-series", &entry)]);
         let is_connected = !matches!(line.role, Role::Points(_) | Role::Measured);
@@ -203,17 +207,17 @@ impl<'a> LineSheet<'a> {
         if let Some(marker) = marker {
             let size = if is_connected { 3.4 } else { 4.4 };
             let every = positions.len().div_ceil(MAX_POINTS).max(1);
-            for (k, position) in positions.iter().step_by(every) {
-                let Some(&point) = line.points.get(*k) else { continue };
-                markup.open("path", &[("class", "point"), ("d", &shape(marker, *position, size))]);
-                markup.multiline_text("title", &self.tooltip(line, point, tooltips.get(*k)));
+            for &(k, (left, top)) in positions.iter().step_by(every) {
+                let Some(&(x, y)) = line.points.get(k) else { continue };
+                markup.open("path", &[("class", "point"), ("d", &shape(marker, left, top, size))]);
+                markup.multiline_text("title", &self.tooltip(line, x, y, tooltips.get(k)));
                 markup.close();
             }
         }
         markup.close();
     }
 
-    fn tooltip(&self, line: &Line, (x, y): (f64, f64), details: Option<&String>) -> String {
+    fn tooltip(&self, line: &Line, x: f64, y: f64, details: Option<&String>) -> String {
         let position = format!("{}: {}, {}", line.name, self.chart.x.tooltip_value(x), self.chart.y.tooltip_value(y));
         details
             .filter(|details| !details.is_empty())
@@ -226,7 +230,7 @@ impl Key {
         match self {
             Self::Line => "M1 7H19".to_owned(),
             Self::Band => "M1 2H19V12H1Z".to_owned(),
-            Self::Point(marker) => shape(marker, (10.0, 7.0), 4.4),
+            Self::Point(marker) => shape(marker, 10.0, 7.0, 4.4),
         }
     }
 }
@@ -243,7 +247,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
 }
 
 /// Returns a marker as an SVG path.
-fn shape(marker: Marker, (x, y): (f64, f64), radius: f64) -> String {
+fn shape(marker: Marker, x: f64, y: f64, radius: f64) -> String {
     let corners = marker.corners();
     if corners.is_empty() {
         let (r, d) = (number(radius), number(2.0 * radius));

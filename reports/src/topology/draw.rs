@@ -5,7 +5,7 @@ use fabricast_topologies::{Bandwidth, Fabric, Node, NodeKind, fabric::Figures};
 use super::legend::FabricLegend;
 use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, HostFrame, MARGIN, Scene};
 use super::style;
-use super::wire::Wire;
+use super::wire::{Wire, WireColours};
 use crate::format;
 use crate::markup::{Markup, number, shortened};
 
@@ -26,8 +26,14 @@ pub(super) enum Destination {
     Page,
 }
 
-pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool, setting: Destination) -> String {
-    let legend = FabricLegend::new(fabric, has_load, scene.width);
+pub(super) fn draw(
+    fabric: &Fabric,
+    scene: &Scene,
+    wires: &[Wire],
+    colours: WireColours,
+    setting: Destination,
+) -> String {
+    let legend = FabricLegend::new(fabric, colours, scene.width);
     let (width, height) = (number(scene.width), number(scene.bottom + legend.height() + MARGIN * 0.6));
     let view = format!("0 0 {width} {height}");
     let fit = |text: &str, letter: f64| shortened(text, ((scene.width - 2.0 * MARGIN) / letter) as usize);
@@ -52,7 +58,7 @@ pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: boo
     svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", "63")], &fit(&counts(fabric), COUNTS_LETTER));
     scene.frames.iter().for_each(|frame| draw_frame(&mut svg, frame));
     svg.open("g", if wires.len() > MAX_DISTINCT_WIRES { &[("stroke-opacity", "0.4")] } else { &[] });
-    wires.iter().for_each(|wire| draw_wire(&mut svg, wire, has_load));
+    wires.iter().for_each(|wire| draw_wire(&mut svg, wire, colours));
     svg.close();
     scene.frames.iter().for_each(|frame| draw_title(&mut svg, frame));
     scene.devices.iter().for_each(|device| draw_device(&mut svg, fabric, device));
@@ -108,14 +114,14 @@ fn draw_title(svg: &mut Markup, frame: &HostFrame) {
     }
 }
 
-fn draw_wire(svg: &mut Markup, wire: &Wire, has_load: bool) {
+fn draw_wire(svg: &mut Markup, wire: &Wire, colours: WireColours) {
     let class = if wire.is_failed { "failed" } else { style::link_class(wire.kind) };
     let class = format!("link {class}");
     let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gb_per_s)));
     // A style sheet rule would override a plain `stroke` attribute.
     let paint = format!("stroke:{}", style::heat(wire.load));
     let mut attributes = vec![("class", class.as_str()), ("d", &wire.path), ("stroke-width", &width)];
-    if has_load && !wire.is_failed {
+    if colours == WireColours::Load && !wire.is_failed {
         attributes.push(("style", &paint));
     }
     svg.open("path", &attributes);

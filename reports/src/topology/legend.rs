@@ -6,6 +6,7 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
 
 use super::scene::MARGIN;
 use super::style;
+use super::wire::WireColours;
 use crate::markup::{Markup, number};
 
 /// Maximum number of link classes in the legend.
@@ -31,12 +32,12 @@ struct LinkEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FabricLegend {
     entries: Vec<LinkEntry>,
-    has_heat: bool,
+    colours: WireColours,
     width: f64,
 }
 
 impl FabricLegend {
-    pub(super) fn new(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
+    pub(super) fn new(fabric: &Fabric, colours: WireColours, width: f64) -> Self {
         // Both directions of a link belong to the class of the faster direction.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
         for (_, [link, back]) in fabric.link_pairs() {
@@ -65,7 +66,7 @@ impl FabricLegend {
             let text = format!("and {more} more kinds of links");
             entries.push(LinkEntry { kind: None, is_failed: false, width: 0.0, text });
         }
-        Self { entries, has_heat, width }
+        Self { entries, colours, width }
     }
 
     /// Returns the left edge in pixels and the row of each entry, and the number of rows.
@@ -85,7 +86,7 @@ impl FabricLegend {
     }
 
     pub(super) fn height(&self) -> f64 {
-        let rows = self.positions().1 + usize::from(self.has_heat);
+        let rows = self.positions().1 + usize::from(self.colours == WireColours::Load);
         rows as f64 * ROW
     }
 
@@ -107,7 +108,7 @@ impl FabricLegend {
                 let width = number(entry.width);
                 attributes.push(("stroke-width", &width));
                 let paint = format!("stroke:{grey}");
-                if self.has_heat && !entry.is_failed {
+                if self.colours == WireColours::Load && !entry.is_failed {
                     attributes.push(("style", &paint));
                 }
                 svg.empty("path", &attributes);
@@ -115,7 +116,7 @@ impl FabricLegend {
             }
             svg.text("text", &[("class", "faint"), ("x", &number(text_x)), ("y", &number(y + 4.0))], &entry.text);
         }
-        if self.has_heat {
+        if self.colours == WireColours::Load {
             draw_heat(svg, top + (rows as f64 + 0.5) * ROW);
         }
     }

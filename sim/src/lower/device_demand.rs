@@ -20,10 +20,14 @@ pub(super) struct DeviceDemand {
 }
 
 impl DeviceDemand {
-    /// Counts the channels of all schedule instances. `has_local_work`: true if any of them copies or reduces locally.
-    pub fn new(parties: &[ScheduleInstance<'_>], has_local_work: bool) -> Self {
+    /// Counts the channels of all schedule instances. `local_work`: true for each one that copies or reduces locally.
+    pub fn new(parties: &[ScheduleInstance<'_>], mut local_work: impl Iterator<Item = bool>) -> Self {
         let nodes = parties.first().map_or(0, |party| party.setting.fabric.node_count());
-        let mut crowd = Self { channels: vec![0; nodes], lane: None, has_local_work };
+        let mut crowd = Self {
+            channels: vec![0; nodes],
+            lane: None,
+            has_local_work: local_work.any(|has_local_work| has_local_work),
+        };
         let mut is_used = vec![false; nodes];
         for ScheduleInstance { generator, setting } in parties {
             let header = generator.header();

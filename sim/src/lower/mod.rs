@@ -205,7 +205,7 @@ fn lower_with(
         }
     }
     let surveys: Vec<Survey<'_>> = parties.iter().map(|party| Survey::new(party, classes)).collect::<Result<_, _>>()?;
-    let crowd = DeviceDemand::new(parties, surveys.iter().any(|survey| survey.has_local_work));
+    let crowd = DeviceDemand::new(parties, surveys.iter().map(|survey| survey.has_local_work));
     let startup =
         |party: &ScheduleInstance<'_>| OperationCosts::new(party.setting.profile, party.generator.header()).startup();
     let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };

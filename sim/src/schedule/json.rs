@@ -156,8 +156,8 @@ impl<'de> serde::de::Visitor<'de> for WalkVisitor {
     }
 }
 
-impl From<(&Run, &[Dependency])> for RunText {
-    fn from((run, dependencies): (&Run, &[Dependency])) -> Self {
+impl RunText {
+    fn new(run: &Run, dependencies: &[Dependency]) -> Self {
         Self {
             kind: run.kind,
             len: run.len,
@@ -195,7 +195,7 @@ pub fn to_json(schedule: &Schedule) -> String {
         text.push_str(if rank == 0 { "\n[" } else { ",\n[" });
         for (number, run) in schedule.rank_runs(Rank(rank)).enumerate() {
             text.push_str(if number == 0 { "\n" } else { ",\n" });
-            text.push_str(&line(&RunText::from((schedule.run(run), schedule.dependencies(run)))));
+            text.push_str(&line(&RunText::new(schedule.run(run), schedule.dependencies(run))));
         }
         text.push(']');
     }

@@ -55,6 +55,7 @@ pub struct CurveCalibrationJson {
 
 /// Measured step. Errors are predicted ÷ measured − 1 of its time, as fractions.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StepJson")]
 struct MeasuredStepJson {
     /// Name of the candidate.
     candidate: String,

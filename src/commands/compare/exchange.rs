@@ -57,6 +57,7 @@ pub struct ExchangeComparisonJson<'a> {
 
 /// Measurement and its error statistics.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GroupJson")]
 struct ExchangeMeasurementJson<'a> {
     #[serde(flatten)]
     labels: Labels<'a>,
@@ -95,6 +96,7 @@ impl<'a> Labels<'a> {
 
 /// Row with its prediction.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 struct ExchangeRowJson<'a> {
     #[serde(flatten)]
     labels: Labels<'a>,

@@ -62,6 +62,7 @@ struct PickSlowdownJson {
 
 /// Rows of one configuration.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GroupJson")]
 struct ConfigurationJson<'a> {
     /// Name of the fabric.
     fabric: &'a str,
@@ -118,6 +119,7 @@ struct ConfigurationJson<'a> {
 
 /// Finding on a range of neighbouring sizes.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RangeJson")]
 struct SizeRangeJson {
     /// Smallest size, in bytes.
     min_bytes: Bytes,
@@ -141,6 +143,7 @@ struct SizeRangeJson {
 
 /// Setting with which the library is predicted to be faster.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AdviceJson")]
 struct SettingAdviceJson {
     /// Environment variable and its value.
     setting: String,
@@ -188,6 +191,7 @@ struct ExplanationJson<'a> {
 
 /// Measured time with its prediction.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 struct ComparisonRowJson<'a> {
     /// Name of the measurement.
     file: &'a str,

@@ -76,7 +76,10 @@ pub fn comparison_text(
         text = format!("{}\n", text.trim_end());
     }
     for number in 0..groups {
-        if let Some(table) = row_table(answer, number, choice, is_single) {
+        if let Some(mut table) = row_table(answer, number, choice) {
+            if !is_single {
+                table.heading(format!("\n{}", group_name(answer, number)));
+            }
             tables.push(table);
         }
     }
@@ -193,7 +196,7 @@ fn bus_factor(answer: &ComparisonAnswer<'_>, group: &Group) -> f64 {
 }
 
 /// Table of a group's rows; `None` if no row is selected.
-fn row_table(answer: &ComparisonAnswer<'_>, number: usize, choice: RowChoice, is_single: bool) -> Option<Table> {
+fn row_table(answer: &ComparisonAnswer<'_>, number: usize, choice: RowChoice) -> Option<Table> {
     let group = answer.comparison.groups.get(number)?;
     let is_shown = |row: &&Compared| match choice {
         RowChoice::All => true,
@@ -219,9 +222,6 @@ fn row_table(answer: &ComparisonAnswer<'_>, number: usize, choice: RowChoice, is
         Column::new("low_us", "low", Unit::Micros).spare(),
         Column::new("high_us", "high", Unit::Micros).spare(),
     ]);
-    if !is_single {
-        table.heading(format!("\n{}", group_name(answer, number)));
-    }
     let factor = bus_factor(answer, group);
     for row in rows {
         let verdict = row.verdict();

@@ -79,6 +79,7 @@ pub struct CheckedJson<'a> {
 
 /// Selection of the table for a call.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 struct SelectionRowJson<'a> {
     /// The collective, as nccl-tests names it.
     collective: Collective,

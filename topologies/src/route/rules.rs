@@ -62,7 +62,7 @@ pub(super) fn step(
     let nvlink = link == LinkKind::Nvlink;
     match access {
         Access::Direct => {
-            let next = direct(phase, at, nvlink)?;
+            let next = next_phase(phase, at, link)?;
             let class = match (next, phase) {
                 (Phase::Bridged, Phase::Nvlink) => PathClass::Nvb,
                 (Phase::Relayed, Phase::Nvlink) => PathClass::Pxn.max(link_class(link, at, to)),
@@ -82,7 +82,9 @@ pub(super) fn step(
     }
 }
 
-fn direct(phase: Phase, at: DeviceContext, nvlink: bool) -> Option<Phase> {
+/// Returns the phase of peer access after crossing a link from `at`; `None` if the device does not forward onto it.
+fn next_phase(phase: Phase, at: DeviceContext, link: LinkKind) -> Option<Phase> {
+    let nvlink = link == LinkKind::Nvlink;
     if at.is_source {
         return Some(if nvlink { Phase::Nvlink } else { Phase::Mixed });
     }

@@ -84,12 +84,13 @@ impl ProgramWriter<'_> {
         value
     }
 
-    fn step(&mut self, kind: MoveKind, is_last: bool) {
+    /// Adds the instructions of a move. Returns the cell that it writes, with its new value.
+    fn step(&mut self, kind: MoveKind) -> Option<(Cell, Value)> {
         let (dst, value) = match kind {
             MoveKind::Send { message, src } => {
                 let value = self.read(src);
                 self.program.instructions.push(Instruction::Send { message, value });
-                return;
+                return None;
             }
             MoveKind::Copy { src, dst } => (dst, self.read(src)),
             MoveKind::Reduce { src, dst } => {
@@ -107,7 +108,12 @@ impl ProgramWriter<'_> {
             }
         };
         self.values.insert(dst, value);
-        if let (true, CellMemory::Output(chunk)) = (is_last, self.moves.memory(dst).1) {
+        Some((dst, value))
+    }
+
+    /// Stores the final value of a cell if the cell is in the output.
+    fn store(&mut self, cell: Cell, value: Value) {
+        if let CellMemory::Output(chunk) = self.moves.memory(cell).1 {
             self.program.instructions.push(Instruction::Store { place: UserChunk::Output(chunk), value });
         }
     }
@@ -125,8 +131,10 @@ pub(super) fn programs(moves: &Moves, round: &Round, ranks: u32) -> Vec<RankProg
     let mut writers: Vec<ProgramWriter<'_>> = (0..ranks).map(|_| writer()).collect();
     for &i in &round.moves {
         let operation = moves.moves[i as usize];
-        let is_last = operation.kind.written().is_some_and(|cell| last.get(&cell) == Some(&i));
-        writers[operation.rank as usize].step(operation.kind, is_last);
+        let writer = &mut writers[operation.rank as usize];
+        if let Some((cell, value)) = writer.step(operation.kind).filter(|(cell, _)| last.get(cell) == Some(&i)) {
+            writer.store(cell, value);
+        }
     }
     writers.into_iter().map(|writer| writer.program).collect()
 }

@@ -141,16 +141,16 @@ impl ScheduleGenerator for Ring {
             };
             let first = if collective == Collective::ReduceScatter { -1 } else { 0 };
             let part = |step: u32| order.after(rank.0, first - i64::from(step));
-            let regular = if self.is_by_position(order) {
+            let walk = if self.is_by_position(order) {
                 let walk = Walk::cyclic(0, order.position(part(0)), ranks - 1, ranks);
                 traversal.write(program, |step| walk.at(step), Some(walk));
-                true
+                Some(walk)
             } else {
                 let walk = order.step().map(|step| Walk::cyclic(0, part(0), ranks - step, ranks));
                 traversal.write(program, part, walk);
-                walk.is_some()
+                walk
             };
-            first_run += RingTraversal::runs(&self.stages, self.cut.loops, regular);
+            first_run += traversal.runs(walk);
         }
         if collective == Collective::AllGather {
             for lane in 0..self.cut.lanes {

@@ -259,7 +259,7 @@ impl TreePacker {
         let mut best = (f64::INFINITY, 1);
         for channels in 1..=MAX_STREAMS {
             let streams = division.streams(channels);
-            let time = self.routes.sharing_time(division.loads(), |ends, load| streams.count(ends, load));
+            let time = self.routes.sharing_time(division.loads(), |connection, load| streams.count(connection, load));
             if time < best.0 * (1.0 - 1e-9) {
                 best = (time, channels);
             }

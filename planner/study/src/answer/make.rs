@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::notes::notes;
 use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
-    PaymentMode, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
+    PaymentMode, PriceRow, RankedRow, ResultRow, ScoreBasis, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
 use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
@@ -49,9 +49,12 @@ pub fn build_answer(
         sensitivities.push(sensitivity(study, cases, number, setting, &ranking, &changed_ranking));
     }
     let likely = probabilities_with_errors(study, fabrics, &ranking);
-    let priced = study.candidates.iter().any(|candidate| candidate.price.is_some());
+    let basis = match study.candidates.iter().any(|candidate| candidate.price.is_some()) {
+        true => ScoreBasis::Cost,
+        false => ScoreBasis::Time,
+    };
     let scored_by =
-        |candidate: usize| ScoredBy::new(priced, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
+        |candidate: usize| ScoredBy::new(basis, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
     let (assumptions, constraints) = (study.assumptions, &study.constraints);
     let measured = measured_rows(study, &job_results);
     let results = result_rows(study, &job_results);

@@ -1,7 +1,7 @@
 //! Timelines of steps: activity of each pipeline stage, for the first-ranked candidates.
 
 use fabricast_perf::step::Activity;
-use fabricast_study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind, TrackRow};
+use fabricast_study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind};
 
 use super::super::Block;
 use crate::chart::{Spans, TimeSpan};
@@ -70,7 +70,10 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
         rows: timeline
             .tracks
             .iter()
-            .map(|track| track_name(track, timeline.tracks.iter().any(|one| one.stage > 0)))
+            .map(|track| {
+                let has_stages = timeline.tracks.iter().any(|one| one.stage > 0);
+                track_name(track.kind, has_stages.then_some(track.stage))
+            })
             .collect(),
         kinds: activities.iter().map(|activity| kind(*activity).to_owned()).collect(),
         end: spans.iter().map(|span| span.to).fold(0.0, f64::max),
@@ -79,12 +82,13 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
     }
 }
 
-fn track_name(lane: &TrackRow, several: bool) -> String {
-    match (lane.kind, several) {
-        (TrackKind::Compute, true) => format!("stage {}", lane.stage),
-        (TrackKind::Compute, false) => "GPUs".to_owned(),
-        (TrackKind::Communication, true) => format!("{}: overlapped", lane.stage),
-        (TrackKind::Communication, false) => "overlapped".to_owned(),
+/// Returns the name of a track. `stage`: its pipeline stage, if there are several.
+fn track_name(kind: TrackKind, stage: Option<u64>) -> String {
+    match (kind, stage) {
+        (TrackKind::Compute, Some(stage)) => format!("stage {stage}"),
+        (TrackKind::Compute, None) => "GPUs".to_owned(),
+        (TrackKind::Communication, Some(stage)) => format!("{stage}: overlapped"),
+        (TrackKind::Communication, None) => "overlapped".to_owned(),
     }
 }
 

@@ -69,6 +69,7 @@ pub struct ProveAnswer {
 
 /// Result for a collective and size.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Row")]
 pub(super) struct ProveRow {
     /// The collective, as nccl-tests names it.
     collective: &'static str,

@@ -72,6 +72,7 @@ pub struct AnswerJson<'a> {
 
 /// Result of a call on an executor.
 #[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RowJson")]
 struct RunRowJson<'a> {
     /// The collective, as nccl-tests names it.
     collective: &'static str,

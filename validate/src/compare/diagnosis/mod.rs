@@ -172,7 +172,12 @@ fn cases<'a>(
         group.usable_rows(rows).into_iter().partition(|row| is_slow(row));
     let sample = |rows: &[&'a Compared], count, is_slow| -> Vec<DiagnosedRow<'a>> {
         let sampled = super::explanation::sample_evenly(rows, count);
-        let cases = sampled.into_iter().filter_map(|compared| case(request, compared, is_slow)).collect();
+        let case = |compared: &'a Compared| {
+            let row = compared.measured_row(request.measurements)?;
+            let deviation = evidence::deviation(compared.low.0, compared.high.0);
+            Some(DiagnosedRow { compared, row, deviation, is_slow })
+        };
+        let cases = sampled.into_iter().filter_map(case).collect();
         affordable(cases, simulation, profile)
     };
     let slow = sample(&slow, MAX_SLOW_ROWS, true);
@@ -183,11 +188,6 @@ fn cases<'a>(
     order.sort_by_key(|(number, _)| (![0, last / 2, last].contains(number), *number));
     let slow = order.into_iter().map(|(_, case)| case);
     slow.chain(sample(&other, MAX_OTHER_ROWS, false)).collect()
-}
-
-fn case<'a>(request: &ComparisonRequest<'a>, compared: &'a Compared, is_slow: bool) -> Option<DiagnosedRow<'a>> {
-    let row = compared.measured_row(request.measurements)?;
-    Some(DiagnosedRow { compared, row, deviation: evidence::deviation(compared.low.0, compared.high.0), is_slow })
 }
 
 impl DiagnosedRow<'_> {

@@ -55,6 +55,7 @@ impl Diagnosis {
 
 /// A single finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Finding")]
 pub struct DoctorFinding {
     /// Fault or note.
     pub severity: Severity,
@@ -84,6 +85,7 @@ pub enum Severity {
 /// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Fault")]
 pub enum FaultKind {
     /// The fabric does not describe this machine.
     WrongTopology,

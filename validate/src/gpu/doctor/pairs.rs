@@ -116,12 +116,13 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
     ];
     pair.missing =
         required.iter().filter(|(_, due, figure)| *due && figure.is_none()).map(|(name, ..)| *name).collect();
-    pair.fault = fault(bench, &pair, access == Some(PeerAccess::Staged));
+    pair.fault = fault(bench, &pair, access);
     Ok(pair)
 }
 
-/// The most severe fault of a pair, without concurrent load. `staged`: copies between the GPUs pass host memory.
-fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<FaultKind> {
+/// The most severe fault of a pair, without concurrent load. `access`: peer access between the GPUs, if it is known.
+fn fault(bench: &Bench, pair: &PairVerdict, access: Option<PeerAccess>) -> Option<FaultKind> {
+    let staged = access == Some(PeerAccess::Staged);
     if staged && pair.class <= PathClass::Phb {
         return Some(FaultKind::NoPeerAccess);
     }

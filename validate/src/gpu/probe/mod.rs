@@ -44,6 +44,7 @@ pub struct Probe {
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
+#[schemars(rename = "Device")]
 pub struct ProbedDevice {
     /// Ordinal of the GPU.
     pub ordinal: usize,

@@ -28,8 +28,8 @@ impl<'de> Deserialize<'de> for FlashText {
                 f.write_str("true, false, or the version of FlashAttention: 1 or 2")
             }
 
-            fn visit_bool<E: serde::de::Error>(self, is_one: bool) -> Result<FlashText, E> {
-                Ok(FlashText(if is_one { Attention::Flash(FlashKernel::Newest) } else { Attention::Unfused }))
+            fn visit_bool<E: serde::de::Error>(self, is_flash: bool) -> Result<FlashText, E> {
+                Ok(FlashText(if is_flash { Attention::Flash(FlashKernel::Newest) } else { Attention::Unfused }))
             }
 
             fn visit_i64<E: serde::de::Error>(self, version: i64) -> Result<FlashText, E> {
