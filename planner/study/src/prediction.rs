@@ -7,8 +7,10 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_experts::{ExchangeKernel, Operation, TokenType};
 use fabricast_perf::communication::Exchange;
 use fabricast_perf::step::{Share, Timeline};
+use fabricast_topologies::variants::variants;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use fabricast_workload::job::{Footprint, Layout, Phase, Zero};
+use strum::{EnumCount, VariantArray};
 
 use super::quantities::{seconds, seconds_per_unit};
 use super::step_interval::StepInterval;
@@ -182,7 +184,7 @@ impl StepTimeline {
 }
 
 /// Kind of step that a timeline shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum StepVariant {
     /// Step of training.
     Training,
@@ -194,7 +196,7 @@ pub enum StepVariant {
 
 impl StepVariant {
     /// All kinds of steps.
-    const ALL: [Self; 3] = [Self::Training, Self::WithPrefill, Self::DecodeOnly];
+    const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the name of the kind in JSON output.
     #[must_use]

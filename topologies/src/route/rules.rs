@@ -6,12 +6,15 @@
 //! Other accelerators forward over their own links any number of times, as in TPU slices. NICs and MIG instances
 //! forward nothing. Classes follow NCCL's `paths.cc`.
 
+use strum::{EnumCount, VariantArray};
+
 use super::PathClass;
 use crate::LinkKind;
 use crate::fabric::NodeKind;
+use crate::variants::variants;
 
 /// State of a partial path that depends on the kinds of links used so far; a search tracks pairs of device and phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub(super) enum Phase {
     /// NVLink only, with no accelerator in between.
     Nvlink,
@@ -24,7 +27,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    pub const ALL: [Self; 4] = [Self::Nvlink, Self::Bridged, Self::Mixed, Self::Relayed];
+    pub const ALL: [Self; Self::COUNT] = variants();
 }
 
 /// Memory access between the two ends of a path.

@@ -6,12 +6,14 @@
 //! programming.
 
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use super::statistics::median;
 use super::{Compared, Verdict};
 
 /// Finding on a range of sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum RangeFinding {
     /// Times are inside their prediction intervals or near the prediction.
     Expected,
@@ -22,7 +24,7 @@ pub enum RangeFinding {
 }
 
 impl RangeFinding {
-    const ALL: [Self; 3] = [Self::Expected, Self::Slow, Self::Fast];
+    const ALL: [Self; Self::COUNT] = variants();
 
     /// Name of the finding: `expected`, `slow` or `fast`.
     #[must_use]

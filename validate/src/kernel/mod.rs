@@ -36,7 +36,9 @@ mod steps;
 mod tests;
 mod text;
 
+use fabricast_topologies::variants::variants;
 use rustc_hash::FxHashMap;
+use strum::{EnumCount, VariantArray};
 
 use fabricast_sim::schedule::{BufferUse, Collective, DataType, Header, Protocol, ReduceOp, Schedule};
 use fabricast_sim::verify::{self, VerifyOptions, verify};
@@ -56,7 +58,19 @@ pub use shared_arena::SharedArena;
 pub use steps::{Location, Step, Steps};
 
 /// Format in which messages are transferred from one GPU to another; each format corresponds to a protocol of NCCL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    EnumCount,
+    VariantArray,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// Packets of 8 bytes of data and 8 bytes of flags, with the lowest latency (NCCL's LL).
@@ -69,7 +83,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// All message formats.
-    pub const ALL: [Self; 3] = [Self::Packets, Self::Lines, Self::Flags];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Message format of a protocol for chunks of the given size. `None` for a protocol that thread blocks do not run.
     ///

@@ -8,11 +8,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use super::constants::{self, Constants};
 
 /// Version of NCCL whose choices are modelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum NcclVersion {
     /// NCCL 2.20.5 divides a call evenly over channels, and its estimated latency of trees with Simple is high.
     V2_20_5,
@@ -308,8 +310,7 @@ const OLDEST: (u32, u32) = (2, 20);
 
 impl NcclVersion {
     /// All known versions, oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::V2_20_5, Self::V2_22_3, Self::V2_26_2, Self::V2_27_3, Self::V2_28_9, Self::V2_30_7, Self::V2_31_0];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Version meant by `nccl` without a version number: the newest release, not a development branch.
     pub const NEWEST: Self = Self::V2_30_7;

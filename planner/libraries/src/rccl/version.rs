@@ -3,8 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
+
 /// Version of RCCL whose choices are modelled. Its number is that of the NCCL version from which it was forked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum RcclVersion {
     /// 2.21.5 (ROCm 6.3): MSCCL's kernels also run for a process with several GPUs.
     V2_21_5,
@@ -25,7 +28,7 @@ pub struct UnknownRcclVersion(pub String);
 
 impl RcclVersion {
     /// All versions, oldest first.
-    pub const ALL: [Self; 5] = [Self::V2_21_5, Self::V2_22_3, Self::V2_26_6, Self::V2_27_7, Self::V2_28_3];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Newest version.
     pub const NEWEST: Self = Self::V2_28_3;
