@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{Chooser, LibraryCapabilities};
 use fabricast_search::plan::{
     Competing, Excluded, Plan, PlanRequest, PlanRow, Range, SearchSpace, TimedStrategy, library_table,
@@ -92,6 +93,9 @@ pub struct PlanJson<'a> {
     /// True if input and output share a buffer; absent: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_place: bool,
+    /// Maximum number of trees per root of packed trees; absent: as many as the optimal throughput needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trees: Option<u32>,
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a MemoryShortfall>,
@@ -256,6 +260,10 @@ impl<'a> PlanJson<'a> {
             request: inputs.requested_fabric.as_ref(),
             root: Some(inputs.request.root).filter(|&root| root > 0),
             in_place: inputs.request.buffers == BufferUse::InPlace,
+            trees: match inputs.request.restriction.trees {
+                TreeCount::Optimal => None,
+                TreeCount::AtMost(trees) => Some(trees),
+            },
             memory_exceeded: inputs.memory_shortfall.as_ref(),
             advice: inputs.advice.as_ref(),
             rows: rows(&plan.rows),

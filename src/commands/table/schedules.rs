@@ -2,9 +2,9 @@
 
 use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{TreeCount, TreePacker};
+use fabricast_collectives::packing::TreeCount;
 use fabricast_collectives::strategy::Strategy;
+use fabricast_search::candidates::{PlacedRanks, Restriction};
 use fabricast_search::export::schedules;
 use fabricast_search::export::{Dropped, SavedPlan};
 use fabricast_sim::profile::Profile;
@@ -55,8 +55,19 @@ pub fn files<K: Send>(
     let router = Router::new(&fabric, setup::route_options(&size));
     let ranks_per_node = fabric.max_devices_per_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
-    let capabilities = FabricCapabilities::new(&fabric, &router, &placement, ranks_per_node, in_network)
-        .with_packer(TreePacker::new(&fabric, &router, &placement, plan.root, TreeCount::Optimal));
+    let restriction = Restriction {
+        algorithms: plan.algorithms(),
+        trees: plan.trees.map_or(TreeCount::Optimal, TreeCount::AtMost),
+        in_network,
+        ..Restriction::default()
+    };
+    let capabilities = restriction.capabilities(&PlacedRanks {
+        fabric: &fabric,
+        router: &router,
+        placement: &placement,
+        root: plan.root,
+        ranks_per_node,
+    });
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
     let generate = |collective, bytes, strategy: Strategy| {
         let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(plan.root), buffers };

@@ -22,6 +22,7 @@ impl SavedPlan {
             request: None,
             root: 0,
             in_place: false,
+            trees: None,
             rows: plan.rows.iter().map(SavedRow::from).collect(),
             refined_rows: plan.refined_rows.iter().map(SavedRow::from).collect(),
             ranges: Vec::new(),
