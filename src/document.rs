@@ -200,8 +200,8 @@ impl Document {
     }
 
     /// Returns a document with this content, whose keys follow `format`.
-    pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> Tagged<'_, T> {
-        Tagged { format: self.format(), content }
+    pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> TaggedDocument<'_, T> {
+        TaggedDocument { format: self.format(), content }
     }
 
     /// Returns a document whose content is a list under the key `rows`.
@@ -223,7 +223,7 @@ impl ValueEnum for Document {
 
 /// Document whose keys are those of an object.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Tagged<'a, T> {
+pub struct TaggedDocument<'a, T> {
     /// Name and number of the format.
     format: &'static str,
     #[serde(flatten)]

@@ -44,10 +44,10 @@ pub struct TimePart {
 const STEP: f64 = 0.01;
 
 /// Field of a table of a profile: its name in profile files, and its accessor.
-type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
+type NamedFigure<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times among the costs of a protocol, by their names in profile files.
-const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
+const TIMES: [NamedFigure<ProtocolCosts, Picos>; 10] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
     ("startup_per_peer", |costs| &mut costs.startup_per_peer),
@@ -77,7 +77,7 @@ const PASSES: [Optional; 7] = [
 
 /// Efficiencies of links. A lower efficiency lengthens the time per byte. The overhead of protocol framing
 /// (`wire_efficiency`) and of NVLink multicast is counted as part of the link's.
-const LINKS: [Named<LinkEfficiency, f64>; 6] = [
+const LINKS: [NamedFigure<LinkEfficiency, f64>; 6] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
     ("pcie", |links| &mut links.pcie),
@@ -87,7 +87,7 @@ const LINKS: [Named<LinkEfficiency, f64>; 6] = [
 ];
 
 /// Times among the costs of messages between hosts, by their names in profile files.
-const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 6] = [
+const NETWORK_TIMES: [NamedFigure<NetworkCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("fence", |costs| &mut costs.fence),
     ("arrive", |costs| &mut costs.arrive),
@@ -97,7 +97,7 @@ const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 6] = [
 ];
 
 /// Times among the costs of two-sided messages, by their names in profile files.
-const MESSAGE_TIMES: [Named<MessageCosts, Picos>; 6] = [
+const MESSAGE_TIMES: [NamedFigure<MessageCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("progress", |costs| &mut costs.progress),
     ("copy_out", |costs| &mut costs.copy_out),
@@ -107,14 +107,14 @@ const MESSAGE_TIMES: [Named<MessageCosts, Picos>; 6] = [
 ];
 
 /// Rates of two-sided messages: a lower one lengthens the time.
-const MESSAGE_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
+const MESSAGE_RATES: [NamedFigure<MessageCosts, Bandwidth>; 3] = [
     ("copy_out_rate", |costs| &mut costs.copy_out_rate),
     ("copy_in_rate", |costs| &mut costs.copy_in_rate),
     ("host_rate", |costs| &mut costs.host_rate),
 ];
 
 /// Times among the costs of a launch mode, by their names in profile files.
-const LAUNCHES: [Named<LaunchCosts, Picos>; 7] = [
+const LAUNCHES: [NamedFigure<LaunchCosts, Picos>; 7] = [
     ("added", |costs| &mut costs.added),
     ("added_per_gpu", |costs| &mut costs.added_per_gpu),
     ("floor", |costs| &mut costs.floor),

@@ -21,8 +21,8 @@ use fabricast_topologies::Picos;
 use crate::engine::{self, EngineError, Pace, PassageTable, PerOp, RouteLatency, Watch, Workload};
 use crate::fold;
 use crate::lower::{
-    self, Environment, Framing, Latency, Lowered, OperationCosts, PlaceholderRecovery, Resource, ScheduleInstance,
-    SizelessLowering, Tasks, payload,
+    self, Environment, Framing, Latency, LoweredWorkload, OperationCosts, PlaceholderRecovery, Resource,
+    ScheduleInstance, SizelessLowering, Tasks, payload,
 };
 use crate::profile::Profile;
 use crate::quantity::Work;
@@ -133,7 +133,7 @@ impl Template {
     }
 
     fn folded(
-        lowered: Lowered,
+        lowered: LoweredWorkload,
         outline: &Outline,
         tasks: Tasks,
         spans: Vec<u32>,
@@ -141,7 +141,7 @@ impl Template {
         rounds: u32,
     ) -> Option<Self> {
         let chunks = outline.known.print.chunks;
-        let Lowered { workload: unfolded, resources, .. } = lowered;
+        let LoweredWorkload { workload: unfolded, resources, .. } = lowered;
         let folded = fold::fold_with_classes(&unfolded, outline.known.colours.get()).map(|(folded, colours)| {
             outline.known.colours.get_or_init(|| colours);
             folded

@@ -116,7 +116,7 @@ pub struct LogArgs {
     pub processes: Option<Processes>,
     /// Registration of buffers with the library
     #[arg(long, value_enum)]
-    pub registered: Option<Registered>,
+    pub registered: Option<RegistrationChoice>,
     /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long)]
     pub no_nvls: bool,
@@ -124,7 +124,7 @@ pub struct LogArgs {
 
 /// Registration of buffers with a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Registered {
+pub enum RegistrationChoice {
     /// Not registered
     Plain,
     /// Registered as symmetric windows

@@ -9,7 +9,7 @@ use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{
-    Advice, Effort, Excluded, Plan, PlanRequest, PlanRow, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
+    Advice, Effort, Exclusion, Plan, PlanRequest, PlanRow, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
 };
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::Fabric;
@@ -157,15 +157,15 @@ fn describe_search(space: &SearchSpace) -> String {
     let mut omitted = Vec::new();
     for excluded in &space.excluded {
         match excluded {
-            Excluded::OtherChannels => {
+            Exclusion::OtherChannels => {
                 lines.push_str(&format!("channels tried: {}; others with --channels\n", counts.join(", ")));
             }
-            Excluded::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
-            Excluded::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
-            Excluded::UnsupportedByLibrary { library, .. } | Excluded::UnselectableChannels(library) => {
+            Exclusion::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
+            Exclusion::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
+            Exclusion::UnsupportedByLibrary { library, .. } | Exclusion::UnselectableChannels(library) => {
                 restricting_library = Some(library);
             }
-            Excluded::Impossible { .. } => {}
+            Exclusion::Impossible { .. } => {}
         }
     }
     let hidden = omitted.len().saturating_sub(MAX_TOO_LARGE_LINES);

@@ -155,8 +155,8 @@ fn how_to_set(advice: &Advice, library: Library) -> Option<String> {
         }
         _ => None,
     };
-    let ways: Vec<String> = variables.into_iter().chain(table).collect();
-    (!ways.is_empty()).then(|| ways.join(", or "))
+    let alternatives: Vec<String> = variables.into_iter().chain(table).collect();
+    (!alternatives.is_empty()).then(|| alternatives.join(", or "))
 }
 
 fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> String {

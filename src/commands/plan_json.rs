@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{Chooser, LibraryCapabilities};
 use fabricast_search::plan::{
-    Competing, Excluded, Plan, PlanRequest, PlanRow, Range, SearchSpace, TimedStrategy, library_table,
+    CompetingAlgorithm, Exclusion, Plan, PlanRequest, PlanRow, Range, SearchSpace, TimedStrategy, library_table,
 };
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric};
@@ -279,34 +279,34 @@ impl<'a> PlanJson<'a> {
 impl SearchedJson {
     fn new(space: &SearchSpace) -> Self {
         let names = |protocols: &[Protocol]| protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>();
-        let tried = |candidate: &Competing| TriedJson {
+        let tried = |candidate: &CompetingAlgorithm| TriedJson {
             collective: candidate.collective,
             algorithm: candidate.algorithm.name(),
             protocols: names(&candidate.protocols),
         };
-        let not_tried = |candidate: &Excluded| {
+        let not_tried = |candidate: &Exclusion| {
             let (collective, algorithm) = match candidate {
-                Excluded::Impossible { collective, algorithm, .. }
-                | Excluded::UnsupportedByLibrary { collective, algorithm, .. }
-                | Excluded::Omitted { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
-                Excluded::ManyChannels { .. } | Excluded::UnselectableChannels(_) | Excluded::OtherChannels => {
+                Exclusion::Impossible { collective, algorithm, .. }
+                | Exclusion::UnsupportedByLibrary { collective, algorithm, .. }
+                | Exclusion::Omitted { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
+                Exclusion::ManyChannels { .. } | Exclusion::UnselectableChannels(_) | Exclusion::OtherChannels => {
                     (None, None)
                 }
             };
             let protocols = match candidate {
-                Excluded::UnsupportedByLibrary { protocols, .. } => Some(names(protocols)),
-                Excluded::Omitted { protocol, .. } => Some(names(&[*protocol])),
+                Exclusion::UnsupportedByLibrary { protocols, .. } => Some(names(protocols)),
+                Exclusion::Omitted { protocol, .. } => Some(names(&[*protocol])),
                 _ => None,
             };
             let (channels, bytes) = match candidate {
-                Excluded::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
-                Excluded::Omitted { channels, bytes, .. } => {
+                Exclusion::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
+                Exclusion::Omitted { channels, bytes, .. } => {
                     (channels.iter().copied().map(Some).collect(), Some(*bytes))
                 }
                 _ => (vec![None], None),
             };
             let reason = match candidate {
-                Excluded::Omitted { reason, .. } => reason.clone(),
+                Exclusion::Omitted { reason, .. } => reason.clone(),
                 _ => candidate.to_string(),
             };
             let entry = move |channels| NotTriedJson {

@@ -30,10 +30,10 @@ use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
 use super::schedule::{CertificateJson, VerificationJson};
 use super::simulation_result::SimulationAnswer as Simulation;
-use super::table::explain::Explained;
+use super::table::explain::TableExplanationJson;
 use super::table::report::CheckedJson;
 use crate::args::SchemaArgs;
-use crate::document::{Document, Rows, Tagged};
+use crate::document::{Document, Rows, TaggedDocument};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output_format::Format;
@@ -109,7 +109,7 @@ impl Document {
             Self::Certificate => self.object::<CertificateJson>(),
             Self::Simulation => self.object::<Simulation>(),
             Self::Simulations => self.rows::<Simulation>(),
-            Self::Explanation => self.object::<Explained<'_>>(),
+            Self::Explanation => self.object::<TableExplanationJson<'_>>(),
             Self::TableCheck => self.object::<CheckedJson<'_>>(),
             // A study's content already has the key `format`.
             Self::Study => self.document::<Study>(),
@@ -118,7 +118,7 @@ impl Document {
     }
 
     fn object<T: JsonSchema>(self) -> Schema {
-        self.document::<Tagged<'_, T>>()
+        self.document::<TaggedDocument<'_, T>>()
     }
 
     fn rows<T: JsonSchema>(self) -> Schema {

@@ -15,8 +15,8 @@ use fabricast_validate::compare::{
     Advice, ChoiceRequest, Comparison, ComparisonRequest, Explanations, FastestPlanned, LibraryChoice,
     ProfileParameter, Setting, Verdict, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
-use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Reason, Rejected, Row};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
+use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Reason, RejectedRow, Row};
 use fabricast_validate::measured_strategy::Strategies;
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
         channels: Some(channels),
         library: None,
         in_network: InNetwork::Off,
-        registered: Registered::Plain,
+        registered: RegistrationKind::Plain,
         launch: Launch::Graph,
         processes: Processes::PerGpu,
         dtype: DataType::F32,
@@ -322,7 +322,7 @@ fn gates_fail_slow_unmeasured_and_wrong_rows() {
     assert_eq!((found.unmeasured.as_slice(), found.is_met()), (&[1][..], false));
 
     let mut wrong = sound;
-    wrong.rejected.push(Rejected { line: 40, reason: Reason::WrongResults(7) });
+    wrong.rejected.push(RejectedRow { line: 40, reason: Reason::WrongResults(7) });
     let found = result(&[wrong]);
     assert_eq!((found.wrong.as_slice(), found.is_met()), (&[(0, 40)][..], false));
 }

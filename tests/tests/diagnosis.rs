@@ -16,7 +16,7 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeI
 use fabricast_validate::compare::{
     Compared, Comparison, ComparisonRequest, Explanations, FastestPlanned, Group, RangeFinding, RankedCause, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
 use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Row};
 
 use crate::measurements::unmeasured;
@@ -83,7 +83,7 @@ impl Machine {
             channels: None,
             library: None,
             in_network: InNetwork::Allowed,
-            registered: Registered::Plain,
+            registered: RegistrationKind::Plain,
             launch: Launch::Stream,
             processes: Processes::PerGpu,
             dtype: DataType::F32,

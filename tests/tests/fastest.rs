@@ -7,7 +7,7 @@ use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::packing::{TreeCount, TreePacker};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Excluded, PlanRequest, PlanRow, SearchSpace, Watcher, plan};
+use fabricast_search::plan::{Exclusion, PlanRequest, PlanRow, SearchSpace, Watcher, plan};
 use fabricast_sim::lower::LowerError;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{Folding, SimulateError};
@@ -30,7 +30,7 @@ fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<
     let row = plan(&request, Watcher::default()).ok()?.rows.into_iter().next()?;
     let space = SearchSpace::new(&request);
     let is_excluded = |channels: u16| {
-        let matches_row = |excluded: &Excluded| matches!(excluded, Excluded::ManyChannels { channels: excluded_channels, bytes } if *excluded_channels == channels && *bytes > row.bytes);
+        let matches_row = |excluded: &Exclusion| matches!(excluded, Exclusion::ManyChannels { channels: excluded_channels, bytes } if *excluded_channels == channels && *bytes > row.bytes);
         space.excluded.iter().any(matches_row)
     };
     let tried = space.channels.iter().copied().filter(|&channels| !is_excluded(channels)).collect();

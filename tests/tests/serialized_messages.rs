@@ -80,7 +80,7 @@ fn workload(lines: &[Line], run_numbers: &[usize], ports: usize) -> Workload {
         let (passage, work, pace) = (workload.passages.len(), workload.works.len(), workload.paces.len());
         for message in &line.messages {
             workload.passages.push(RouteLatency { route, latency: Picos(message.latency) });
-            workload.works.push(Work::of_bytes(message.bytes));
+            workload.works.push(Work::from_bytes(message.bytes));
             workload.paces.push(Pace {
                 software: Picos(message.software),
                 not_before: Picos(message.not_before),

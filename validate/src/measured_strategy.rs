@@ -7,7 +7,7 @@ use fabricast_sim::profile::MeasuredNetwork;
 use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
 use fabricast_topologies::route::Router;
 
-use crate::measured::manifest::{Configuration, Measurement, Registered as Windows};
+use crate::measured::manifest::{Configuration, Measurement, RegistrationKind as Windows};
 use crate::measured::{LibraryName, Row};
 
 /// Look-up of the strategies of one measurement's rows.

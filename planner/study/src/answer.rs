@@ -213,9 +213,9 @@ pub enum PaymentMode {
 /// Limits for candidates. An absent value means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConstraintsRow {
-    /// Maximum purchase price.
+    /// Maximum purchase price, in USD.
     pub budget_usd: Option<f64>,
-    /// Maximum cost per hour, energy included.
+    /// Maximum cost per hour, energy included, in USD.
     pub cost_per_hour_usd: Option<f64>,
     /// Maximum power, in kW.
     pub power_kw: Option<f64>,

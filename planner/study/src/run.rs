@@ -320,7 +320,7 @@ fn run_job(candidate: &str, whole_job: &Job, machine: &Machine<'_>) -> Result<Pr
                 footprint,
                 service: &service,
                 single_host_throughput,
-                interval: StepInterval::around(step.time, spread(Work::of_serving(job), machine)),
+                interval: StepInterval::around(step.time, spread(Work::from_serving(job), machine)),
                 timelines,
                 communication: step_communication(machine, &step, &calls, &exchanges)?,
                 notes: notes(&step.layout).into_iter().chain(waiting_requests(job, &service)).collect(),

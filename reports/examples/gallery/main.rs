@@ -5,7 +5,9 @@ mod fabrics;
 
 use std::path::Path;
 
-use fabricast_reports::chart::{self, Format, Measured, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy};
+use fabricast_reports::chart::{
+    self, Format, MeasuredSeries, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy,
+};
 use fabricast_reports::topology::{self, Options};
 use fabricast_topologies::{Bytes, Fabric, Picos};
 
@@ -82,7 +84,7 @@ fn plan() -> PlanChart {
         bus_factor: FACTOR,
         bound: curve(1.0, 487.0),
         band: picks.iter().filter_map(interval).collect(),
-        measured: Some(Measured {
+        measured: Some(MeasuredSeries {
             name: "measured".into(),
             points: picks.iter().skip(4).step_by(3).filter_map(sample).collect(),
         }),

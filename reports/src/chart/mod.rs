@@ -52,7 +52,7 @@ pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
 pub use estimates::{EstimatesTable, ParameterEstimate};
 pub use figure::{Band, BandColour, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
 pub use output::render;
-pub use plan::{Measured, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy};
+pub use plan::{MeasuredSeries, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy};
 pub use spans::{Spans, TimeSpan, render_spans};
 
 /// File format of a chart.

@@ -22,7 +22,7 @@ pub struct PlanChart {
     /// Prediction interval of the selected strategy at each size; may be empty.
     pub band: Vec<PredictionInterval>,
     /// Measured times; `None` if there are none.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredSeries>,
 }
 
 /// Strategy whose times are a line of the chart.
@@ -65,7 +65,7 @@ pub struct PredictionInterval {
 
 /// Measured times, shown next to the predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct MeasuredSeries {
     /// Name in the legend, such as `measured, NCCL 2.28.9`.
     pub name: String,
     /// Measured time at each size.

@@ -18,7 +18,7 @@ pub struct Comparison {
     groups: Vec<Group>,
     rows: Vec<ComparisonRow>,
     #[serde(default)]
-    rejected: Vec<Rejected>,
+    rejected: Vec<RejectedRow>,
 }
 
 /// Statistics of the errors (predicted ÷ measured − 1), as fractions of one.
@@ -79,7 +79,7 @@ struct ComparisonRow {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Rejected {
+struct RejectedRow {
     file: String,
     line: u32,
     reason: String,

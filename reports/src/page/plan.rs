@@ -118,9 +118,9 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         let point = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, bus_bandwidth(plan, row, pick));
         lines.push(Line { name, role, points: picks.iter().map(point).collect() });
         let word = |(row, pick): &(&SavedRow, SavedPick)| {
-            let binds = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
-            let binds = binds.map_or_else(String::new, |binds| format!("\nbottleneck: {binds}"));
-            format!("{pick}, {}{binds}", time(pick.effective_us()))
+            let bottleneck = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
+            let bottleneck = bottleneck.map_or_else(String::new, |bottleneck| format!("\nbottleneck: {bottleneck}"));
+            format!("{pick}, {}{bottleneck}", time(pick.effective_us()))
         };
         tooltips.push(picks.iter().map(word).collect());
     };

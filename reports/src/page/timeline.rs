@@ -32,11 +32,11 @@ struct Event {
     #[serde(default)]
     dur: f64,
     #[serde(default)]
-    args: Named,
+    args: NamedEvent,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-struct Named {
+struct NamedEvent {
     #[serde(default)]
     name: Option<String>,
 }

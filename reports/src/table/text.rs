@@ -294,7 +294,7 @@ mod tests {
             (1 << 20, "two_shot", 48_620_000, 37.7, 0.62, 0.0, Value::text("gpu0->nvswitch1")),
             (1 << 30, "ring", 3_930_400_000, 478.07, 0.981, 0.021, Value::Missing),
         ];
-        for (bytes, algorithm, time, rate, share, error, binds) in rows {
+        for (bytes, algorithm, time, rate, share, error, bottleneck) in rows {
             table.row(vec![
                 Value::Bytes(Bytes(bytes)).into(),
                 Cell::from(Value::text(algorithm)).tone(Emphasis::Strong),
@@ -302,7 +302,7 @@ mod tests {
                 Value::Rate(rate).into(),
                 Value::Share(share).into(),
                 Value::Deviation(error).into(),
-                binds.into(),
+                bottleneck.into(),
             ]);
         }
         table.heading("all_reduce · hgx-h200 · 8 ranks");

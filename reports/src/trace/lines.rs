@@ -36,20 +36,20 @@ impl SizeCounter {
 
 /// Receiver that collects the lines of a trace and writes them in order of time.
 #[derive(Default)]
-pub(super) struct Sorted {
+pub(super) struct LineSorter {
     text: Vec<u8>,
     /// Time of each event, and the end of its line in `text`.
     ends: Vec<(Option<Picos>, usize)>,
 }
 
-impl EventSink for Sorted {
+impl EventSink for LineSorter {
     fn line(&mut self, time: Option<Picos>, text: &[u8]) {
         self.text.extend_from_slice(text);
         self.ends.push((time, self.text.len()));
     }
 }
 
-impl Sorted {
+impl LineSorter {
     /// Writes all lines: metadata first, then events by time. Events of one instant are written in the order in which
     /// they were added.
     ///

@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::{Bytes, Picos};
 
-use lines::{SizeCounter, Sorted};
+use lines::{LineSorter, SizeCounter};
 
 /// Activity of a channel of a rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +102,7 @@ where
         joined = joined.saturating_mul(factor);
         (size, _) = measure(joined)?;
     }
-    let mut lines = Sorted::default();
+    let mut lines = LineSorter::default();
     join::write(spans, joined, &mut lines)?;
     event::counters(counters, summary.ranks, &mut lines)?;
     lines.write(io::BufWriter::new(output))?;

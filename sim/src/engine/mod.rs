@@ -31,14 +31,14 @@ use std::sync::atomic::Ordering;
 use fabricast_topologies::Picos;
 
 use crate::quantity::{Rate, Work};
-use crate::sharing::{Revised, RouteId, Sharing};
+use crate::sharing::{RateRevision, RouteId, Sharing};
 use bundle::Bundles;
 use by_operation::OperationIndex;
 use costs::ChainCosts;
 pub use costs::Costs;
 use deadline::Deadline;
 pub use error::EngineError;
-use graph::{Arrival, Waiting};
+use graph::{Arrival, DependencyStates};
 use lines::LineStates;
 use message_order::{Turn, Turns};
 pub use outcome::{Outcome, RateChange, Span};
@@ -135,7 +135,7 @@ struct Engine<'a> {
     queue: EventQueue<Event>,
     sharing: Sharing,
     bundles: Bundles,
-    waiting: Waiting,
+    waiting: DependencyStates,
     turns: Turns,
     lines: LineStates,
     /// Deadline, and the work to complete by then; `None` without a deadline.
@@ -161,7 +161,7 @@ impl<'a> Engine<'a> {
             queue: EventQueue::default(),
             sharing: Sharing::new(&workload.system),
             bundles: Bundles::new(workload.system.route_count()),
-            waiting: Waiting::new(workload),
+            waiting: DependencyStates::new(workload),
             turns: Turns::new(workload),
             lines,
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
@@ -510,7 +510,7 @@ impl<'a> Engine<'a> {
         let Self { workload, watch, sharing, bundles, queue, now, flights, outcome, .. } = self;
         let mut overlong = None;
         sharing.settle(&workload.system, |revised| {
-            let Revised { route, before, rate, count } = revised;
+            let RateRevision { route, before, rate, count } = revised;
             match bundles.reschedule(route, before, rate, *now) {
                 Ok(time) => queue.push(time, Event::Finish { route: route.0 }),
                 Err(slot) => overlong = Some(slot),

@@ -55,13 +55,13 @@ pub struct RouteLatency {
 /// latencies.
 #[derive(Clone, Debug, Default)]
 pub struct PassageTable {
-    packed: Vec<Packed>,
+    packed: Vec<PackedPassage>,
     latencies: Vec<Picos>,
     known: FxHashMap<Picos, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Packed {
+struct PackedPassage {
     /// Number of the route; [`NO_ROUTE`] for none.
     route: u32,
     /// Index in `PassageTable::latencies`.
@@ -81,14 +81,14 @@ impl PassageTable {
                 self.latencies.len() as u32 - 1
             }),
         };
-        self.packed.push(Packed { route: passage.route.map_or(NO_ROUTE, |route| route.0), latency });
+        self.packed.push(PackedPassage { route: passage.route.map_or(NO_ROUTE, |route| route.0), latency });
         self.packed.len() as u32 - 1
     }
 
     /// Returns the passage at an index, which must exist.
     #[must_use]
     pub fn get(&self, index: usize) -> RouteLatency {
-        let Packed { route, latency } = self.packed[index];
+        let PackedPassage { route, latency } = self.packed[index];
         let route = (route != NO_ROUTE).then_some(RouteId(route));
         RouteLatency { route, latency: self.latencies[latency as usize] }
     }

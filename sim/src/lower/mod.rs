@@ -39,7 +39,7 @@ use crate::schedule::{
 use block_time::whole_bytes;
 use buffer_access::{BufferAccess, Results};
 pub use capacities::Resource;
-use capacities::{Capacities, Shared};
+use capacities::{Capacities, SharedCapacities};
 use concurrent_peers::Partners;
 use connection_order::ConnectionLines;
 use device_demand::DeviceDemand;
@@ -118,7 +118,7 @@ pub enum LowerError {
 
 /// Workload, and the meaning of its capacities and runs.
 #[derive(Debug, Default)]
-pub struct Lowered {
+pub struct LoweredWorkload {
     /// Workload to run on the engine.
     pub workload: Workload,
     /// Meaning of each capacity of the workload's system, by resource id.
@@ -145,7 +145,7 @@ pub struct ScheduleInstance<'a> {
 ///
 /// # Errors
 /// [`LowerError`]: ranks without devices or paths, missing teams, runs that do not exist, or too many runs.
-pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
+pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<LoweredWorkload, LowerError> {
     lower_with(parties, None, &mut Tables::default())
 }
 
@@ -157,14 +157,14 @@ pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
 pub(crate) fn lower_representatives(
     party: ScheduleInstance<'_>,
     classes: &RankClasses,
-) -> Result<Option<Lowered>, LowerError> {
+) -> Result<Option<LoweredWorkload>, LowerError> {
     lower_with(&[party], Some(classes), &mut Tables::default()).map(|lowered| classes.merge_capacities(lowered))
 }
 
 /// Result of [`lower_for_any_size`]: a lowered schedule whose costs are placeholders.
 pub(crate) struct SizelessLowering {
     /// Workload with placeholders in place of the costs that depend on the size.
-    pub lowered: Lowered,
+    pub lowered: LoweredWorkload,
     /// Tasks that the placeholders identify.
     pub tasks: Tasks,
     /// State of the placeholders: recoverable from the costs of the workload, or not.
@@ -172,7 +172,7 @@ pub(crate) struct SizelessLowering {
 }
 
 /// Lowers a schedule into a template for calls of any size that divide into chunks the same way. Costs that depend on
-/// the size are replaced by placeholders that identify an entry of [`Tasks`]: software times, lane coefficients, and
+/// the size are replaced by placeholders that identify an entry of [`Tasks`]: software times, channel coefficients, and
 /// the latency and proxy coefficient of operations that leave their host.
 ///
 /// # Errors
@@ -197,7 +197,7 @@ fn lower_with(
     parties: &[ScheduleInstance<'_>],
     classes: Option<&RankClasses>,
     tables: &mut Tables,
-) -> Result<Lowered, LowerError> {
+) -> Result<LoweredWorkload, LowerError> {
     for ScheduleInstance { generator, setting } in parties {
         let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
         if devices < ranks as usize {
@@ -208,7 +208,7 @@ fn lower_with(
     let crowd = DeviceDemand::new(parties, surveys.iter().map(|survey| survey.has_local_work));
     let startup =
         |party: &ScheduleInstance<'_>| OperationCosts::new(party.setting.profile, party.generator.header()).startup();
-    let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
+    let mut lowered = LoweredWorkload { rank_starts: vec![0], ..LoweredWorkload::default() };
     lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
     for (&party, survey) in parties.iter().zip(surveys) {
         lowered.instance_starts.push(lowered.workload.runs.len() as u32);
@@ -244,7 +244,7 @@ fn add_party(
     survey: &Survey<'_>,
     crowd: &DeviceDemand,
     tables: &mut Tables,
-    lowered: &mut Lowered,
+    lowered: &mut LoweredWorkload,
 ) -> Result<(), LowerError> {
     let ScheduleInstance { generator, setting } = party;
     let header = generator.header();
@@ -407,7 +407,7 @@ struct Tables {
     work_ranges: Ranges<Work>,
     pace_ranges: Ranges<Pace>,
     /// Ids of the shared capacities created so far.
-    shared: Shared,
+    shared: SharedCapacities,
     /// Number of lines (ordered connections) so far.
     lines: u32,
     /// Distinct tasks, if costs are placeholders that identify them; otherwise `None`.
@@ -509,9 +509,9 @@ pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     let start = first % chunks;
     let last = start.saturating_add(span.saturating_sub(1));
     if last < chunks && layout.uniform_range_index(start) == layout.uniform_range_index(last) {
-        return Work::of_chunks(layout.size(start), span);
+        return Work::from_chunks(layout.size(start), span);
     }
-    Work((0..span).map(|k| Work::of_chunks(layout.size(start + k), 1).0).sum())
+    Work((0..span).map(|k| Work::from_chunks(layout.size(start + k), 1).0).sum())
 }
 
 /// Ratio of payload to wire bytes, as an exact fraction.

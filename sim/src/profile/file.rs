@@ -267,7 +267,7 @@ impl ProfileReader<'_> {
             Ok(self.optional(&at(field), text.as_deref())?.unwrap_or(Picos::ZERO))
         };
         let rate = self.optional::<Bandwidth>(&at("channel"), file.channel.as_deref())?;
-        let lane = match (rate, &file.pass) {
+        let channel_limit = match (rate, &file.pass) {
             (Some(_), Some(_)) => {
                 return Err(self.error(&at("pass"), "a channel has a rate or works by passes, not both"));
             }
@@ -295,7 +295,7 @@ impl ProfileReader<'_> {
             settle: time("settle", &file.settle)?,
             settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
-            channel_limit: lane,
+            channel_limit,
             threads,
             split: file.split.map_or(Ok(free.split), |split| self.fraction(&at("split"), split))?,
             chunk: self.optional(&at("chunk"), file.chunk.as_deref())?,

@@ -1,7 +1,7 @@
 //! Symbolic execution. It processes every operation in order, and checks every chunk that the operation accesses; at
 //! the end it checks the final contents.
 
-use super::contents::{Contents, Expected};
+use super::contents::{Contents, RequiredContents};
 use super::fault::{Fault, FaultKind, RankChunk, Reporter, chunk_text};
 use super::memory::{ChunkLocation, Memory, NONE, ReduceError, Value, reduce};
 use super::precedence::{Precedence, Reachability};
@@ -420,8 +420,8 @@ impl Execution<'_> {
                     continue;
                 };
                 let expected = match expected {
-                    Expected::From { rank, chunk } => Value { ranks: Set::single(rank), chunk },
-                    Expected::Reduced => Value { ranks: self.sets.all(), chunk: index },
+                    RequiredContents::From { rank, chunk } => Value { ranks: Set::single(rank), chunk },
+                    RequiredContents::Reduced => Value { ranks: self.sets.all(), chunk: index },
                 };
                 let state = self.memory.cell(cell);
                 if state.value.chunk != expected.chunk || !self.sets.equal(state.value.ranks, expected.ranks) {

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 const MAX_VIOLATIONS: usize = 3;
 
 /// A gate with its results.
-pub(super) struct Judged {
+pub(super) struct GateOutcome {
     gate: Gate,
     results: Vec<RuleResult>,
 }
@@ -44,7 +44,7 @@ pub(super) fn read(path: &Path) -> Result<Gate, Failure> {
     Ok(Gate::read(&text, &path.display().to_string())?)
 }
 
-impl Judged {
+impl GateOutcome {
     pub(super) fn new(gate: Gate, answer: &ComparisonAnswer<'_>) -> Self {
         let results = gate.check(answer.measurements, answer.comparison);
         Self { gate, results }

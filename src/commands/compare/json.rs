@@ -6,13 +6,13 @@ use fabricast_topologies::Bytes;
 use fabricast_validate::compare::{
     Advice, Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl,
 };
-use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
+use fabricast_validate::measured::manifest::{Measurement, RegistrationKind, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::ComparisonAnswer;
-use super::gate::{Judged, RuleJson};
+use super::gate::{GateOutcome, RuleJson};
 use super::text::distinct;
 use super::verdict;
 
@@ -266,7 +266,10 @@ struct ContradictionJson {
 }
 
 /// Creates the JSON of a comparison.
-pub(super) fn comparison_json<'a>(answer: &ComparisonAnswer<'a>, judged: Option<&'a Judged>) -> ComparisonJson<'a> {
+pub(super) fn comparison_json<'a>(
+    answer: &ComparisonAnswer<'a>,
+    judged: Option<&'a GateOutcome>,
+) -> ComparisonJson<'a> {
     let comparison = answer.comparison;
     let rejected = answer.measurements.iter().flat_map(|measurement| {
         let file = measurement.file.display().to_string();
@@ -321,8 +324,8 @@ fn group_json<'a>(answer: &ComparisonAnswer<'a>, group: &'a Group) -> Option<Con
         channels: configuration.channels,
         library: configuration.library.as_ref().map(ToString::to_string),
         registered: match configuration.registered {
-            Registered::Plain => "plain",
-            Registered::Symmetric => "symmetric",
+            RegistrationKind::Plain => "plain",
+            RegistrationKind::Symmetric => "symmetric",
         },
         launch: configuration.launch,
         processes: configuration.processes,

@@ -23,9 +23,9 @@ use fabricast_validate::measured::manifest::{self, LoadedManifest, Located, Mani
 use super::format_count;
 use super::measured;
 use super::memory::MemoryShortfall;
-use gate::Judged;
+use gate::GateOutcome;
 
-use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
+use crate::args::{CompareArgs, Launch, LogArgs, Processes, RegistrationChoice};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
@@ -83,7 +83,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let comparison = run_control::with_progress(output, "comparing", position, || compare(&request))?;
     let answer = ComparisonAnswer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
-    let judged = rules.map(|rules| Judged::new(rules, &answer));
+    let judged = rules.map(|rules| GateOutcome::new(rules, &answer));
     let written = match output.format {
         Format::Json => output::json(&Document::Comparison.with(&json::comparison_json(&answer, judged.as_ref())))?,
         Format::Text => text::comparison_text(&answer, judged.as_ref(), args.rows, &output.text_options()),
@@ -172,8 +172,8 @@ fn entry(path: &Path, flags: &LogArgs) -> ManifestEntry {
         library: flags.library.clone(),
         in_network: if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed },
         registered: match flags.registered {
-            Some(Registered::Symmetric) => manifest::Registered::Symmetric,
-            Some(Registered::Plain) | None => manifest::Registered::Plain,
+            Some(RegistrationChoice::Symmetric) => manifest::RegistrationKind::Symmetric,
+            Some(RegistrationChoice::Plain) | None => manifest::RegistrationKind::Plain,
         },
         launch: launch.map(from_command_line),
         processes: processes.map(from_command_line),
@@ -202,7 +202,7 @@ fn group_name(answer: &ComparisonAnswer<'_>, group: usize) -> String {
     if let Some(channels) = configuration.channels {
         strategy = format!("{strategy} × {channels}");
     }
-    if configuration.registered == manifest::Registered::Symmetric {
+    if configuration.registered == manifest::RegistrationKind::Symmetric {
         strategy.push_str(", registered");
     }
     let library = configuration.library.as_ref().map_or_else(String::new, |library| format!(" · {library}"));

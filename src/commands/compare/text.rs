@@ -7,7 +7,7 @@ use fabricast_validate::measured::LogContext;
 use fabricast_validate::measured::manifest::{Measurement, Role, launch_name, processes_name};
 
 use super::super::format_count;
-use super::gate::Judged;
+use super::gate::GateOutcome;
 use super::{ComparisonAnswer, group_name, verdict};
 use crate::args::RowChoice;
 
@@ -15,7 +15,7 @@ use crate::args::RowChoice;
 /// rows.
 pub fn comparison_text(
     answer: &ComparisonAnswer<'_>,
-    judged: Option<&Judged>,
+    judged: Option<&GateOutcome>,
     rows: Option<RowChoice>,
     options: &TextOptions,
 ) -> String {

@@ -18,7 +18,7 @@ use fabricast_topologies::Bytes;
 use fabricast_topologies::route::Router;
 
 use super::check_setting::CheckSetting;
-use super::report::{Checked, SelectedStrategy, SelectionRow};
+use super::report::{SelectedStrategy, SelectionRow, TableReport};
 use super::schedule_check::{self, CheckedSchedule};
 use super::table_failure;
 use crate::args::{CallArgs, CollectiveChoice, LibraryChoice, StrategyArgs, TableArgs, WhatIfArgs};
@@ -58,14 +58,14 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
         let file = CheckedSchedule { format: *format, schedule, sizes: *sizes, name: &name };
         let (findings, rows) = schedule_check::rows(&file, &setting, args.sizes.as_ref(), &strategy)?;
         let (format, fabric, profile) = (table.format(), fabric.name(), profile.name.as_str());
-        return Checked { format, fabric, profile, library, findings, rows }.write(output);
+        return TableReport { format, fabric, profile, library, findings, rows }.write(output);
     }
     let findings = setting.findings(&table);
     let collectives = setting.collectives(&table, args);
     let sizes = args.sizes.clone().unwrap_or_default().0;
     let rows = setting.rows(&table, &collectives, &sizes, &strategy)?;
     let checked =
-        Checked { format: table.format(), fabric: fabric.name(), profile: &profile.name, library, findings, rows };
+        TableReport { format: table.format(), fabric: fabric.name(), profile: &profile.name, library, findings, rows };
     checked.write(output)
 }
 

@@ -51,7 +51,7 @@ impl From<Strategy> for SelectedStrategy {
 }
 
 /// Result of checking a table: problems of the table, and its selection for each call.
-pub struct Checked<'a> {
+pub struct TableReport<'a> {
     pub format: &'a str,
     pub fabric: &'a str,
     pub profile: &'a str,
@@ -103,7 +103,7 @@ struct SelectionRowJson<'a> {
     reason: Option<&'a str>,
 }
 
-impl Checked<'_> {
+impl TableReport<'_> {
     /// Writes the result of the check.
     ///
     /// # Errors

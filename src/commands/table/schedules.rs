@@ -6,7 +6,7 @@ use fabricast_collectives::packing::TreeCount;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::{PlacedRanks, Restriction};
 use fabricast_search::export::schedules;
-use fabricast_search::export::{Dropped, SavedPlan};
+use fabricast_search::export::{DroppedStrategy, SavedPlan};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::format::Format;
 use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule};
@@ -30,7 +30,7 @@ pub fn files<K: Send>(
     args: &TableArgs,
     output: &Output,
     stage_file: impl Fn(&str, &str) -> Result<K, Failure> + Sync,
-) -> Result<(Vec<K>, Vec<Dropped>), Failure> {
+) -> Result<(Vec<K>, Vec<DroppedStrategy>), Failure> {
     let mut size = args.size.clone();
     let name = match (&args.fabric, &plan.request) {
         (Some(name), _) => name.clone(),

@@ -203,12 +203,12 @@ impl Field {
             Self::Ttft,
             Self::Tpot,
         ];
-        let machines = Slot::ALL.into_iter().flat_map(Self::of_machine);
+        let machines = Slot::ALL.into_iter().flat_map(Self::machine_fields);
         job.into_iter().chain(machines).chain([Self::Years, Self::Utilization, Self::Energy])
     }
 
     /// Returns the fields of a machine in the order of the form.
-    pub fn of_machine(slot: Slot) -> impl Iterator<Item = Self> {
+    pub fn machine_fields(slot: Slot) -> impl Iterator<Item = Self> {
         MachineField::ALL.into_iter().map(move |field| Self::Machine(slot, field))
     }
 

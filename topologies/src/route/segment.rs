@@ -177,7 +177,7 @@ pub(super) fn select_paths(
     thresholds.dedup();
     let mut best: Option<Segment> = None;
     for min_bandwidth in thresholds {
-        let graph = Layered { states, source, targets };
+        let graph = LayeredGraph { states, source, targets };
         let Some(segment) = graph.spread(steps, min_bandwidth, &mut weight) else { continue };
         if best.as_ref().is_none_or(|best| segment.rate > best.rate) {
             best = Some(segment);
@@ -187,13 +187,13 @@ pub(super) fn select_paths(
 }
 
 /// The states of a layered graph, and the ends of the paths in it.
-struct Layered<'a> {
+struct LayeredGraph<'a> {
     states: usize,
     source: u32,
     targets: &'a [u32],
 }
 
-impl Layered<'_> {
+impl LayeredGraph<'_> {
     /// The flow over the lowest-latency paths among those whose steps all have a bandwidth of at least `min_bandwidth`.
     fn spread(
         &self,

@@ -22,7 +22,7 @@ use crate::nvshmem::Channel;
 /// The process was not started by `gpu prove`.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::to_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
-    let channel = Shared(Mutex::new(channel));
+    let channel = SharedChannel(Mutex::new(channel));
     let last = match run(&channel) {
         Ok(()) => WorkerResponse::Done,
         Err(error) => WorkerResponse::Failed { no_gpu: is_absence(&error), reason: error.to_string() },
@@ -34,9 +34,9 @@ pub fn serve() -> Result<(), String> {
 }
 
 /// Channel to the parent process, shared by the threads that drive the GPUs.
-struct Shared(Mutex<Channel>);
+struct SharedChannel(Mutex<Channel>);
 
-impl Shared {
+impl SharedChannel {
     fn send(&self, answer: &WorkerResponse) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).send(answer);
     }
@@ -54,7 +54,7 @@ fn misunderstood(reason: &str) -> ExecuteError {
     ExecuteError::Unsupported { executor: "prove", reason: format!("an unknown request: {reason}") }
 }
 
-fn run(channel: &Shared) -> Result<(), ExecuteError> {
+fn run(channel: &SharedChannel) -> Result<(), ExecuteError> {
     let WorkerRequest::Begin { library, ranks, room, timeout: patience } = channel.order()? else {
         return Err(misunderstood("no start request"));
     };
@@ -99,7 +99,7 @@ enum ThreadAction {
 /// Captures a graph of calls on each GPU's thread and times it on request, until the graph is discarded.
 #[expect(unsafe_code, reason = "captures a graph")]
 fn serve_graph(
-    channel: &Shared,
+    channel: &SharedChannel,
     testbed: &Testbed,
     watchdog: &Watchdog,
     executor: &dyn Executor,

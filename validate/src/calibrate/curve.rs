@@ -42,7 +42,7 @@ pub enum CurveError {
         place: Box<SourceLocation>,
         /// Key of the second figure.
         figure: &'static str,
-        /// Key of the first figure.
+        /// Key of the first figure, which it contradicts.
         other: &'static str,
         /// Time by the second figure as a percentage of the time by the first figure.
         percent: f64,

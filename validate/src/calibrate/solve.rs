@@ -64,7 +64,7 @@ impl EqualityPrior {
 pub(super) struct ZeroPrior {
     /// Index of the coordinate.
     pub coordinate: usize,
-    /// Value that is equivalent to the median residual.
+    /// Distance from zero with the weight of the median residual.
     pub far: f64,
 }
 

@@ -15,7 +15,7 @@ use super::fit::ProfileFit;
 use super::points::{GpuCosts, points};
 use super::solve::{Problem, StartDistance};
 use super::{CalibrateError, Calibration, CalibrationRequest, Estimate, FitParameter, HoldOut, Prior, calibrate};
-use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use crate::measured::manifest::{Configuration, Measurement, Notes, RegistrationKind, Role};
 use crate::measured::{LogContext, Row};
 use crate::measurement_simulation::MeasurementSimulation;
 
@@ -45,7 +45,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
             channels: None,
             library: None,
             in_network: InNetwork::Off,
-            registered: Registered::Plain,
+            registered: RegistrationKind::Plain,
             launch: Launch::Graph,
             processes: Processes::PerGpu,
             dtype: DataType::F32,

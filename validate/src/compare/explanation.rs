@@ -13,7 +13,7 @@ use super::statistics::median;
 use super::{CompareError, Compared, ComparisonRequest, Group, ProfileParameter, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
-use crate::measurement_simulation::{MeasurementSimulation, Simulated};
+use crate::measurement_simulation::{MeasurementSimulation, SimulatedRow};
 
 /// A parameter change that would explain the error of a group.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,7 +157,7 @@ struct ExplainedRows<'a> {
 
 impl ExplainedRows<'_> {
     /// Simulates a row under a profile; `None` if the row cannot be simulated.
-    fn run(&self, row: &Compared, profile: &Profile) -> Option<Simulated> {
+    fn run(&self, row: &Compared, profile: &Profile) -> Option<SimulatedRow> {
         let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
         let rows: &[Row] = &rerun.measurement.rows;
         // Rows are mostly in the order of their lines.

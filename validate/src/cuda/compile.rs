@@ -224,7 +224,7 @@ impl Nvrtc {
         let options = std::iter::once(architecture.as_str()).chain(options.iter().copied());
         let options = options.map(c_string).collect::<Result<Vec<_>, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        let mut program = Owned { nvrtc: self, program: std::ptr::null_mut() };
+        let mut program = ProgramOwner { nvrtc: self, program: std::ptr::null_mut() };
         let none = std::ptr::null();
         // SAFETY: the source and its name are zero-terminated and live until the program is destroyed at the end.
         let created =
@@ -247,7 +247,7 @@ impl Nvrtc {
     /// Reads one output of a program, the log or the code, with its pair of size and data getters.
     fn bytes(
         &self,
-        program: &Owned<'_>,
+        program: &ProgramOwner<'_>,
         size: unsafe extern "C" fn(NvrtcProgram, *mut usize) -> NvrtcCode,
         get: unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> NvrtcCode,
         call: &'static str,
@@ -290,12 +290,12 @@ fn string(text: *const c_char) -> String {
 }
 
 /// An NVRTC program, destroyed when dropped.
-struct Owned<'a> {
+struct ProgramOwner<'a> {
     nvrtc: &'a Nvrtc,
     program: NvrtcProgram,
 }
 
-impl Drop for Owned<'_> {
+impl Drop for ProgramOwner<'_> {
     fn drop(&mut self) {
         if !self.program.is_null() {
             // SAFETY: created once, destroyed once.

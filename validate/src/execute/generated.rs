@@ -35,7 +35,7 @@ pub enum CallOrder {
 
 /// A kernel loaded on every GPU of a run, with its memory.
 #[derive(Debug)]
-pub struct Generated {
+pub struct GeneratedExecutor {
     kernel: Kernel,
     shape: GridShape,
     members: Vec<LoadedKernel>,
@@ -55,8 +55,8 @@ struct LoadedKernel {
 /// Options of NVRTC for every kernel.
 pub const KERNEL_OPTIONS: [&str; 1] = ["--std=c++17"];
 
-impl Generated {
-    /// Compiles the code for [`Generated::new`] and stores it in the cache.
+impl GeneratedExecutor {
+    /// Compiles the code for [`GeneratedExecutor::new`] and stores it in the cache.
     ///
     /// # Errors
     /// [`ExecuteError`] if the kernel does not compile.
@@ -195,7 +195,7 @@ fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-impl Executor for Generated {
+impl Executor for GeneratedExecutor {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
         let LoadedKernel { function, launch, arguments } = &self.members[member];

@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 
 use crate::cuda::{DeviceAddress, Stream, Watchdog, team};
 use crate::kernel::{Devices, UserBuffer};
-use crate::nccl::{Communicator, CommunicatorConfig, Forced, Nccl, NcclError, NcclVersion, Operands, Operation};
+use crate::nccl::{Communicator, CommunicatorConfig, ForcedChoice, Nccl, NcclError, NcclVersion, Operands, Operation};
 
 use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
@@ -21,7 +21,7 @@ pub enum NcclChoice<'a> {
     /// nccl-tests).
     Windows(&'a Buffers),
     /// A forced algorithm, protocol and number of channels.
-    Forced(&'a Forced),
+    Forced(&'a ForcedChoice),
 }
 
 /// NCCL communicators of all ranks.
@@ -50,8 +50,8 @@ impl NcclCommunicators {
         // The number of channels is set per communicator, because NCCL reads the variables for it only once per
         // process.
         let (forced, blocks) = match choice {
-            NcclChoice::Forced(forced) => (Forced { channels: None, ..forced.clone() }, forced.channels),
-            NcclChoice::Own | NcclChoice::Windows(_) => (Forced::default(), None),
+            NcclChoice::Forced(forced) => (ForcedChoice { channels: None, ..forced.clone() }, forced.channels),
+            NcclChoice::Own | NcclChoice::Windows(_) => (ForcedChoice::default(), None),
         };
         let config = CommunicatorConfig { min_blocks: blocks, max_blocks: blocks };
         let make = || {

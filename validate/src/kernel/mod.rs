@@ -53,7 +53,7 @@ use element_codes::{check_reducible, operation_code, type_code};
 use local_operations::Moves;
 pub use phases::Tiles;
 use program::{Instruction, RankProgram, UserChunk};
-pub use shape::{GridShape, MAX_BLOCKS, Resident};
+pub use shape::{GridShape, MAX_BLOCKS, ResidentBlocks};
 pub use shared_arena::SharedArena;
 pub use steps::{Location, Step, Steps};
 
@@ -458,7 +458,7 @@ impl Kernel {
             ("OP", operation_code(op)),
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
-            ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
+            ("RESIDENT", if variant.resident == ResidentBlocks::Two { 2 } else { 1 }),
             ("GROUPED", u64::from(variant.tiles == Tiles::Grouped)),
             ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
@@ -585,5 +585,5 @@ pub struct KernelVariant {
     /// Order in which a block processes its tiles and phases.
     pub tiles: Tiles,
     /// Number of blocks that a multiprocessor must be able to hold.
-    pub resident: Resident,
+    pub resident: ResidentBlocks,
 }

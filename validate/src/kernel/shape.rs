@@ -47,21 +47,21 @@ impl GridShape {
             tiles,
             alignment,
             devices,
-            resident: Resident::for_blocks(blocks),
+            resident: ResidentBlocks::for_blocks(blocks),
         }
     }
 }
 
 /// Number of blocks that a multiprocessor must be able to hold, which limits the registers per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Resident {
+pub enum ResidentBlocks {
     /// One block per multiprocessor.
     One,
     /// Two blocks per multiprocessor; while one waits, the other runs.
     Two,
 }
 
-impl Resident {
+impl ResidentBlocks {
     fn for_blocks(blocks: u32) -> Self {
         if blocks > MAX_BLOCKS_ONE_PER_SM { Self::Two } else { Self::One }
     }

@@ -406,7 +406,7 @@ fn select_generator(
         return Ok(Box::new(local::Local::new(algorithm, shape)?));
     }
     if shape.reduction_device == Processor::Host && matches!(collective, AllReduce | ReduceScatter | Reduce) {
-        return Ok(Box::new(staged::Staged::new(algorithm, shape)?));
+        return Ok(Box::new(staged::HostStaging::new(algorithm, shape)?));
     }
     Ok(match (algorithm, collective) {
         (_, Barrier) | (Algorithm::Dissemination, _) => Box::new(barrier::Barrier::new(shape, algorithm)?),

@@ -38,12 +38,12 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
 pub use library_table::library_table;
-pub use measured::{MEASURED_NOISE, Measured, Measurements};
+pub use measured::{MEASURED_NOISE, MeasuredTime, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
 pub use row_search::Watcher;
 pub use search::{StrategyCall, lower_bound, plan, plan_table, plan_with_bounds, simulate_strategies};
-pub use search_space::{Competing, Excluded, SearchSpace};
+pub use search_space::{CompetingAlgorithm, Exclusion, SearchSpace};
 pub use simulated_candidates::{preference_limit_for, same_pair};
 
 /// Input of a plan.
@@ -119,14 +119,14 @@ pub struct TimedStrategy {
     /// Resource with the highest utilization in the simulation; `None` if the strategy used no resource.
     pub busiest: Option<Busiest>,
     /// Measured time, which takes precedence over the predicted one.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredTime>,
 }
 
 impl TimedStrategy {
     /// The measured time if there is one, otherwise the predicted time with its interval.
     #[must_use]
-    pub fn effective_time(&self) -> Measured {
-        self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
+    pub fn effective_time(&self) -> MeasuredTime {
+        self.measured.unwrap_or(MeasuredTime { time: self.time, low: self.low, high: self.high })
     }
 
     /// Returns true if both strategies have the same algorithm and protocol.

@@ -26,7 +26,7 @@ use fabricast_collectives::strategy::Strategy;
 const CHUNK: Bytes = Bytes(1 << 20);
 
 /// Value computed once, by the first thread that needs it.
-type Shared<T> = Arc<OnceLock<T>>;
+type SharedValue<T> = Arc<OnceLock<T>>;
 
 /// Key of a generated schedule. Protocols share a schedule, so the key does not contain the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ const ENOUGH_CHANNELS: u16 = 4;
 const MAX_ROOM: RoomLog2 = 31;
 
 /// Templates by protocol, block fingerprint and number of loops.
-type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Shared<Option<Template>>>>;
+type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), SharedValue<Option<Template>>>>;
 
 /// Cache of the schedules of a request.
 pub(super) struct Templates<'a> {
@@ -59,7 +59,7 @@ pub(super) struct Templates<'a> {
     /// Largest number of channels at which each channel has its own SM. Templates are not valid for more channels.
     max_exclusive_channels: u16,
     /// Summaries of outlines; `None` if a schedule has no outline.
-    summaries: Mutex<FxHashMap<TemplateKey, Shared<Option<OutlineSummary>>>>,
+    summaries: Mutex<FxHashMap<TemplateKey, SharedValue<Option<OutlineSummary>>>>,
     outlines: OutlineCache<TemplateKey>,
     templates: TemplateTable,
     rank_bound: Option<RankBound<'a>>,
@@ -67,7 +67,7 @@ pub(super) struct Templates<'a> {
 
 /// Template of one group of channels, and the number of such groups in the schedule.
 pub(super) struct GroupTemplate {
-    shared: Shared<Option<Template>>,
+    shared: SharedValue<Option<Template>>,
     pub(super) groups: u16,
 }
 
@@ -240,7 +240,7 @@ fn max_exclusive_channels(request: &PlanRequest<'_>) -> u16 {
 }
 
 /// Returns the entry of a table, and creates the entry if there is none.
-fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, Shared<T>>>, key: K) -> Shared<T> {
+fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, SharedValue<T>>>, key: K) -> SharedValue<T> {
     table.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
 

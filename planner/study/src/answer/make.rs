@@ -19,7 +19,7 @@ use crate::key::Key;
 use crate::measured::Figure;
 use crate::prediction::PredictedStep;
 use crate::quantities::seconds;
-use crate::rank::{JobResult, Ranked, rank};
+use crate::rank::{JobResult, RankedCandidate, rank};
 use crate::run::Outcome;
 use crate::setting::Setting;
 use crate::step_interval::{StepInterval, TTFT_SPREAD};
@@ -110,7 +110,7 @@ pub fn build_answer(
 
 /// Probability that each candidate of the study has the lowest score among the candidates that it is compared with,
 /// including the model's error. `None` for candidates that are compared with no other or have no score.
-fn probabilities_with_errors(study: &Study, fabrics: &[Fabric], ranking: &[Ranked]) -> Vec<Option<f64>> {
+fn probabilities_with_errors(study: &Study, fabrics: &[Fabric], ranking: &[RankedCandidate]) -> Vec<Option<f64>> {
     let mut probabilities = vec![None; study.candidates.len()];
     for compared in ranking.chunk_by(|a, b| a.compared_with == b.compared_with).filter(|compared| compared.len() > 1) {
         let scores: Vec<Option<UncertainScore>> = compared
@@ -228,10 +228,10 @@ fn sensitivity(
     cases: &Cases,
     number: usize,
     setting: &Setting,
-    base_ranking: &[Ranked],
-    ranking: &[Ranked],
+    base_ranking: &[RankedCandidate],
+    ranking: &[RankedCandidate],
 ) -> SensitivityRow {
-    let order = |ranking: &[Ranked]| -> Vec<(usize, bool)> {
+    let order = |ranking: &[RankedCandidate]| -> Vec<(usize, bool)> {
         ranking.iter().map(|ranked| (ranked.candidate, ranked.violations.is_empty())).collect()
     };
     let unchanged = |candidate: usize| {

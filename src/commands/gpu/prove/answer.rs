@@ -16,13 +16,13 @@ use crate::failure::Failure;
 /// Measured times of a collective at one size, with and without the table; first index: process pair, second index:
 /// turn.
 #[derive(Clone, Debug)]
-pub(super) struct Measured {
+pub(super) struct CallTimes {
     pub(super) trial: Trial,
     pub(super) default: Vec<Vec<Picos>>,
     pub(super) tuned: Vec<Vec<Picos>>,
 }
 
-impl Measured {
+impl CallTimes {
     /// Creates a measurement without times.
     pub(super) fn new(trial: Trial) -> Self {
         Self { trial, default: Vec::new(), tuned: Vec::new() }
@@ -105,7 +105,7 @@ pub(super) struct ProveRow {
 
 impl ProveRow {
     pub(super) fn new(
-        measured: &Measured,
+        measured: &CallTimes,
         table_entry: Option<TunerAnswer>,
         default_ran: BTreeSet<LoggedStrategy>,
         tuned_ran: BTreeSet<LoggedStrategy>,
@@ -278,7 +278,7 @@ mod tests {
         let table_channels = std::num::NonZeroU16::new(table_channels);
         let table_entry = TunerAnswer { algo: Algo::Ring, proto: Proto::Ll, channels: table_channels, row: 0 };
         ProveRow::new(
-            &Measured { trial, default: times(1.0), tuned: times(tuned) },
+            &CallTimes { trial, default: times(1.0), tuned: times(tuned) },
             Some(table_entry),
             strategies(channels[0]),
             strategies(channels[1]),

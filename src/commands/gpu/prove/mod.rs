@@ -26,7 +26,7 @@ use crate::files::Scratch;
 use crate::output::{AdditionalFile, Output, json};
 use crate::output_format::Format;
 use crate::terminal;
-use answer::{Measured, ProveAnswer};
+use answer::{CallTimes, ProveAnswer};
 
 /// File name of the plugin, as cargo builds it.
 const PLUGIN: &str = "libnccl_tuner_fabricast.so";
@@ -139,7 +139,7 @@ struct TableProof {
     /// Version of the NCCL library that was measured.
     nccl: String,
     /// Sizes measured within the time limit.
-    measured: Vec<Measured>,
+    measured: Vec<CallTimes>,
     /// Number of process pairs that were measured.
     rounds: u32,
 }
@@ -175,7 +175,7 @@ fn run_rounds(
         })?;
         proof.nccl = nccl;
         if round == 0 {
-            proof.measured = trials.iter().copied().map(Measured::new).collect();
+            proof.measured = trials.iter().copied().map(CallTimes::new).collect();
         }
         let mut measured_sizes = 0;
         for measurement in &mut proof.measured {
@@ -208,7 +208,7 @@ fn run_rounds(
 /// the first turn.
 fn measure_trial(
     sides: &mut WorkerPair,
-    measurement: &mut Measured,
+    measurement: &mut CallTimes,
     turns: u32,
     first: TestSide,
 ) -> Result<(), ProveError> {

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::output_format::Format;
 
-use super::row::{ExecutorKind, Predicted, RunRow};
+use super::row::{ExecutorKind, PredictedTime, RunRow};
 use super::summary::Summary;
 
 /// Results of all rows, and the setup of the run.
@@ -194,7 +194,7 @@ impl RunAnswer {
             let header = &row.job.header;
             let times = row.times.as_ref();
             let predicted =
-                |select: fn(&Predicted) -> Picos| row.predicted.as_ref().map(|prediction| select(prediction).us());
+                |select: fn(&PredictedTime) -> Picos| row.predicted.as_ref().map(|prediction| select(prediction).us());
             let nccl = self.best_time(row, ExecutorKind::Nccl);
             RunRowJson {
                 collective: header.call.collective.name(),
@@ -294,7 +294,7 @@ impl RunAnswer {
                 (None, _) => String::new(),
             };
             let measured = row.time(self.launch);
-            let predicted = |select: fn(&Predicted) -> Picos| row.predicted.as_ref().map(select);
+            let predicted = |select: fn(&PredictedTime) -> Picos| row.predicted.as_ref().map(select);
             let mut cells = vec![
                 Value::text(call.collective.name()).into(),
                 Value::Bytes(call.bytes).into(),

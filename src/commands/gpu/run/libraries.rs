@@ -10,7 +10,7 @@ use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::Watchdog;
 use fabricast_validate::execute::{Buffers, ExecuteError, NcclChoice, NcclCommunicators, Testbed};
-use fabricast_validate::nccl::{Forced, Nccl};
+use fabricast_validate::nccl::{ForcedChoice, Nccl};
 
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::output::Output;
@@ -116,7 +116,7 @@ fn is_same_choice(one: Strategy, other: Strategy) -> bool {
 
 /// Names of a strategy in NCCL (`ncclAlgoStr`, `ncclProtoStr`, NCCL 2.28 src/graph/tuning.cc). `None` if NCCL lacks the
 /// strategy, or if it needs multicast.
-pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
+pub(super) fn forced(strategy: Strategy) -> Option<ForcedChoice> {
     let algorithm = match strategy.algorithm {
         Algorithm::Ring => "Ring",
         Algorithm::Tree => "Tree",
@@ -129,7 +129,7 @@ pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
         Protocol::Simple => "Simple",
         Protocol::Symmetric | Protocol::CopyEngine => return None,
     };
-    Some(Forced {
+    Some(ForcedChoice {
         algorithm: Some(algorithm.to_owned()),
         protocol: Some(protocol.to_owned()),
         channels: Some(strategy.channels.into()),

@@ -24,8 +24,8 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 use fabricast_validate::cuda::Stream;
 use fabricast_validate::cuda::{Driver, Watchdog};
 use fabricast_validate::execute::{
-    Buffers, CallOrder, Copies, Effort, ExecuteError, Executor, Generated, Job, KernelOptions, NcclCommunicators,
-    Testbed, Times, check, check_series, measure,
+    Buffers, CallOrder, Copies, Effort, ExecuteError, Executor, GeneratedExecutor, Job, KernelOptions,
+    NcclCommunicators, Testbed, Times, check, check_series, measure,
 };
 use fabricast_validate::kernel::{Carrier, Devices, GridShape, Kernel};
 
@@ -35,7 +35,7 @@ use crate::output::Output;
 use crate::setup;
 use answer::RunAnswer;
 use libraries::Libraries;
-use row::{ExecutorKind, Predicted, RunRow};
+use row::{ExecutorKind, PredictedTime, RunRow};
 use watched::WatchedExecutor;
 
 pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
@@ -196,7 +196,7 @@ impl RunContext<'_> {
         Job { header: schedule.header().clone(), dtype: call.dtype.unwrap_or_default(), op: call.op }
     }
 
-    fn predict(&self, schedule: &Schedule, profile: &Profile) -> Result<Predicted, Failure> {
+    fn predict(&self, schedule: &Schedule, profile: &Profile) -> Result<PredictedTime, Failure> {
         let mode = setup::launch_mode(&self.args.costs, self.fabric, self.placement);
         let ranks = schedule.header().call.ranks as usize;
         let placement = self.placement.get(..ranks).unwrap_or(self.placement);
@@ -204,7 +204,7 @@ impl RunContext<'_> {
         let options = SimulationOptions { folding: fabricast_sim::Folding::WhereProved, background: &[] };
         let timeline = simulate(schedule, environment, mode, options, Watch::default())?;
         let TimeInterval { low, high } = timeline.band.around(timeline.time);
-        Ok(Predicted { time: timeline.time, low, high })
+        Ok(PredictedTime { time: timeline.time, low, high })
     }
 }
 
@@ -388,7 +388,7 @@ impl RunTestbed<'_> {
         let generate = |shape| {
             let calls = if self.context.args.execution.no_overlap { CallOrder::Sequential } else { CallOrder::Overlap };
             let options = KernelOptions { shape, calls, time_limit };
-            Generated::new(&self.contexts, &self.buffers, job, kernel.clone(), options)
+            GeneratedExecutor::new(&self.contexts, &self.buffers, job, kernel.clone(), options)
         };
         if self.context.args.execution.shape == Some(ShapeChoice::Sweep) {
             return self.sweep_shapes(job, &kernel, carrier, effort, &generate);
@@ -405,7 +405,7 @@ impl RunTestbed<'_> {
         kernel: &Kernel,
         carrier: Carrier,
         effort: Effort,
-        generate: &dyn Fn(Option<GridShape>) -> Result<Generated, ExecuteError>,
+        generate: &dyn Fn(Option<GridShape>) -> Result<GeneratedExecutor, ExecuteError>,
     ) -> Result<RunRow, ExecuteError> {
         let mut best: Option<(GridShape, Times)> = None;
         let mut tried = Vec::new();

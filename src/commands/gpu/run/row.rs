@@ -9,7 +9,7 @@ use fabricast_validate::measured::gpu_run::TimedRow;
 
 /// Predicted time with its prediction interval.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Predicted {
+pub(super) struct PredictedTime {
     pub(super) time: Picos,
     pub(super) low: Picos,
     pub(super) high: Picos,
@@ -22,7 +22,7 @@ pub(super) struct RunRow {
     pub(super) carrier: Option<Carrier>,
     pub(super) shape: Option<GridShape>,
     pub(super) times: Option<Times>,
-    pub(super) predicted: Option<Predicted>,
+    pub(super) predicted: Option<PredictedTime>,
     pub(super) tried: Vec<(GridShape, Picos)>,
     pub(super) fault: Option<String>,
     /// Number of channels that NCCL was forced to use; `None` if it was not forced.

@@ -169,7 +169,7 @@ mod tests {
     use fabricast_topologies::Bytes;
     use fabricast_validate::execute::{Job, Times};
 
-    use super::super::row::Predicted;
+    use super::super::row::PredictedTime;
     use super::*;
 
     fn row(by: ExecutorKind, bytes: u64, measured: u64, predicted: Option<u64>) -> RunRow {
@@ -185,7 +185,7 @@ mod tests {
         let job = Job { header, dtype: DataType::F32, op: ReduceOp::Sum };
         let times = Times { graph: Picos(measured), ..Times::default() };
         let mut row = RunRow::new(&job, by, None, None, Some(&times));
-        row.predicted = predicted.map(|time| Predicted { time: Picos(time), low: Picos(time), high: Picos(time) });
+        row.predicted = predicted.map(|time| PredictedTime { time: Picos(time), low: Picos(time), high: Picos(time) });
         row
     }
 

@@ -25,7 +25,7 @@ use super::range::RangeFinding;
 use super::{CompareError, Compared, ComparisonRequest, Group, has_unpredicted_rccl, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
-use crate::measurement_simulation::{MeasurementSimulation, Simulated};
+use crate::measurement_simulation::{MeasurementSimulation, SimulatedRow};
 use apply::{Hypothesis, StrategySource};
 
 /// A hypothesis that explains why a group is slow.
@@ -238,7 +238,7 @@ fn run(
     strategy: Strategy,
     case: &DiagnosedRow<'_>,
     profile: &Profile,
-) -> Option<Simulated> {
+) -> Option<SimulatedRow> {
     simulation.simulate(&*simulation.schedule(strategy, case.row, profile)?, profile)
 }
 

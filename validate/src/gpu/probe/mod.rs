@@ -178,7 +178,7 @@ pub enum PciePath {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Cpu {
-    /// `x86_64` or `arm64`.
+    /// Architecture: `x86_64` or `arm64`.
     pub arch: String,
     /// CPUID vendor: `GenuineIntel`, `AuthenticAMD`.
     pub vendor: String,

@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 
 use super::{ExecutorKind, TableKey, TimedRow, Versions, tables};
 use crate::kernel::Carrier;
-use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use crate::measured::manifest::{Configuration, Measurement, Notes, RegistrationKind, Role};
 use crate::measured::nccl_tests::json::{LineCounter, strip_location};
-use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, Table, number};
+use crate::measured::{Header, LogContext, MeasuredError, Reason, RejectedRow, Row, Table, number};
 
 /// Version of the JSON format of `gpu run`. Version 1 had no version number, no fabric and no blocks per row.
 pub const FORMAT: u32 = 2;
@@ -81,7 +81,7 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
         let line = lines.line_number(raw);
         match origin.row(raw, line)? {
             Ok(row) => timed.push(row),
-            Err(reason) => rejected.push(Rejected { line, reason }),
+            Err(reason) => rejected.push(RejectedRow { line, reason }),
         }
     }
     let versions = Versions { nccl: document.nccl.as_deref(), nvshmem: document.nvshmem.as_deref() };
@@ -141,7 +141,11 @@ fn configuration(
         channels,
         library,
         in_network: InNetwork::Off,
-        registered: if key.executor == ExecutorKind::NcclSymmetric { Registered::Symmetric } else { Registered::Plain },
+        registered: if key.executor == ExecutorKind::NcclSymmetric {
+            RegistrationKind::Symmetric
+        } else {
+            RegistrationKind::Plain
+        },
         launch: Launch::Graph,
         processes: Processes::PerGpu,
         dtype: first.dtype,

@@ -6,7 +6,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{NetworkSpec, SourceLocation};
 
-use super::{Notes, Registered, Role};
+use super::{Notes, RegistrationKind, Role};
 use crate::measured::MeasuredLibrary;
 
 /// A value with its source location. The location of a value from the command line has no line.
@@ -48,7 +48,7 @@ pub struct ManifestEntry {
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
     /// Registration of the buffers with the library.
-    pub registered: Registered,
+    pub registered: RegistrationKind,
     /// Launch mode of the calls.
     pub launch: Option<Located<Launch>>,
     /// Process layout of the run.

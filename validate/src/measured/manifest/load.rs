@@ -14,7 +14,7 @@ use super::assumptions::{self, TableContext};
 use super::entry::{Located, ManifestEntry};
 use super::missing::{self, Missing};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
-use crate::measured::{Header, LogFormat, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
+use crate::measured::{Header, LogFormat, MeasuredError, Reason, RejectedRow, Table, gpu_run, read_log};
 
 /// Measurements of a manifest, and contradictions among them.
 #[derive(Clone, Debug, Default)]
@@ -186,7 +186,7 @@ fn load_entry(entry: &ManifestEntry, folder: &Path, fabrics: &mut Fabrics) -> Re
     let entry = &described;
     let mut loaded: Vec<Measurement> = Vec::new();
     // Tables of other collectives belong to other entries; their rows are reported as rejected.
-    let mut other_rejected: Vec<Rejected> = Vec::new();
+    let mut other_rejected: Vec<RejectedRow> = Vec::new();
     for mut table in tables {
         let machines = machines(entry, &table.header, folder, fabrics);
         let request = request(entry, machines, folder);
@@ -198,7 +198,7 @@ fn load_entry(entry: &ManifestEntry, folder: &Path, fabrics: &mut Fabrics) -> Re
         let configuration = match log.configuration() {
             Ok(configuration) => configuration,
             Err(Mismatch::OtherCollective(reason)) => {
-                other_rejected.push(Rejected { line: table.line, reason });
+                other_rejected.push(RejectedRow { line: table.line, reason });
                 continue;
             }
             Err(Mismatch::Wrong(error)) => return Err(error),

@@ -6,7 +6,7 @@
 
 use fabricast_topologies::Picos;
 
-use super::super::evidence::{Evidence, Factor, Printed};
+use super::super::evidence::{Evidence, Factor, PrintedFigure};
 use super::super::table::{Clock, Row, Spread, Timing};
 use super::super::{Reason, number};
 
@@ -42,7 +42,7 @@ pub(super) struct Columns {
 }
 
 /// Result of parsing the text of a row.
-pub(super) enum Parsed {
+pub(super) enum ParsedRow {
     /// A usable row.
     Row(Row),
     /// A complete row that cannot be used.
@@ -100,9 +100,9 @@ impl Columns {
     }
 
     /// Parses the text of a row; `line` is its line number in the log.
-    pub fn row(&self, text: &str, line: u32) -> Parsed {
+    pub fn row(&self, text: &str, line: u32) -> ParsedRow {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [size, count, dtype, rest @ ..] = words.as_slice() else { return Parsed::Short };
+        let [size, count, dtype, rest @ ..] = words.as_slice() else { return ParsedRow::Short };
         // Old versions name a reduction in the header line and leave its field blank if there is no reduction, or omit
         // the name and fill the field.
         let (op, rest) = match rest {
@@ -111,7 +111,7 @@ impl Columns {
             }
             rest => (None, rest),
         };
-        let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return Parsed::Short };
+        let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return ParsedRow::Short };
         let all_sides = side * self.sides.len();
         // Replayed traces have blanks instead of values that were not measured; a row that is split by another message
         // ends there as well.
@@ -122,14 +122,14 @@ impl Columns {
             Some(left) if left == min_fields && rootless => (None, rest),
             Some(left) if left == min_fields + 1 => (rest.first().copied(), rest.get(1..).unwrap_or_default()),
             Some(left) if left > min_fields => {
-                return Parsed::Rejected(Reason::Columns { found: words.len(), expected: self.all() });
+                return ParsedRow::Rejected(Reason::Columns { found: words.len(), expected: self.all() });
             }
-            _ => return Parsed::Short,
+            _ => return ParsedRow::Short,
         };
         let measured = rest.get(..rest.len() - self.stamp).unwrap_or_default();
         match self.read([size, count, dtype], op, root, measured, line) {
-            Ok(row) => Parsed::Row(row),
-            Err(reason) => Parsed::Rejected(reason),
+            Ok(row) => ParsedRow::Row(row),
+            Err(reason) => ParsedRow::Rejected(reason),
         }
     }
 
@@ -224,7 +224,7 @@ fn timing(columns: &[ColumnKind], fields: &[&str]) -> Result<Option<Timing>, Rea
 fn factor(columns: &[ColumnKind], fields: &[&str]) -> Option<Factor> {
     let mut bandwidths =
         columns.iter().zip(fields).filter(|(column, _)| **column == ColumnKind::Bandwidth).map(|(_, field)| field);
-    Factor::from_printed(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
+    Factor::from_printed(PrintedFigure::read(bandwidths.next()?)?, PrintedFigure::read(bandwidths.next()?)?)
 }
 
 /// Checks the correctness column. `#wrong` counts wrong elements. The older `error` is the largest difference, which is
@@ -244,9 +244,9 @@ mod tests {
     fn row(head: &str, row: &str) -> Result<Row, String> {
         let columns = Columns::parse_header(head).ok_or("no head")?;
         match columns.row(row, 7) {
-            Parsed::Row(row) => Ok(row),
-            Parsed::Rejected(reason) => Err(reason.to_string()),
-            Parsed::Short => Err("short".to_owned()),
+            ParsedRow::Row(row) => Ok(row),
+            ParsedRow::Rejected(reason) => Err(reason.to_string()),
+            ParsedRow::Short => Err("short".to_owned()),
         }
     }
 

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::evidence::{Evidence, Factor, Printed};
+use super::super::evidence::{Evidence, Factor, PrintedFigure};
 use super::super::table::{Clock, Counting, Header, ListedDevice, Row, Spread, Table, Timing};
-use super::super::{MeasuredError, MeasuredLibrary, Reason, Rejected, number};
+use super::super::{MeasuredError, MeasuredLibrary, Reason, RejectedRow, number};
 use super::{check, count_ranks, launch_mode, process_layout, program_collective};
 
 #[derive(Deserialize)]
@@ -88,7 +88,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         let line = lines.line_number(raw);
         match row(raw, line) {
             Ok(row) => table.rows.push(row),
-            Err(reason) => table.rejected.push(Rejected { line, reason }),
+            Err(reason) => table.rejected.push(RejectedRow { line, reason }),
         }
     }
     check(&mut table);
@@ -165,7 +165,7 @@ fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
     };
     let of_side = |side: &Option<SideEntry>| {
         let side = side.as_ref()?;
-        let printed = |value: &Option<Value>| Printed::read(&value.as_ref()?.to_string());
+        let printed = |value: &Option<Value>| PrintedFigure::read(&value.as_ref()?.to_string());
         Factor::from_printed(printed(&side.alg_bw)?, printed(&side.bus_bw)?)
     };
     let evidence = Evidence {

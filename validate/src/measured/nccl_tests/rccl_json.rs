@@ -6,9 +6,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::evidence::{Evidence, Factor, Printed};
+use super::super::evidence::{Evidence, Factor, PrintedFigure};
 use super::super::table::{Clock, Counting, Header, Row, Table, Timing};
-use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, Rejected, number};
+use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, RejectedRow, number};
 use super::check;
 use super::json::{LineCounter, strip_location};
 
@@ -68,7 +68,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
                 before = Some(key);
             }
             Err(reason) => {
-                table.rejected.push(Rejected { line, reason });
+                table.rejected.push(RejectedRow { line, reason });
                 before = None;
             }
         }
@@ -103,7 +103,7 @@ fn row(entry: &RcclEntry, line: u32) -> Result<Row, Reason> {
     if wrong != 0.0 {
         return Err(Reason::WrongResults(wrong.abs().ceil() as u64));
     }
-    let printed = |value: &Option<Value>| Printed::read(&text(value.as_ref()?));
+    let printed = |value: &Option<Value>| PrintedFigure::read(&text(value.as_ref()?));
     let evidence = Evidence {
         factor: printed(&entry.alg_bw)
             .zip(printed(&entry.bus_bw))

@@ -7,8 +7,8 @@
 use fabricast_topologies::SourceLocation;
 
 use super::super::table::{Counting, Header, Table};
-use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, Rejected};
-use super::columns::{Columns, Parsed};
+use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, RejectedRow};
+use super::columns::{Columns, ParsedRow};
 use super::head::{self, HeaderLine};
 use super::messages::Notice;
 use super::{check, count_ranks, prefix, runs};
@@ -145,13 +145,13 @@ impl LogReader {
         if let Some((partial, line)) = self.pending.take() {
             let line_text = format!("{partial} {text}");
             match columns.row(&line_text, line) {
-                Parsed::Short if is_complete(columns, text) => self.reject(line, Reason::CutOff),
-                Parsed::Short => {
+                ParsedRow::Short if is_complete(columns, text) => self.reject(line, Reason::CutOff),
+                ParsedRow::Short => {
                     self.pending = Some((line_text, line));
                     return;
                 }
                 // The text is a complete row, so it is not the continuation of the pending one.
-                Parsed::Rejected(Reason::Columns { .. }) if is_complete(columns, text) => {
+                ParsedRow::Rejected(Reason::Columns { .. }) if is_complete(columns, text) => {
                     self.reject(line, Reason::CutOff);
                 }
                 parsed => {
@@ -169,26 +169,26 @@ impl LogReader {
             return;
         }
         match columns.row(text, number) {
-            Parsed::Short => self.pending = Some((text.to_owned(), number)),
+            ParsedRow::Short => self.pending = Some((text.to_owned(), number)),
             parsed => self.add(parsed, number),
         }
     }
 
-    fn add(&mut self, parsed: Parsed, line: u32) {
+    fn add(&mut self, parsed: ParsedRow, line: u32) {
         match parsed {
-            Parsed::Row(row) => {
+            ParsedRow::Row(row) => {
                 if let Some(table) = self.tables.last_mut() {
                     table.rows.push(row);
                 }
             }
-            Parsed::Rejected(reason) => self.reject(line, reason),
-            Parsed::Short => self.reject(line, Reason::CutOff),
+            ParsedRow::Rejected(reason) => self.reject(line, reason),
+            ParsedRow::Short => self.reject(line, Reason::CutOff),
         }
     }
 
     fn reject(&mut self, line: u32, reason: Reason) {
         if let Some(table) = self.tables.last_mut() {
-            table.rejected.push(Rejected { line, reason });
+            table.rejected.push(RejectedRow { line, reason });
         }
     }
 
@@ -215,5 +215,5 @@ fn is_continuation(text: &str) -> bool {
 fn is_complete(columns: &Columns, text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let begins = words.iter().take(2).all(|word| is_count(word)) && words.len() > 2;
-    begins && matches!(columns.row(text, 0), Parsed::Row(_) | Parsed::Rejected(_))
+    begins && matches!(columns.row(text, 0), ParsedRow::Row(_) | ParsedRow::Rejected(_))
 }

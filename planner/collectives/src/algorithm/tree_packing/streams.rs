@@ -58,10 +58,10 @@ impl StreamDivision {
     /// Adds up the loads of a collective of `ranks` ranks over the trees of a packing.
     pub fn new(collective: Collective, forests: &Forests, ranks: u32) -> Self {
         let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
-        Self::of_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
+        Self::from_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
     }
 
-    pub(super) fn of_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
+    pub(super) fn from_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
         let mut loads = BTreeMap::new();
         for edge in edges {
             *loads.entry(Connection { from: edge.from, to: edge.to }).or_default() += edge.units;

@@ -6,7 +6,7 @@ use fabricast_sim::schedule::Collective;
 
 use super::{Table, TunerRow};
 use crate::export::expressible::{self, ExportedStrategy, MissingEntry};
-use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
+use crate::export::{DroppedStrategy, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use crate::plan::SizeRange;
 use fabricast_libraries::Library;
 use fabricast_libraries::nccl::{Algo, Function, MAX_CHANNELS, Proto, has_kernel};
@@ -17,7 +17,7 @@ pub struct ConvertedTable {
     /// CSV table of the plan.
     pub table: Table,
     /// Strategies that the table cannot express.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedStrategy>,
 }
 
 /// Function, algorithm, protocol and channels of a row.

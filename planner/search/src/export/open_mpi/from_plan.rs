@@ -4,7 +4,7 @@ use fabricast_topologies::Bytes;
 
 use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::expressible::{self, ExportedStrategy, MissingEntry};
-use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
+use crate::export::{DroppedStrategy, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use fabricast_libraries::mpi;
 
 /// Rules, and the strategies of the plan that they cannot express.
@@ -13,7 +13,7 @@ pub struct ConvertedRules {
     /// Dynamic rules of Open MPI's `coll_tuned` for the plan's collectives.
     pub rules: Rules,
     /// Strategies that the rules cannot express.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedStrategy>,
 }
 
 impl ConvertedRules {

@@ -37,7 +37,7 @@ pub(super) enum Coverage {
 
 /// Events of all ranks, with remarks on what the traces lack.
 #[derive(Debug, Default)]
-pub(super) struct Joined {
+pub(super) struct JoinedTimelines {
     pub events: Vec<Event>,
     pub remarks: Vec<String>,
 }
@@ -46,14 +46,14 @@ pub(super) struct Joined {
 ///
 /// # Errors
 /// [`JobError`] with the file: ranks whose n-th calls of a group are different collectives, or too many events.
-pub(super) fn join(timelines: &[RankTimeline<'_>], coverage: Coverage) -> Result<Joined, JobError> {
+pub(super) fn join(timelines: &[RankTimeline<'_>], coverage: Coverage) -> Result<JoinedTimelines, JobError> {
     let mut builder = TimelineJoin { coverage, ..TimelineJoin::default() };
     for timeline in timelines {
         builder.add(timeline)?;
     }
     let recorded: Vec<u32> = timelines.iter().map(|timeline| timeline.rank).collect();
     let remarks = builder.remarks(&recorded);
-    Ok(Joined { events: builder.events, remarks })
+    Ok(JoinedTimelines { events: builder.events, remarks })
 }
 
 /// Call of a group: its event, and what the first rank recorded.

@@ -6,8 +6,8 @@ use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::Watchdog;
 use fabricast_validate::execute::nvshmem::{NvshmemRanks, RunRequest};
 use fabricast_validate::execute::{
-    Buffers, CallOrder, Copies, ExecuteError, Executor, Generated, KernelOptions, NcclChoice, NcclCommunicators,
-    Testbed, check,
+    Buffers, CallOrder, Copies, ExecuteError, Executor, GeneratedExecutor, KernelOptions, NcclChoice,
+    NcclCommunicators, Testbed, check,
 };
 use fabricast_validate::kernel::{Carrier, Kernel};
 use fabricast_validate::nccl::Nccl;
@@ -91,7 +91,7 @@ impl PairsTestbed {
         cases.par_iter().try_for_each(|case| {
             let ExecutorVariant::Kernels(carrier) = case.variant else { return Ok(()) };
             let Ok(kernel) = Kernel::new(&case.schedule, case.job.dtype, carrier) else { return Ok(()) };
-            Generated::precompile(contexts, &buffers.with_offset(case.offset), &case.job, &kernel, options)
+            GeneratedExecutor::precompile(contexts, &buffers.with_offset(case.offset), &case.job, &kernel, options)
         })
     }
 
@@ -119,7 +119,10 @@ impl PairsTestbed {
         match (case.variant, library, &self.windows) {
             (ExecutorVariant::Kernels(carrier), ..) => {
                 let kernel = Kernel::new(&case.schedule, job.dtype, carrier)?;
-                run_check(&buffers, &Generated::new(&self.contexts, &buffers, job, kernel, self.kernel_options())?)
+                run_check(
+                    &buffers,
+                    &GeneratedExecutor::new(&self.contexts, &buffers, job, kernel, self.kernel_options())?,
+                )
             }
             (ExecutorVariant::Copies, ..) => {
                 let kernel = Kernel::new(&case.schedule, job.dtype, Carrier::Flags)?;
