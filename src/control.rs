@@ -7,7 +7,7 @@ use fabricast_topologies::visible::visible_lines;
 
 /// Result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct CommandAnswer {
     /// Text that the command prints with `--format json`: a JSON document, or a file in another format if the command
     /// writes one. `None` if the command writes only the files of `output`.
     pub result: Option<String>,
@@ -19,7 +19,7 @@ pub struct Answer {
 #[derive(Debug, Default)]
 pub struct Control {
     interrupt: AtomicBool,
-    answer: Mutex<Answer>,
+    answer: Mutex<CommandAnswer>,
 }
 
 impl Control {
@@ -44,7 +44,7 @@ impl Control {
     }
 
     /// Changes the result and the warnings received so far.
-    pub(crate) fn with_answer<T>(&self, change: impl FnOnce(&mut Answer) -> T) -> T {
+    pub(crate) fn with_answer<T>(&self, change: impl FnOnce(&mut CommandAnswer) -> T) -> T {
         change(&mut self.answer.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -3,111 +3,81 @@
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use fabricast_topologies::variants::variants;
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::{EnumCount, VariantArray};
 
 /// Kind of a JSON document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum Document {
-    /// Times of calls, broken down by cost parameter of the profile.
-    Breakdown,
-    /// Fit of an efficiency curve of kernels.
-    EfficiencyFit,
-    /// Fit of a profile to measurements.
-    Calibration,
-    /// Parameters of a profile that benchmarks determine.
-    BenchmarkParameters,
-    /// Predicted compared with measured times.
-    Comparison,
     /// List of the fabric presets.
     Presets,
     /// Problems of a fabric.
     FabricCheck,
-    /// Dispatch or combine of tokens of experts.
-    Exchange,
-    /// Predicted compared with measured dispatches and combines.
-    ExchangeComparison,
-    /// Completion times of simulated flows.
-    Flows,
-    /// Diagnosis of the GPU links of a machine.
-    Diagnosis,
-    /// Devices, links and libraries of a machine.
-    Probe,
-    /// Measured times and result checks of runs on GPUs.
-    Run,
-    /// Result checks on GPUs that cover every pair of parameter values.
-    Pairs,
-    /// Times of NCCL with and without a tuner table.
-    AbTest,
+    /// Simulation of a call.
+    Simulation,
+    /// Simulations of a call at several sizes or with several strategies.
+    Simulations,
     /// Simulation of concurrent calls.
     ConcurrentCalls,
+    /// Dispatch or combine of tokens of experts.
+    Exchange,
+    /// Completion times of simulated flows.
+    Flows,
+    /// Times of calls, broken down by cost parameter of the profile.
+    Breakdown,
     /// Simulation of a job.
     Replay,
-    /// List of the shipped GPU models.
-    List,
-    /// List of the language models that jobs can name.
-    Models,
-    /// List of the prices that studies can name.
-    Prices,
+    /// Verification of a schedule.
+    Verification,
+    /// Check of a schedule's certificate.
+    Certificate,
     /// Fastest strategy of each call.
     Plan,
     /// Rows in which two plans differ.
     PlanDiff,
     /// Fastest strategies of a job's calls.
     JobPlan,
-    /// Verification of a schedule.
-    Verification,
-    /// Check of a schedule's certificate.
-    Certificate,
-    /// Simulation of a call.
-    Simulation,
-    /// Simulations of a call at several sizes or with several strategies.
-    Simulations,
     /// Rows in which a plan differs from the library's default.
     Explanation,
     /// Predicted times of a table's selections.
     TableCheck,
+    /// Predicted compared with measured times.
+    Comparison,
+    /// Predicted compared with measured dispatches and combines.
+    ExchangeComparison,
     /// Results of a study, which contain the key `format` already.
     Study,
+    /// Fit of a profile to measurements.
+    Calibration,
+    /// Fit of an efficiency curve of kernels.
+    EfficiencyFit,
+    /// Parameters of a profile that benchmarks determine.
+    BenchmarkParameters,
+    /// Devices, links and libraries of a machine.
+    Probe,
+    /// Diagnosis of the GPU links of a machine.
+    Diagnosis,
+    /// Measured times and result checks of runs on GPUs.
+    Run,
+    /// Result checks on GPUs that cover every pair of parameter values.
+    Pairs,
+    /// Times of NCCL with and without a tuner table.
+    AbTest,
+    /// List of the shipped GPU models.
+    List,
+    /// List of the language models that jobs can name.
+    Models,
+    /// List of the prices that studies can name.
+    Prices,
     /// List of the JSON documents that have a schema.
     Schemas,
 }
 
 impl Document {
     /// All kinds of documents, in the order of their commands.
-    pub const ALL: [Self; 31] = [
-        Self::Presets,
-        Self::FabricCheck,
-        Self::Simulation,
-        Self::Simulations,
-        Self::ConcurrentCalls,
-        Self::Exchange,
-        Self::Flows,
-        Self::Breakdown,
-        Self::Replay,
-        Self::Verification,
-        Self::Certificate,
-        Self::Plan,
-        Self::PlanDiff,
-        Self::JobPlan,
-        Self::Explanation,
-        Self::TableCheck,
-        Self::Comparison,
-        Self::ExchangeComparison,
-        Self::Study,
-        Self::Calibration,
-        Self::EfficiencyFit,
-        Self::BenchmarkParameters,
-        Self::Probe,
-        Self::Diagnosis,
-        Self::Run,
-        Self::Pairs,
-        Self::AbTest,
-        Self::List,
-        Self::Models,
-        Self::Prices,
-        Self::Schemas,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Value of the key `format`: name and number, such as `fabricast-plan/2`.
     pub fn format(self) -> &'static str {
@@ -230,8 +200,8 @@ impl Document {
     }
 
     /// Returns a document with this content, whose keys follow `format`.
-    pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> Tagged<'_, T> {
-        Tagged { format: self.format(), content }
+    pub fn with<T: Serialize + JsonSchema>(self, content: &T) -> TaggedDocument<'_, T> {
+        TaggedDocument { format: self.format(), content }
     }
 
     /// Returns a document whose content is a list under the key `rows`.
@@ -253,7 +223,7 @@ impl ValueEnum for Document {
 
 /// Document whose keys are those of an object.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Tagged<'a, T> {
+pub struct TaggedDocument<'a, T> {
     /// Name and number of the format.
     format: &'static str,
     #[serde(flatten)]

@@ -11,7 +11,7 @@ use fabricast_topologies::visible::{visible_in_strings, visible_lines};
 use crate::args::GlobalArgs;
 use crate::control::Control;
 use crate::failure::Failure;
-use crate::files::{self, Replace, Staged};
+use crate::files::{self, Replace, StagedFile};
 use crate::output_format::{Format, PathKind};
 use crate::terminal::{self, Colours, write_stderr};
 
@@ -238,8 +238,8 @@ impl Output {
         &self,
         text: &str,
         additional_files: &[AdditionalFile<'_>],
-        mut staged: Vec<Staged>,
-        commit: impl FnOnce(&[Staged]) -> Result<(), Failure>,
+        mut staged: Vec<StagedFile>,
+        commit: impl FnOnce(&[StagedFile]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         self.check_interrupt()?;
         let text = format!("{}\n", text.trim_end_matches('\n'));
@@ -254,7 +254,7 @@ impl Output {
         let result = self.file.as_deref().map(|path| AdditionalFile { path, content: text.as_bytes() });
         let named: Vec<AdditionalFile<'_>> = result.into_iter().chain(additional_files.iter().copied()).collect();
         let files: Vec<&Path> = named.iter().map(|file| file.path).collect();
-        let new = named.iter().map(|file| Staged::new(file.path, file.content, self.replace));
+        let new = named.iter().map(|file| StagedFile::new(file.path, file.content, self.replace));
         staged.extend(new.collect::<Result<Vec<_>, _>>()?);
         commit(&staged)?;
         if self.shows_progress() {

@@ -17,7 +17,7 @@ use fabricast_topologies::visible::visible_lines;
 
 use crate::args::{Cli, Command};
 use crate::commands;
-pub use crate::control::{Answer, Control};
+pub use crate::control::{CommandAnswer, Control};
 use crate::failure::Failure;
 use crate::output::Output;
 pub use flags::{Flag, FlagKind, FlagValue, flags};
@@ -58,7 +58,7 @@ pub struct RequestError {
     /// Exit code of the command: 1 failed, 2 bad input or usage, 3 no GPU, 130 stopped by [`Control::stop`].
     pub exit_code: u8,
     /// Result and warnings before the failure, such as the fault of a schedule that failed its verification.
-    pub answer: Box<Answer>,
+    pub answer: Box<CommandAnswer>,
 }
 
 impl Request {
@@ -93,14 +93,14 @@ impl Request {
             Command::Serve(_) => Err(Failure::input("serve needs a separate process: run `fabricast serve`")),
             _ => Ok(Self(cli)),
         }
-        .map_err(|failure| RequestError::new(&failure, Answer::default()))
+        .map_err(|failure| RequestError::new(&failure, CommandAnswer::default()))
     }
 
     /// Runs the command. `control` receives its result and can stop it from another thread.
     ///
     /// # Errors
     /// [`RequestError`]: every failure that ends the command with an exit code other than 0.
-    pub fn run(&self, control: &Arc<Control>) -> Result<Answer, RequestError> {
+    pub fn run(&self, control: &Arc<Control>) -> Result<CommandAnswer, RequestError> {
         answer_of(control, || match self.0.global.threads {
             None => self.run_on_current_pool(control),
             Some(threads) => rayon::ThreadPoolBuilder::new()
@@ -119,7 +119,7 @@ impl Request {
 }
 
 impl RequestError {
-    fn new(failure: &Failure, answer: Answer) -> Self {
+    fn new(failure: &Failure, answer: CommandAnswer) -> Self {
         let (help, location) = match failure {
             Failure::Input { help, location, .. } => (help.as_deref(), location.as_deref()),
             _ => Default::default(),
@@ -135,8 +135,8 @@ impl RequestError {
 }
 
 /// Runs `work`, whose output goes to `control`, and returns the result and the warnings that `control` received.
-fn answer_of(control: &Control, work: impl FnOnce() -> Result<(), Failure>) -> Result<Answer, RequestError> {
-    control.with_answer(|answer| *answer = Answer::default());
+fn answer_of(control: &Control, work: impl FnOnce() -> Result<(), Failure>) -> Result<CommandAnswer, RequestError> {
+    control.with_answer(|answer| *answer = CommandAnswer::default());
     let outcome = work();
     let answer = control.with_answer(std::mem::take);
     match outcome {
@@ -151,14 +151,14 @@ fn usage_error(error: &clap::Error) -> RequestError {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let end = ["\n\nUsage:", "\n\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
     let message = text.get(..end.unwrap_or(text.len())).unwrap_or(text).trim_end();
-    RequestError::new(&Failure::input(message), Answer::default())
+    RequestError::new(&Failure::input(message), CommandAnswer::default())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn simulate(settings: &[(&str, &str)]) -> Result<Answer, RequestError> {
+    fn simulate(settings: &[(&str, &str)]) -> Result<CommandAnswer, RequestError> {
         let settings: Vec<_> = settings.iter().map(|(name, value)| (*name, Setting::value(value))).collect();
         Request::new(&["simulate"], &[], &settings)?.run(&Arc::default())
     }

@@ -1,11 +1,16 @@
 //! CUDA kernels of schedules: source, launch configuration and parameters.
 
 use fabricast::request::{KernelParameters, ScheduleKernel};
-use fabricast_validate::kernel::{Addresses, SharedArena, WaitMonitor};
+use fabricast_validate::kernel::{Addresses, Alignment, SharedArena, WaitMonitor};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::to_exception;
+
+/// Returns the alignment of the buffers. `aligned`: all chunks begin at multiples of 16 bytes.
+fn alignment(aligned: bool) -> Alignment {
+    if aligned { Alignment::Vectors } else { Alignment::Bytes }
+}
 
 /// Memory of a rank that the kernels of a group of ranks share.
 #[pyclass(frozen, module = "fabricast._fabricast")]
@@ -74,12 +79,12 @@ impl Kernel {
 
     /// Returns the CUDA source. `aligned`: all chunks of the buffers begin at multiples of 16 bytes.
     fn source(&self, py: Python<'_>, aligned: bool) -> PyResult<String> {
-        self.kernel.source(aligned).map_err(|error| to_exception(py, error))
+        self.kernel.source(alignment(aligned)).map_err(|error| to_exception(py, error))
     }
 
     /// Returns the machine code, compiled by NVRTC or cached.
     fn compile<'py>(&self, py: Python<'py>, aligned: bool) -> PyResult<Bound<'py, PyBytes>> {
-        let code = py.detach(|| self.kernel.compile(aligned)).map_err(|error| to_exception(py, error))?;
+        let code = py.detach(|| self.kernel.compile(alignment(aligned))).map_err(|error| to_exception(py, error))?;
         Ok(PyBytes::new(py, &code))
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use arrow_array::RecordBatchIterator;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use fabricast::Document;
-use fabricast::request::{Answer, Control, FlagKind, FlagValue, Request, RequestError, Setting, flags};
+use fabricast::request::{CommandAnswer, Control, FlagKind, FlagValue, Request, RequestError, Setting, flags};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
@@ -62,7 +62,7 @@ fn run(
         settings.push(("threads", Setting::value(threads.to_string())));
     }
     let request = Request::new(&words, &positionals, &settings).map_err(|error| to_exception(py, error))?;
-    let Answer { result, warnings } = run_interruptibly(py, move |control| request.run(control))?;
+    let CommandAnswer { result, warnings } = run_interruptibly(py, move |control| request.run(control))?;
     Ok((result, warnings))
 }
 
@@ -103,7 +103,7 @@ fn to_exception(py: Python<'_>, error: RequestError) -> PyErr {
     let file = location.map(|location| location.source.clone());
     let line = location.map(|location| location.line).filter(|line| *line > 0);
     let column = location.map(|location| location.column).filter(|column| *column > 0);
-    let Answer { result, warnings } = *error.answer;
+    let CommandAnswer { result, warnings } = *error.answer;
     let arguments = (error.message, error.help, file, line, column, error.exit_code, result);
     // Warnings precede the exception; a warning that a filter turns into an exception replaces it.
     let raised = warnings

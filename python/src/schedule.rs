@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fabricast::request::{Answer, KernelTarget, ScheduleFile};
+use fabricast::request::{CommandAnswer, KernelTarget, ScheduleFile};
 use fabricast_sim::schedule::Header;
 use pyo3::prelude::*;
 
@@ -36,7 +36,7 @@ impl Schedule {
     #[pyo3(signature = (fifo_depth = None))]
     fn verify(&self, py: Python<'_>, fifo_depth: Option<u32>) -> PyResult<Option<String>> {
         let file = Arc::clone(&self.file);
-        let Answer { result, .. } = run_interruptibly(py, move |control| file.verify(fifo_depth, control))?;
+        let CommandAnswer { result, .. } = run_interruptibly(py, move |control| file.verify(fifo_depth, control))?;
         Ok(result)
     }
 
@@ -45,7 +45,7 @@ impl Schedule {
     fn write(&self, py: Python<'_>, format: &str) -> PyResult<(Option<String>, Vec<String>)> {
         let format = ScheduleFile::format(format).map_err(|error| to_exception(py, error))?;
         let file = Arc::clone(&self.file);
-        let Answer { result, warnings } = run_interruptibly(py, move |control| file.write(format, control))?;
+        let CommandAnswer { result, warnings } = run_interruptibly(py, move |control| file.write(format, control))?;
         Ok((result, warnings))
     }
 

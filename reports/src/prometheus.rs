@@ -13,12 +13,12 @@ pub struct Gauge {
     /// Description in one line.
     pub help: &'static str,
     /// Values by labels.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<MetricSample>,
 }
 
 /// Value with its labels.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct MetricSample {
     /// Names and values of labels. Values may be any text.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
@@ -54,8 +54,9 @@ mod tests {
 
     #[test]
     fn labels_are_escaped() {
-        let sample = Sample { labels: vec![("rule", "a\"b\\c\nd".to_owned()), ("n", "1".to_owned())], value: 0.5 };
-        let hidden = Sample { labels: vec![("rule", "\u{1b}[31m".to_owned())], value: 1.0 };
+        let sample =
+            MetricSample { labels: vec![("rule", "a\"b\\c\nd".to_owned()), ("n", "1".to_owned())], value: 0.5 };
+        let hidden = MetricSample { labels: vec![("rule", "\u{1b}[31m".to_owned())], value: 1.0 };
         let gauge = Gauge { name: "g", help: "A gauge.", samples: vec![sample, hidden] };
         assert_eq!(
             text(&[gauge]),

@@ -8,7 +8,7 @@ use crate::format::{self, Glyphs};
 
 /// Part of a total.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct TimePart {
     /// Name of the part, such as `software`.
     pub name: String,
     /// Time of the part.
@@ -26,7 +26,7 @@ const SECOND: Picos = Picos(1_000_000_000_000);
 /// bandwidth ████████████████▊     70 %   8.40 µs
 /// ```
 #[must_use]
-pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
+pub fn bars(parts: &[TimePart], width: u16, glyphs: Glyphs) -> String {
     let total: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
     let names = parts.iter().map(|part| part.name.chars().count()).max().unwrap_or(0);
     let in_seconds = total >= u128::from(SECOND.0);
@@ -50,12 +50,12 @@ pub fn bars(parts: &[Part], width: u16, glyphs: Glyphs) -> String {
 /// Returns whole percentages that add up to 100. The largest remainders are rounded up; among equal remainders, that of
 /// the earlier part.
 #[must_use]
-pub fn percentages(parts: &[Part]) -> Vec<u32> {
+pub fn percentages(parts: &[TimePart]) -> Vec<u32> {
     let total: u128 = parts.iter().map(|part| u128::from(part.time.0)).sum();
     if total == 0 {
         return vec![0; parts.len()];
     }
-    let hundredfold = |part: &Part| u128::from(part.time.0) * 100;
+    let hundredfold = |part: &TimePart| u128::from(part.time.0) * 100;
     let mut percent: Vec<u32> = parts.iter().map(|part| (hundredfold(part) / total) as u32).collect();
     let missing = 100 - percent.iter().sum::<u32>();
     let mut by_remainder: Vec<(usize, u128)> = parts.iter().map(|part| hundredfold(part) % total).enumerate().collect();
@@ -93,9 +93,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn parts(times: &[u64]) -> Vec<Part> {
+    fn parts(times: &[u64]) -> Vec<TimePart> {
         let names = ["software", "latency", "bandwidth", "waiting"];
-        let part = |(&time, name): (&u64, &&str)| Part { name: (*name).to_owned(), time: Picos(time) };
+        let part = |(&time, name): (&u64, &&str)| TimePart { name: (*name).to_owned(), time: Picos(time) };
         times.iter().zip(names.iter().cycle()).map(part).collect()
     }
 

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use fabricast_sim::sharing::{Revised, RouteId, Sharing, System};
+use fabricast_sim::sharing::{RateRevision, RouteId, Sharing, System};
 use workloads::{ports, random, route};
 
 /// Flows between all ordered pairs of the GPUs of one host. Each uses the sender's egress port and the receiver's
@@ -90,7 +90,7 @@ fn sharing(criterion: &mut Criterion) {
     for (name, system) in &systems {
         group.bench_function(format!("all at once: {name}"), |bencher| {
             let settle = |mut sharing: Sharing| {
-                sharing.settle(system, |Revised { route, rate, .. }| {
+                sharing.settle(system, |RateRevision { route, rate, .. }| {
                     black_box((route, rate));
                 });
                 sharing

@@ -14,7 +14,7 @@
 use fabricast_topologies::Picos;
 
 use crate::engine::{self, Recording, Watch};
-use crate::lower::{self, Environment, Lowered, ScheduleInstance};
+use crate::lower::{self, Environment, LoweredWorkload, ScheduleInstance};
 use crate::schedule::ScheduleGenerator;
 use crate::simulate_error::SimulateError;
 use crate::timeline::LaunchMode;
@@ -49,7 +49,7 @@ pub fn back_to_back_time(
 }
 
 /// Returns the time at which a rank has sent its last bytes to a link; 0 if the rank sends nothing.
-fn sending_end(lowered: &Lowered, ends: &[Picos], rank: usize) -> Picos {
+fn sending_end(lowered: &LoweredWorkload, ends: &[Picos], rank: usize) -> Picos {
     let starts = &lowered.rank_starts;
     let runs = match (starts.get(rank), starts.get(rank + 1)) {
         (Some(&from), Some(&to)) => from..to,

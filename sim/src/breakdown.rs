@@ -25,7 +25,7 @@ pub struct Breakdown {
     /// Completion time with the unchanged profile.
     pub time: Picos,
     /// Non-zero parts, in the order of a profile file; with `unexplained` they add up to the time.
-    pub parts: Vec<Part>,
+    pub parts: Vec<TimePart>,
     /// Time that no part explains: waiting for capacities other than links (memory, copy engines), and changes of the
     /// critical path.
     pub unexplained: Picos,
@@ -33,7 +33,7 @@ pub struct Breakdown {
 
 /// Contribution of one cost to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct TimePart {
     /// Name of the figure in the profile file, such as `protocol.ll.step`. The latency of paths is named `latency`.
     pub name: String,
     /// Part of the completion time that is due to this cost.
@@ -44,10 +44,10 @@ pub struct Part {
 const STEP: f64 = 0.01;
 
 /// Field of a table of a profile: its name in profile files, and its accessor.
-type Named<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
+type NamedFigure<Table, Figure> = (&'static str, fn(&mut Table) -> &mut Figure);
 
 /// Times among the costs of a protocol, by their names in profile files.
-const TIMES: [Named<ProtocolCosts, Picos>; 10] = [
+const TIMES: [NamedFigure<ProtocolCosts, Picos>; 10] = [
     ("startup", |costs| &mut costs.startup),
     ("startup_per_warp", |costs| &mut costs.startup_per_warp),
     ("startup_per_peer", |costs| &mut costs.startup_per_peer),
@@ -77,7 +77,7 @@ const PASSES: [Optional; 7] = [
 
 /// Efficiencies of links. A lower efficiency lengthens the time per byte. The overhead of protocol framing
 /// (`wire_efficiency`) and of NVLink multicast is counted as part of the link's.
-const LINKS: [Named<LinkEfficiency, f64>; 6] = [
+const LINKS: [NamedFigure<LinkEfficiency, f64>; 6] = [
     ("nvlink", |links| &mut links.nvlink),
     ("c2c", |links| &mut links.c2c),
     ("pcie", |links| &mut links.pcie),
@@ -87,7 +87,7 @@ const LINKS: [Named<LinkEfficiency, f64>; 6] = [
 ];
 
 /// Times among the costs of messages between hosts, by their names in profile files.
-const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 6] = [
+const NETWORK_TIMES: [NamedFigure<NetworkCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("fence", |costs| &mut costs.fence),
     ("arrive", |costs| &mut costs.arrive),
@@ -97,7 +97,7 @@ const NETWORK_TIMES: [Named<NetworkCosts, Picos>; 6] = [
 ];
 
 /// Times among the costs of two-sided messages, by their names in profile files.
-const MESSAGE_TIMES: [Named<MessageCosts, Picos>; 6] = [
+const MESSAGE_TIMES: [NamedFigure<MessageCosts, Picos>; 6] = [
     ("post", |costs| &mut costs.post),
     ("progress", |costs| &mut costs.progress),
     ("copy_out", |costs| &mut costs.copy_out),
@@ -107,14 +107,14 @@ const MESSAGE_TIMES: [Named<MessageCosts, Picos>; 6] = [
 ];
 
 /// Rates of two-sided messages: a lower one lengthens the time.
-const MESSAGE_RATES: [Named<MessageCosts, Bandwidth>; 3] = [
+const MESSAGE_RATES: [NamedFigure<MessageCosts, Bandwidth>; 3] = [
     ("copy_out_rate", |costs| &mut costs.copy_out_rate),
     ("copy_in_rate", |costs| &mut costs.copy_in_rate),
     ("host_rate", |costs| &mut costs.host_rate),
 ];
 
 /// Times among the costs of a launch mode, by their names in profile files.
-const LAUNCHES: [Named<LaunchCosts, Picos>; 7] = [
+const LAUNCHES: [NamedFigure<LaunchCosts, Picos>; 7] = [
     ("added", |costs| &mut costs.added),
     ("added_per_gpu", |costs| &mut costs.added_per_gpu),
     ("floor", |costs| &mut costs.floor),
@@ -153,7 +153,7 @@ pub fn breakdown<E>(
         let time = (after.time.0 as f64 - before.time.0 as f64) / (2.0 * STEP);
         let time = Picos(time.round().max(0.0) as u64);
         if time > Picos::ZERO {
-            parts.push(Part { name: name.clone(), time });
+            parts.push(TimePart { name: name.clone(), time });
         }
         before = after;
     }
@@ -161,7 +161,7 @@ pub fn breakdown<E>(
     // If a launch floor determines the time, the chain on the device does not.
     let known: Picos = parts.iter().map(|part| part.time).sum();
     // Latencies of messages between hosts are counted as part of the path latency.
-    let named = |part: &&Part| {
+    let named = |part: &&TimePart| {
         NETWORK_TIMES.iter().any(|(name, _)| part.name == format!("network.{name}"))
             || MESSAGE_TIMES
                 .iter()
@@ -174,7 +174,7 @@ pub fn breakdown<E>(
     let latency =
         Picos(path_latency.0.saturating_sub(message_latency.0)).min(Picos(baseline.time.0.saturating_sub(known.0)));
     if latency > Picos::ZERO {
-        parts.push(Part { name: "latency".to_owned(), time: latency });
+        parts.push(TimePart { name: "latency".to_owned(), time: latency });
     }
     let known = known + latency;
     Ok(Breakdown { time: baseline.time, parts, unexplained: Picos(baseline.time.0.saturating_sub(known.0)) })

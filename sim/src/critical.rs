@@ -29,14 +29,14 @@ pub struct CriticalStep {
 ///
 /// Among predecessors that end at the same instant, the chain contains the one whose costs the engine charges; among
 /// equal ones, the one with the lowest run and index. An operation of a run in
-/// [`Order::InTurn`](crate::engine::Order::InTurn) may depend on the start of the previous operation; the previous one
+/// [`RunOrder::InTurn`](crate::engine::RunOrder::InTurn) may depend on the start of the previous operation; the previous one
 /// then counts up to the end of its software time. An operation on an ordered connection (line) may depend on the
 /// operation that transferred data before it.
 #[must_use]
 pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
-    let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: Part::Flowed });
+    let mut at = spans.last().map(|span| Link { span, costs: span.costs, until: span.done, part: OpPart::Flowed });
     let mut path = Vec::new();
-    let mut lines = Lines::new(workload, spans);
+    let mut lines = OrderedTransfers::new(workload, spans);
     while let Some(link) = at {
         let before = link.predecessor(&mut lines);
         path.push(CriticalStep::from_costs(before.map(|before| before.costs).unwrap_or_default(), link));
@@ -47,7 +47,7 @@ pub fn critical_path(workload: &Workload, spans: &Spans) -> Vec<CriticalStep> {
 }
 
 /// Operations that transferred data on the lines (ordered connections) of the chain, in order.
-struct Lines<'a> {
+struct OrderedTransfers<'a> {
     workload: &'a Workload,
     spans: &'a Spans,
     /// Operations on each line, by line number. An entry is a run and the index of one of its operations; `None` means
@@ -56,7 +56,7 @@ struct Lines<'a> {
     known: FxHashMap<u32, Vec<Span>>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> OrderedTransfers<'a> {
     fn new(workload: &'a Workload, spans: &'a Spans) -> Self {
         let mut ops: Vec<Vec<(u32, Option<u32>)>> = vec![Vec::new(); workload.line_count()];
         for (run, line_position) in (0u32..).zip(&workload.line_positions) {
@@ -99,12 +99,12 @@ struct Link {
     /// Costs of the chain up to the end of this part of the operation.
     costs: Costs,
     until: Picos,
-    part: Part,
+    part: OpPart,
 }
 
 /// Part of an operation that belongs to the chain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum OpPart {
     /// The operation up to the end of its software time; its transfer does not belong to the chain.
     Prepared,
     /// The operation up to the end of its transfer, or of the spacing after its first byte.
@@ -113,22 +113,22 @@ enum Part {
 
 impl Link {
     /// Returns the operation that this one depended on; `None` for the first of the chain.
-    fn predecessor(self, lines: &mut Lines<'_>) -> Option<Self> {
+    fn predecessor(self, lines: &mut OrderedTransfers<'_>) -> Option<Self> {
         let Span { run, index, flowing, costs_at_first_byte: begun, .. } = self.span;
-        if self.part == Part::Flowed {
+        if self.part == OpPart::Flowed {
             // It was ready to flow earlier, but the one ahead of it in the line was flowing.
             if let Some(span) = lines.predecessor_in_line(&self.span).filter(|span| span.costs == begun) {
-                return Some(Self { span, costs: span.costs, until: span.done, part: Part::Flowed });
+                return Some(Self { span, costs: span.costs, until: span.done, part: OpPart::Flowed });
             }
         }
-        let Lines { workload, spans, .. } = *lines;
+        let OrderedTransfers { workload, spans, .. } = *lines;
         let awaited = workload.run_waits(run).iter().filter_map(|edge| {
             let target = edge.target(index, workload.runs[edge.run as usize].len)?;
             let span = spans.get(edge.run, target)?;
             let spacing = workload.pace(edge.run, target).spacing;
             let freed = Costs { software: span.costs_at_first_byte.software + spacing, ..span.costs_at_first_byte };
-            let done = Self { span, costs: span.costs, until: span.done, part: Part::Flowed };
-            let gated = edge.is_turn() && self.part == Part::Flowed;
+            let done = Self { span, costs: span.costs, until: span.done, part: OpPart::Flowed };
+            let gated = edge.is_turn() && self.part == OpPart::Flowed;
             Some(match edge.is_turn() {
                 // It was ready, but had to wait for the end of the one before, or of its spacing.
                 true if gated && span.done == flowing && span.costs == begun => (true, done),
@@ -137,7 +137,7 @@ impl Link {
                 }
                 true => {
                     let until = span.costs_after_software.total();
-                    (false, Self { costs: span.costs_after_software, until, part: Part::Prepared, ..done })
+                    (false, Self { costs: span.costs_after_software, until, part: OpPart::Prepared, ..done })
                 }
                 false => (false, done),
             })

@@ -7,7 +7,7 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos, SourceLocation};
 
 use crate::engine::{self, EngineError, Pace, Recording, Watch, Workload};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{Devices, Environment, LowerError, Lowered};
+use crate::lower::{Devices, Environment, LowerError, LoweredWorkload};
 use crate::quantity::Work;
 use crate::simulate_error::SimulateError;
 use crate::utilization::{LOAD_SLICES, Utilization, utilization};
@@ -137,7 +137,7 @@ pub struct FlowOutcome {
 /// # Errors
 /// [`SimulateError`]: devices without a path between them, flows of over 213 days, an interrupt.
 pub fn simulate(flows: &[Flow], setting: Environment<'_>, watch: Watch<'_>) -> Result<FlowOutcome, SimulateError> {
-    let mut lowered = Lowered { workload: Workload::new(), ..Lowered::default() };
+    let mut lowered = LoweredWorkload { workload: Workload::new(), ..LoweredWorkload::default() };
     add(flows, setting, &mut lowered)?;
     let outcome = engine::run(&lowered.workload, Watch { recording: Recording::Spans, ..watch })?;
     let end = outcome.spans.iter().map(|span| span.done).max().unwrap_or_default();
@@ -153,12 +153,12 @@ pub fn simulate(flows: &[Flow], setting: Environment<'_>, watch: Watch<'_>) -> R
 ///
 /// # Errors
 /// [`LowerError::Unreachable`] if two devices have no path between them.
-pub(crate) fn add(flows: &[Flow], setting: Environment<'_>, lowered: &mut Lowered) -> Result<(), LowerError> {
+pub(crate) fn add(flows: &[Flow], setting: Environment<'_>, lowered: &mut LoweredWorkload) -> Result<(), LowerError> {
     let mut devices = Devices::new(setting, std::mem::take(&mut lowered.resources));
     for (flow, label) in flows.iter().zip(labels(flows)) {
         let workload = &mut lowered.workload;
         let passage = devices.passage(flow.src, flow.dst, label, &mut workload.system)?;
-        let work = Work::of_bytes(flow.bytes.0);
+        let work = Work::from_bytes(flow.bytes.0);
         if let Some(route) = passage.route {
             lowered.traffic.add(route, work, &workload.system);
         }

@@ -40,13 +40,13 @@ impl From<Bandwidth> for Rate {
 impl Work {
     /// Returns the work of `span` chunks of an exact size, rounded down to a unit.
     #[must_use]
-    pub fn of_chunks(size: ChunkSize, span: u32) -> Self {
+    pub fn from_chunks(size: ChunkSize, span: u32) -> Self {
         Self(u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE / u128::from(size.denominator.max(1)))
     }
 
     /// Returns the work of `bytes` whole bytes.
     #[must_use]
-    pub fn of_bytes(bytes: u64) -> Self {
+    pub fn from_bytes(bytes: u64) -> Self {
         Self(u128::from(bytes) * WORK_PER_BYTE)
     }
 

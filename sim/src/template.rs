@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 
 use fabricast_topologies::Picos;
 
-use crate::engine::{self, EngineError, Pace, Passages, PerOp, RouteLatency, Watch, Workload};
+use crate::engine::{self, EngineError, Pace, PassageTable, PerOp, RouteLatency, Watch, Workload};
 use crate::fold;
 use crate::lower::{
-    self, Environment, Framing, Latency, Lowered, OperationCosts, PlaceholderRecovery, Resource, ScheduleInstance,
-    SizelessLowering, Tasks, payload,
+    self, Environment, Framing, Latency, LoweredWorkload, OperationCosts, PlaceholderRecovery, Resource,
+    ScheduleInstance, SizelessLowering, Tasks, payload,
 };
 use crate::profile::Profile;
 use crate::quantity::Work;
@@ -133,7 +133,7 @@ impl Template {
     }
 
     fn folded(
-        lowered: Lowered,
+        lowered: LoweredWorkload,
         outline: &Outline,
         tasks: Tasks,
         spans: Vec<u32>,
@@ -141,7 +141,7 @@ impl Template {
         rounds: u32,
     ) -> Option<Self> {
         let chunks = outline.known.print.chunks;
-        let Lowered { workload: unfolded, resources, .. } = lowered;
+        let LoweredWorkload { workload: unfolded, resources, .. } = lowered;
         let folded = fold::fold_with_classes(&unfolded, outline.known.colours.get()).map(|(folded, colours)| {
             outline.known.colours.get_or_init(|| colours);
             folded
@@ -336,7 +336,7 @@ impl Template {
             &self.workload;
         // A route without load is removed.
         let has_load = |route: &RouteId| system.uses(*route).len() > 0;
-        let mut remaining = Passages::default();
+        let mut remaining = PassageTable::default();
         for (index, &task) in self.passage_tasks.iter().enumerate() {
             let RouteLatency { route, latency } = passages.get(index);
             let latency = Latency::decode(latency).with_crossing_costs(amounts.crossing(task));

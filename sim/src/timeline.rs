@@ -7,9 +7,9 @@ use fabricast_topologies::Picos;
 use crate::critical::{self, CriticalStep};
 use crate::engine::{self, Costs, EngineError, Outcome, Recording, SteadyStates, Watch, Workload};
 use crate::flows::{self, Flow};
-use crate::fold::{self, Folded};
+use crate::fold::{self, FoldedWorkload};
 use crate::load::{LoadOverTime, load_over_time};
-use crate::lower::{self, Environment, LowerError, Lowered, RankClasses, ScheduleInstance};
+use crate::lower::{self, Environment, LowerError, LoweredWorkload, RankClasses, ScheduleInstance};
 use crate::profile::{Bottleneck, CallTraits, HostWork, Launch, PredictionInterval, Processes, Profile};
 use crate::schedule::{Header, Rank, ScheduleGenerator};
 use crate::sharing::System;
@@ -222,7 +222,7 @@ pub fn simulate_concurrent(
     let is_folded = run_folded.is_some() || groups.is_some() || classes.is_some() || outcome.skipped > 0;
     let fold_factor = is_folded.then(|| operations as f64 / (simulated - outcome.skipped).max(1) as f64);
     let critical_path = critical::critical_path(&lowered.workload, &spans);
-    let Lowered { workload, resources, traffic, rank_starts, .. } = lowered;
+    let LoweredWorkload { workload, resources, traffic, rank_starts, .. } = lowered;
     drop(folded);
     // The system is a small part of a large workload. The rest of the workload is not needed any more.
     let system = only_system(workload);
@@ -250,7 +250,7 @@ pub fn simulate_concurrent(
 
 /// Lowered schedules, and the number of ranks and groups that they represent.
 struct LoweredParties {
-    lowered: Lowered,
+    lowered: LoweredWorkload,
     /// Number of groups of blocks that each first group represents; `None` if all blocks are lowered.
     groups: Option<u64>,
     /// Classes of ranks of which only representatives are lowered; `None` if all ranks are.
@@ -285,14 +285,18 @@ struct WorkloadRun<'a> {
     /// Records of the run, if spans were recorded.
     records: Option<Records>,
     /// The folded workload if that was simulated; `None` if the whole workload was.
-    folded: Option<&'a Folded>,
+    folded: Option<&'a FoldedWorkload>,
 }
 
 /// Runs the folded workload if there is one; runs the whole workload otherwise, or if the folded one fails.
 ///
 /// # Errors
 /// [`EngineError`] of the run of the whole workload.
-fn run<'a>(workload: &Workload, folded: Option<&'a Folded>, watch: Watch<'_>) -> Result<WorkloadRun<'a>, EngineError> {
+fn run<'a>(
+    workload: &Workload,
+    folded: Option<&'a FoldedWorkload>,
+    watch: Watch<'_>,
+) -> Result<WorkloadRun<'a>, EngineError> {
     let recorded = watch.recording == Recording::Spans;
     let measure_load =
         |workload: &Workload, outcome: &Outcome| load_over_time(workload, &outcome.rates, outcome.end, LOAD_SLICES);
@@ -321,7 +325,7 @@ fn run<'a>(workload: &Workload, folded: Option<&'a Folded>, watch: Watch<'_>) ->
 
 /// Returns the end of the last operation of each schedule instance; the start-up for an instance without operations.
 /// `folded`: the folded workload if `outcome` is the result of its run.
-fn party_ends(lowered: &Lowered, folded: Option<&Folded>, outcome: &Outcome) -> Vec<Picos> {
+fn party_ends(lowered: &LoweredWorkload, folded: Option<&FoldedWorkload>, outcome: &Outcome) -> Vec<Picos> {
     let ends = match folded {
         Some(folded) => folded.unfold_runs(&outcome.run_ends),
         None => outcome.run_ends.clone(),
@@ -358,7 +362,7 @@ mod tests {
         let whole = workload(4, &[]);
         let mut folded = fold::fold(&whole).unwrap();
         let proved = run(&whole, Some(&folded), Watch::default()).unwrap();
-        assert_eq!(proved.folded.map(Folded::operations), Some(16));
+        assert_eq!(proved.folded.map(FoldedWorkload::operations), Some(16));
         // Each operation waits for itself.
         folded.workload = workload(1, &[Edge { run: 0, start: 0, step: 1 }]);
         let failed = run(&whole, Some(&folded), Watch::default()).unwrap();

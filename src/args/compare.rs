@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::NetworkSpec;
-use fabricast_validate::measured::Library;
+use fabricast_validate::measured::MeasuredLibrary;
 
 use super::shared::parse_count;
 use super::{Launch, Processes};
@@ -107,7 +107,7 @@ pub struct LogArgs {
     pub dtype: Option<DataType>,
     /// Library and version, for example nccl-2.28.9; default: that of the log
     #[arg(long, value_name = "NAME-VERSION")]
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// Launch mode, if the log does not name it
     #[arg(long, value_enum)]
     pub launch: Option<Launch>,
@@ -116,7 +116,7 @@ pub struct LogArgs {
     pub processes: Option<Processes>,
     /// Registration of buffers with the library
     #[arg(long, value_enum)]
-    pub registered: Option<Registered>,
+    pub registered: Option<RegistrationChoice>,
     /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long)]
     pub no_nvls: bool,
@@ -124,7 +124,7 @@ pub struct LogArgs {
 
 /// Registration of buffers with a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Registered {
+pub enum RegistrationChoice {
     /// Not registered
     Plain,
     /// Registered as symmetric windows

@@ -6,8 +6,10 @@ use std::str::FromStr;
 use clap::{Args, ValueEnum};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
 use fabricast_validate::execute::nvshmem::NvshmemMethod;
 use fabricast_validate::kernel::{Carrier, GridShape};
+use strum::{EnumCount, VariantArray};
 
 use super::{CallArgs, CostArgs, FabricArgs, StrategyArgs, VerifyArgs, WhatIfArgs};
 
@@ -195,7 +197,7 @@ impl std::fmt::Display for ExecutorChoice {
 }
 
 /// Method by which NVSHMEM runs a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray, ValueEnum)]
 pub enum NvshmemChoice {
     /// NVSHMEM's own collectives on a stream
     Collectives,
@@ -208,7 +210,7 @@ pub enum NvshmemChoice {
 }
 
 impl NvshmemChoice {
-    const ALL: [Self; 4] = [Self::Collectives, Self::Puts, Self::Heap, Self::Device];
+    const ALL: [Self; Self::COUNT] = variants();
 }
 
 impl From<NvshmemChoice> for NvshmemMethod {

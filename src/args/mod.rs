@@ -30,7 +30,7 @@ use fabricast_sim::engine::Recording;
 
 use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
-pub use compare::{CompareArgs, LogArgs, Registered, RowChoice};
+pub use compare::{CompareArgs, LogArgs, RegistrationChoice, RowChoice};
 pub use examples::with_examples;
 pub use experts::ExpertArgs;
 pub use gpu::{BenchArgs, DoctorArgs, GpuCommand, ProbeArgs};

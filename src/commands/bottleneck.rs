@@ -1,6 +1,6 @@
 //! Names of bottlenecks: the busiest resource of a run, or its largest cost.
 
-use fabricast_search::plan::Row;
+use fabricast_search::plan::PlanRow;
 use fabricast_sim::Timeline;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::utilization::Utilization;
@@ -11,7 +11,7 @@ const BOTTLENECK_UTILIZATION: f64 = 0.5;
 
 /// Returns the bottleneck of the strategy selected in a plan's row: the resource with the highest utilization if that
 /// exceeds [`BOTTLENECK_UTILIZATION`], otherwise `latency`.
-pub fn bottleneck_of_row(row: &Row, fabric: &Fabric) -> String {
+pub fn bottleneck_of_row(row: &PlanRow, fabric: &Fabric) -> String {
     match row.pick.busiest {
         Some(busiest) if busiest.fraction >= BOTTLENECK_UTILIZATION => name(busiest.resource, fabric),
         _ => "latency".to_owned(),

@@ -22,7 +22,7 @@ use crate::output_format::Format;
 use crate::setup;
 
 /// Message size with the breakdown of its predicted time.
-struct Row {
+struct SizeBreakdown {
     bytes: Bytes,
     schedule: String,
     parts: Breakdown,
@@ -53,7 +53,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             simulate(generator.as_ref(), environment, mode, SimulationOptions::default(), Watch::default())
         })?;
         let schedule = format!("{} {} × {}", header.name, header.protocol, header.channels);
-        rows.push(Row { bytes, schedule, parts });
+        rows.push(SizeBreakdown { bytes, schedule, parts });
     }
     let names = names(&rows);
     let collectives: Vec<String> = request.collectives.iter().map(ToString::to_string).collect();
@@ -62,7 +62,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     let subtitle = format!("{}, profile {profile}, {}", format_count(ranks.len() as u64, "rank"), mode.name());
     let written = match output.format {
         Format::Json => {
-            output::json(&Document::Breakdown.with_rows(&rows.iter().map(RowJson::new).collect::<Vec<_>>()))?
+            output::json(&Document::Breakdown.with_rows(&rows.iter().map(BreakdownRowJson::new).collect::<Vec<_>>()))?
         }
         Format::Text => {
             let mut table = table(&names, &rows);
@@ -71,7 +71,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         }
         Format::Csv => super::csv(&table(&names, &rows))?,
     };
-    let row = |row: &Row| BreakdownRow { bytes: row.bytes, times: times(&names, row) };
+    let row = |row: &SizeBreakdown| BreakdownRow { bytes: row.bytes, times: times(&names, row) };
     let chart = BreakdownChart { title, subtitle, rows: rows.iter().map(row).collect(), costs: names };
     let picture = chart::render(&chart.figure(), format).map_err(|error| Failure::Failed(error.to_string()))?;
     output.write_with(&written, Some(AdditionalFile { path, content: &picture }))
@@ -83,7 +83,7 @@ const UNEXPLAINED: &str = "rest";
 const MIN_UNEXPLAINED_SHARE: f64 = 0.005;
 
 /// Names of all costs that occur in a row, in the order of profile files. Costs outside profile files come last.
-fn names(rows: &[Row]) -> Vec<String> {
+fn names(rows: &[SizeBreakdown]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for part in rows.iter().flat_map(|row| &row.parts.parts) {
         if !names.contains(&part.name) {
@@ -92,7 +92,8 @@ fn names(rows: &[Row]) -> Vec<String> {
     }
     let tables = ["protocol.", "links.", "launch."];
     names.sort_by_key(|name| tables.iter().position(|table| name.starts_with(table)).unwrap_or(tables.len()));
-    let has_unexplained = |row: &Row| row.parts.unexplained.0 as f64 > MIN_UNEXPLAINED_SHARE * row.parts.time.0 as f64;
+    let has_unexplained =
+        |row: &SizeBreakdown| row.parts.unexplained.0 as f64 > MIN_UNEXPLAINED_SHARE * row.parts.time.0 as f64;
     if rows.iter().any(has_unexplained) {
         names.push(UNEXPLAINED.to_owned());
     }
@@ -100,7 +101,7 @@ fn names(rows: &[Row]) -> Vec<String> {
 }
 
 /// Returns the time of each cost in a row, in the order of `names`.
-fn times(names: &[String], row: &Row) -> Vec<Picos> {
+fn times(names: &[String], row: &SizeBreakdown) -> Vec<Picos> {
     let time_of = |name: &String| match row.parts.parts.iter().find(|part| part.name == *name) {
         Some(part) => part.time,
         None if name == UNEXPLAINED => row.parts.unexplained,
@@ -109,7 +110,7 @@ fn times(names: &[String], row: &Row) -> Vec<Picos> {
     names.iter().map(time_of).collect()
 }
 
-fn table(names: &[String], rows: &[Row]) -> Table {
+fn table(names: &[String], rows: &[SizeBreakdown]) -> Table {
     let mut columns = vec![
         Column::new("bytes", "size", Unit::Bytes),
         Column::new("algorithm", "algorithm", Unit::Text),
@@ -136,7 +137,8 @@ fn short(name: &str) -> &str {
 
 /// Time of a call of one size.
 #[derive(Serialize, JsonSchema)]
-pub struct RowJson<'a> {
+#[schemars(rename = "RowJson")]
+pub struct BreakdownRowJson<'a> {
     /// Size of the call in bytes: the larger buffer of a rank.
     bytes: Bytes,
     /// Name, protocol and channels of the strategy, as text.
@@ -158,9 +160,9 @@ struct PartJson<'a> {
     us: f64,
 }
 
-impl<'a> RowJson<'a> {
-    fn new(row: &'a Row) -> Self {
-        let part = |part: &'a fabricast_sim::breakdown::Part| PartJson { name: &part.name, us: part.time.us() };
+impl<'a> BreakdownRowJson<'a> {
+    fn new(row: &'a SizeBreakdown) -> Self {
+        let part = |part: &'a fabricast_sim::breakdown::TimePart| PartJson { name: &part.name, us: part.time.us() };
         Self {
             bytes: row.bytes,
             algorithm: &row.schedule,

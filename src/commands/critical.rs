@@ -42,19 +42,19 @@ impl CriticalPath {
     }
 
     /// Returns the steps for JSON. Their durations add up to the time of the run.
-    pub fn json(&self) -> Vec<StepJson> {
-        let mut steps: Vec<StepJson> = self.steps.iter().map(StepJson::from).collect();
+    pub fn json(&self) -> Vec<CriticalStepJson> {
+        let mut steps: Vec<CriticalStepJson> = self.steps.iter().map(CriticalStepJson::from).collect();
         if self.launch > Picos::ZERO {
             let end = self.steps.last().map(|step| step.timing.span.done).unwrap_or_default();
-            steps.push(StepJson::launch(end, self.launch));
+            steps.push(CriticalStepJson::launch(end, self.launch));
         }
         steps
     }
 
     /// Formats the path as a table with a row for each series of similar steps. The rows add up to the time of the run.
     pub fn text(&self, options: &TextOptions) -> String {
-        let mut rows: Vec<Row<'_>> = self.steps.chunk_by(Step::is_similar_to).map(Row::new).collect();
-        let launch = Row { launch: self.launch, ..Row::new(&[]) };
+        let mut rows: Vec<StepSeries<'_>> = self.steps.chunk_by(Step::is_similar_to).map(StepSeries::new).collect();
+        let launch = StepSeries { launch: self.launch, ..StepSeries::new(&[]) };
         rows.extend((self.launch > Picos::ZERO).then_some(launch));
         let totals = Sums::sum_rows(&rows);
         let omitted = retain_longest_rows(&mut rows);
@@ -115,7 +115,7 @@ impl Sums {
         }
     }
 
-    fn sum_rows(rows: &[Row<'_>]) -> Self {
+    fn sum_rows(rows: &[StepSeries<'_>]) -> Self {
         let mut sums = Self::default();
         for row in rows {
             sums.add(row.sums().0);
@@ -129,12 +129,12 @@ impl Sums {
 }
 
 /// Series of similar consecutive steps, or the launch overhead.
-struct Row<'a> {
+struct StepSeries<'a> {
     steps: &'a [Step],
     launch: Picos,
 }
 
-impl<'a> Row<'a> {
+impl<'a> StepSeries<'a> {
     fn new(steps: &'a [Step]) -> Self {
         Self { steps, launch: Picos::ZERO }
     }
@@ -176,7 +176,7 @@ fn ends(operation: &Operation) -> String {
 
 /// Keeps the longest rows, in chronological order. Returns the number of steps and the duration sums of the removed
 /// rows; `None` if no row was removed.
-fn retain_longest_rows(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
+fn retain_longest_rows(rows: &mut Vec<StepSeries<'_>>) -> Option<(usize, Sums)> {
     if rows.len() <= MAX_ROWS {
         return None;
     }
@@ -201,7 +201,8 @@ fn retain_longest_rows(rows: &mut Vec<Row<'_>>) -> Option<(usize, Sums)> {
 
 /// JSON of a step. The five durations fill the time from `start_us` to `end_us`, where the next step begins.
 #[derive(Serialize, JsonSchema)]
-pub struct StepJson {
+#[schemars(rename = "StepJson")]
+pub struct CriticalStepJson {
     /// Kind of operation; `launch` for the launch overhead at the end.
     kind: &'static str,
     /// Rank that executes the operation; null for the launch.
@@ -232,7 +233,7 @@ pub struct StepJson {
     held_back_us: f64,
 }
 
-impl StepJson {
+impl CriticalStepJson {
     fn launch(end: Picos, launch: Picos) -> Self {
         Self {
             kind: "launch",
@@ -253,7 +254,7 @@ impl StepJson {
     }
 }
 
-impl From<&Step> for StepJson {
+impl From<&Step> for CriticalStepJson {
     fn from(step: &Step) -> Self {
         let Step { operation, timing } = step;
         Self {

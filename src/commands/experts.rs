@@ -6,7 +6,7 @@ use fabricast_experts::{
     Exchange, ExchangeCosts, ExchangeError, ExchangeKernel, ExchangeRanks, ExchangeTime, Operation, RoutingPattern,
     Timing, TokenRouting, TokenType, Traffic, UnsupportedExchange, UnsupportedGpus,
 };
-use fabricast_reports::share::{self, Part};
+use fabricast_reports::share::{self, TimePart};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_sim::schedule::{ReduceOp, TrafficMatrix};
 use fabricast_topologies::route::Router;
@@ -96,7 +96,7 @@ struct ExchangeCostsJson {
 }
 
 /// Result for JSON, with additional data for the text.
-struct Answer {
+struct ExchangeAnswer {
     json: ExchangeJson,
     time: ExchangeTime,
     interval: [Picos; 2],
@@ -138,7 +138,7 @@ pub fn run(args: &SimulateArgs, operation: Operation, fabric: &Fabric, output: &
         Operation::Prepare | Operation::Dispatch => TokenType::Fp8,
     });
     let timing = if args.costs.launch == Launch::Stream { Timing::Host } else { Timing::Kernel };
-    let answer = Answer::new(&exchange, operation, token_type, timing).map_err(failure)?;
+    let answer = ExchangeAnswer::new(&exchange, operation, token_type, timing).map_err(failure)?;
     let text = match output.format {
         Format::Json => output::json(&Document::Exchange.with(&answer.json))?,
         Format::Text => answer.text(&exchange, fabric.name(), &profile.name, output),
@@ -240,7 +240,7 @@ fn single_row(cells: impl IntoIterator<Item = (Column, Value)>) -> Table {
     table
 }
 
-impl Answer {
+impl ExchangeAnswer {
     fn new(
         exchange: &Exchange<'_>,
         operation: Operation,
@@ -355,7 +355,7 @@ impl Answer {
         let mut text = table.text(&output.text_options());
         text.push_str("\nwhere the time goes\n");
         let parts = self.time.parts().into_iter().filter(|(_, time)| *time > Picos::ZERO);
-        let parts: Vec<Part> = parts.map(|(part, time)| Part { name: part.name().to_owned(), time }).collect();
+        let parts: Vec<TimePart> = parts.map(|(part, time)| TimePart { name: part.name().to_owned(), time }).collect();
         text.push_str(&share::bars(&parts, 40, output.text_options().glyphs));
         text.push_str(&format!(
             "\na token: {} elements {}, {} bytes, top-{} of {} experts, {routing}\nits experts: on {:.2} of {}, in {:.2} of {}\n",

@@ -214,11 +214,11 @@ fn paths(fabric: &Fabric, target: &FabricTarget, output: &Output) -> String {
 }
 
 /// Key by which paths are grouped: class, bandwidth and latency.
-type PathKind = (PathClass, Option<Bandwidth>, Picos);
+type PathGroupKey = (PathClass, Option<Bandwidth>, Picos);
 
 /// Counts paths by class, bandwidth and latency; best class first.
 fn path_kinds(fabric: &Fabric, router: &Router<'_>, sources: &[NodeId]) -> Table {
-    let mut kinds: FxHashMap<PathKind, (u64, NodeId, NodeId)> = FxHashMap::default();
+    let mut kinds: FxHashMap<PathGroupKey, (u64, NodeId, NodeId)> = FxHashMap::default();
     for &from in sources {
         let paths = router.paths_from(from);
         for (rank, &to) in fabric.gpus().iter().enumerate().filter(|&(_, &to)| to != from) {

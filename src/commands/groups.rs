@@ -32,7 +32,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let members = members(args, ranks.len())?;
     let placements = placements(args, &members, &ranks)?;
-    let kind = if args.calls.is_empty() { Kind::Groups } else { Kind::Calls };
+    let kind = if args.calls.is_empty() { CallOrigin::Groups } else { CallOrigin::Calls };
     let rank_delays = setup::delays(&args.stragglers, fabric, &ranks)?;
     let device_delays: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(rank_delays).collect();
     let generators: Vec<Box<dyn ScheduleGenerator + Send + Sync>> = placements
@@ -75,7 +75,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         let bound = bounds.with_matrix(instance.generator.header().matrix().as_ref()).bound(&call).time;
         Group::new(&member.ranks, instance.generator.header(), time, isolated.time, bound)
     });
-    let answer = Answer::new(&concurrent, groups.collect(), kind);
+    let answer = ConcurrentCallsAnswer::new(&concurrent, groups.collect(), kind);
     let text = match output.format {
         Format::Json => output::json(&Document::ConcurrentCalls.with(&answer))?,
         Format::Text => answer.text(fabric.name(), &super::profile_and_library(&profile, fabric), output),
@@ -131,7 +131,7 @@ fn placements(args: &SimulateArgs, members: &[Member], gpus: &[NodeId]) -> Resul
 
 /// Origin of the concurrent calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CallOrigin {
     /// One call on several groups of ranks (`--group`).
     Groups,
     /// Several calls with their own settings (`--call`).
@@ -140,7 +140,7 @@ enum Kind {
 
 /// JSON of `simulate --group …` and `simulate --call …`.
 #[derive(Serialize, JsonSchema)]
-pub struct Answer {
+pub struct ConcurrentCallsAnswer {
     /// Collective of all groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     collective: Option<&'static str>,
@@ -226,12 +226,13 @@ impl Group {
     }
 }
 
-impl Answer {
-    fn new(timeline: &Timeline, members: Vec<Group>, kind: Kind) -> Self {
-        let shared = members.first().filter(|_| kind == Kind::Groups).map(|group| (group.collective, group.bytes));
+impl ConcurrentCallsAnswer {
+    fn new(timeline: &Timeline, members: Vec<Group>, kind: CallOrigin) -> Self {
+        let shared =
+            members.first().filter(|_| kind == CallOrigin::Groups).map(|group| (group.collective, group.bytes));
         let (groups, calls) = match kind {
-            Kind::Groups => (members, Vec::new()),
-            Kind::Calls => (Vec::new(), members),
+            CallOrigin::Groups => (members, Vec::new()),
+            CallOrigin::Calls => (Vec::new(), members),
         };
         Self {
             collective: shared.map(|shared| shared.0),

@@ -39,7 +39,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         job_file::collectives(&args.library, None),
         &source,
     )?;
-    let answer = Answer { trace: &trace, outcome: &outcome };
+    let answer = ReplayAnswer { trace: &trace, outcome: &outcome };
     match output.format {
         Format::Json => output.write_json(&Document::Replay.with(&answer.json())),
         Format::Csv => output.write(&super::csv(&answer.events())?),
@@ -60,7 +60,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     }
 }
 
-struct Answer<'a> {
+struct ReplayAnswer<'a> {
     trace: &'a Trace,
     outcome: &'a Outcome,
 }
@@ -127,7 +127,7 @@ fn collective_and_size(event: &Event) -> (&'static str, Option<Bytes>) {
     }
 }
 
-impl<'a> Answer<'a> {
+impl<'a> ReplayAnswer<'a> {
     fn spans(&self) -> impl Iterator<Item = (&'a Event, &'a Span)> {
         self.trace.events.iter().zip(&self.outcome.spans)
     }

@@ -1,17 +1,18 @@
 //! The library's default choice in plans: table columns, JSON keys, and notes on choices that cannot be predicted.
 
 use fabricast_reports::table::{Cell, Column, Unit, Value};
-use fabricast_search::plan::{LibraryDefault, Plan, Preference, Row};
+use fabricast_search::plan::{LibraryDefault, Plan, PlanRow, Preference};
 use fabricast_topologies::Picos;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Table column with the function that fills its cells.
-pub type Field<'a> = (Column, Box<dyn Fn(&Row) -> Cell + 'a>);
+pub type RowField<'a> = (Column, Box<dyn Fn(&PlanRow) -> Cell + 'a>);
 
 /// JSON of `library_default` in a row.
 #[derive(Serialize, JsonSchema)]
-pub struct Json {
+#[schemars(rename = "Json")]
+pub struct LibraryDefaultJson {
     /// Algorithm of the strategy.
     algorithm: &'static str,
     /// Protocol of the strategy.
@@ -42,9 +43,9 @@ pub struct Json {
     expected_us: Option<f64>,
 }
 
-impl Json {
+impl LibraryDefaultJson {
     /// Creates the JSON of a row; `None` if the library's choice is unknown.
-    pub fn from_row(row: &Row) -> Option<Self> {
+    pub fn from_row(row: &PlanRow) -> Option<Self> {
         let LibraryDefault { choice, timed: priced } = row.library_default.as_ref()?;
         Some(Self {
             algorithm: priced.strategy.algorithm.name(),
@@ -66,7 +67,7 @@ impl Json {
 
 /// Overlap of the prediction intervals of the library's default and the fastest strategy, as a fraction of the shorter
 /// one. `None` if the default was not selected because of this overlap.
-pub fn overlap(row: &Row) -> Option<f64> {
+pub fn overlap(row: &PlanRow) -> Option<f64> {
     match row.preference {
         Preference::Fastest | Preference::Neighbours { .. } => None,
         Preference::Default { overlap, .. } => Some(overlap),
@@ -74,13 +75,13 @@ pub fn overlap(row: &Row) -> Option<f64> {
 }
 
 /// Slowdown of the library's default relative to the fastest strategy, which is not always the selected strategy.
-fn default_slowdown(row: &Row) -> Option<f64> {
+fn default_slowdown(row: &PlanRow) -> Option<f64> {
     let fastest = row.preference.rejected_fastest().unwrap_or(&row.pick);
     row.library_default.as_ref().map(|default| default.default_slowdown(fastest))
 }
 
 /// Algorithm, protocol and channels of the library's choice, separated by spaces.
-pub fn strategy_cell(row: &Row) -> Cell {
+pub fn strategy_cell(row: &PlanRow) -> Cell {
     Value::or_missing(row.library_default.as_ref(), |default| {
         let strategy = default.timed.strategy;
         Value::text(format!("{} {} x{}", strategy.algorithm, strategy.protocol, strategy.channels))
@@ -89,12 +90,12 @@ pub fn strategy_cell(row: &Row) -> Cell {
 }
 
 /// Columns of the text table; empty if no choice is known.
-pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
+pub fn text_fields<'a>(plan: &Plan) -> Vec<RowField<'a>> {
     let (Some(library), true) = (plan.library, plan.rows.iter().any(|row| row.library_default.is_some())) else {
         return Vec::new();
     };
-    let slowdown_cell = |row: &Row| -> Cell { Value::or_missing(default_slowdown(row), Value::Share).into() };
-    let overlap_cell = |row: &Row| -> Cell { Value::or_missing(overlap(row), Value::Share).into() };
+    let slowdown_cell = |row: &PlanRow| -> Cell { Value::or_missing(default_slowdown(row), Value::Share).into() };
+    let overlap_cell = |row: &PlanRow| -> Cell { Value::or_missing(overlap(row), Value::Share).into() };
     vec![
         (Column::new("library_default", &library.to_string(), Unit::Text).spare(), Box::new(strategy_cell)),
         (Column::new("default_slowdown", "default slower", Unit::Percent).spare(), Box::new(slowdown_cell)),
@@ -103,9 +104,9 @@ pub fn text_fields<'a>(plan: &Plan) -> Vec<Field<'a>> {
 }
 
 /// Columns of the CSV table, with the JSON keys as names.
-pub fn csv_fields<'a>() -> Vec<Field<'a>> {
-    let cell = |value: fn(&LibraryDefault) -> Value| -> Box<dyn Fn(&Row) -> Cell + 'a> {
-        Box::new(move |row: &Row| row.library_default.as_ref().map_or(Value::Missing, value).into())
+pub fn csv_fields<'a>() -> Vec<RowField<'a>> {
+    let cell = |value: fn(&LibraryDefault) -> Value| -> Box<dyn Fn(&PlanRow) -> Cell + 'a> {
+        Box::new(move |row: &PlanRow| row.library_default.as_ref().map_or(Value::Missing, value).into())
     };
     let text_column = |key: &str| Column::new(key, key, Unit::Text);
     let number_column = |key: &str| Column::new(key, key, Unit::Number);

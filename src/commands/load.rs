@@ -20,7 +20,7 @@ pub struct ResourceLoad<'a> {
 
 /// Kind of resource. Shared resources and channels are ranked separately.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ResourceKind {
     /// Resource of the fabric: link, memory or switch.
     Fabric,
     /// Channel whose bandwidth the profile limits.
@@ -32,13 +32,13 @@ pub enum Kind {
 pub fn busiest<'a>(
     utilization: &'a [Utilization],
     load: &'a LoadOverTime,
-    kind: Kind,
+    kind: ResourceKind,
     count: usize,
 ) -> Vec<ResourceLoad<'a>> {
     let loads = utilization.iter().zip(load.iter()).map(|(used, values)| ResourceLoad { used, values });
     let is_channel = |entry: &ResourceLoad<'_>| matches!(entry.used.resource, Resource::Channel(..));
     let mut loads: Vec<ResourceLoad<'_>> =
-        loads.filter(|entry| entry.used.bytes > 0.0 && is_channel(entry) == (kind == Kind::Channels)).collect();
+        loads.filter(|entry| entry.used.bytes > 0.0 && is_channel(entry) == (kind == ResourceKind::Channels)).collect();
     loads.sort_by(|a, b| b.used.fraction.total_cmp(&a.used.fraction));
     loads.truncate(count);
     loads
@@ -82,11 +82,12 @@ const WIDTH: usize = 50;
 impl LoadJson {
     fn new(utilization: &[Utilization], load: &LoadOverTime, count: u32, fabric: &Fabric) -> Self {
         let select = |kind| busiest(utilization, load, kind, count as usize);
-        let resources = select(Kind::Fabric).into_iter().chain(select(Kind::Channels)).map(|busy| ResourceJson {
-            resource: bottleneck::name(busy.used.resource, fabric),
-            values: busy.values.to_vec(),
-            mean: busy.used.fraction,
-        });
+        let resources =
+            select(ResourceKind::Fabric).into_iter().chain(select(ResourceKind::Channels)).map(|busy| ResourceJson {
+                resource: bottleneck::name(busy.used.resource, fabric),
+                values: busy.values.to_vec(),
+                mean: busy.used.fraction,
+            });
         Self { slice_us: load.slice.us(), resources: resources.collect(), slice: load.slice }
     }
 

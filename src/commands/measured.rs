@@ -11,7 +11,7 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_validate::measured::LibraryName;
-use fabricast_validate::measured::manifest::{self, Loaded, Measurement};
+use fabricast_validate::measured::manifest::{self, LoadedManifest, Measurement};
 use fabricast_validate::measured_strategy::Strategies;
 
 use super::format_count;
@@ -22,7 +22,7 @@ use crate::output::Output;
 const MAX_WARNINGS: usize = 20;
 
 /// Warns of rejected and contradictory rows on standard error.
-pub fn warn(loaded: &Loaded, output: &Output) {
+pub fn warn(loaded: &LoadedManifest, output: &Output) {
     let rejected = loaded.measurements.iter().flat_map(|measurement| {
         measurement
             .rejected

@@ -9,14 +9,14 @@ use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{
-    Advice, Effort, Excluded, Plan, PlanRequest, Row, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
+    Advice, Effort, Exclusion, Plan, PlanRequest, PlanRow, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
 };
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
 
 use super::call_request;
-use super::library_default::{self, Field};
+use super::library_default::{self, RowField};
 use super::memory::MemoryShortfall;
 use super::plan_advice;
 use super::plan_candidates::{self, CandidateJson};
@@ -35,7 +35,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         return super::plan_job::run(args, path, output);
     }
     let collectives = call_request::collectives(&args.call)?;
-    let chart = args.chart.as_deref().map(|path| Chart::new(path, &collectives, output)).transpose()?;
+    let chart = args.chart.as_deref().map(|path| ChartFile::new(path, &collectives, output)).transpose()?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
@@ -116,7 +116,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
                 memory_shortfall: shortfall,
                 space: &space,
                 candidates: args.all.then(|| candidates.iter().map(CandidateJson::from).collect()),
-                advice: advice.as_ref().map(|(offer, advice)| plan_advice::AdviceJson::new(advice, *offer)),
+                advice: advice.as_ref().map(|(offer, advice)| plan_advice::PlanAdviceJson::new(advice, *offer)),
             },
         )))?,
         Format::Text => {
@@ -157,15 +157,15 @@ fn describe_search(space: &SearchSpace) -> String {
     let mut omitted = Vec::new();
     for excluded in &space.excluded {
         match excluded {
-            Excluded::OtherChannels => {
+            Exclusion::OtherChannels => {
                 lines.push_str(&format!("channels tried: {}; others with --channels\n", counts.join(", ")));
             }
-            Excluded::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
-            Excluded::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
-            Excluded::UnsupportedByLibrary { library, .. } | Excluded::UnselectableChannels(library) => {
+            Exclusion::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
+            Exclusion::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
+            Exclusion::UnsupportedByLibrary { library, .. } | Exclusion::UnselectableChannels(library) => {
                 restricting_library = Some(library);
             }
-            Excluded::Impossible { .. } => {}
+            Exclusion::Impossible { .. } => {}
         }
     }
     let hidden = omitted.len().saturating_sub(MAX_TOO_LARGE_LINES);
@@ -203,11 +203,11 @@ fn is_library_unpredicted(request: &PlanRequest<'_>) -> bool {
     !is_other && !super::has_predicted_library(request.fabric, request.placement)
 }
 
-fn field<'a>(column: Column, cell: impl Fn(&Row) -> Cell + 'a) -> Field<'a> {
+fn field<'a>(column: Column, cell: impl Fn(&PlanRow) -> Cell + 'a) -> RowField<'a> {
     (column, Box::new(cell))
 }
 
-fn fill_table<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -> Table {
+fn fill_table<'a>(fields: Vec<RowField<'_>>, rows: impl Iterator<Item = &'a PlanRow>) -> Table {
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().unzip();
     let mut table = Table::new(columns);
     for row in rows {
@@ -217,7 +217,7 @@ fn fill_table<'a>(fields: Vec<Field<'_>>, rows: impl Iterator<Item = &'a Row>) -
 }
 
 /// Slowdown of the runner-up relative to the selected strategy, as a fraction.
-fn runner_up_slowdown(row: &Row) -> Option<f64> {
+fn runner_up_slowdown(row: &PlanRow) -> Option<f64> {
     row.runner_up.map(|second| second.time.0 as f64 / row.pick.time.0.max(1) as f64 - 1.0)
 }
 
@@ -230,7 +230,7 @@ fn advised_text(plan: &Plan, advice: &Advice, fabric: &Fabric, heading: &str, op
 
 /// Tables of all collectives. On a narrow terminal, columns are hidden from the right.
 fn text(plan: &Plan, fabric: &Fabric, heading: &str, options: &TextOptions) -> String {
-    let groups: Vec<&[Row]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
+    let groups: Vec<&[PlanRow]> = plan.rows.chunk_by(|a, b| a.collective == b.collective).collect();
     let tables: Vec<Table> = groups
         .iter()
         .map(|rows| {
@@ -245,7 +245,7 @@ fn text(plan: &Plan, fabric: &Fabric, heading: &str, options: &TextOptions) -> S
     format!("{heading}\n{}{notes}", table::stacked(&tables, options))
 }
 
-fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<Field<'a>> {
+fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<RowField<'a>> {
     let name = |strategy: Strategy| Value::text(format!("{} {}", strategy.algorithm, strategy.protocol));
     let mut fields = vec![
         field(Column::new("bytes", "size", Unit::Bytes), |row| Value::Bytes(row.bytes).into()),
@@ -287,9 +287,9 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     let text_column = |key: &str| Column::new(key, key, Unit::Text);
     let number_column = |key: &str| Column::new(key, key, Unit::Number);
     let second = |value: fn(&TimedStrategy) -> Value| {
-        move |row: &Row| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, value).into() }
+        move |row: &PlanRow| -> Cell { row.runner_up.as_ref().map_or(Value::Missing, value).into() }
     };
-    let mut fields: Vec<Field<'_>> = vec![
+    let mut fields: Vec<RowField<'_>> = vec![
         field(text_column("collective"), |row| Value::text(row.collective.name()).into()),
         field(number_column("bytes"), |row| Value::Bytes(row.bytes).into()),
         field(text_column("algorithm"), |row| Value::text(row.pick.strategy.algorithm.name()).into()),
@@ -312,13 +312,13 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
 }
 
 /// Chart of a plan: one collective, a line per algorithm and protocol.
-struct Chart<'a> {
+struct ChartFile<'a> {
     path: &'a Path,
     format: chart::Format,
     collective: Collective,
 }
 
-impl<'a> Chart<'a> {
+impl<'a> ChartFile<'a> {
     /// Creates the chart's destination. Checks that the chart can be drawn and written, before the plan is computed.
     fn new(path: &'a Path, collectives: &[Collective], output: &Output) -> Result<Self, Failure> {
         let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
@@ -331,7 +331,7 @@ impl<'a> Chart<'a> {
 
     fn draw(&self, plan: &Plan) -> Result<Vec<u8>, Failure> {
         let collective = self.collective;
-        let point = |row: &Row, priced: &TimedStrategy| chart::Point { bytes: row.bytes, time: priced.time };
+        let point = |row: &PlanRow, priced: &TimedStrategy| chart::PlanPoint { bytes: row.bytes, time: priced.time };
         let mut strategies: Vec<(_, chart::Strategy)> = Vec::new();
         for row in &plan.rows {
             for pair in &row.pairs {
@@ -358,7 +358,7 @@ impl<'a> Chart<'a> {
             subtitle: format!("{}, profile {}", format_count(plan.ranks.into(), "rank"), plan.profile),
             bus_factor: collective.busbw_factor(plan.ranks),
             picks: picks.collect(),
-            bound: plan.rows.iter().map(|row| chart::Point { bytes: row.bytes, time: row.bound.time }).collect(),
+            bound: plan.rows.iter().map(|row| chart::PlanPoint { bytes: row.bytes, time: row.bound.time }).collect(),
             band: plan
                 .rows
                 .iter()

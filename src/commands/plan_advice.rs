@@ -155,8 +155,8 @@ fn how_to_set(advice: &Advice, library: Library) -> Option<String> {
         }
         _ => None,
     };
-    let ways: Vec<String> = variables.into_iter().chain(table).collect();
-    (!ways.is_empty()).then(|| ways.join(", or "))
+    let alternatives: Vec<String> = variables.into_iter().chain(table).collect();
+    (!alternatives.is_empty()).then(|| alternatives.join(", or "))
 }
 
 fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> String {
@@ -173,7 +173,8 @@ fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> Stri
 
 /// JSON of the advice.
 #[derive(Serialize, JsonSchema)]
-pub struct AdviceJson {
+#[schemars(rename = "AdviceJson")]
+pub struct PlanAdviceJson {
     /// Library to which the advice applies.
     library: String,
     /// Advice as sentences, the most important one first.
@@ -209,7 +210,7 @@ struct ImprovementJson {
     max_gain: f64,
 }
 
-impl AdviceJson {
+impl PlanAdviceJson {
     pub fn new(advice: &Advice, capabilities: LibraryCapabilities) -> Self {
         Self {
             library: capabilities.library.to_string(),

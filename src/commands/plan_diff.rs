@@ -82,7 +82,7 @@ impl PickJson {
 
     /// Returns a plan's strategy for a size: that of the row, or that of the range around the size if the collective
     /// has no rows.
-    fn pick_at(plan: &SavedPlan, rows: &Rows<'_>, collective: Collective, bytes: Bytes) -> Option<Self> {
+    fn pick_at(plan: &SavedPlan, rows: &RowsByCall<'_>, collective: Collective, bytes: Bytes) -> Option<Self> {
         if plan.has_rows(collective) {
             return rows.get(&(collective, bytes)).map(|row| Self::from_pick(&row.pick));
         }
@@ -136,12 +136,12 @@ fn describe_side(side: &Side<'_>) -> String {
     format!("{} · {ranks} · profile {} {} · {library}", side.fabric, side.profile, side.profile_date)
 }
 
-type Rows<'a> = BTreeMap<(Collective, Bytes), &'a SavedRow>;
+type RowsByCall<'a> = BTreeMap<(Collective, Bytes), &'a SavedRow>;
 
 /// Returns the number of equal rows, and the rows that differ. Plans are compared at the sizes of their rows. For a
 /// collective without rows in both plans, they are compared at the first size of each range.
 fn compare_rows(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) {
-    let rows = |plan| -> Rows<'_> {
+    let rows = |plan| -> RowsByCall<'_> {
         let plan: &SavedPlan = plan;
         plan.rows.iter().map(|row| ((row.collective, row.bytes), row)).collect()
     };

@@ -59,15 +59,15 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             (format!("{heading}{layout_label}"), ranks.len() as u32, rows, exchanges)
         }
     };
-    let answer = Answer { rows: &rows, exchanges: &exchanges };
+    let answer = PlanJobAnswer { rows: &rows, exchanges: &exchanges };
     match output.format {
         Format::Json => output.write_json(&Document::JobPlan.with(&PlanJobJson {
             fabric: fabric.name(),
             profile: &profile.name,
             job: &source,
             ranks,
-            rows: rows.iter().map(RowJson::new).collect(),
-            exchanges: exchanges.iter().map(ExchangeJson::new).collect(),
+            rows: rows.iter().map(PlannedCallsJson::new).collect(),
+            exchanges: exchanges.iter().map(ExchangeGroupJson::new).collect(),
             total_us: answer.picks(),
             library_total_us: answer.library(),
         })),
@@ -96,7 +96,7 @@ fn warn_about_memory(calls: &[CallGroup], fabric: &Fabric, output: &Output) {
     }
 }
 
-struct Answer<'a> {
+struct PlanJobAnswer<'a> {
     rows: &'a [PlannedCalls],
     exchanges: &'a [ExchangeGroup],
 }
@@ -113,10 +113,10 @@ pub struct PlanJobJson<'a> {
     /// Number of ranks.
     ranks: u32,
     /// Calls of the job by collective, size and group.
-    rows: Vec<RowJson>,
+    rows: Vec<PlannedCallsJson>,
     /// Dispatches and combines of the job by the kernels of a library; absent if it has none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    exchanges: Vec<ExchangeJson>,
+    exchanges: Vec<ExchangeGroupJson>,
     /// Time of all rows and exchanges, each weighted by the number of calls per group, in µs.
     total_us: f64,
     /// Total with the library's default choices, in µs; absent if one of them is unknown.
@@ -126,7 +126,8 @@ pub struct PlanJobJson<'a> {
 
 /// Calls of a job that share a collective, size and kind of group.
 #[derive(Serialize, JsonSchema)]
-struct RowJson {
+#[schemars(rename = "RowJson")]
+struct PlannedCallsJson {
     /// The collective, as nccl-tests names it.
     collective: &'static str,
     /// Size of the call in bytes: the larger buffer of a rank.
@@ -163,7 +164,7 @@ struct RowJson {
 /// Dispatches or combines of equal tokens by the kernel of a library.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "JobExchangeJson")]
-struct ExchangeJson {
+struct ExchangeGroupJson {
     /// Operation: dispatch or combine.
     operation: &'static str,
     /// Kernel that exchanges the tokens.
@@ -186,7 +187,7 @@ struct ExchangeJson {
     total_us: f64,
 }
 
-impl ExchangeJson {
+impl ExchangeGroupJson {
     fn new(group: &ExchangeGroup) -> Self {
         let ExchangeGroup { exchange, ranks, groups, exchanges_per_group, time } = *group;
         Self {
@@ -222,7 +223,7 @@ struct DefaultJson {
     time_us: f64,
 }
 
-impl RowJson {
+impl PlannedCallsJson {
     fn new(planned: &PlannedCalls) -> Self {
         let (pick, repeated) = (&planned.row.pick, &planned.calls);
         Self {
@@ -255,7 +256,7 @@ fn total(planned: &PlannedCalls, time: Picos) -> f64 {
     planned.calls.calls_per_group * time.us()
 }
 
-impl Answer<'_> {
+impl PlanJobAnswer<'_> {
     fn picks(&self) -> f64 {
         self.rows.iter().map(|planned| total(planned, planned.row.pick.time)).sum::<f64>() + self.exchange_total()
     }

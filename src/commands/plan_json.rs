@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{Chooser, LibraryCapabilities};
 use fabricast_search::plan::{
-    Competing, Excluded, Plan, PlanRequest, Range, Row, SearchSpace, TimedStrategy, library_table,
+    CompetingAlgorithm, Exclusion, Plan, PlanRequest, PlanRow, Range, SearchSpace, TimedStrategy, library_table,
 };
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::{Bytes, Fabric};
@@ -12,7 +13,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::memory::MemoryShortfall;
-use super::plan_advice::AdviceJson;
+use super::plan_advice::PlanAdviceJson;
 use super::plan_candidates::CandidateJson;
 use super::{bottleneck, library_default};
 use crate::args::PlanArgs;
@@ -34,7 +35,7 @@ pub struct PlanInputs<'a> {
     /// All candidates with their times; `None` without `--all`.
     pub candidates: Option<Vec<CandidateJson>>,
     /// Advice on the library's default choice; `None` if the default is unknown.
-    pub advice: Option<AdviceJson>,
+    pub advice: Option<PlanAdviceJson>,
 }
 
 /// Requested fabric.
@@ -92,23 +93,26 @@ pub struct PlanJson<'a> {
     /// True if input and output share a buffer; absent: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_place: bool,
+    /// Maximum number of trees per root of packed trees; absent: as many as the optimal throughput needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trees: Option<u32>,
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a MemoryShortfall>,
     /// Advice: sizes at which the library's default is best, and faster strategies at other sizes; absent if the
     /// default is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    advice: Option<&'a AdviceJson>,
+    advice: Option<&'a PlanAdviceJson>,
     /// Best strategies, by collective and requested size.
-    rows: Vec<RowJson>,
+    rows: Vec<PlanRowJson>,
     /// Rows at intermediate sizes, near sizes at which the selected strategy changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    refined_rows: Vec<RowJson>,
+    refined_rows: Vec<PlanRowJson>,
     /// Best strategy of each range of sizes, by collective.
-    ranges: Vec<RangeJson>,
+    ranges: Vec<StrategyRangeJson>,
     /// The library's default choices below the first size and above the last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    outside_ranges: Vec<RangeJson>,
+    outside_ranges: Vec<StrategyRangeJson>,
     /// Every candidate with its time, by collective and size, fastest first; only with `--all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     candidates: Option<&'a [CandidateJson]>,
@@ -158,7 +162,8 @@ struct NotTriedJson {
 
 /// Best strategy of a call, with alternatives.
 #[derive(Serialize, JsonSchema)]
-struct RowJson {
+#[schemars(rename = "RowJson")]
+struct PlanRowJson {
     /// The collective, as nccl-tests names it.
     collective: Collective,
     /// Size of the call in bytes: the larger buffer of a rank.
@@ -176,7 +181,7 @@ struct RowJson {
     /// Second-best strategy; null if there is none.
     runner_up: Option<PricedJson>,
     /// The library's default choice; null if it is unknown.
-    library_default: Option<library_default::Json>,
+    library_default: Option<library_default::LibraryDefaultJson>,
     /// Overlap of the prediction intervals of the library's default and the fastest strategy, as a fraction of the
     /// shorter one; null unless the default was selected because of this overlap.
     #[serde(rename = "kept_for_overlap")]
@@ -220,7 +225,8 @@ struct PricedJson {
 
 /// Strategy of a range of sizes.
 #[derive(Serialize, JsonSchema)]
-struct RangeJson {
+#[schemars(rename = "RangeJson")]
+struct StrategyRangeJson {
     /// The collective, as nccl-tests names it.
     collective: Collective,
     /// Smallest size of the range, in bytes.
@@ -239,10 +245,10 @@ impl<'a> PlanJson<'a> {
     pub fn new(plan: &'a Plan, fabric: &Fabric, inputs: &'a PlanInputs<'_>) -> Self {
         let communicator = inputs.request.library.and_then(Chooser::communicator);
         let best = library_table_entries(&plan.all_rows(), inputs);
-        let json = |row: &Row| {
-            RowJson::new(row, plan.ranks, fabric, best.get(&(row.collective, row.bytes)).copied().flatten())
+        let json = |row: &PlanRow| {
+            PlanRowJson::new(row, plan.ranks, fabric, best.get(&(row.collective, row.bytes)).copied().flatten())
         };
-        let rows = |rows: &[Row]| rows.iter().map(json).collect();
+        let rows = |rows: &[PlanRow]| rows.iter().map(json).collect();
         Self {
             fabric: &plan.fabric,
             profile: &plan.profile,
@@ -254,12 +260,16 @@ impl<'a> PlanJson<'a> {
             request: inputs.requested_fabric.as_ref(),
             root: Some(inputs.request.root).filter(|&root| root > 0),
             in_place: inputs.request.buffers == BufferUse::InPlace,
+            trees: match inputs.request.restriction.trees {
+                TreeCount::Optimal => None,
+                TreeCount::AtMost(trees) => Some(trees),
+            },
             memory_exceeded: inputs.memory_shortfall.as_ref(),
             advice: inputs.advice.as_ref(),
             rows: rows(&plan.rows),
             refined_rows: rows(&plan.refined_rows),
-            ranges: plan.ranges.iter().map(RangeJson::from).collect(),
-            outside_ranges: plan.outside_ranges.iter().map(RangeJson::from).collect(),
+            ranges: plan.ranges.iter().map(StrategyRangeJson::from).collect(),
+            outside_ranges: plan.outside_ranges.iter().map(StrategyRangeJson::from).collect(),
             candidates: inputs.candidates.as_deref(),
             searched: SearchedJson::new(inputs.space),
         }
@@ -269,34 +279,34 @@ impl<'a> PlanJson<'a> {
 impl SearchedJson {
     fn new(space: &SearchSpace) -> Self {
         let names = |protocols: &[Protocol]| protocols.iter().map(|protocol| protocol.name()).collect::<Vec<_>>();
-        let tried = |candidate: &Competing| TriedJson {
+        let tried = |candidate: &CompetingAlgorithm| TriedJson {
             collective: candidate.collective,
             algorithm: candidate.algorithm.name(),
             protocols: names(&candidate.protocols),
         };
-        let not_tried = |candidate: &Excluded| {
+        let not_tried = |candidate: &Exclusion| {
             let (collective, algorithm) = match candidate {
-                Excluded::Impossible { collective, algorithm, .. }
-                | Excluded::UnsupportedByLibrary { collective, algorithm, .. }
-                | Excluded::Omitted { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
-                Excluded::ManyChannels { .. } | Excluded::UnselectableChannels(_) | Excluded::OtherChannels => {
+                Exclusion::Impossible { collective, algorithm, .. }
+                | Exclusion::UnsupportedByLibrary { collective, algorithm, .. }
+                | Exclusion::Omitted { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
+                Exclusion::ManyChannels { .. } | Exclusion::UnselectableChannels(_) | Exclusion::OtherChannels => {
                     (None, None)
                 }
             };
             let protocols = match candidate {
-                Excluded::UnsupportedByLibrary { protocols, .. } => Some(names(protocols)),
-                Excluded::Omitted { protocol, .. } => Some(names(&[*protocol])),
+                Exclusion::UnsupportedByLibrary { protocols, .. } => Some(names(protocols)),
+                Exclusion::Omitted { protocol, .. } => Some(names(&[*protocol])),
                 _ => None,
             };
             let (channels, bytes) = match candidate {
-                Excluded::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
-                Excluded::Omitted { channels, bytes, .. } => {
+                Exclusion::ManyChannels { channels, .. } => (vec![Some(*channels)], None),
+                Exclusion::Omitted { channels, bytes, .. } => {
                     (channels.iter().copied().map(Some).collect(), Some(*bytes))
                 }
                 _ => (vec![None], None),
             };
             let reason = match candidate {
-                Excluded::Omitted { reason, .. } => reason.clone(),
+                Exclusion::Omitted { reason, .. } => reason.clone(),
                 _ => candidate.to_string(),
             };
             let entry = move |channels| NotTriedJson {
@@ -317,8 +327,8 @@ impl SearchedJson {
     }
 }
 
-impl RowJson {
-    fn new(row: &Row, ranks: u32, fabric: &Fabric, best_of_library: Option<TimedStrategy>) -> Self {
+impl PlanRowJson {
+    fn new(row: &PlanRow, ranks: u32, fabric: &Fabric, best_of_library: Option<TimedStrategy>) -> Self {
         let priced = |priced: TimedStrategy| PricedJson {
             algorithm: priced.strategy.algorithm.name(),
             protocol: priced.strategy.protocol.name(),
@@ -340,7 +350,7 @@ impl RowJson {
             bound_by: row.bound.limited_by.to_string(),
             bottleneck: bottleneck::bottleneck_of_row(row, fabric),
             runner_up: row.runner_up.map(priced),
-            library_default: library_default::Json::from_row(row),
+            library_default: library_default::LibraryDefaultJson::from_row(row),
             default_interval_overlap: library_default::overlap(row),
             fastest: priced(row.fastest),
             best_of_library: best_of_library.filter(|best| best.strategy != row.pick.strategy).map(priced),
@@ -350,7 +360,7 @@ impl RowJson {
 
 /// Returns the entry of the library's table for each row, if the candidates are not restricted to the library.
 fn library_table_entries(
-    rows: &[Row],
+    rows: &[PlanRow],
     inputs: &PlanInputs<'_>,
 ) -> BTreeMap<(Collective, Bytes), Option<TimedStrategy>> {
     let (Some(offer), None) = (inputs.offer, inputs.request.restriction.library) else { return BTreeMap::new() };
@@ -358,7 +368,7 @@ fn library_table_entries(
     keys.zip(library_table(inputs.request, offer, rows)).collect()
 }
 
-impl From<&Range> for RangeJson {
+impl From<&Range> for StrategyRangeJson {
     fn from(range: &Range) -> Self {
         Self {
             collective: range.collective,

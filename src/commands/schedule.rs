@@ -80,14 +80,15 @@ pub fn write(schedule: &Schedule, to: ScheduleFormat, output: &Output) -> Result
 #[serde(untagged)]
 pub enum VerificationJson<'a> {
     /// The schedule computes its collective.
-    Proof(Proof),
+    Proof(ProofJson),
     /// The schedule is wrong.
     Refutation(Refutation<'a>),
 }
 
 /// JSON of a correct schedule.
 #[derive(Serialize, JsonSchema)]
-pub struct Proof {
+#[schemars(rename = "Proof")]
+pub struct ProofJson {
     /// True: the schedule computes its collective.
     #[schemars(extend("const" = true))]
     ok: bool,
@@ -118,7 +119,7 @@ pub fn prove(schedule: &Schedule, fifo_depth: Option<u32>, output: &Output) -> R
     match verify(schedule, &VerifyOptions { fifo_depth }) {
         Ok(verified) => match output.format {
             crate::output_format::Format::Json => {
-                let proof = Proof { ok: true, operations: verified.operations };
+                let proof = ProofJson { ok: true, operations: verified.operations };
                 output.write_json(&Document::Verification.with(&VerificationJson::Proof(proof)))
             }
             crate::output_format::Format::Text | crate::output_format::Format::Csv => {

@@ -10,30 +10,30 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 
-use super::breakdown::RowJson as BreakdownRow;
-use super::calibrate::curve::Json as EfficiencyFit;
+use super::breakdown::BreakdownRowJson as BreakdownRow;
+use super::calibrate::curve::CurveCalibrationJson as EfficiencyFit;
 use super::calibrate::json::CalibrationJson;
-use super::calibrate::physical::Json as BenchmarkParameters;
+use super::calibrate::physical::PhysicalCalibrationJson as BenchmarkParameters;
 use super::compare::exchange::ExchangeComparisonJson;
 use super::compare::json::ComparisonJson;
 use super::experts::ExchangeJson;
 use super::fabric::{FindingJson, PresetJson};
 use super::flows::FlowsJson;
-use super::gpu::prove::answer::Answer as AbTest;
+use super::gpu::prove::answer::ProveAnswer as AbTest;
 use super::gpu::run::answer::AnswerJson as RunJson;
 use super::gpu::run::pairs::PairsJson;
-use super::groups::Answer as ConcurrentCalls;
+use super::groups::ConcurrentCallsAnswer as ConcurrentCalls;
 use super::job::JobJson;
 use super::list::{GpuJson, ModelJson, PriceJson};
 use super::plan_diff::Diff;
 use super::plan_job::PlanJobJson;
 use super::plan_json::PlanJson;
 use super::schedule::{CertificateJson, VerificationJson};
-use super::simulation_result::Answer as Simulation;
-use super::table::explain::Explained;
+use super::simulation_result::SimulationAnswer as Simulation;
+use super::table::explain::TableExplanationJson;
 use super::table::report::CheckedJson;
 use crate::args::SchemaArgs;
-use crate::document::{Document, Rows, Tagged};
+use crate::document::{Document, Rows, TaggedDocument};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output_format::Format;
@@ -109,7 +109,7 @@ impl Document {
             Self::Certificate => self.object::<CertificateJson>(),
             Self::Simulation => self.object::<Simulation>(),
             Self::Simulations => self.rows::<Simulation>(),
-            Self::Explanation => self.object::<Explained<'_>>(),
+            Self::Explanation => self.object::<TableExplanationJson<'_>>(),
             Self::TableCheck => self.object::<CheckedJson<'_>>(),
             // A study's content already has the key `format`.
             Self::Study => self.document::<Study>(),
@@ -118,7 +118,7 @@ impl Document {
     }
 
     fn object<T: JsonSchema>(self) -> Schema {
-        self.document::<Tagged<'_, T>>()
+        self.document::<TaggedDocument<'_, T>>()
     }
 
     fn rows<T: JsonSchema>(self) -> Schema {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
-use crate::files::{self, Staged};
+use crate::files::{self, StagedFile};
 use crate::output::Output;
 use crate::serve::{self, ServeError, Settings, TokenUse};
 
@@ -16,7 +16,7 @@ pub fn run(args: &ServeArgs, output: &Output) -> Result<(), Failure> {
     // The link contains the token, so that other users may not read it.
     let write = |link: &str| {
         output.write_all(link, &[], Vec::new(), |staged| {
-            staged.iter().try_for_each(Staged::restrict_to_owner)?;
+            staged.iter().try_for_each(StagedFile::restrict_to_owner)?;
             files::commit(staged)
         })
     };

@@ -9,7 +9,7 @@ use fabricast_topologies::{NodeId, Picos};
 use super::critical::CriticalPath;
 use super::memory::MemoryShortfall;
 use super::simulation_progress::with_progress;
-use super::simulation_result::{Answer, TableColumns};
+use super::simulation_result::{SimulationAnswer, TableColumns};
 use super::{bottleneck, load, strategy, trace, verified};
 use crate::args::{CollectiveChoice, SimulateArgs};
 use crate::document::Document;
@@ -87,7 +87,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         .with_in_network(setup::in_network(&args.strategy))
         .with_matrix(generator.header().matrix().as_ref());
     let bound = bounds.bound(&call);
-    let mut answer = Answer::new(generator.header(), &timeline, &bound, &fabric, output.format);
+    let mut answer = SimulationAnswer::new(generator.header(), &timeline, &bound, &fabric, output.format);
     answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
     answer.bottleneck = bottleneck::bottleneck_of_run(&timeline, &fabric, last_starter(&delays, placement));
     answer.memory_exceeded = shortfall;

@@ -2,7 +2,7 @@
 
 use fabricast_collectives::bound::Bound;
 use fabricast_reports::format;
-use fabricast_reports::share::{self, Part};
+use fabricast_reports::share::{self, TimePart};
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
 use fabricast_sim::Timeline;
@@ -12,7 +12,7 @@ use fabricast_topologies::{Bytes, Fabric, Picos};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::critical::{CriticalPath, StepJson};
+use super::critical::{CriticalPath, CriticalStepJson};
 use super::links::{self, LinkJson};
 use super::load::LoadJson;
 use super::memory::MemoryShortfall;
@@ -22,7 +22,8 @@ use crate::output_format::Format;
 
 /// Result of a simulation: JSON of `simulate`, and the values of its tables.
 #[derive(Serialize, JsonSchema)]
-pub struct Answer {
+#[schemars(rename = "Answer")]
+pub struct SimulationAnswer {
     /// Algorithm of the strategy.
     algorithm: String,
     /// Protocol of the strategy.
@@ -75,7 +76,7 @@ pub struct Answer {
     links_omitted: usize,
     /// Operations that determine the time; only with `--critical-path`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub critical_path: Option<Vec<StepJson>>,
+    pub critical_path: Option<Vec<CriticalStepJson>>,
     /// Utilization of the busiest resources over time; only with `--utilization-over-time`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadJson>,
@@ -90,7 +91,7 @@ pub struct Answer {
     #[serde(skip)]
     bound: Picos,
     #[serde(skip)]
-    costs: Vec<Part>,
+    costs: Vec<TimePart>,
 }
 
 /// Columns of the result table.
@@ -115,7 +116,7 @@ struct CostsJson {
     waiting: f64,
 }
 
-impl Answer {
+impl SimulationAnswer {
     pub fn new(header: &Header, timeline: &Timeline, bound: &Bound, fabric: &Fabric, format: Format) -> Self {
         // Only JSON lists links, because formatting the names of half a million links takes long.
         let (links, links_omitted) = match format {
@@ -127,7 +128,7 @@ impl Answer {
         let TimeInterval { low, high } = timeline.band.around(timeline.time);
         // The lower bound applies to any software, so the interval is cut there.
         let band = TimeInterval { low: low.max(bound.time).min(timeline.time), high };
-        let part = |name: &str, time| Part { name: name.to_owned(), time };
+        let part = |name: &str, time| TimePart { name: name.to_owned(), time };
         Self {
             algorithm: header.name.clone(),
             protocol: header.protocol.name(),

@@ -12,7 +12,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric};
 use rayon::prelude::*;
 
-use super::simulation_result::Answer;
+use super::simulation_result::SimulationAnswer;
 use super::strategy::{self, RunSetting, SchedulePurpose};
 use super::{bottleneck, format_count, verified};
 use crate::args::{CallArgs, SimulateArgs, StrategyArgs};
@@ -34,13 +34,13 @@ pub fn is_requested(args: &SimulateArgs) -> bool {
 }
 
 /// One combination of the lists.
-struct Case {
+struct SweepCase {
     bytes: Option<Bytes>,
     strategy: StrategyArgs,
 }
 
 /// All combinations of the lists; sizes vary slowest.
-fn cases(args: &SimulateArgs) -> Vec<Case> {
+fn cases(args: &SimulateArgs) -> Vec<SweepCase> {
     fn options<T: Clone>(list: &[T]) -> Vec<Option<T>> {
         if list.is_empty() { vec![None] } else { list.iter().cloned().map(Some).collect() }
     }
@@ -58,7 +58,7 @@ fn cases(args: &SimulateArgs) -> Vec<Case> {
                         channels: channels.into_iter().collect(),
                         ..flags.clone()
                     };
-                    cases.push(Case { bytes, strategy });
+                    cases.push(SweepCase { bytes, strategy });
                 }
             }
         }
@@ -79,14 +79,15 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let cases = cases(args);
     let done = AtomicUsize::new(0);
     let position = || Position { done: done.load(Ordering::Relaxed) as u64, total: cases.len() as u64 };
-    let results: Vec<Result<Answer, Failure>> = run_control::with_progress(output, "simulating", position, || {
-        let simulate = |case| {
-            let answer = simulate_case(args, case, fabric, &router, &profile, output);
-            done.fetch_add(1, Ordering::Relaxed);
-            answer
-        };
-        cases.par_iter().with_max_len(1).map(simulate).collect()
-    });
+    let results: Vec<Result<SimulationAnswer, Failure>> =
+        run_control::with_progress(output, "simulating", position, || {
+            let simulate = |case| {
+                let answer = simulate_case(args, case, fabric, &router, &profile, output);
+                done.fetch_add(1, Ordering::Relaxed);
+                answer
+            };
+            cases.par_iter().with_max_len(1).map(simulate).collect()
+        });
     output.check_interrupt()?;
     let (mut answers, mut failures) = (Vec::new(), Vec::new());
     for result in results {
@@ -109,7 +110,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     }
     let text = match output.format {
         Format::Json => output::json(&Document::Simulations.with_rows(&answers))?,
-        Format::Csv => super::csv(&Answer::labelled_table(&answers))?,
+        Format::Csv => super::csv(&SimulationAnswer::labelled_table(&answers))?,
         Format::Text => text(&answers, fabric, &profile, output),
     };
     output.write(&text)
@@ -117,12 +118,12 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
 
 fn simulate_case(
     args: &SimulateArgs,
-    case: &Case,
+    case: &SweepCase,
     fabric: &Fabric,
     router: &Router<'_>,
     profile: &Profile,
     output: &Output,
-) -> Result<Answer, Failure> {
+) -> Result<SimulationAnswer, Failure> {
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let generator: Box<dyn ScheduleGenerator + Send + Sync> = match &args.schedule {
@@ -147,13 +148,13 @@ fn simulate_case(
     let bounds = Bounds::new(fabric, router, placement, call.root.0)
         .with_in_network(setup::in_network(&args.strategy))
         .with_matrix(generator.header().matrix().as_ref());
-    let mut answer = Answer::new(generator.header(), &timeline, &bounds.bound(&call), fabric, Format::Csv);
+    let mut answer = SimulationAnswer::new(generator.header(), &timeline, &bounds.bound(&call), fabric, Format::Csv);
     answer.bottleneck = bottleneck::bottleneck_of_run(&timeline, fabric, None);
     Ok(answer)
 }
 
 /// Table of all combinations. Properties that all rows share are in the heading instead of a column.
-fn text(answers: &[Answer], fabric: &Fabric, profile: &Profile, output: &Output) -> String {
+fn text(answers: &[SimulationAnswer], fabric: &Fabric, profile: &Profile, output: &Output) -> String {
     let mut table = Table::new(vec![
         Column::new("bytes", "size", Unit::Bytes),
         Column::new("algorithm", "algorithm", Unit::Text),
@@ -171,7 +172,7 @@ fn text(answers: &[Answer], fabric: &Fabric, profile: &Profile, output: &Output)
     for answer in answers {
         table.row(answer.sweep_cells().into_iter().map(Into::into).collect());
     }
-    let (collective, ranks) = answers.first().map_or(("", 0), Answer::call);
+    let (collective, ranks) = answers.first().map_or(("", 0), SimulationAnswer::call);
     table.heading(format!(
         "{collective} on {} · {} · profile {}",
         fabric.name(),

@@ -10,7 +10,7 @@ use fabricast_topologies::Fabric;
 use rustc_hash::FxHashSet;
 
 use super::bottleneck;
-use super::load::{self, Kind};
+use super::load::{self, ResourceKind};
 use super::operations::Operations;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -76,7 +76,7 @@ fn select_ranks<'a>(generator: &dyn ScheduleGenerator, timeline: &'a Timeline) -
 /// Utilization graphs of the resources with the highest utilization. Channels are excluded, because each has its own
 /// track.
 fn graphs<'a>(timeline: &'a Timeline, load: &'a LoadOverTime, fabric: &Fabric) -> Vec<Counter<'a>> {
-    let busiest = load::busiest(&timeline.utilization, load, Kind::Fabric, GRAPHS);
+    let busiest = load::busiest(&timeline.utilization, load, ResourceKind::Fabric, GRAPHS);
     let name = |used: &Utilization| bottleneck::name(used.resource, fabric).into();
     busiest.iter().map(|busy| Counter { name: name(busy.used), slice: load.slice, values: busy.values }).collect()
 }

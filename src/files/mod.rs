@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::failure::Failure;
-use record::{Digest, Entry, Origin};
+use record::{Digest, FileDigests, Origin};
 pub use stage::remove_all_and_block;
 use stage::stages;
 
@@ -75,7 +75,7 @@ pub fn discard() {
 }
 
 /// Complete file that is not yet at its destination. A file that is dropped before [`commit`] leaves nothing.
-pub struct Staged {
+pub struct StagedFile {
     folder: PathBuf,
     name: OsString,
     content: StagedContent,
@@ -90,7 +90,7 @@ enum StagedContent {
     Nothing,
 }
 
-impl Staged {
+impl StagedFile {
     /// Stages a file: writes the bytes to the staging folder of its destination.
     ///
     /// # Errors
@@ -166,12 +166,12 @@ impl Staged {
 ///
 /// # Errors
 /// [`Failure`]: a device cannot be written, or a file cannot be moved.
-pub fn commit(files: &[Staged]) -> Result<(), Failure> {
+pub fn commit(files: &[StagedFile]) -> Result<(), Failure> {
     commit_and_remove(files, &[])
 }
 
 /// Moves files to their destinations, and removes other files (canonical paths) that are stale.
-fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure> {
+fn commit_and_remove(files: &[StagedFile], stale: &[PathBuf]) -> Result<(), Failure> {
     for file in files {
         // Writing to a device may block, so devices are written before any file is moved.
         if let StagedContent::Bytes(bytes) = &file.content {
@@ -183,7 +183,7 @@ fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure>
     for file in files {
         if let StagedContent::InStage(digest) = &file.content {
             folders.entry(&file.folder).or_default();
-            entries.push(Entry::new(&file.path(), *digest));
+            entries.push(FileDigests::new(&file.path(), *digest));
         }
     }
     for path in stale {
@@ -199,7 +199,7 @@ fn commit_and_remove(files: &[Staged], stale: &[PathBuf]) -> Result<(), Failure>
     })
 }
 
-impl Drop for Staged {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         if let StagedContent::InStage(_) = self.content {
             stages().drop_file(&self.folder, &self.name);
@@ -236,10 +236,10 @@ fn parent_folder(path: &Path) -> &Path {
 /// Stages a text for a folder, which is created if missing. The text ends with one newline.
 ///
 /// # Errors
-/// [`Failure`]: the folder cannot be created, and errors of [`Staged::new`].
-pub fn stage_text(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<Staged, Failure> {
+/// [`Failure`]: the folder cannot be created, and errors of [`StagedFile::new`].
+pub fn stage_text(folder: &Path, name: impl AsRef<Path>, text: &str, replace: Replace) -> Result<StagedFile, Failure> {
     make_folder(folder)?;
-    Staged::from_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
+    StagedFile::from_parts(&folder.join(name), [text.trim_end_matches('\n').as_bytes(), b"\n"], replace)
 }
 
 /// Creates a folder, which is removed again if the command writes nothing into it.
@@ -263,13 +263,13 @@ pub fn stage_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
     folder: &Path,
     contents: &[(N, C)],
     replace: Replace,
-) -> Result<Vec<Staged>, Failure> {
+) -> Result<Vec<StagedFile>, Failure> {
     make_folder(folder)?;
     let staged = contents.par_iter().map(|(name, bytes)| match std::str::from_utf8(bytes.as_ref()) {
         Ok(text) => stage_text(folder, name, text, replace),
-        Err(_) => Staged::new(&folder.join(name), bytes.as_ref(), replace),
+        Err(_) => StagedFile::new(&folder.join(name), bytes.as_ref(), replace),
     });
-    let staged: Vec<Result<Staged, Failure>> = staged.collect();
+    let staged: Vec<Result<StagedFile, Failure>> = staged.collect();
     staged.into_iter().collect()
 }
 
@@ -291,7 +291,7 @@ pub fn write_folder<N: AsRef<Path> + Sync, C: AsRef<[u8]> + Sync>(
 /// # Errors
 /// [`Failure`]: the folder cannot be read, the failure of `foreign`, and errors of [`commit`].
 pub fn commit_replacing_folder(
-    files: &[Staged],
+    files: &[StagedFile],
     folder: &Path,
     is_result: impl Fn(&str) -> bool,
     replace: Replace,

@@ -49,12 +49,12 @@ impl Digest {
 
 /// Digests of the content and the path of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct FileDigests {
     content: Digest,
     path: Digest,
 }
 
-impl Entry {
+impl FileDigests {
     /// Creates the entry of a file with a canonical path.
     pub fn new(path: &Path, content: Digest) -> Self {
         Self { content, path: Digest::from_path(path) }
@@ -77,7 +77,7 @@ pub fn origin(path: &Path) -> Origin {
     find_origin(path, &read())
 }
 
-fn find_origin(path: &Path, record: &[Entry]) -> Origin {
+fn find_origin(path: &Path, record: &[FileDigests]) -> Origin {
     if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
         return Origin::Command;
     }
@@ -94,7 +94,7 @@ fn find_origin(path: &Path, record: &[Entry]) -> Origin {
 }
 
 /// Adds files to the record. Errors are ignored; the files are then unknown in later runs.
-pub fn add(entries: &[Entry]) {
+pub fn add(entries: &[FileDigests]) {
     if let Some(path) = record_path() {
         let _ = append(&path, entries);
     }
@@ -109,21 +109,21 @@ fn record_path() -> Option<PathBuf> {
         .map(|folder| folder.join("written"))
 }
 
-fn read() -> Vec<Entry> {
+fn read() -> Vec<FileDigests> {
     record_path().and_then(|path| std::fs::read(path).ok()).map(|bytes| parse(&bytes)).unwrap_or_default()
 }
 
 /// Parses the entries of a record; invalid lines are skipped.
-fn parse(bytes: &[u8]) -> Vec<Entry> {
+fn parse(bytes: &[u8]) -> Vec<FileDigests> {
     let digest = |text: &str| u128::from_str_radix(text, 16).ok().map(Digest);
     let entry = |line: &[u8]| {
         let (content, path) = std::str::from_utf8(line).ok()?.split_once(' ')?;
-        Some(Entry { content: digest(content)?, path: digest(path)? })
+        Some(FileDigests { content: digest(content)?, path: digest(path)? })
     };
     bytes.split(|&byte| byte == b'\n').filter_map(entry).collect()
 }
 
-fn append(path: &Path, entries: &[Entry]) -> std::io::Result<()> {
+fn append(path: &Path, entries: &[FileDigests]) -> std::io::Result<()> {
     if entries.is_empty() {
         return Ok(());
     }
@@ -160,14 +160,14 @@ fn private_folder(folder: &Path) -> std::io::Result<()> {
 /// Identifying keys of JSON results.
 #[derive(Deserialize)]
 struct ResultHeader {
-    format: Option<Format>,
+    format: Option<FormatTag>,
     fabricast_gpu_run: Option<u32>,
 }
 
 /// Number or name of a format.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Format {
+enum FormatTag {
     Number(u32),
     Name(String),
 }
@@ -181,8 +181,8 @@ fn is_result(path: &Path) -> bool {
     }
     let text = std::io::Cursor::new(first).chain(std::io::BufReader::new(file));
     serde_json::from_reader(text).is_ok_and(|header: ResultHeader| match (header.format, header.fabricast_gpu_run) {
-        (Some(Format::Number(number)), _) | (_, Some(number)) => number > 0,
-        (Some(Format::Name(name)), None) => name.starts_with("fabricast"),
+        (Some(FormatTag::Number(number)), _) | (_, Some(number)) => number > 0,
+        (Some(FormatTag::Name(name)), None) => name.starts_with("fabricast"),
         (None, None) => false,
     })
 }
@@ -198,7 +198,7 @@ mod tests {
         std::fs::write(&file, "a plan\n").unwrap();
         let read_record = || parse(&std::fs::read(&record).unwrap_or_default());
         assert_eq!(find_origin(&file, &read_record()), Origin::Unknown);
-        append(&record, &[Entry::new(&file, Digest::from_parts(&[b"a pl", b"an\n"]))]).unwrap();
+        append(&record, &[FileDigests::new(&file, Digest::from_parts(&[b"a pl", b"an\n"]))]).unwrap();
         assert_eq!(find_origin(&file, &read_record()), Origin::Command);
         // A copy has the same content.
         let copy = folder.path().join("copy.txt");
@@ -227,7 +227,7 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             assert_eq!(find_origin(&file, &[]), expected, "{text}");
-            let edited = [Entry::new(&file, Digest::from_parts(&[b"{\"format\": 7}"]))];
+            let edited = [FileDigests::new(&file, Digest::from_parts(&[b"{\"format\": 7}"]))];
             assert_eq!(find_origin(&file, &edited), Origin::Changed, "{text}");
         }
     }
@@ -236,10 +236,10 @@ mod tests {
     fn large_record_drops_its_older_half() {
         let folder = tempfile::tempdir().unwrap();
         let record = folder.path().join("written");
-        let entries: Vec<Entry> =
-            (0..20_000_u128).map(|number| Entry { content: Digest(number), path: Digest(number) }).collect();
+        let entries: Vec<FileDigests> =
+            (0..20_000_u128).map(|number| FileDigests { content: Digest(number), path: Digest(number) }).collect();
         append(&record, &entries).unwrap();
-        let last = Entry { content: Digest(u128::MAX), path: Digest(1) };
+        let last = FileDigests { content: Digest(u128::MAX), path: Digest(1) };
         append(&record, &[last]).unwrap();
         let retained = parse(&std::fs::read(&record).unwrap());
         assert_eq!((retained.len(), retained[0], retained[10_000]), (10_001, entries[10_000], last));

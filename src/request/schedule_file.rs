@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use fabricast_sim::schedule::Schedule;
 
-use super::{Answer, Control, KernelTarget, RequestError, ScheduleKernel, answer_of};
+use super::{CommandAnswer, Control, KernelTarget, RequestError, ScheduleKernel, answer_of};
 use crate::args::ScheduleFormat;
 use crate::commands::{schedule, schedule_file};
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ impl ScheduleFile {
             let names = ScheduleFormat::value_variants().iter().filter_map(ValueEnum::to_possible_value);
             let names: Vec<String> = names.map(|value| value.get_name().to_owned()).collect();
             let message = format!("there is no format {name}: expected one of {}", names.join(", "));
-            RequestError::new(&Failure::input(message), Answer::default())
+            RequestError::new(&Failure::input(message), CommandAnswer::default())
         })
     }
 
@@ -55,7 +55,7 @@ impl ScheduleFile {
     ///
     /// # Errors
     /// [`RequestError`] with exit code 1 and the fault as its result: the schedule is wrong. With 2: it is too large.
-    pub fn verify(&self, fifo_depth: Option<u32>, control: &Arc<Control>) -> Result<Answer, RequestError> {
+    pub fn verify(&self, fifo_depth: Option<u32>, control: &Arc<Control>) -> Result<CommandAnswer, RequestError> {
         answer_of(control, || schedule::prove(&self.0, fifo_depth, &Output::for_caller(Arc::clone(control))))
     }
 
@@ -63,7 +63,7 @@ impl ScheduleFile {
     ///
     /// # Errors
     /// [`RequestError`]: the format cannot express the schedule.
-    pub fn write(&self, format: ScheduleFileFormat, control: &Arc<Control>) -> Result<Answer, RequestError> {
+    pub fn write(&self, format: ScheduleFileFormat, control: &Arc<Control>) -> Result<CommandAnswer, RequestError> {
         answer_of(control, || schedule::write(&self.0, format.0, &Output::for_caller(Arc::clone(control))))
     }
 
@@ -73,7 +73,7 @@ impl ScheduleFile {
     /// # Errors
     /// [`RequestError`]: the schedule fails verification, or kernels cannot run it.
     pub fn kernel(&self, target: &KernelTarget) -> Result<ScheduleKernel, RequestError> {
-        ScheduleKernel::new(&self.0, target).map_err(|failure| RequestError::new(&failure, Answer::default()))
+        ScheduleKernel::new(&self.0, target).map_err(|failure| RequestError::new(&failure, CommandAnswer::default()))
     }
 
     /// The schedule.
@@ -84,5 +84,5 @@ impl ScheduleFile {
 }
 
 fn answer(schedule: Result<Schedule, Failure>) -> Result<ScheduleFile, RequestError> {
-    schedule.map(ScheduleFile).map_err(|failure| RequestError::new(&failure, Answer::default()))
+    schedule.map(ScheduleFile).map_err(|failure| RequestError::new(&failure, CommandAnswer::default()))
 }

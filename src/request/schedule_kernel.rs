@@ -5,11 +5,11 @@ use fabricast_validate::cuda::Arch;
 use fabricast_validate::cuda::compile::compile;
 use fabricast_validate::execute::{ExecuteError, KERNEL_OPTIONS};
 use fabricast_validate::kernel::{
-    Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, MAX_BLOCKS, Parameter, SharedArena,
+    Addresses, Alignment, Carrier, Devices, GridShape, Kernel, KernelError, KernelParameter, MAX_BLOCKS, SharedArena,
     WaitMonitor,
 };
 
-use super::{Answer, RequestError};
+use super::{CommandAnswer, RequestError};
 use crate::failure::Failure;
 
 /// Call and GPU for which a kernel is generated.
@@ -47,28 +47,28 @@ impl ScheduleKernel {
         Ok(Self { kernel, shape, op, capability: target.capability })
     }
 
-    /// CUDA source. `aligned`: the addresses of all parameters [`Parameter::Input`] and [`Parameter::Output`] are
-    /// multiples of 16. The kernel is called `run_kernel` and has one argument, the parameters by value.
+    /// CUDA source for an alignment of the addresses of all parameters [`KernelParameter::Input`] and
+    /// [`KernelParameter::Output`]. The kernel is called `run_kernel` and has one argument, the parameters by value.
     ///
     /// # Errors
     /// [`RequestError`]: the GPU cannot reduce the element type.
-    pub fn source(&self, aligned: bool) -> Result<String, RequestError> {
-        let alignment = if aligned { Alignment::Vectors } else { Alignment::Bytes };
+    pub fn source(&self, alignment: Alignment) -> Result<String, RequestError> {
         let variant = self.shape.variant(self.blocks(), alignment, Devices::Own);
         let text = self.kernel.text(self.op, variant, self.capability);
-        text.map_err(|error| RequestError::new(&failure(error), Answer::default()))
+        text.map_err(|error| RequestError::new(&failure(error), CommandAnswer::default()))
     }
 
-    /// Machine code for the GPU, compiled by NVRTC or from the cache of compiled kernels. `aligned` as for
+    /// Machine code for the GPU, compiled by NVRTC or from the cache of compiled kernels. `alignment` as for
     /// [`Self::source`].
     ///
     /// # Errors
     /// [`RequestError`]: the GPU cannot reduce the element type, or NVRTC is missing.
-    pub fn compile(&self, aligned: bool) -> Result<Vec<u8>, RequestError> {
-        let source = self.source(aligned)?;
+    pub fn compile(&self, alignment: Alignment) -> Result<Vec<u8>, RequestError> {
+        let source = self.source(alignment)?;
         let compiled = compile(&source, Arch::new(self.capability), &KERNEL_OPTIONS);
         let code = compiled.map_err(ExecuteError::from);
-        code.map(|code| code.image().to_vec()).map_err(|error| RequestError::new(&error.into(), Answer::default()))
+        code.map(|code| code.image().to_vec())
+            .map_err(|error| RequestError::new(&error.into(), CommandAnswer::default()))
     }
 
     /// Number of thread blocks. All of them must be able to run at the same time.
@@ -102,7 +102,7 @@ impl ScheduleKernel {
     /// [`RequestError`]: the arena has too little space.
     pub fn parameters(&self, rank: u32, arena: &SharedArena) -> Result<Option<KernelParameters>, RequestError> {
         let layout = self.kernel.arena_in(arena, self.shape);
-        let layout = layout.map_err(|error| RequestError::new(&failure(error), Answer::default()))?;
+        let layout = layout.map_err(|error| RequestError::new(&failure(error), CommandAnswer::default()))?;
         let (parameters, table) = self.kernel.unresolved_parameters(rank, self.shape, &layout);
         Ok(table.is_none().then_some(KernelParameters { parameters }))
     }
@@ -111,14 +111,16 @@ impl ScheduleKernel {
 /// Parameters of a rank's kernel before the addresses of its buffers are known.
 #[derive(Clone, Debug)]
 pub struct KernelParameters {
-    parameters: Vec<Parameter>,
+    parameters: Vec<KernelParameter>,
 }
 
 impl KernelParameters {
     /// Returns true if all chunks of the buffers begin at multiples of 16 bytes.
     #[must_use]
     pub fn is_aligned(&self, addresses: &[Addresses]) -> bool {
-        let buffers = |parameter: &&Parameter| matches!(parameter, Parameter::Input { .. } | Parameter::Output { .. });
+        let buffers = |parameter: &&KernelParameter| {
+            matches!(parameter, KernelParameter::Input { .. } | KernelParameter::Output { .. })
+        };
         let watch = WaitMonitor::default();
         self.parameters.iter().filter(buffers).all(|parameter| parameter.value(addresses, watch).is_multiple_of(16))
     }

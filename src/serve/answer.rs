@@ -31,11 +31,11 @@ const OPEN_SECTIONS: usize = 2;
 
 /// Answer of a study in the forms that the page offers.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct StudyAnswer {
     answer: Answer,
 }
 
-impl Answered {
+impl StudyAnswer {
     /// Returns `results.json`, byte for byte as `fabricast study --format json` prints it.
     ///
     /// # Errors
@@ -105,14 +105,14 @@ impl Answerer {
     ///
     /// # Errors
     /// [`AnswerError`]: the study is refused, the computation was stopped, or the threads cannot be started.
-    pub fn answer(&self, study: &StudyText, progress: &Progress) -> Result<Answered, AnswerError> {
+    pub fn answer(&self, study: &StudyText, progress: &Progress) -> Result<StudyAnswer, AnswerError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(rayon::current_num_threads()).build();
         let pool = pool.map_err(|error| AnswerError::Failed(error.to_string()))?;
         pool.install(|| self.answer_here(study, progress))
     }
 
     /// Answers a study on the threads of the current pool.
-    fn answer_here(&self, study: &StudyText, progress: &Progress) -> Result<Answered, AnswerError> {
+    fn answer_here(&self, study: &StudyText, progress: &Progress) -> Result<StudyAnswer, AnswerError> {
         let failed = |failure: Failure| error_of_form(study, failure);
         // Warnings about fabrics belong to the commands; the answer contains the notes of the study.
         let silent = Output::for_caller(Arc::new(Control::default()));
@@ -135,7 +135,7 @@ impl Answerer {
         fabricast_study::check_outcomes(&loaded.study, &cases, &outcomes).map_err(|error| failed(error.into()))?;
         let answer = build_answer(&loaded.study, &loaded.fabrics, &cases, &outcomes);
         let answer = answer.ok_or_else(|| AnswerError::Failed("a run of the study is missing".to_owned()))?;
-        Ok(Answered { answer })
+        Ok(StudyAnswer { answer })
     }
 
     /// Returns the cached outcomes of a study.

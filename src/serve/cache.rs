@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 #[derive(Debug)]
 pub struct Cache<K, V> {
     capacity: usize,
-    entries: FxHashMap<K, Entry<V>>,
+    entries: FxHashMap<K, CacheEntry<V>>,
     /// Key of each entry by the number of its last use.
     uses: BTreeMap<u64, K>,
     /// Number of the next use.
@@ -17,7 +17,7 @@ pub struct Cache<K, V> {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct CacheEntry<V> {
     value: V,
     last_use: u64,
 }
@@ -40,7 +40,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Cache<K, V> {
 
     /// Adds a value or replaces that of its key.
     pub fn insert(&mut self, key: K, value: V) {
-        let entry = Entry { value, last_use: self.next_use };
+        let entry = CacheEntry { value, last_use: self.next_use };
         self.uses.insert(self.next_use, key.clone());
         self.next_use += 1;
         if let Some(replaced) = self.entries.insert(key, entry) {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-use super::answer::{AnswerError, Answered, Progress};
+use super::answer::{AnswerError, Progress, StudyAnswer};
 use super::cache::Cache;
 use super::form::StudyText;
 use super::random::{self, RandomError};
@@ -37,10 +37,10 @@ const MAX_TICKETS: usize = 512;
 const MAX_ANSWERS: usize = 64;
 
 /// Function that answers a study.
-pub type AnswerStudy = dyn Fn(&StudyText, &Progress) -> Result<Answered, AnswerError> + Send + Sync;
+pub type AnswerStudy = dyn Fn(&StudyText, &Progress) -> Result<StudyAnswer, AnswerError> + Send + Sync;
 
 /// Result of a computation.
-pub type JobResult = Result<Arc<Answered>, AnswerError>;
+pub type JobResult = Result<Arc<StudyAnswer>, AnswerError>;
 
 /// Reason why a study is not answered now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,14 +106,14 @@ struct State {
     /// Number of computations that have not ended. A stopped one may have been replaced in `jobs`.
     live: usize,
     tickets: FxHashMap<Ticket, Interest>,
-    answers: Cache<String, Arc<Answered>>,
+    answers: Cache<String, Arc<StudyAnswer>>,
 }
 
 /// Study that was handed in.
 #[derive(Debug)]
-pub enum Submitted {
+pub enum Submission {
     /// It was answered before.
-    Answered(Arc<Answered>),
+    Answered(Arc<StudyAnswer>),
     /// It is being computed.
     Running(Ticket, Arc<Job>),
 }
@@ -144,10 +144,10 @@ impl Jobs {
     ///
     /// # Errors
     /// [`JobError`]: too many computations.
-    pub fn submit(self: &Arc<Self>, study: StudyText, now: Instant) -> Result<Submitted, JobError> {
+    pub fn submit(self: &Arc<Self>, study: StudyText, now: Instant) -> Result<Submission, JobError> {
         let mut state = self.lock();
         if let Some(answered) = state.answers.get(&study.toml) {
-            return Ok(Submitted::Answered(answered));
+            return Ok(Submission::Answered(answered));
         }
         if state.tickets.len() >= MAX_TICKETS {
             return Err(JobError::Busy);
@@ -168,7 +168,7 @@ impl Jobs {
             }
         };
         state.tickets.insert(ticket.clone(), Interest { job: Arc::clone(&job), last_shown: now });
-        Ok(Submitted::Running(ticket, job))
+        Ok(Submission::Running(ticket, job))
     }
 
     /// Returns the computation of a ticket and renews the ticket.
@@ -262,12 +262,12 @@ impl State {
 
 /// Ticket that is returned if the page leaves before its request is answered.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct TicketGuard {
     jobs: Arc<Jobs>,
     ticket: Option<Ticket>,
 }
 
-impl Waiting {
+impl TicketGuard {
     /// Guards a ticket.
     pub fn new(jobs: Arc<Jobs>, ticket: Ticket) -> Self {
         Self { jobs, ticket: Some(ticket) }
@@ -279,7 +279,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for TicketGuard {
     fn drop(&mut self) {
         if let Some(ticket) = &self.ticket {
             self.jobs.release(ticket);

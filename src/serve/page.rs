@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fabricast_reports::markup::Markup;
 
-use super::answer::Answered;
+use super::answer::StudyAnswer;
 use super::form::{Field, Form, FormError, MachineField, NumberKind, Range, Slot, Values};
 
 /// Style sheet of the form; the answer has that of reports.
@@ -19,7 +19,7 @@ pub enum Content {
     /// Nothing was asked yet.
     Empty,
     /// The answer.
-    Answer(Arc<Answered>),
+    Answer(Arc<StudyAnswer>),
     /// The answer is still being computed.
     Running,
     /// The link holds no valid form, so that another form is shown.
@@ -99,7 +99,7 @@ fn write_form(form: &Form, content: &Content, markup: &mut Markup) {
     let job = Field::all().filter(|field| !matches!(field, Field::Machine(..)) && !is_assumption(*field));
     group("Job", &mut { job }, markup);
     for slot in Slot::ALL {
-        group(&format!("Machine {}", slot.letter()), &mut Field::of_machine(slot), markup);
+        group(&format!("Machine {}", slot.letter()), &mut Field::machine_fields(slot), markup);
     }
     group("Costs of purchases", &mut Field::all().filter(|field| is_assumption(*field)), markup);
     markup.text("button", &[("type", "submit"), ("id", "send")], "Answer");

@@ -15,9 +15,9 @@ use axum::routing::{get, post};
 use serde::Serialize;
 
 use super::access::{Access, Refusal, TOKEN, is_foreign};
-use super::answer::{AnswerError, Answered};
+use super::answer::{AnswerError, StudyAnswer};
 use super::form::{Field, Form, MachineField, STUDY_NAME, Slot, StudyText};
-use super::jobs::{Job, JobError, JobResult, Jobs, Submitted, Ticket, Waiting};
+use super::jobs::{Job, JobError, JobResult, Jobs, Submission, Ticket, TicketGuard};
 use super::page::{self, Content};
 
 /// Maximum length of a request's body, in bytes.
@@ -61,7 +61,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 
 /// Shared state of the routes.
 #[derive(Clone, Debug)]
-struct Shared {
+struct ServerState {
     access: Arc<Access>,
     jobs: Arc<Jobs>,
 }
@@ -71,7 +71,7 @@ pub fn router(access: Access, jobs: Arc<Jobs>) -> Router {
     let base = access.base().to_owned();
     // Literal braces of a path would be parameters; the base has none.
     let address = |path: &str| format!("{base}{path}");
-    let shared = Shared { access: Arc::new(access), jobs };
+    let shared = ServerState { access: Arc::new(access), jobs };
     Router::new()
         .route(&address(""), get(open_page))
         .route(&address("report.css"), get(async || content(CSS, fabricast_reports::page::style())))
@@ -91,7 +91,7 @@ pub fn router(access: Access, jobs: Arc<Jobs>) -> Router {
 }
 
 /// Checks access, limits the time of a request, and adds the headers of every response.
-async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
+async fn guard(State(shared): State<ServerState>, request: Request, next: Next) -> Response {
     let mut response = match check(&shared.access, &request) {
         Err(refusal) => failure(refusal.status(), &refusal.to_string()),
         Ok(Some(response)) => response,
@@ -135,7 +135,7 @@ fn check(access: &Access, request: &Request) -> Result<Option<Response>, Refusal
 
 /// Page with the form of a link and, if it answers soon, its answer. For a link on another site nothing is computed:
 /// the page's script sends the form.
-async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+async fn open_page(State(shared): State<ServerState>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
     let query = query.unwrap_or_default();
     let form = match Form::from_query(&query) {
         Ok(form) => form,
@@ -144,9 +144,9 @@ async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery, head
             return (StatusCode::BAD_REQUEST, content(HTML, html)).into_response();
         }
     };
-    let shown = match query.is_empty() || is_foreign(&headers) {
+    let page_content = match query.is_empty() || is_foreign(&headers) {
         true => Content::Empty,
-        false => match submitted(&shared, &form, PAGE_PATIENCE).await {
+        false => match await_answer(&shared, &form, PAGE_PATIENCE).await {
             Ok(Some(Ok(answered))) => Content::Answer(answered),
             Ok(Some(Err(AnswerError::Refused(error)))) => Content::Refused(error),
             Ok(Some(Err(error))) => Content::Failed(error.to_string()),
@@ -154,7 +154,7 @@ async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery, head
             Err(error) => Content::Failed(error.to_string()),
         },
     };
-    content(HTML, page::page(&form, &shown)).into_response()
+    content(HTML, page::page(&form, &page_content)).into_response()
 }
 
 /// Hands a form in, and waits for its answer. If there is none yet, the computation continues until its ticket expires,
@@ -162,11 +162,11 @@ async fn open_page(State(shared): State<Shared>, RawQuery(query): RawQuery, head
 ///
 /// # Errors
 /// [`JobError`]: the form was not taken.
-async fn submitted(shared: &Shared, form: &Form, patience: Duration) -> Result<Option<JobResult>, JobError> {
+async fn await_answer(shared: &ServerState, form: &Form, patience: Duration) -> Result<Option<JobResult>, JobError> {
     match shared.jobs.submit(StudyText::new(form), Instant::now())? {
-        Submitted::Answered(answered) => Ok(Some(Ok(answered))),
-        Submitted::Running(ticket, job) => {
-            let waiting = Waiting::new(Arc::clone(&shared.jobs), ticket.clone());
+        Submission::Answered(answered) => Ok(Some(Ok(answered))),
+        Submission::Running(ticket, job) => {
+            let waiting = TicketGuard::new(Arc::clone(&shared.jobs), ticket.clone());
             let end = Instant::now() + patience;
             loop {
                 let rest = end.saturating_duration_since(Instant::now());
@@ -245,7 +245,7 @@ enum Reply {
 
 /// Reply with the form to which it belongs.
 #[derive(Debug, Serialize)]
-struct Replied {
+struct ReplyWithForm {
     #[serde(flatten)]
     reply: Reply,
     /// Form of the request, if it contained one.
@@ -253,7 +253,7 @@ struct Replied {
 }
 
 impl Reply {
-    fn of_error(error: &AnswerError) -> Self {
+    fn from_error(error: &AnswerError) -> Self {
         match error {
             AnswerError::Refused(error) => {
                 Self::Refused { field: error.field().map(Field::key), message: page::error_text(error) }
@@ -262,10 +262,10 @@ impl Reply {
         }
     }
 
-    fn of_result(result: Option<&JobResult>, ticket: &Ticket, job: &Job) -> Self {
+    fn from_result(result: Option<&JobResult>, ticket: &Ticket, job: &Job) -> Self {
         match result {
-            Some(Ok(answered)) => Self::of_answer(answered),
-            Some(Err(error)) => Self::of_error(error),
+            Some(Ok(answered)) => Self::from_answer(answered),
+            Some(Err(error)) => Self::from_error(error),
             None => Self::Running {
                 ticket: ticket.to_string(),
                 waits: !job.progress.begun.load(std::sync::atomic::Ordering::Relaxed),
@@ -275,7 +275,7 @@ impl Reply {
         }
     }
 
-    fn of_answer(answered: &Answered) -> Self {
+    fn from_answer(answered: &StudyAnswer) -> Self {
         Self::Done { sentence: answered.sentence(), html: answered.summary() }
     }
 
@@ -290,7 +290,7 @@ impl Reply {
 
     fn with_form(self, form: Option<FormReply>) -> Response {
         let status = self.status();
-        match serde_json::to_string(&Replied { reply: self, form }) {
+        match serde_json::to_string(&ReplyWithForm { reply: self, form }) {
             Ok(text) => (status, content(JSON, text)).into_response(),
             Err(error) => failure(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         }
@@ -311,7 +311,11 @@ impl IntoResponse for JobError {
 }
 
 /// Takes a form from the page's script, and waits for the answer or reports progress.
-async fn submit(State(shared): State<Shared>, headers: HeaderMap, body: Result<Bytes, BytesRejection>) -> Response {
+async fn submit(
+    State(shared): State<ServerState>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     if kind.split(';').next().map(str::trim) != Some(FORM) {
         return failure(StatusCode::UNSUPPORTED_MEDIA_TYPE, &format!("body: expected {FORM}"));
@@ -325,18 +329,18 @@ async fn submit(State(shared): State<Shared>, headers: HeaderMap, body: Result<B
     };
     let form = match Form::read(form_urlencoded::parse(&body)) {
         Ok(form) => form,
-        Err(error) => return Reply::of_error(&error.into()).with_form(None),
+        Err(error) => return Reply::from_error(&error.into()).with_form(None),
     };
     let reply = FormReply::new(&form);
     match shared.jobs.submit(StudyText::new(&form), Instant::now()) {
         Err(error) => error.into_response(),
-        Ok(Submitted::Answered(answered)) => Reply::of_answer(&answered).with_form(Some(reply)),
-        Ok(Submitted::Running(ticket, job)) => wait(&shared, ticket, &job, Some(reply)).await,
+        Ok(Submission::Answered(answered)) => Reply::from_answer(&answered).with_form(Some(reply)),
+        Ok(Submission::Running(ticket, job)) => wait(&shared, ticket, &job, Some(reply)).await,
     }
 }
 
 /// Reports the answer or the progress of a computation.
-async fn poll(State(shared): State<Shared>, ticket: Result<Path<String>, PathRejection>) -> Response {
+async fn poll(State(shared): State<ServerState>, ticket: Result<Path<String>, PathRejection>) -> Response {
     let Ok(Path(ticket)) = ticket else { return JobError::UnknownTicket.into_response() };
     let ticket = Ticket::shown(&ticket);
     match shared.jobs.show(&ticket, Instant::now()) {
@@ -346,10 +350,10 @@ async fn poll(State(shared): State<Shared>, ticket: Result<Path<String>, PathRej
 }
 
 /// Waits for an answer. A page that leaves meanwhile returns its ticket, as does one that receives the answer.
-async fn wait(shared: &Shared, ticket: Ticket, job: &Job, form: Option<FormReply>) -> Response {
-    let waiting = Waiting::new(Arc::clone(&shared.jobs), ticket.clone());
+async fn wait(shared: &ServerState, ticket: Ticket, job: &Job, form: Option<FormReply>) -> Response {
+    let waiting = TicketGuard::new(Arc::clone(&shared.jobs), ticket.clone());
     let result = job.result(POLL).await;
-    let reply = Reply::of_result(result.as_ref(), &ticket, job);
+    let reply = Reply::from_result(result.as_ref(), &ticket, job);
     if result.is_none() {
         waiting.keep();
     }
@@ -357,7 +361,7 @@ async fn wait(shared: &Shared, ticket: Ticket, job: &Job, form: Option<FormReply
 }
 
 /// Returns a ticket.
-async fn stop(State(shared): State<Shared>, ticket: Result<Path<String>, PathRejection>) -> Response {
+async fn stop(State(shared): State<ServerState>, ticket: Result<Path<String>, PathRejection>) -> Response {
     let Ok(Path(ticket)) = ticket else { return JobError::UnknownTicket.into_response() };
     shared.jobs.release(&Ticket::shown(&ticket));
     StatusCode::NO_CONTENT.into_response()
@@ -370,7 +374,7 @@ async fn download_study(RawQuery(query): RawQuery) -> Response {
     }
 }
 
-async fn download_results(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
+async fn download_results(State(shared): State<ServerState>, RawQuery(query): RawQuery) -> Response {
     match answer_of_query(&shared, query).await {
         Ok(answered) => match answered.json() {
             Ok(json) => attachment(JSON, "results.json", json),
@@ -380,7 +384,7 @@ async fn download_results(State(shared): State<Shared>, RawQuery(query): RawQuer
     }
 }
 
-async fn download_report(State(shared): State<Shared>, RawQuery(query): RawQuery) -> Response {
+async fn download_report(State(shared): State<ServerState>, RawQuery(query): RawQuery) -> Response {
     match answer_of_query(&shared, query).await {
         Ok(answered) => attachment(HTML, "report.html", answered.page().html()),
         Err(response) => *response,
@@ -388,13 +392,13 @@ async fn download_report(State(shared): State<Shared>, RawQuery(query): RawQuery
 }
 
 /// Returns the answer of a link's form, or the response that there is none.
-async fn answer_of_query(shared: &Shared, query: Option<String>) -> Result<Arc<Answered>, Box<Response>> {
+async fn answer_of_query(shared: &ServerState, query: Option<String>) -> Result<Arc<StudyAnswer>, Box<Response>> {
     let failed = |status, message: String| Err(Box::new(failure(status, &message)));
     let form = match Form::from_query(&query.unwrap_or_default()) {
         Ok(form) => form,
         Err(error) => return failed(StatusCode::BAD_REQUEST, page::error_text(&error)),
     };
-    match submitted(shared, &form, DOWNLOAD_PATIENCE).await {
+    match await_answer(shared, &form, DOWNLOAD_PATIENCE).await {
         Ok(Some(Ok(answered))) => Ok(answered),
         Ok(Some(Err(AnswerError::Refused(error)))) => failed(StatusCode::BAD_REQUEST, page::error_text(&error)),
         Ok(Some(Err(error))) => failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use super::access::{Access, Token};
 use super::answer::{AnswerError, Answerer, Progress};
 use super::form::{Field, Form, StudyText};
-use super::jobs::{JobError, Jobs, LEASE, Submitted, Ticket};
+use super::jobs::{JobError, Jobs, LEASE, Submission, Ticket};
 use super::routes::{POLICY, router};
 
 /// Small forms whose answers are computed in milliseconds.
@@ -298,9 +298,9 @@ fn endless_jobs() -> EndlessJobs {
     EndlessJobs { jobs: Arc::new(Jobs::new(Box::new(work))), started, _test: test }
 }
 
-fn running(submitted: Result<Submitted, JobError>) -> (Ticket, Arc<super::jobs::Job>) {
+fn running(submitted: Result<Submission, JobError>) -> (Ticket, Arc<super::jobs::Job>) {
     match submitted {
-        Ok(Submitted::Running(ticket, job)) => (ticket, job),
+        Ok(Submission::Running(ticket, job)) => (ticket, job),
         other => panic!("{other:?}"),
     }
 }
@@ -373,7 +373,7 @@ fn too_many_computations_are_refused() {
         let refused = (1..=512).find_map(|nodes| {
             let form = Form::from_query(&format!("nodes_a={nodes}")).unwrap();
             match jobs.submit(StudyText::new(&form), now) {
-                Ok(Submitted::Running(ticket, _)) => {
+                Ok(Submission::Running(ticket, _)) => {
                     tickets.push(ticket);
                     None
                 }
@@ -391,7 +391,7 @@ fn stopped_computations_count_until_they_end() {
     runtime().block_on(async {
         let jobs = &endless_jobs().jobs;
         let refused = (0..512).find_map(|_| match jobs.submit(StudyText::new(&Form::default()), Instant::now()) {
-            Ok(Submitted::Running(ticket, _)) => {
+            Ok(Submission::Running(ticket, _)) => {
                 jobs.release(&ticket);
                 None
             }

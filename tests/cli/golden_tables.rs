@@ -66,7 +66,7 @@ fn golden_files_read_back_as_written() {
             match AnyTable::read(&text, &file).unwrap_or_else(|error| panic!("{format}: {error}")) {
                 AnyTable::NcclTuner(table) => {
                     assert_eq!(nccl_tuner::write(&table), text);
-                    let expected = nccl_tuner::FromPlan::new(&plan).table;
+                    let expected = nccl_tuner::ConvertedTable::new(&plan).table;
                     assert_eq!((table.rows, table.comments), (expected.rows, expected.comments));
                 }
                 AnyTable::NcclEnv(read) => {
@@ -83,7 +83,7 @@ fn golden_files_read_back_as_written() {
                     let is_json = name.ends_with(".json");
                     let write = if is_json { open_mpi::write_json } else { open_mpi::write_classic };
                     assert_eq!(write(&rules), text);
-                    let expected = open_mpi::FromPlan::new(&plan).rules;
+                    let expected = open_mpi::ConvertedRules::new(&plan).rules;
                     let algorithms = |rules: &open_mpi::Rules| {
                         let all = rules
                             .routines

@@ -1,7 +1,7 @@
 //! Tests of the tables of random library plans: the look-up in a table equals the plan's ranges at every size.
 
 use fabricast_libraries::nccl::Function;
-use fabricast_search::export::nccl_tuner::{self, Buffers, FromPlan, Lookup};
+use fabricast_search::export::nccl_tuner::{self, Buffers, ConvertedTable, Lookup};
 use fabricast_search::export::{SavedPlan, json};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -58,13 +58,13 @@ proptest! {
     #[test]
     fn tables_equal_the_plans_picks_at_every_size(picks in picks(), probes in prop::collection::vec(sizes(), 32)) {
         let plan = SavedPlan::read(&plan(&picks).to_string(), "plan").unwrap();
-        let text = nccl_tuner::write(&FromPlan::new(&plan).table);
+        let text = nccl_tuner::write(&ConvertedTable::new(&plan).table);
         let table = nccl_tuner::read(&text, "table").unwrap();
         prop_assert_eq!(nccl_tuner::write(&table), text.clone());
         let (lines, lookup) = (lines(&text), Lookup::new(&table, 1, 8));
         // The plan's own JSON gives the same result, also for tuners.
         let saved = SavedPlan::read(&json::write(&plan), "own").unwrap();
-        let json_lookup = Lookup::new(&FromPlan::new(&saved).table, 1, 8);
+        let json_lookup = Lookup::new(&ConvertedTable::new(&saved).table, 1, 8);
         let row_ranges = picks.iter().flat_map(|(_, rows)| rows.iter().map(|row| (row.0, row.0)));
         let table_ranges = table.rows.iter().map(|row| (row.min_bytes.0, row.max_bytes.0));
         for bytes in sizes_around_ends(row_ranges.chain(table_ranges)).into_iter().chain(probes) {

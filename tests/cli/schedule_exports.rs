@@ -40,6 +40,22 @@ fn several_hosts_and_profile_files_are_restored() {
     assert!(!export_schedules(folder, "own").is_empty());
 }
 
+/// On NVLink V1, a tree per root has another throughput than as many trees as the optimum needs.
+#[test]
+fn exported_trees_are_those_of_the_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let flags =
+        "--fabric dgx-v100 --algorithm tree_packing --protocol simple --collective all_gather --sizes 64MiB..64MiB";
+    let export = |flags: &str, target: &str| {
+        write_plan(folder, flags);
+        let run = run_in(folder, &format!("table plan.json --to msccl-xml -q -o {target}"));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        fs::read_to_string(folder.join(target).join("all_gather-0-up.xml")).unwrap()
+    };
+    assert_ne!(export(&format!("{flags} --trees 1"), "single"), export(flags, "optimal"));
+}
+
 #[test]
 fn schedules_have_the_plans_root_and_buffers() {
     let folder = tempfile::tempdir().unwrap();

@@ -120,7 +120,7 @@ fn faster_measured_strategies_are_used() {
     use std::collections::BTreeMap;
 
     use fabricast_sim::profile::{Launch, Processes};
-    use fabricast_validate::measured::manifest::{self, Registered};
+    use fabricast_validate::measured::manifest::{self, RegistrationKind};
 
     let data = repository().join("validate/data/h200-node");
     let folder = tempfile::tempdir().unwrap();
@@ -137,7 +137,7 @@ fn faster_measured_strategies_are_used() {
             let configuration = &measurement.configuration;
             let is_comparable = configuration.gpus == gpus
                 && (configuration.launch, configuration.processes) == (launch, processes)
-                && configuration.registered == Registered::Plain
+                && configuration.registered == RegistrationKind::Plain
                 && configuration.channels.is_none();
             for row in measurement.rows.iter().filter(|_| is_comparable) {
                 let cell = configuration

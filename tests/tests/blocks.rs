@@ -4,7 +4,7 @@
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
-use fabricast_sim::profile::{ChannelLimit, Flow, HostWork, LaunchCosts, Passes, Profile, ProtocolCosts};
+use fabricast_sim::profile::{ChannelLimit, FlowDirection, HostWork, LaunchCosts, Passes, Profile, ProtocolCosts};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -404,7 +404,7 @@ fn launches() -> impl Strategy<Value = LaunchCosts> {
 }
 
 fn host_works() -> impl Strategy<Value = HostWork> {
-    let flows = select(vec![Flow::BothWays, Flow::OneWay]);
+    let flows = select(vec![FlowDirection::BothWays, FlowDirection::OneWay]);
     (1u32..9, 0u32..9, flows).prop_map(|(gpus, peers, flow)| HostWork { gpus, peers, flow })
 }
 
@@ -412,7 +412,7 @@ fn host_works() -> impl Strategy<Value = HostWork> {
 fn added_and_floor(costs: LaunchCosts, work: HostWork) -> (u64, u64) {
     let (gpus, peers) = (u64::from(work.gpus), u64::from(work.peers));
     let floor = costs.floor.0 + gpus * costs.floor_per_gpu.0 + peers * costs.floor_per_peer.0;
-    let floor = if work.flow == Flow::OneWay { floor.max(costs.floor_one_way.0) } else { floor };
+    let floor = if work.flow == FlowDirection::OneWay { floor.max(costs.floor_one_way.0) } else { floor };
     (costs.added.0 + (gpus - 1) * costs.added_per_gpu.0, floor)
 }
 

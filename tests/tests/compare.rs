@@ -12,11 +12,11 @@ use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, LinkKind, Picos, load};
 use fabricast_validate::compare::gate::{Gate, Limit};
 use fabricast_validate::compare::{
-    Advice, ChoiceRequest, Comparison, Explanations, FastestPlanned, LibraryChoice, ProfileParameter, Request, Setting,
-    Verdict, compare,
+    Advice, ChoiceRequest, Comparison, ComparisonRequest, Explanations, FastestPlanned, LibraryChoice,
+    ProfileParameter, Setting, Verdict, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
-use fabricast_validate::measured::{Library, LibraryName, Reason, Rejected, Row};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
+use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Reason, RejectedRow, Row};
 use fabricast_validate::measured_strategy::Strategies;
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
         channels: Some(channels),
         library: None,
         in_network: InNetwork::Off,
-        registered: Registered::Plain,
+        registered: RegistrationKind::Plain,
         launch: Launch::Graph,
         processes: Processes::PerGpu,
         dtype: DataType::F32,
@@ -51,7 +51,7 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
 }
 
 fn compare_measurements(measurements: &[Measurement], profile: &Profile, choice: &dyn LibraryChoice) -> Comparison {
-    compare(&Request {
+    compare(&ComparisonRequest {
         measurements,
         profile: Some(profile),
         choice,
@@ -173,7 +173,7 @@ impl LibraryChoice for Only {
 fn forced_strategies_precede_the_librarys_choice() {
     let mut forced = measurement(Protocol::Ll, 12..16);
     // NCCL's rules are known and take precedence over a given choice.
-    forced.configuration.library = Some(Library { name: LibraryName::Mscclpp, version: String::new() });
+    forced.configuration.library = Some(MeasuredLibrary { name: LibraryName::Mscclpp, version: String::new() });
     let mut unforced = forced.clone();
     (unforced.configuration.algorithm, unforced.configuration.channels) = (None, None);
     let choice = Only(Algorithm::Tree, Protocol::Simple, 4);
@@ -236,7 +236,7 @@ proptest! {
         let rows = (0..8).map(|i| Row::new(Bytes(1 << (first + step * i)), Picos(1), i + 2)).collect();
         let profile = Profile::nearest(&fabric, Software::Nccl).unwrap();
         let unforced = Measurement { request, fabric, configuration, rows, ..base };
-        let compare = |measured: &Measurement| compare(&Request {
+        let compare = |measured: &Measurement| compare(&ComparisonRequest {
             measurements: std::slice::from_ref(measured),
             profile: Some(&profile),
             choice: &FastestPlanned,
@@ -275,7 +275,7 @@ fn advice_names_the_channels_per_peer_that_gain() {
         algorithm: None,
         protocol: None,
         channels: None,
-        library: Some(Library { name: LibraryName::Nccl, version: "2.26.5".to_owned() }),
+        library: Some(MeasuredLibrary { name: LibraryName::Nccl, version: "2.26.5".to_owned() }),
         launch: Launch::Stream,
         ..described.configuration
     };
@@ -322,7 +322,7 @@ fn gates_fail_slow_unmeasured_and_wrong_rows() {
     assert_eq!((found.unmeasured.as_slice(), found.is_met()), (&[1][..], false));
 
     let mut wrong = sound;
-    wrong.rejected.push(Rejected { line: 40, reason: Reason::WrongResults(7) });
+    wrong.rejected.push(RejectedRow { line: 40, reason: Reason::WrongResults(7) });
     let found = result(&[wrong]);
     assert_eq!((found.wrong.as_slice(), found.is_met()), (&[(0, 40)][..], false));
 }

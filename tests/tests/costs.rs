@@ -10,7 +10,7 @@ use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{LaunchMode, SimulateError, SimulationOptions, Timeline, simulate};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, load};
-use fabricast_validate::calibrate::{Cost, Parameter};
+use fabricast_validate::calibrate::{Cost, FitParameter};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -113,7 +113,7 @@ proptest! {
     #[test]
     fn times_change_continuously_with_costs(ring in rings(), cost in select(Cost::all().to_vec()), links in any::<bool>()) {
         let (fabric, profile) = (host(ring.gpus), shipped());
-        let parameter = if links { Parameter::Nvlink } else { Parameter::Protocol(ring.protocol, cost) };
+        let parameter = if links { FitParameter::Nvlink } else { FitParameter::Protocol(ring.protocol, cost) };
         prop_assume!(parameter.applies(&profile));
         let mut changed = profile.clone();
         parameter.set(&mut changed, parameter.get(&profile) * 1.001);

@@ -62,7 +62,7 @@ fn predicted(fabric: &str) -> Plan {
 }
 
 fn predicted_curve(plan: &Plan, protocol: Protocol) -> Curve {
-    let time = |row: &fabricast_search::plan::Row| {
+    let time = |row: &fabricast_search::plan::PlanRow| {
         row.pairs.iter().find(|priced| priced.strategy.protocol == protocol).unwrap().time.us()
     };
     plan.rows.iter().map(|row| (row.bytes.0 as f64, time(row))).collect()

@@ -14,10 +14,10 @@ use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, Picos, load};
 use fabricast_validate::compare::{
-    Compared, Comparison, Explanations, FastestPlanned, Finding, Group, RankedCause, Request, compare,
+    Compared, Comparison, ComparisonRequest, Explanations, FastestPlanned, Group, RangeFinding, RankedCause, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, Registered};
-use fabricast_validate::measured::{Library, LibraryName, Row};
+use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
+use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Row};
 
 use crate::measurements::unmeasured;
 
@@ -83,7 +83,7 @@ impl Machine {
             channels: None,
             library: None,
             in_network: InNetwork::Allowed,
-            registered: Registered::Plain,
+            registered: RegistrationKind::Plain,
             launch: Launch::Stream,
             processes: Processes::PerGpu,
             dtype: DataType::F32,
@@ -209,7 +209,7 @@ fn nics(fabric: &Fabric) -> Vec<NodeId> {
 }
 
 fn compared(measurement: &Measurement, routes: RouteOptions, explanations: Explanations) -> Comparison {
-    compare(&Request {
+    compare(&ComparisonRequest {
         measurements: std::slice::from_ref(measurement),
         profile: None,
         choice: &FastestPlanned,
@@ -269,9 +269,9 @@ fn forced_time(measurement: &Measurement, row: &Compared) -> Picos {
     configuration.algorithm = Some(row.strategy.algorithm);
     configuration.protocol = Some(row.strategy.protocol);
     configuration.channels = Some(row.strategy.channels);
-    configuration.library = Some(Library { name: LibraryName::Fabricast, version: String::new() });
+    configuration.library = Some(MeasuredLibrary { name: LibraryName::Fabricast, version: String::new() });
     let profile = Profile::nearest(&forced.fabric, Software::Nccl).unwrap();
-    let request = Request {
+    let request = ComparisonRequest {
         measurements: std::slice::from_ref(&forced),
         profile: Some(&profile),
         choice: &FastestPlanned,
@@ -329,7 +329,7 @@ impl Counts {
         let is_right = |cause: &RankedCause| fault.classes().contains(&cause.cause.class());
         let Some(first) = group.causes.first() else {
             self.missed += 1;
-            let slow = group.ranges.iter().any(|range| range.finding == Finding::Slow);
+            let slow = group.ranges.iter().any(|range| range.finding == RangeFinding::Slow);
             self.report += &format!("{machine:?} {fault:?}: no cause, slow: {slow}\n");
             return;
         };

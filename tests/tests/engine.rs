@@ -28,7 +28,7 @@ fn ring(n: u32, steps: u32, chunk: u64) -> Workload {
         let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);
         let passage = RouteLatency { route: Some(route), latency: LATENCY };
         let previous = Edge { run: (r + n - 1) % n, start: -1, step: 1 };
-        workload.add_uniform_run(steps, passage, Work::of_bytes(chunk), Pace::default(), &[previous]);
+        workload.add_uniform_run(steps, passage, Work::from_bytes(chunk), Pace::default(), &[previous]);
     }
     workload
 }
@@ -90,7 +90,7 @@ fn flows(ports: usize, flows: &[(u64, u64, usize, usize)]) -> Workload {
         let route = workload.system.add_route(&uses, Rate::UNLIMITED, 1);
         let passage = RouteLatency { route: Some(route), latency: Picos::ZERO };
         let pace = Pace { not_before: Picos(start), ..Pace::default() };
-        workload.add_uniform_run(1, passage, Work::of_bytes(bytes), pace, &[]);
+        workload.add_uniform_run(1, passage, Work::from_bytes(bytes), pace, &[]);
     }
     workload
 }

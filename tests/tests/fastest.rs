@@ -7,7 +7,7 @@ use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::packing::{TreeCount, TreePacker};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Excluded, PlanRequest, Row, SearchSpace, Watcher, plan};
+use fabricast_search::plan::{Exclusion, PlanRequest, PlanRow, SearchSpace, Watcher, plan};
 use fabricast_sim::lower::LowerError;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{Folding, SimulateError};
@@ -21,7 +21,7 @@ use crate::testbed::{Scene, Testbed, scenes};
 
 /// Plans a call with its root in the middle of the ranks; returns the row and the channel counts that the plan
 /// evaluates.
-fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<(Row, Vec<u16>)> {
+fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<(PlanRow, Vec<u16>)> {
     let (router, placement, restriction) = (testbed.router(), testbed.placement(), Restriction::default());
     let matrix = random_matrix(testbed.ranks(), 1 << 20, 7);
     let (collectives, sizes) = ([collective], [bytes]);
@@ -30,7 +30,7 @@ fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<
     let row = plan(&request, Watcher::default()).ok()?.rows.into_iter().next()?;
     let space = SearchSpace::new(&request);
     let is_excluded = |channels: u16| {
-        let matches_row = |excluded: &Excluded| matches!(excluded, Excluded::ManyChannels { channels: excluded_channels, bytes } if *excluded_channels == channels && *bytes > row.bytes);
+        let matches_row = |excluded: &Exclusion| matches!(excluded, Exclusion::ManyChannels { channels: excluded_channels, bytes } if *excluded_channels == channels && *bytes > row.bytes);
         space.excluded.iter().any(matches_row)
     };
     let tried = space.channels.iter().copied().filter(|&channels| !is_excluded(channels)).collect();
@@ -38,7 +38,7 @@ fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<
 }
 
 /// Simulates a call of `requested` bytes with a strategy; returns `None` if there is no such schedule.
-fn simulate_row(testbed: &Testbed, (row, requested): (&Row, Bytes), strategy: Strategy) -> Option<Picos> {
+fn simulate_row(testbed: &Testbed, (row, requested): (&PlanRow, Bytes), strategy: Strategy) -> Option<Picos> {
     let (router, placement) = (testbed.router(), testbed.placement());
     let capabilities =
         FabricCapabilities::new(&testbed.fabric, &router, &placement, testbed.per_host(), InNetwork::Allowed);

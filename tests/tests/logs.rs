@@ -326,7 +326,7 @@ fn manifests_find_their_logs_and_fabrics() {
 }
 
 /// Loads a manifest from a separate folder that also contains the other files.
-fn load(manifest: &str, files: &[(&str, &str)]) -> Result<manifest::Loaded, String> {
+fn load(manifest: &str, files: &[(&str, &str)]) -> Result<manifest::LoadedManifest, String> {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();

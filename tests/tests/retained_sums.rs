@@ -3,7 +3,7 @@
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
-use fabricast_sim::profile::{Flow, HostWork, LaunchCosts, Profile};
+use fabricast_sim::profile::{FlowDirection, HostWork, LaunchCosts, Profile};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ proptest! {
                 collective,
                 Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter
             );
-            prop_assert_eq!(work.flow == Flow::OneWay, is_one_way);
+            prop_assert_eq!(work.flow == FlowDirection::OneWay, is_one_way);
             let min_time = if is_one_way { floor.max(one_way) } else { floor };
             prop_assert_eq!(costs.call_time(Picos(device), work).0, min_time.max(device));
         }

@@ -73,7 +73,7 @@ fn workload(blocks: &[Block], run_numbers: &[usize], lines: usize) -> Workload {
         let (passage, work, pace) = (workload.passages.len(), workload.works.len(), workload.paces.len());
         for step in &block.steps {
             workload.passages.push(RouteLatency { route, latency: Picos(step.latency * TICK) });
-            workload.works.push(Work::of_bytes(step.bytes));
+            workload.works.push(Work::from_bytes(step.bytes));
             let (software, not_before) = (Picos(step.software * TICK), Picos(step.not_before * TICK));
             workload.paces.push(Pace { software, not_before, delay: not_before, spacing: Picos::ZERO });
         }

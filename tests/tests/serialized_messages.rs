@@ -3,7 +3,7 @@
 
 use fabricast_sim::critical::{CriticalStep, critical_path};
 use fabricast_sim::engine::{
-    Edge, Order, Outcome, Pace, PerOp, Recording, RouteLatency, Watch, WorkRun, Workload, run, run_to_end,
+    Edge, Outcome, Pace, PerOp, Recording, RouteLatency, RunOrder, Watch, WorkRun, Workload, run, run_to_end,
 };
 use fabricast_sim::quantity::{Rate, Work};
 use fabricast_sim::sharing::{Use, WHOLE};
@@ -28,7 +28,7 @@ struct Message {
 /// A run whose messages leave through one port and wait for those of earlier lines.
 #[derive(Clone, Debug)]
 struct Line {
-    order: Order,
+    order: RunOrder,
     /// Index of the port, modulo the number of ports.
     port: usize,
     messages: Vec<Message>,
@@ -51,11 +51,11 @@ fn messages() -> impl Strategy<Value = Message> {
     )
 }
 
-fn lines(orders: impl Strategy<Value = Order> + Clone + 'static) -> impl Strategy<Value = Vec<Line>> {
+fn lines(orders: impl Strategy<Value = RunOrder> + Clone + 'static) -> impl Strategy<Value = Vec<Line>> {
     let line = (orders, 0usize..6, vec(messages(), 1..7), vec((0usize..6, -2i32..=1), 0..3)).prop_map(
         |(order, port, messages, waits)| {
             // Operations that are not serialized have no spacing.
-            let is_serialized = order == Order::InTurn;
+            let is_serialized = order == RunOrder::InTurn;
             let messages = messages
                 .into_iter()
                 .map(|message| Message { spacing: if is_serialized { message.spacing } else { 0 }, ..message })
@@ -80,7 +80,7 @@ fn workload(lines: &[Line], run_numbers: &[usize], ports: usize) -> Workload {
         let (passage, work, pace) = (workload.passages.len(), workload.works.len(), workload.paces.len());
         for message in &line.messages {
             workload.passages.push(RouteLatency { route, latency: Picos(message.latency) });
-            workload.works.push(Work::of_bytes(message.bytes));
+            workload.works.push(Work::from_bytes(message.bytes));
             workload.paces.push(Pace {
                 software: Picos(message.software),
                 not_before: Picos(message.not_before),
@@ -92,7 +92,7 @@ fn workload(lines: &[Line], run_numbers: &[usize], ports: usize) -> Workload {
         let mut waits: Vec<Edge> = dependencies(line, number)
             .map(|(other, shift)| Edge { run: run_numbers[other] as u32, start: shift, step: 1 })
             .collect();
-        if line.order == Order::InTurn {
+        if line.order == RunOrder::InTurn {
             waits.push(Edge::turn(run_numbers[number] as u32));
         }
         workload.add_run(WorkRun { len: line.messages.len() as u32, passage, work, pace }, &waits);
@@ -138,8 +138,8 @@ fn in_order(lines: &[Line]) -> Vec<usize> {
     (0..lines.len()).collect()
 }
 
-fn any_order() -> impl Strategy<Value = Order> + Clone {
-    prop_oneof![2 => Just(Order::InTurn), 1 => Just(Order::Free)]
+fn any_order() -> impl Strategy<Value = RunOrder> + Clone {
+    prop_oneof![2 => Just(RunOrder::InTurn), 1 => Just(RunOrder::Free)]
 }
 
 proptest! {
@@ -147,7 +147,7 @@ proptest! {
 
     /// On separate ports, messages start and end as the recurrence predicts.
     #[test]
-    fn serialized_messages_match_the_recurrence(mut lines in lines(Just(Order::InTurn))) {
+    fn serialized_messages_match_the_recurrence(mut lines in lines(Just(RunOrder::InTurn))) {
         lines.iter_mut().enumerate().for_each(|(number, line)| line.port = number);
         let workload = workload(&lines, &in_order(&lines), lines.len());
         let expected = recurrence(&lines);
@@ -200,7 +200,7 @@ proptest! {
     #[test]
     fn chains_of_equal_messages_match_closed_form(ranks in 2usize..9, k in 1usize..20, message in messages()) {
         let message = Message { not_before: 0, ..message };
-        let line = |port| Line { order: Order::InTurn, port, messages: vec![message; k], waits: vec![(0, 0)] };
+        let line = |port| Line { order: RunOrder::InTurn, port, messages: vec![message; k], waits: vec![(0, 0)] };
         let lines: Vec<Line> = (0..ranks - 1).map(line).collect();
         let chain = workload(&lines, &in_order(&lines), lines.len());
         let Message { software, latency, bytes, spacing, .. } = message;

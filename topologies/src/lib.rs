@@ -65,6 +65,7 @@ pub mod preset;
 pub mod read;
 pub mod route;
 mod units;
+pub mod variants;
 pub mod visible;
 pub mod write;
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use fabricast_experts::{ExchangeExtent, Operation};
 use fabricast_validate::compare::Summary;
 use fabricast_validate::exchange::{
-    ExchangeMeasurement, HeldOut, HeldOutRow, fit, hold_out, load, prediction_interval,
+    ExchangeMeasurement, HeldOutCluster, HeldOutRow, fit, hold_out, load, prediction_interval,
 };
 
 fn main() -> ExitCode {
@@ -39,7 +39,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         measurements.get(row.measurement).is_some_and(|measurement| measurement.operation != Operation::Prepare)
     };
     print("dispatch and combine", all().filter(is_exchange));
-    let median = |cluster: &HeldOut| Summary::from_errors(cluster.rows.iter().map(HeldOutRow::error)).median;
+    let median = |cluster: &HeldOutCluster| Summary::from_errors(cluster.rows.iter().map(HeldOutRow::error)).median;
     let medians = Summary::from_errors(held_out.iter().map(median));
     println!("median of the clusters' medians: {:.1} %", medians.median * 100.0);
     for (name, extent) in [("one domain", ExchangeExtent::OneDomain), ("network", ExchangeExtent::Network)] {
@@ -53,7 +53,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn print_measurements(cluster: &HeldOut, measurements: &[ExchangeMeasurement]) {
+fn print_measurements(cluster: &HeldOutCluster, measurements: &[ExchangeMeasurement]) {
     for (number, measurement) in measurements.iter().enumerate() {
         let rows = || cluster.rows.iter().filter(move |row| row.measurement == number);
         if rows().next().is_some() {

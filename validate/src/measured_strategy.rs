@@ -1,13 +1,13 @@
 //! Strategy of a measured row: the forced settings, completed by the predicted choice of the library.
 
 use fabricast_collectives::strategy::Strategy;
-use fabricast_libraries::nccl::{Settings, Version};
+use fabricast_libraries::nccl::{NcclVersion, Settings};
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, rccl};
 use fabricast_sim::profile::MeasuredNetwork;
 use fabricast_sim::schedule::{BufferUse, Call, Protocol, Rank, ReduceOp};
 use fabricast_topologies::route::Router;
 
-use crate::measured::manifest::{Configuration, Measurement, Registered as Windows};
+use crate::measured::manifest::{Configuration, Measurement, RegistrationKind as Windows};
 use crate::measured::{LibraryName, Row};
 
 /// Look-up of the strategies of one measurement's rows.
@@ -75,9 +75,11 @@ pub(crate) fn library(measurement: &Measurement) -> Option<Library> {
     match (library.name, of_vendor) {
         // rccl-tests prints the name of NCCL, so AMD GPUs identify RCCL.
         (LibraryName::Rccl, _) | (LibraryName::Nccl, Library::Rccl(_)) => {
-            Some(Library::Rccl(rccl::Version::nearest(&library.version).unwrap_or(rccl::Version::NEWEST)))
+            Some(Library::Rccl(rccl::RcclVersion::nearest(&library.version).unwrap_or(rccl::RcclVersion::NEWEST)))
         }
-        (LibraryName::Nccl, _) => Some(Library::Nccl(Version::nearest(&library.version).unwrap_or(Version::NEWEST))),
+        (LibraryName::Nccl, _) => {
+            Some(Library::Nccl(NcclVersion::nearest(&library.version).unwrap_or(NcclVersion::NEWEST)))
+        }
         _ => None,
     }
 }

@@ -80,7 +80,7 @@ impl<'a> MeasurementSimulation<'a> {
 
     /// Simulates a schedule as it was measured. Back-to-back calls from or to a root overlap, which shortens their
     /// time. `None` if the schedule cannot be simulated.
-    pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<Simulated> {
+    pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<SimulatedRow> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
         let setting = Environment { fabric, router: &self.router, placement, profile, delays: &[] };
         let simulated =
@@ -90,7 +90,7 @@ impl<'a> MeasurementSimulation<'a> {
             false => simulated.time,
         };
         let bytes = (simulated.costs.bandwidth + simulated.costs.waiting).min(time);
-        Some(Simulated {
+        Some(SimulatedRow {
             time,
             bytes,
             band: simulated.band,
@@ -103,7 +103,7 @@ impl<'a> MeasurementSimulation<'a> {
 }
 
 /// Result of the simulation of a row.
-pub(crate) struct Simulated {
+pub(crate) struct SimulatedRow {
     /// Predicted time per call.
     pub time: Picos,
     /// Part of the time that is due to bandwidth, including waiting for shared capacity.

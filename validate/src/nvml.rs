@@ -13,11 +13,11 @@ const NVML: LibrarySpec = LibrarySpec {
     advice: "it comes with the driver; inside of a container the utilities of the driver must be passed in",
 };
 
-type Code = c_int;
-type Handle = *mut c_void;
+type NvmlCode = c_int;
+type NvmlHandle = *mut c_void;
 
 /// Return code of a successful call: `NVML_SUCCESS`.
-const SUCCESS: Code = 0;
+const SUCCESS: NvmlCode = 0;
 
 /// Largest number of NVLinks of a GPU: `NVML_NVLINK_MAX_LINKS`.
 const MAX_LINKS: c_uint = 18;
@@ -58,7 +58,7 @@ struct FieldValue {
     timestamp: i64,
     latency: i64,
     kind: c_uint,
-    code: Code,
+    code: NvmlCode,
     value: u64,
 }
 
@@ -72,7 +72,7 @@ pub struct Nvml {
 #[derive(Clone, Copy, Debug)]
 pub struct NvmlDevice<'a> {
     nvml: &'a Nvml,
-    handle: Handle,
+    handle: NvmlHandle,
 }
 
 /// State of one NVLink of a GPU.
@@ -83,7 +83,7 @@ pub struct LinkState {
     /// True if the link is up, false if it is down.
     pub active: bool,
     /// Kind of device at the other end.
-    pub remote: Remote,
+    pub remote: NvmlRemote,
     /// PCI address of the remote device, if the machine exposes it.
     pub remote_pci: Option<String>,
     /// Bandwidth of one direction in MB/s, in the driver's units. `None` if not reported.
@@ -95,7 +95,7 @@ pub struct LinkState {
 
 /// Kind of device that an NVLink connects to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remote {
+pub enum NvmlRemote {
     /// Another GPU.
     Gpu,
     /// An NVSwitch.
@@ -146,10 +146,10 @@ impl Nvml {
         let library = SharedLibrary::open(&NVML, None, Visibility::Local)?;
         // SAFETY: the types are those of nvml.h.
         unsafe {
-            let init: unsafe extern "C" fn() -> Code = library.function("nvmlInit_v2")?;
+            let init: unsafe extern "C" fn() -> NvmlCode = library.function("nvmlInit_v2")?;
             let code = init();
             if code != SUCCESS {
-                let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("nvmlErrorString")?;
+                let text: unsafe extern "C" fn(NvmlCode) -> *const c_char = library.function("nvmlErrorString")?;
                 let text = CStr::from_ptr(text(code)).to_string_lossy().into_owned();
                 return Err(NvmlError::Call { call: "nvmlInit", text });
             }
@@ -159,7 +159,7 @@ impl Nvml {
 
     /// Version of the driver, such as `580.159.04`.
     pub fn driver_version(&self) -> Option<String> {
-        type Get = unsafe extern "C" fn(*mut c_char, c_uint) -> Code;
+        type Get = unsafe extern "C" fn(*mut c_char, c_uint) -> NvmlCode;
         const ROOM: usize = 96;
         let mut text = [0 as c_char; ROOM];
         // SAFETY: the type is that of nvml.h; NVML writes at most the given number of bytes, one less than the buffer
@@ -172,7 +172,7 @@ impl Nvml {
 
     /// Returns the GPU at a PCI address. `None` if NVML does not know it.
     pub fn device(&self, pci: &str) -> Option<NvmlDevice<'_>> {
-        type Get = unsafe extern "C" fn(*const c_char, *mut Handle) -> Code;
+        type Get = unsafe extern "C" fn(*const c_char, *mut NvmlHandle) -> NvmlCode;
         let address = CString::new(pci).ok()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the type is that of nvml.h; the address is zero-terminated.
@@ -187,7 +187,7 @@ impl Drop for Nvml {
     fn drop(&mut self) {
         // SAFETY: the type is that of nvml.h; initialized once, shut down once.
         unsafe {
-            if let Ok(shutdown) = self.library.function::<unsafe extern "C" fn() -> Code>("nvmlShutdown") {
+            if let Ok(shutdown) = self.library.function::<unsafe extern "C" fn() -> NvmlCode>("nvmlShutdown") {
                 shutdown();
             }
         }
@@ -197,7 +197,7 @@ impl Drop for Nvml {
 impl NvmlDevice<'_> {
     /// Calls a getter whose only input is the device. `None` if the device or the NVML version does not support it.
     fn number(self, symbol: &'static str) -> Option<u32> {
-        type Get = unsafe extern "C" fn(Handle, *mut c_uint) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, *mut c_uint) -> NvmlCode;
         let mut value = 0;
         // SAFETY: every caller names a function of this type in nvml.h; one number is written.
         let code = unsafe { self.nvml.library.function::<Get>(symbol).ok()?(self.handle, &raw mut value) };
@@ -206,7 +206,7 @@ impl NvmlDevice<'_> {
 
     /// Calls a getter for one NVLink of the device. `None` if the device or the NVML version does not support it.
     fn link_number(self, symbol: &'static str, link: c_uint) -> Option<u32> {
-        type Get = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, c_uint, *mut c_uint) -> NvmlCode;
         let mut value = 0;
         // SAFETY: every caller names a function of this type in nvml.h; one number is written.
         let code = unsafe { self.nvml.library.function::<Get>(symbol).ok()?(self.handle, link, &raw mut value) };
@@ -225,7 +225,7 @@ impl NvmlDevice<'_> {
 
     /// True if the GPU is partitioned into MIG instances. `None` if it does not support MIG.
     pub fn mig(self) -> Option<bool> {
-        type Get = unsafe extern "C" fn(Handle, *mut c_uint, *mut c_uint) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, *mut c_uint, *mut c_uint) -> NvmlCode;
         let (mut current, mut pending) = (0, 0);
         // SAFETY: the type is that of nvml.h; two numbers are written.
         let code = unsafe {
@@ -245,10 +245,10 @@ impl NvmlDevice<'_> {
                     active: state == 1,
                     // nvmlIntNvLinkDeviceType_t.
                     remote: match self.link_number("nvmlDeviceGetNvLinkRemoteDeviceType", link) {
-                        Some(0) => Remote::Gpu,
-                        Some(1) => Remote::Cpu,
-                        Some(2) => Remote::Switch,
-                        _ => Remote::Unknown,
+                        Some(0) => NvmlRemote::Gpu,
+                        Some(1) => NvmlRemote::Cpu,
+                        Some(2) => NvmlRemote::Switch,
+                        _ => NvmlRemote::Unknown,
                     },
                     remote_pci: self.remote_pci(link),
                     speed_mbps: self.link_speed(link),
@@ -259,7 +259,7 @@ impl NvmlDevice<'_> {
     }
 
     fn remote_pci(self, link: c_uint) -> Option<String> {
-        type Get = unsafe extern "C" fn(Handle, c_uint, *mut PciInfo) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, c_uint, *mut PciInfo) -> NvmlCode;
         let mut info =
             PciInfo { legacy: [0; 16], domain: 0, bus: 0, device: 0, device_id: 0, subsystem_id: 0, address: [0; 32] };
         // SAFETY: the type is that of nvml.h; the struct has the layout that NVML writes.
@@ -277,7 +277,7 @@ impl NvmlDevice<'_> {
     }
 
     fn link_speed(self, link: c_uint) -> Option<u32> {
-        type Get = unsafe extern "C" fn(Handle, c_int, *mut FieldValue) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, c_int, *mut FieldValue) -> NvmlCode;
         /// Identifier of the field with a link's speed in MB/s: `NVML_FI_DEV_NVLINK_GET_SPEED`. The field's `scope` is
         /// the link.
         const SPEED: c_uint = 164;
@@ -293,7 +293,7 @@ impl NvmlDevice<'_> {
     }
 
     fn link_errors(self, link: c_uint) -> Option<u64> {
-        type Get = unsafe extern "C" fn(Handle, c_uint, c_uint, *mut u64) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, c_uint, c_uint, *mut u64) -> NvmlCode;
         // NVML_NVLINK_ERROR_DL_REPLAY and NVML_NVLINK_ERROR_DL_RECOVERY.
         let count = |counter: c_uint| {
             let mut value = 0;
@@ -312,7 +312,7 @@ impl NvmlDevice<'_> {
 
     /// Closest common ancestor with another GPU in the PCIe topology. `None` if NVML does not report it.
     pub fn ancestor(self, other: Self) -> Option<Ancestor> {
-        type Get = unsafe extern "C" fn(Handle, Handle, *mut c_uint) -> Code;
+        type Get = unsafe extern "C" fn(NvmlHandle, NvmlHandle, *mut c_uint) -> NvmlCode;
         let mut level = 0;
         // SAFETY: the type is that of nvml.h; one number is written.
         let code = unsafe {

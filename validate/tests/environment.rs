@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-use fabricast_validate::nccl::{Forced, reserve};
+use fabricast_validate::nccl::{ForcedChoice, reserve};
 
 /// Reads a variable as NCCL does.
 fn read(name: &str) -> Option<String> {
@@ -34,7 +34,7 @@ fn main() {
     reserve().unwrap();
     reserve().unwrap();
     assert_eq!(["NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"].map(read), before);
-    let forced = Forced { algorithm: Some("Ring".to_owned()), ..Forced::default() };
+    let forced = ForcedChoice { algorithm: Some("Ring".to_owned()), ..ForcedChoice::default() };
     // Another thread reads the variable concurrently, and must see either the previous value or the new one.
     let reads = std::thread::scope(|scope| {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();

@@ -15,7 +15,7 @@ use fabricast_validate::cuda::{
     Access, Arguments, Context, CudaError, DeviceMemory, Driver, Event, Graph, HostMemory, Launch, LaunchMode, Module,
     Stream, WaitCondition, Watchdog, compile, enable_peer_access_between, team,
 };
-use fabricast_validate::nccl::{Communicator, Config, Nccl, NcclError, Operands, Operation, WindowMemory};
+use fabricast_validate::nccl::{Communicator, CommunicatorConfig, Nccl, NcclError, Operands, Operation, WindowMemory};
 
 const PATIENCE: Watchdog = Watchdog::new(Duration::from_secs(20));
 
@@ -220,7 +220,7 @@ fn nccl_runs_every_collective() {
     println!("NCCL {} at {}", nccl.version(), nccl.path().display());
     let id = nccl.unique_id().unwrap();
     let (count, ranks) = (1000, contexts.len());
-    let config = Config { max_blocks: Some(8), ..Config::default() };
+    let config = CommunicatorConfig { max_blocks: Some(8), ..CommunicatorConfig::default() };
     team::run(&contexts, &PATIENCE, |member| -> Result<(), NcclError> {
         let rank = member.rank;
         let communicator = Communicator::new(&nccl, member.context, id, rank, member.size, config)?;
@@ -278,7 +278,8 @@ fn nccl_reduces_in_registered_windows_and_graphs() {
     let id = nccl.unique_id().unwrap();
     let ranks = contexts.len();
     team::run(&contexts, &PATIENCE, |member| -> Result<(), NcclError> {
-        let mut communicator = Communicator::new(&nccl, member.context, id, member.rank, ranks, Config::default())?;
+        let mut communicator =
+            Communicator::new(&nccl, member.context, id, member.rank, ranks, CommunicatorConfig::default())?;
         let size = Bytes(1 << 20);
         let memory = match WindowMemory::new(&nccl, member.context, size) {
             Err(NcclError::Library(error)) => {

@@ -1,6 +1,8 @@
 //! Costs that all kernels share, fitted to published tables (`validate/data/clusters/ep`).
 
+use fabricast_topologies::variants::variants;
 use fabricast_topologies::{Bandwidth, Picos};
+use strum::{EnumCount, VariantArray};
 
 /// Costs of exchanges, independent of library and table. The structure of kernels is defined by
 /// [`crate::ExchangeKernel`], the rates of links by the fabric and its profile.
@@ -40,7 +42,7 @@ pub struct ExchangeCosts {
 }
 
 /// Parameter of [`ExchangeCosts`] that a fit changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumCount, VariantArray)]
 pub enum CostParameter {
     /// [`ExchangeCosts::launch`].
     Launch,
@@ -74,22 +76,7 @@ pub enum CostParameter {
 
 impl CostParameter {
     /// All parameters.
-    pub const ALL: [Self; 14] = [
-        Self::Launch,
-        Self::Round,
-        Self::Peer,
-        Self::Network,
-        Self::Host,
-        Self::Load,
-        Self::Store,
-        Self::Warp,
-        Self::Sm,
-        Self::NicMessage,
-        Self::QueueMessage,
-        Self::Signal,
-        Self::RandomShare,
-        Self::ForwardShare,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns true if the parameter is a time, which can be absent; false if it is a rate or a share.
     #[must_use]

@@ -3,6 +3,8 @@
 use std::str::FromStr;
 
 use fabricast_sim::schedule::UnknownName;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 /// Operation on the tokens of a layer of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +38,7 @@ impl FromStr for Operation {
 }
 
 /// Kernel of a library for dispatch and combine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumCount, VariantArray)]
 pub enum ExchangeKernel {
     /// DeepEP's normal kernels (V1): one copy of a token to each NVLink domain over the NIC of the GPU with the same
     /// index there, then over NVLink to the GPUs of its experts (`csrc/kernels/legacy/internode.cu`, `intranode.cu`).
@@ -84,15 +86,7 @@ pub(crate) enum CopyTarget {
 
 impl ExchangeKernel {
     /// All kernels, in the order of the documentation.
-    pub const ALL: [Self; 7] = [
-        Self::DeepEp,
-        Self::DeepEpLowLatency,
-        Self::DeepEpElastic,
-        Self::NcclEpLowLatency,
-        Self::Pplx,
-        Self::TensorRtTwoSided,
-        Self::TensorRtOneSided,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Name of the kernel on the command line and in manifests.
     #[must_use]

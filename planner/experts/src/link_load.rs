@@ -38,12 +38,12 @@ impl NetworkLoad {
 /// Times of the busiest links at their achieved rates, in µs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LinkLoad {
-    /// Busiest link on paths inside domains.
+    /// Time of the busiest link on paths inside domains, in µs.
     pub local_us: f64,
     /// Network links on paths between domains that are the slowest at some cost per copy: a single one if all links are
     /// equal.
     network: Vec<NetworkLoad>,
-    /// Busiest other link (PCIe) on paths between domains.
+    /// Time of the busiest other link (PCIe) on paths between domains, in µs.
     pub attachment_us: f64,
 }
 

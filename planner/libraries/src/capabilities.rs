@@ -3,7 +3,7 @@
 
 use fabricast_sim::schedule::{Collective, Protocol};
 
-use super::nccl::{Algo, Cells, Function, Proto, Version};
+use super::nccl::{Algo, Cells, Function, NcclVersion, Proto};
 use super::{BufferRegistration, Library, mpi};
 use fabricast_collectives::algorithm::Algorithm;
 
@@ -111,7 +111,12 @@ fn rccl(algorithm: Algorithm, protocol: Protocol, collective: Collective) -> boo
 
 /// Returns true if NCCL has a kernel of the algorithm with this protocol. Symmetric kernels and copy engines need
 /// windows; sends use LL or Simple.
-fn nccl_protocol(version: Version, algorithm: Algorithm, protocol: Protocol, registered: BufferRegistration) -> bool {
+fn nccl_protocol(
+    version: NcclVersion,
+    algorithm: Algorithm,
+    protocol: Protocol,
+    registered: BufferRegistration,
+) -> bool {
     let windows = registered == BufferRegistration::Symmetric && version.has_window_kernels();
     match (algorithm, protocol) {
         (Algorithm::OneShot | Algorithm::TwoShot, Protocol::Symmetric) => windows,

@@ -9,9 +9,9 @@ use fabricast_topologies::{Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, SearchNotModelled};
 use super::nccl::{
-    Algo, AlgoProto, Cells, Communicator, Function, NvlsSetting, Proto, Request, SYMMETRIC_THREADS, Settings,
-    SymmetricKernel, Table, Version, bytes_per_peer, kernel, kernel_with_max_channels, p2p, pick, pick_symmetric,
-    working_channels,
+    Algo, AlgoProto, Cells, Communicator, CostTable, Function, NcclVersion, NvlsSetting, Proto, Request,
+    SYMMETRIC_THREADS, Settings, SymmetricKernel, bytes_per_peer, kernel, kernel_with_max_channels, p2p, pick,
+    pick_symmetric, working_channels,
 };
 use super::rccl::RcclHosts;
 use super::{Choice, Library, LibraryCapabilities, Unknown, mpi, rccl};
@@ -52,25 +52,25 @@ const SEND_THREADS: u16 = 640;
 pub struct Chooser {
     library: Library,
     conditions: Conditions,
-    rules: Rules,
+    rules: LibraryRules,
 }
 
 /// Library-specific data on which the choices depend, in addition to the call.
 #[derive(Clone, Debug)]
-enum Rules {
+enum LibraryRules {
     /// NCCL's communicator and table.
     Nccl(Result<Box<Nccl>, SearchNotModelled>),
     /// RCCL's hosts.
-    Rccl(rccl::Version, Result<RcclHosts, rccl::HostsNotModelled>),
+    Rccl(rccl::RcclVersion, Result<RcclHosts, rccl::HostsNotModelled>),
     /// Version of Open MPI.
-    OpenMpi(mpi::Version),
+    OpenMpi(mpi::OpenMpiVersion),
 }
 
 #[derive(Clone, Debug)]
 struct Nccl {
-    version: Version,
+    version: NcclVersion,
     communicator: Communicator,
-    table: Table,
+    table: CostTable,
 }
 
 impl Chooser {
@@ -84,15 +84,15 @@ impl Chooser {
         conditions: Conditions,
     ) -> Self {
         let rules = match library {
-            Library::OpenMpi(version) => Rules::OpenMpi(version),
-            Library::Rccl(version) => Rules::Rccl(version, RcclHosts::from_fabric(fabric, placement)),
+            Library::OpenMpi(version) => LibraryRules::OpenMpi(version),
+            Library::Rccl(version) => LibraryRules::Rccl(version, RcclHosts::from_fabric(fabric, placement)),
             Library::Nccl(version) => {
                 let off = conditions.in_network == InNetwork::Off
                     || conditions.settings.nvls == NvlsSetting::Off
                     || router.options().p2p == PeerAccess::Off;
                 let nvls = if off { NvlsUse::Off } else { NvlsUse::Allowed };
-                Rules::Nccl(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
-                    let table = Table::new(&communicator, version, &conditions.settings);
+                LibraryRules::Nccl(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
+                    let table = CostTable::new(&communicator, version, &conditions.settings);
                     Box::new(Nccl { version, communicator, table })
                 }))
             }
@@ -103,8 +103,8 @@ impl Chooser {
     /// NCCL's data; `None` for other libraries and for fabrics on which NCCL's topology search is not modelled.
     fn nccl(&self) -> Option<&Nccl> {
         match &self.rules {
-            Rules::Nccl(nccl) => nccl.as_deref().ok(),
-            Rules::Rccl(..) | Rules::OpenMpi(_) => None,
+            LibraryRules::Nccl(nccl) => nccl.as_deref().ok(),
+            LibraryRules::Rccl(..) | LibraryRules::OpenMpi(_) => None,
         }
     }
 
@@ -124,7 +124,7 @@ impl Chooser {
     /// NCCL's estimated latency and bandwidth of each algorithm and protocol on the fabric; `None` for other libraries
     /// and for fabrics on which NCCL's topology search is not modelled.
     #[must_use]
-    pub fn table(&self) -> Option<&Table> {
+    pub fn table(&self) -> Option<&CostTable> {
         self.nccl().map(|nccl| &nccl.table)
     }
 
@@ -166,20 +166,22 @@ impl Chooser {
         }
         let library = self.library;
         match &self.rules {
-            Rules::OpenMpi(version) => mpi::choose(*version, call).map_err(|unknown| unknown.to_unknown(library)),
+            LibraryRules::OpenMpi(version) => {
+                mpi::choose(*version, call).map_err(|unknown| unknown.to_unknown(library))
+            }
             // NCCL and RCCL have no barrier.
             _ if call.collective == Collective::Barrier => {
                 Err(Unknown::NotModelled { library, collective: call.collective })
             }
-            Rules::Nccl(Ok(nccl)) => self.choose_nccl(nccl, call, dtype, op),
-            Rules::Nccl(Err(reason)) => Err(Unknown::Fabric { library, reason: *reason }),
-            Rules::Rccl(version, Ok(hosts)) => {
+            LibraryRules::Nccl(Ok(nccl)) => self.choose_nccl(nccl, call, dtype, op),
+            LibraryRules::Nccl(Err(reason)) => Err(Unknown::Fabric { library, reason: *reason }),
+            LibraryRules::Rccl(version, Ok(hosts)) => {
                 let pick = rccl::choose(*hosts, *version, &self.conditions.settings, call, dtype, op);
                 let pick = pick.ok_or(Unknown::NothingAllowed { library })?;
                 let max_channels = pick.strategy.channels;
                 Ok(Choice { strategy: pick.strategy, name: pick.name, max_channels, expected: pick.expected })
             }
-            Rules::Rccl(_, Err(reason)) => Err(Unknown::Hosts { library, reason: *reason }),
+            LibraryRules::Rccl(_, Err(reason)) => Err(Unknown::Hosts { library, reason: *reason }),
         }
     }
 

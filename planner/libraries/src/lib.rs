@@ -60,11 +60,11 @@ use fabricast_collectives::strategy::Strategy;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
     /// NVIDIA's NCCL.
-    Nccl(nccl::Version),
+    Nccl(nccl::NcclVersion),
     /// AMD's RCCL.
-    Rccl(rccl::Version),
+    Rccl(rccl::RcclVersion),
     /// Open MPI with its `tuned` component, on GPU memory.
-    OpenMpi(mpi::Version),
+    OpenMpi(mpi::OpenMpiVersion),
 }
 
 /// Choice of a library for a call.
@@ -134,10 +134,10 @@ pub enum Unknown {
 
 impl Library {
     /// Library meant by `nccl` without a version number: the newest release of NCCL.
-    pub const NEWEST_NCCL: Self = Self::Nccl(nccl::Version::NEWEST);
+    pub const NEWEST_NCCL: Self = Self::Nccl(nccl::NcclVersion::NEWEST);
 
     /// Library meant by `rccl` without a version number: the newest modelled release of RCCL.
-    pub const NEWEST_RCCL: Self = Self::Rccl(rccl::Version::NEWEST);
+    pub const NEWEST_RCCL: Self = Self::Rccl(rccl::RcclVersion::NEWEST);
 
     /// Returns true if the library runs on these devices: NCCL on NVIDIA's GPUs only, RCCL on all others.
     #[must_use]
@@ -177,13 +177,13 @@ pub enum UnknownLibrary {
     Name(String),
     /// The version of NCCL is not known.
     #[error(transparent)]
-    Nccl(#[from] nccl::UnknownVersion),
+    Nccl(#[from] nccl::UnknownNcclVersion),
     /// The version of RCCL is not known.
     #[error(transparent)]
-    Rccl(#[from] rccl::UnknownVersion),
+    Rccl(#[from] rccl::UnknownRcclVersion),
     /// The version of Open MPI is not known.
     #[error(transparent)]
-    OpenMpi(#[from] mpi::UnknownVersion),
+    OpenMpi(#[from] mpi::UnknownOpenMpiVersion),
 }
 
 impl FromStr for Library {
@@ -201,7 +201,7 @@ impl FromStr for Library {
             ("nccl", Some(version)) => Ok(Self::Nccl(version.parse()?)),
             ("rccl", None) => Ok(Self::NEWEST_RCCL),
             ("rccl", Some(version)) => Ok(Self::Rccl(version.parse()?)),
-            ("open_mpi" | "openmpi" | "ompi", None) => Ok(Self::OpenMpi(mpi::Version::NEWEST)),
+            ("open_mpi" | "openmpi" | "ompi", None) => Ok(Self::OpenMpi(mpi::OpenMpiVersion::NEWEST)),
             ("open_mpi" | "openmpi" | "ompi", Some(version)) => Ok(Self::OpenMpi(version.parse()?)),
             _ => Err(UnknownLibrary::Name(text.to_owned())),
         }

@@ -14,7 +14,7 @@ use crate::communication::{
 };
 use crate::serve;
 use crate::step::{self, Machine, TimeError};
-use fabricast_search::plan::{PlanError, Row};
+use fabricast_search::plan::{PlanError, PlanRow};
 use fabricast_workload::job::{
     Arrivals, CollectiveCandidates, Dimension, Job, JobError, Layout, LoadedServing, Processes, Serving, TokenExchange,
     Training,
@@ -70,7 +70,7 @@ pub struct PlannedCalls {
     /// Call of a group, with the numbers of groups and of calls.
     pub calls: CallGroup,
     /// Best strategy for the call, and the library's choice.
-    pub row: Row,
+    pub row: PlanRow,
 }
 
 /// Collective, number of ranks, numbers of ranks of the group in each NVLink domain (such as `8` or `2 2`), and message
@@ -78,12 +78,12 @@ pub struct PlannedCalls {
 type CallKey = (Collective, usize, Vec<usize>, Bytes);
 
 /// Ranks of each group that makes a call.
-type Groups = Vec<Arc<[u32]>>;
+type CallingGroups = Vec<Arc<[u32]>>;
 
 /// Returns the calls of a trace by collective, group placement and size.
 #[must_use]
 pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGroup> {
-    let mut call_groups: BTreeMap<CallKey, (CallGroup, Groups)> = BTreeMap::new();
+    let mut call_groups: BTreeMap<CallKey, (CallGroup, CallingGroups)> = BTreeMap::new();
     for event in &trace.events {
         let Some(call) = event.kind.call() else { continue };
         let devices = simulated.devices(&call.group);
@@ -95,14 +95,14 @@ pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGro
         let key = (call.collective, call.group.len(), ranks_per_island.into_values().collect(), call.bytes);
         let first =
             CallGroup { collective: call.collective, bytes: call.bytes, devices, groups: 0, calls_per_group: 0.0 };
-        let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, Groups::new()));
+        let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, CallingGroups::new()));
         // The field holds the total over all groups until all groups are known.
         call_group.calls_per_group += 1.0;
         if !groups.contains(&call.group) {
             groups.push(Arc::clone(&call.group));
         }
     }
-    let with_mean_calls = |(call_group, groups): (CallGroup, Groups)| CallGroup {
+    let with_mean_calls = |(call_group, groups): (CallGroup, CallingGroups)| CallGroup {
         groups: groups.len(),
         calls_per_group: call_group.calls_per_group / groups.len().max(1) as f64,
         ..call_group

@@ -89,18 +89,18 @@ struct Group {
     islands: Vec<u32>,
 }
 
-type Groups<'a> = FxHashMap<&'a [u32], Group>;
+type GroupsByRanks<'a> = FxHashMap<&'a [u32], Group>;
 
 /// Cache key: concurrent calls with their devices, and their start times relative to the first start.
-type ConcurrentCalls = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
+type ConcurrentCallsKey = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
 
 struct Run<'a> {
     trace: &'a Trace,
     simulated: &'a SimulatedCosts<'a>,
     collectives: CollectiveCandidates,
-    groups: &'a Groups<'a>,
+    groups: &'a GroupsByRanks<'a>,
     planned: FxHashMap<&'a EventKind, (CallWithStrategy, Picos)>,
-    known: FxHashMap<ConcurrentCalls, Vec<Picos>>,
+    known: FxHashMap<ConcurrentCallsKey, Vec<Picos>>,
     spans: Vec<Span>,
 }
 
@@ -109,7 +109,7 @@ impl<'a> Run<'a> {
         trace: &'a Trace,
         simulated: &'a SimulatedCosts<'a>,
         collectives: CollectiveCandidates,
-        groups: &'a Groups<'a>,
+        groups: &'a GroupsByRanks<'a>,
     ) -> Self {
         let spans = vec![Span::default(); trace.events.len()];
         Self {
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
             .iter()
             .map(|one| PlacedCall { call: one.call, devices: one.devices, start: begin(one) - first })
             .collect();
-        let key: ConcurrentCalls = calls.iter().map(|one| (one.call, one.devices.to_vec(), one.start)).collect();
+        let key: ConcurrentCallsKey = calls.iter().map(|one| (one.call, one.devices.to_vec(), one.start)).collect();
         let ends = match self.known.get(&key) {
             Some(known) => known.clone(),
             None => {
@@ -306,8 +306,8 @@ impl<'a> Run<'a> {
 
 impl Group {
     /// Returns the devices and NVLink domains of all groups that make calls in a trace, by the ranks of the group.
-    fn by_ranks<'a>(trace: &'a Trace, simulated: &SimulatedCosts<'_>) -> Groups<'a> {
-        let mut groups = Groups::default();
+    fn by_ranks<'a>(trace: &'a Trace, simulated: &SimulatedCosts<'_>) -> GroupsByRanks<'a> {
+        let mut groups = GroupsByRanks::default();
         for event in &trace.events {
             if let Some(call) = event.kind.call() {
                 groups.entry(&call.group).or_insert_with(|| {

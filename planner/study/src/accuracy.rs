@@ -27,19 +27,19 @@ impl Work {
     /// Returns the kind of work of a job; `None` for a trace, whose kernel times are recorded.
     fn new(job: &Job) -> Option<Self> {
         match job {
-            Job::Training(job) => Some(Self::of_training(job)),
-            Job::Inference(job) => Some(Self::of_serving(job)),
+            Job::Training(job) => Some(Self::from_training(job)),
+            Job::Inference(job) => Some(Self::from_serving(job)),
             Job::Trace(_) => None,
         }
     }
 
     /// Returns the kind of work of a training job.
-    pub(super) fn of_training(job: &Training) -> Self {
+    pub(super) fn from_training(job: &Training) -> Self {
         if job.model.experts > 0 { Self::TrainingExperts } else { Self::Training }
     }
 
     /// Returns the kind of work of an inference job.
-    pub(super) fn of_serving(job: &Serving) -> Self {
+    pub(super) fn from_serving(job: &Serving) -> Self {
         if job.model.experts > 0 { Self::ServingExperts } else { Self::Serving }
     }
 

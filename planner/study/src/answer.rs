@@ -213,9 +213,9 @@ pub enum PaymentMode {
 /// Limits for candidates. An absent value means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConstraintsRow {
-    /// Maximum purchase price.
+    /// Maximum purchase price, in USD.
     pub budget_usd: Option<f64>,
-    /// Maximum cost per hour, energy included.
+    /// Maximum cost per hour, energy included, in USD.
     pub cost_per_hour_usd: Option<f64>,
     /// Maximum power, in kW.
     pub power_kw: Option<f64>,
@@ -359,23 +359,31 @@ impl ScoredBy {
         matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
     }
 
-    /// Returns the quantity for a set of jobs. `priced`: true if candidates have prices; `is_trace`: true for each job
-    /// that is a trace.
-    fn new(priced: bool, is_trace: impl Iterator<Item = bool>) -> Self {
+    /// Returns the quantity for a set of jobs. `is_trace`: true for each job that is a trace.
+    fn new(basis: ScoreBasis, is_trace: impl Iterator<Item = bool>) -> Self {
         let (mut traces, mut jobs) = (0usize, 0usize);
         for is_trace in is_trace {
             traces += usize::from(is_trace);
             jobs += 1;
         }
-        match (priced, traces) {
-            (true, 0) => Self::CostPerMillionTokens,
-            (false, 0) => Self::SecondsPerMillionTokens,
-            (true, count) if count == jobs => Self::CostPerStep,
-            (false, count) if count == jobs => Self::SecondsPerStep,
-            (true, _) => Self::CostPerUnit,
-            (false, _) => Self::SecondsPerUnit,
+        match (basis, traces) {
+            (ScoreBasis::Cost, 0) => Self::CostPerMillionTokens,
+            (ScoreBasis::Time, 0) => Self::SecondsPerMillionTokens,
+            (ScoreBasis::Cost, count) if count == jobs => Self::CostPerStep,
+            (ScoreBasis::Time, count) if count == jobs => Self::SecondsPerStep,
+            (ScoreBasis::Cost, _) => Self::CostPerUnit,
+            (ScoreBasis::Time, _) => Self::SecondsPerUnit,
         }
     }
+}
+
+/// Basis of the candidates' scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ScoreBasis {
+    /// Cost: candidates have prices.
+    Cost,
+    /// Time: candidates have no prices.
+    Time,
 }
 
 /// Ranking of the candidates under a changed assumption.
@@ -506,7 +514,8 @@ impl Answer {
     /// Returns the quantity that candidates are ranked by.
     #[must_use]
     pub fn scored_by(&self) -> ScoredBy {
-        ScoredBy::new(self.is_priced(), self.jobs.iter().map(|job| job.kind == JobKind::Trace))
+        let basis = if self.is_priced() { ScoreBasis::Cost } else { ScoreBasis::Time };
+        ScoredBy::new(basis, self.jobs.iter().map(|job| job.kind == JobKind::Trace))
     }
 }
 

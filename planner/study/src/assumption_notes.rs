@@ -1,10 +1,10 @@
 //! Assumptions behind the figures of a job on a machine: properties that the fabric does not state, and requests that
 //! it cannot satisfy.
 
-use super::prediction::Prediction;
 use fabricast_perf::communication::unsupported_dispatcher;
+use fabricast_perf::serve::Service;
 use fabricast_perf::step::{Efficiency, GemmEvidence, Machine, divisible_batch};
-use fabricast_workload::job::{Attention, CollectiveCandidates, Job, Layout, LoadedServing, Recompute, Tier};
+use fabricast_workload::job::{Attention, CollectiveCandidates, Job, Layout, LoadedServing, Recompute, Serving, Tier};
 
 /// Returns the assumptions of a run. Each is a sentence without the final period. They name no candidates or jobs,
 /// because runs are cached and used for other ones.
@@ -24,10 +24,9 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
 }
 
 /// Returns a note that some requests of a fixed concurrency wait, because their keys and values do not fit in memory.
-pub(super) fn waiting_requests(job: &Job, prediction: &Prediction) -> Option<String> {
-    let Job::Inference(job) = job else { return None };
-    let has_room = prediction.missing_memory().gpu.is_none();
-    let running = prediction.service()?.concurrent_requests.filter(|_| has_room)?;
+pub(super) fn waiting_requests(job: &Serving, service: &Service) -> Option<String> {
+    let has_room = service.memory_check.as_ref().is_none_or(|check| check.missing.is_none());
+    let running = Some(service.concurrent_requests).filter(|_| has_room)?;
     let waiting = LoadedServing { job, concurrent_requests: running }.waiting_requests();
     (waiting > 0).then(|| {
         format!(

@@ -129,7 +129,7 @@ pub struct RunCosts {
     /// Time to train all tokens in hours, if the job states their number.
     pub training_hours: Option<f64>,
     /// Cost to train all tokens, if the job states their number.
-    pub training: Option<f64>,
+    pub training_cost: Option<f64>,
 }
 
 impl RunCosts {
@@ -153,7 +153,7 @@ impl RunCosts {
                 .zip(hours_per_million)
                 .map(|(power, hours)| power.scaled_by(hours)),
             training_hours,
-            training: training_hours.zip(hour).map(|(hours, band)| hours * band.middle()),
+            training_cost: training_hours.zip(hour).map(|(hours, band)| hours * band.middle()),
         }
     }
 }

@@ -29,14 +29,22 @@ impl ScoreBand {
         self.low + (self.high - self.low) * fraction
     }
 
-    /// Returns the fraction of the band in which the score is below `value`. `wins_ties`: true if an equal score counts
-    /// as below.
-    fn fraction_below(&self, value: f64, wins_ties: bool) -> f64 {
+    /// Returns the fraction of the band in which the score is below `value`.
+    fn fraction_below(&self, value: f64, ties: Ties) -> f64 {
         if self.high > self.low {
             return ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
         }
-        if self.low < value || (self.low == value && wins_ties) { 1.0 } else { 0.0 }
+        if self.low < value || (self.low == value && ties == Ties::Below) { 1.0 } else { 0.0 }
     }
+}
+
+/// Order of two equal scores.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ties {
+    /// An equal score counts as below.
+    Below,
+    /// An equal score counts as above.
+    Above,
 }
 
 /// Maximum number of quadrature points. The integral is exact for polynomials up to degree 63 and thus up to 64 price
@@ -119,7 +127,8 @@ fn probability_others_higher(
             };
             if members.copied().any(|member| is_lower(&member)) { 0.0 } else { 1.0 }
         } else {
-            1.0 - members.map(|(index, member)| member.fraction_below(score, *index < number)).fold(0.0, f64::max)
+            let ties = |index: usize| if index < number { Ties::Below } else { Ties::Above };
+            1.0 - members.map(|(index, member)| member.fraction_below(score, ties(*index))).fold(0.0, f64::max)
         };
     }
     probability

@@ -83,7 +83,7 @@ pub use job_limits::JobLimits;
 pub use measured::{Figure, MeasuredStep};
 pub use payment::{MachineSize, Payment, Price, UnitCount};
 pub use prices::{Band, PriceListEntry, PriceUnit, read_list, shipped};
-pub use rank::{JobResult, Ranked, nearest_candidate, rank};
+pub use rank::{JobResult, RankedCandidate, nearest_candidate, rank};
 pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 pub use step_interval::StepInterval;

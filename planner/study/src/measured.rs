@@ -1,7 +1,9 @@
 //! Measured steps on candidates of a study. They are compared with predictions, and `calibrate` fits the efficiency
 //! curve to them.
 
+use fabricast_topologies::variants::variants;
 use fabricast_topologies::{Picos, SourceLocation};
+use strum::{EnumCount, VariantArray};
 
 use super::prediction::Prediction;
 use super::quantities::seconds;
@@ -10,7 +12,7 @@ use fabricast_perf::step::{Machine, TimeError, best_step};
 use fabricast_workload::job::{Arrivals, Job, Training};
 
 /// Quantity that was measured for a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumCount, VariantArray)]
 pub enum Figure {
     /// Time of a training step.
     Step,
@@ -38,18 +40,7 @@ pub enum Figure {
 
 impl Figure {
     /// All figures, in the order of the keys of `[[measured]]`.
-    pub const ALL: [Self; 10] = [
-        Self::Step,
-        Self::PrefillStep,
-        Self::DecodeStep,
-        Self::Ttft,
-        Self::Tpot,
-        Self::Throughput,
-        Self::PerGpu,
-        Self::Samples,
-        Self::Tflops,
-        Self::CausalTflops,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the key of the figure in `[[measured]]`, with its unit.
     #[must_use]

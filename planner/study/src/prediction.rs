@@ -7,14 +7,16 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_experts::{ExchangeKernel, Operation, TokenType};
 use fabricast_perf::communication::Exchange;
 use fabricast_perf::step::{Share, Timeline};
+use fabricast_topologies::variants::variants;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use fabricast_workload::job::{Footprint, Layout, Phase, Zero};
+use strum::{EnumCount, VariantArray};
 
 use super::quantities::{seconds, seconds_per_unit};
 use super::step_interval::StepInterval;
 
 /// Prediction of a job on a machine.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {
     /// Name of the candidate for which the run was executed. Candidates with equal machines share runs.
     pub candidate: String,
@@ -49,10 +51,9 @@ pub struct Prediction {
 }
 
 /// Kind of work, with the figures that only it has.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PredictedWork {
     /// Training of a model, in steps.
-    #[default]
     Training,
     /// Inference, in requests.
     Inference(PredictedService),
@@ -91,7 +92,7 @@ pub struct ShardedLayout {
 }
 
 /// Time of a step.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PredictedStep {
     /// Completion time. For inference the mean over steps, for a trace that of its last event.
     pub time: Picos,
@@ -120,12 +121,6 @@ pub enum StepPart {
     Communication,
     /// Time of a trace in which its busiest rank neither computes nor communicates.
     Waiting,
-}
-
-impl Default for StepPart {
-    fn default() -> Self {
-        Self::Share(Share::Compute)
-    }
 }
 
 impl StepPart {
@@ -189,7 +184,7 @@ impl StepTimeline {
 }
 
 /// Kind of step that a timeline shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub enum StepVariant {
     /// Step of training.
     Training,
@@ -201,7 +196,7 @@ pub enum StepVariant {
 
 impl StepVariant {
     /// All kinds of steps.
-    const ALL: [Self; 3] = [Self::Training, Self::WithPrefill, Self::DecodeOnly];
+    const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the name of the kind in JSON output.
     #[must_use]

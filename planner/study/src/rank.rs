@@ -12,7 +12,7 @@ use super::{Band, Constraints, MachineSize, Study, Terms};
 
 /// Candidate with its score.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ranked {
+pub struct RankedCandidate {
     /// Index of the candidate in the study.
     pub candidate: usize,
     /// First candidate of the group of comparable candidates
@@ -40,7 +40,7 @@ pub type JobResult<'a> = Option<Result<CostedPrediction<'a>, String>>;
 /// Ranks the candidates of a study, best first in each group of comparable candidates. `results`: results by
 /// candidate, then by job. `sizes`: size that prices refer to, by candidate.
 #[must_use]
-pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], terms: &Terms) -> Vec<Ranked> {
+pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], terms: &Terms) -> Vec<RankedCandidate> {
     let job_results = |candidate: usize| {
         let results = results.chunks(study.jobs.len().max(1)).nth(candidate).unwrap_or_default();
         study.jobs.iter().zip(results).filter_map(|(job, result)| Some((job, result.as_ref()?)))
@@ -59,7 +59,7 @@ pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], ter
         study.candidates.get(candidate).and_then(|candidate| candidate.hourly(size, terms))
     };
     let priced = study.candidates.iter().all(|candidate| candidate.price.is_some());
-    let mut ranked: Vec<Ranked> = study
+    let mut ranked: Vec<RankedCandidate> = study
         .candidates
         .iter()
         .enumerate()
@@ -83,7 +83,7 @@ pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], ter
                 false => seconds(number),
             };
             let compared_with = study.assignment.first_with_same_jobs(number);
-            Ranked {
+            RankedCandidate {
                 candidate: number,
                 compared_with,
                 score,
@@ -107,7 +107,7 @@ pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], ter
         entry.score_band = is_scored.then_some(ScoreBand { low, high, group });
     }
     ranked.sort_by(|a, b| {
-        let key = |entry: &Ranked| (entry.compared_with, !entry.violations.is_empty());
+        let key = |entry: &RankedCandidate| (entry.compared_with, !entry.violations.is_empty());
         key(a).cmp(&key(b)).then(a.score.total_cmp(&b.score)).then(a.candidate.cmp(&b.candidate))
     });
     ranked
@@ -116,7 +116,7 @@ pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], ter
 /// Computes Pareto optimality and the probability of lowest cost for candidates that are compared with each other.
 fn compute_pareto(
     study: &Study,
-    compared: &mut [Ranked],
+    compared: &mut [RankedCandidate],
     seconds: impl Fn(usize) -> f64,
     hourly: impl Fn(usize) -> Option<Band>,
 ) {

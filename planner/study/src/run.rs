@@ -14,12 +14,10 @@ use super::assumption_notes::{assumption_notes, replaced_dispatcher, waiting_req
 use super::cases::{Cases, RunSpec};
 use super::key::Key;
 use super::predict::{
-    InferenceRun, TrainingRun, inference_prediction, predicted_call, predicted_exchange, trace_prediction,
-    training_prediction,
+    InferenceRun, StepCommunication, TraceRun, TrainingRun, inference_prediction, predicted_call, predicted_exchange,
+    trace_prediction, training_prediction,
 };
-use super::prediction::{
-    LinkClassLoad, MissingMemory, PredictedCall, PredictedExchange, Prediction, StepTimeline, StepVariant,
-};
+use super::prediction::{MissingMemory, Prediction, StepTimeline, StepVariant};
 use super::setting::{Load, SettingEffect};
 use super::step_interval::{StepInterval, spread, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization};
@@ -240,7 +238,7 @@ pub fn run(
             Some(match index {
                 Ok(index) => {
                     let (ranks, simulated) = placements.get(*index)?;
-                    run_job(job, &Machine { router: &router, ranks, simulated, curve })
+                    run_job(&candidate.name, job, &Machine { router: &router, ranks, simulated, curve })
                 }
                 Err(error) => Err(TimeError::Job(error.clone())),
             })
@@ -251,9 +249,7 @@ pub fn run(
                 return None;
             }
             let outcome = match run_placed_job(case.job, job)? {
-                Ok(prediction) => {
-                    Outcome::Done(Box::new(Prediction { candidate: candidate.name.clone(), ..prediction }))
-                }
+                Ok(prediction) => Outcome::Done(Box::new(prediction)),
                 Err(error) => Outcome::Refused(refusal_reason(&error)),
             };
             let run = Run { key: case.key, title: cases.title(study, case), outcome };
@@ -267,22 +263,18 @@ pub fn run(
     Ok(results.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-/// Predicts a job on a machine. Its notes state the assumptions behind its figures.
+/// Predicts a job on the machine of a candidate. Its notes state the assumptions behind its figures.
 ///
 /// # Errors
 /// [`TimeError`] if the job cannot run on the machine.
-fn run_job(job: &Job, machine: &Machine<'_>) -> Result<Prediction, TimeError> {
-    let mut prediction = run_layout(job, machine)?;
-    let notes = assumption_notes(job, machine).into_iter().chain(waiting_requests(job, &prediction));
-    let notes: Vec<String> = notes.collect();
-    prediction.notes.extend(notes);
-    Ok(prediction)
-}
-
-/// Predicts a job; the prediction has the notes that need its layout.
-fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<Prediction, TimeError> {
+fn run_job(candidate: &str, whole_job: &Job, machine: &Machine<'_>) -> Result<Prediction, TimeError> {
     let ranks = machine.ranks.len();
-    let layout_notes = |layout: &Layout| replaced_dispatcher(whole_job, machine, layout).into_iter().collect();
+    let notes = |layout: &Layout| -> Vec<String> {
+        replaced_dispatcher(whole_job, machine, layout)
+            .into_iter()
+            .chain(assumption_notes(whole_job, machine))
+            .collect()
+    };
     match whole_job {
         Job::Training(job) => {
             let (step, footprint) = best_step(job, machine)?;
@@ -293,14 +285,22 @@ fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<Prediction, Time
             let (hosts, single_host_time) = run_on_first_host(machine, step.time, |host| {
                 Ok(unbounded_step(&Training { shard: None, ..job.clone() }, host)?.0.time)
             });
-            let timeline = best_step_timeline(job, machine, &step)?;
-            let run = TrainingRun { ranks, hosts, step: &step, footprint, missing, single_host_time };
-            let prediction = training_prediction(job, &run, training_interval(job, machine, &step));
-            let step_calls = step_calls(job, &step.layout);
-            let StepCommunication { calls, exchanges, load } =
-                step_communication(machine, &step, &step_calls, &step_exchanges(job, &step.layout))?;
-            let timelines = vec![StepTimeline::new(StepVariant::Training, timeline)];
-            Ok(Prediction { timelines, calls, exchanges, load, notes: layout_notes(&step.layout), ..prediction })
+            let timeline = StepTimeline::new(StepVariant::Training, best_step_timeline(job, machine, &step)?);
+            let (calls, exchanges) = (step_calls(job, &step.layout), step_exchanges(job, &step.layout));
+            let run = TrainingRun {
+                candidate,
+                ranks,
+                hosts,
+                step: &step,
+                footprint,
+                missing,
+                single_host_time,
+                interval: training_interval(job, machine, &step),
+                timeline,
+                communication: step_communication(machine, &step, &calls, &exchanges)?,
+                notes: notes(&step.layout),
+            };
+            Ok(training_prediction(job, run))
         }
         Job::Inference(job) => {
             let ServiceRun { step, footprint, service } = best_service(job, machine)?;
@@ -308,24 +308,30 @@ fn run_layout(whole_job: &Job, machine: &Machine<'_>) -> Result<Prediction, Time
             let variants = [StepVariant::WithPrefill, StepVariant::DecodeOnly];
             let timelines = step_timelines(&loaded, machine, &step)?.into_iter().zip(variants);
             let timelines = timelines.filter_map(|(timeline, step)| Some(StepTimeline::new(step, timeline?))).collect();
-            let (hosts, single_host) = run_on_first_host(machine, service.tokens_per_s, |host| {
+            let (hosts, single_host_throughput) = run_on_first_host(machine, service.tokens_per_s, |host| {
                 Ok(service_without_memory_limit(job, host)?.tokens_per_s)
             });
-            let (step_calls, exchanges) =
-                (serve::calls(&loaded, &step.layout), serve::exchanges(&loaded, &step.layout));
-            let StepCommunication { calls, exchanges, load } =
-                step_communication(machine, &step, &step_calls, &exchanges)?;
-            let interval = StepInterval::around(step.time, spread(Work::of_serving(job), machine));
-            let run = InferenceRun { ranks, step: &step, footprint, service: &service };
-            let mut prediction = inference_prediction(job, &run, interval);
-            prediction.step.host_efficiency =
-                single_host.map(|throughput| service.tokens_per_s / (throughput * hosts.max(1) as f64));
-            Ok(Prediction { timelines, calls, exchanges, load, notes: layout_notes(&step.layout), ..prediction })
+            let (calls, exchanges) = (serve::calls(&loaded, &step.layout), serve::exchanges(&loaded, &step.layout));
+            let run = InferenceRun {
+                candidate,
+                ranks,
+                hosts,
+                step: &step,
+                footprint,
+                service: &service,
+                single_host_throughput,
+                interval: StepInterval::around(step.time, spread(Work::from_serving(job), machine)),
+                timelines,
+                communication: step_communication(machine, &step, &calls, &exchanges)?,
+                notes: notes(&step.layout).into_iter().chain(waiting_requests(job, &service)).collect(),
+            };
+            Ok(inference_prediction(job, run))
         }
         Job::Trace(job) => {
             let outcome =
                 fabricast_perf::replay::replay(&job.trace, machine.simulated, ranks, job.collectives, &job.file)?;
-            Ok(trace_prediction(job, &outcome))
+            let notes = assumption_notes(whole_job, machine);
+            Ok(trace_prediction(job, TraceRun { candidate, outcome: &outcome, notes }))
         }
     }
 }
@@ -337,13 +343,6 @@ fn refusal_reason(error: &TimeError) -> String {
         TimeError::Job(error) => error.message.clone(),
         TimeError::Plan(error) => error.to_string(),
     }
-}
-
-/// Calls of a step, and the load of the links by class.
-struct StepCommunication {
-    calls: Vec<PredictedCall>,
-    exchanges: Vec<PredictedExchange>,
-    load: Vec<LinkClassLoad>,
 }
 
 /// Times the calls of a step and computes the load of the links.

@@ -59,7 +59,7 @@ pub(super) fn spread(work: Work, machine: &Machine<'_>) -> f64 {
 
 /// Returns the interval of the time of a training step with its layout.
 pub(super) fn training_interval(job: &Training, machine: &Machine<'_>, step: &Step) -> StepInterval {
-    let spread = spread(Work::of_training(job), machine);
+    let spread = spread(Work::from_training(job), machine);
     let stated = around_host(job, step, spread);
     let with_kernels = |fusion: KernelFusion| {
         let parallel = Parallel::Given { degrees: step.layout.degrees, data: Some(step.layout.degrees.data) };

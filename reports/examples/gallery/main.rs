@@ -5,7 +5,9 @@ mod fabrics;
 
 use std::path::Path;
 
-use fabricast_reports::chart::{self, Format, Measured, Pick, PlanChart, Point, PredictionInterval, Strategy};
+use fabricast_reports::chart::{
+    self, Format, MeasuredSeries, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy,
+};
 use fabricast_reports::topology::{self, Options};
 use fabricast_topologies::{Bytes, Fabric, Picos};
 
@@ -55,7 +57,8 @@ fn plan() -> PlanChart {
     const FACTOR: f64 = 1.75;
     let sizes = || (10..=30).map(|k| Bytes(1 << k));
     let time = |start: f64, rate: f64, bytes: Bytes| Picos::from_us(start + bytes.0 as f64 * FACTOR / rate / 1e3);
-    let curve = |start, rate| sizes().map(|bytes| Point { bytes, time: time(start, rate, bytes) }).collect::<Vec<_>>();
+    let curve =
+        |start, rate| sizes().map(|bytes| PlanPoint { bytes, time: time(start, rate, bytes) }).collect::<Vec<_>>();
     let strategies: Vec<Strategy> = STRATEGIES
         .iter()
         .map(|&(name, start, rate)| Strategy { name: name.to_owned(), points: curve(start, rate) })
@@ -73,7 +76,7 @@ fn plan() -> PlanChart {
     };
     let sample = |pick: &Pick| {
         let percent = 97 + u64::from(pick.bytes.0.trailing_zeros()) * 7 % 11;
-        Some(Point { bytes: pick.bytes, time: Picos(picked_time(pick)?.0 * percent / 100) })
+        Some(PlanPoint { bytes: pick.bytes, time: Picos(picked_time(pick)?.0 * percent / 100) })
     };
     PlanChart {
         title: "all_reduce on hgx-h200".into(),
@@ -81,7 +84,7 @@ fn plan() -> PlanChart {
         bus_factor: FACTOR,
         bound: curve(1.0, 487.0),
         band: picks.iter().filter_map(interval).collect(),
-        measured: Some(Measured {
+        measured: Some(MeasuredSeries {
             name: "measured".into(),
             points: picks.iter().skip(4).step_by(3).filter_map(sample).collect(),
         }),

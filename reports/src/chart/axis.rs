@@ -98,7 +98,7 @@ impl Axis {
     }
 
     /// Returns the range of an axis that shows all these values; `None` if none of them can be shown.
-    pub(crate) fn span(self, values: impl Iterator<Item = f64>) -> Option<Span> {
+    pub(crate) fn span(self, values: impl Iterator<Item = f64>) -> Option<AxisRange> {
         let mut range: Option<(f64, f64)> = None;
         for value in values.filter(|&value| self.shows(value)) {
             let at = self.to_linear(value);
@@ -115,13 +115,13 @@ impl Axis {
             Scale::Log2 => (low - 0.35, high + 0.35),
             Scale::Log10 => (low - 0.1, high + 0.1),
         };
-        Some(Span { axis: self, low, high })
+        Some(AxisRange { axis: self, low, high })
     }
 }
 
 /// Range of values that an axis covers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Span {
+pub(crate) struct AxisRange {
     axis: Axis,
     /// Lower end in the measure of [`Axis::to_linear`]; `high` is the upper end.
     low: f64,
@@ -137,7 +137,7 @@ pub(crate) struct Tick {
     pub label: Option<String>,
 }
 
-impl Span {
+impl AxisRange {
     pub(crate) fn axis(&self) -> Axis {
         self.axis
     }

@@ -2,7 +2,7 @@
 
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 
-use super::axis::{Axis, Span};
+use super::axis::{Axis, AxisRange};
 use super::canvas::{Canvas, Stroke, TextStyle};
 use super::output::{self, Drawing};
 use super::rows::{Measures, Rows, RowsText};
@@ -50,7 +50,7 @@ impl Bar {
 
 impl BarChart {
     /// Returns the range of the axis; `None` if there are no bars to draw.
-    pub(crate) fn span(&self) -> Option<Span> {
+    pub(crate) fn span(&self) -> Option<AxisRange> {
         let count = self.parts.len();
         let sums = self.bars.iter().map(|bar| bar.sum(count));
         (count > 0).then(|| Axis::linear(self.axis.quantity).span(sums)).flatten()
@@ -66,7 +66,7 @@ impl BarChart {
 const LABELS: f64 = 130.0;
 const MEASURES: Measures = Measures { width: 860.0, row: 28.0, names: 210.0, labels: LABELS, remark: 13.0, ticks: 6 };
 
-struct Sheet<'a> {
+struct BarSheet<'a> {
     chart: &'a BarChart,
     rows: Rows<'a>,
 }
@@ -85,10 +85,10 @@ pub fn render_bars(chart: &BarChart, format: Format) -> Result<Vec<u8>, ChartErr
         span,
         MEASURES,
     )?;
-    output::bytes(&Sheet { chart, rows }, format)
+    output::bytes(&BarSheet { chart, rows }, format)
 }
 
-impl Drawing for Sheet<'_> {
+impl Drawing for BarSheet<'_> {
     fn size(&self) -> (u32, u32) {
         self.rows.size()
     }

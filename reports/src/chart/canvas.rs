@@ -21,7 +21,7 @@ const RIM: f64 = 0.9;
 const RIM_COLOUR: RGBColor = RGBColor(255, 255, 255);
 
 /// Position in logical pixels, from the top left.
-pub(crate) type Point = (f64, f64);
+pub(crate) type Position = (f64, f64);
 
 /// Drawing area in logical pixels.
 pub(crate) struct Canvas<DB: DrawingBackend> {
@@ -115,7 +115,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// Draws a line through points. A single point draws no line.
-    pub(crate) fn line(&self, points: &[Point], stroke: Stroke) -> Result<(), ChartError> {
+    pub(crate) fn line(&self, points: &[Position], stroke: Stroke) -> Result<(), ChartError> {
         if points.len() < 2 {
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// Draws a dashed line (`dash_length` drawn, `gap_length` omitted) through points.
     pub(crate) fn dashes(
         &self,
-        points: &[Point],
+        points: &[Position],
         stroke: Stroke,
         dash_length: f64,
         gap_length: f64,
@@ -137,24 +137,24 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 
     /// Draws a filled polygon.
-    pub(crate) fn polygon(&self, corners: &[Point], colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn polygon(&self, corners: &[Position], colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Polygon::new(corners.iter().copied().map(drawn).collect::<Vec<_>>(), colour.filled()))
     }
 
     /// Draws a filled rectangle between two corners.
-    pub(crate) fn rectangle(&self, (x0, y0): Point, (x1, y1): Point, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn rectangle(&self, (x0, y0): Position, (x1, y1): Position, colour: RGBColor) -> Result<(), ChartError> {
         self.polygon(&[(x0, y0), (x1, y0), (x1, y1), (x0, y1)], colour)
     }
 
     /// Draws a filled disc.
-    pub(crate) fn disc(&self, centre: Point, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
+    pub(crate) fn disc(&self, centre: Position, radius: f64, colour: RGBColor) -> Result<(), ChartError> {
         self.draw(&Circle::new(drawn(centre), scaled(radius).max(1), colour.filled()))
     }
 
     /// Draws a marker with a thin light border, which separates it from the lines behind it.
     pub(crate) fn marker(
         &self,
-        centre: Point,
+        centre: Position,
         radius: f64,
         marker: Marker,
         colour: RGBColor,
@@ -166,7 +166,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     /// Draws many markers. All borders are drawn before the markers, so that no border covers a marker.
     pub(crate) fn markers(
         &self,
-        centres: &[Point],
+        centres: &[Position],
         radius: f64,
         marker: Marker,
         colour: RGBColor,
@@ -175,20 +175,20 @@ impl<DB: DrawingBackend> Canvas<DB> {
         centres.iter().try_for_each(|&centre| self.shape(centre, radius, marker, colour))
     }
 
-    fn shape(&self, centre: Point, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
-        let corners: Vec<Point> =
+    fn shape(&self, centre: Position, radius: f64, marker: Marker, colour: RGBColor) -> Result<(), ChartError> {
+        let corners: Vec<Position> =
             marker.corners().iter().map(|&(x, y)| (centre.0 + x * radius, centre.1 + y * radius)).collect();
         if corners.is_empty() { self.disc(centre, radius, colour) } else { self.polygon(&corners, colour) }
     }
 
     /// Draws an open circle.
-    pub(crate) fn ring(&self, centre: Point, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
+    pub(crate) fn ring(&self, centre: Position, radius: f64, stroke: Stroke) -> Result<(), ChartError> {
         self.disc(centre, radius + stroke.width / 2.0, stroke.colour)?;
         self.disc(centre, radius - stroke.width / 2.0, RGBColor(255, 255, 255))
     }
 
     /// Draws a line of text, centred vertically at the point.
-    pub(crate) fn text(&self, text: &str, (x, y): Point, lettering: TextStyle) -> Result<(), ChartError> {
+    pub(crate) fn text(&self, text: &str, (x, y): Position, lettering: TextStyle) -> Result<(), ChartError> {
         if text.is_empty() {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl<DB: DrawingBackend> Canvas<DB> {
     }
 }
 
-fn drawn((x, y): Point) -> (i32, i32) {
+fn drawn((x, y): Position) -> (i32, i32) {
     let detail = f64::from(DETAIL);
     ((x * detail).round() as i32, (y * detail).round() as i32)
 }
@@ -223,9 +223,9 @@ fn style(stroke: Stroke) -> ShapeStyle {
 }
 
 /// Divides a line into dashes, which bend around corners.
-fn cut_in_dashes(points: &[Point], dash_length: f64, gap_length: f64) -> Vec<Vec<Point>> {
+fn cut_in_dashes(points: &[Position], dash_length: f64, gap_length: f64) -> Vec<Vec<Position>> {
     let mut dashes = Vec::new();
-    let mut dash: Vec<Point> = points.first().copied().into_iter().collect();
+    let mut dash: Vec<Position> = points.first().copied().into_iter().collect();
     let (mut drawing, mut left) = (true, dash_length);
     for (&from, &to) in points.iter().zip(points.iter().skip(1)) {
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn dashes_cover_their_share() {
         let dashes = cut_in_dashes(&[(0.0, 0.0), (60.0, 0.0), (60.0, 40.0)], 6.0, 4.0);
-        let length = |dash: &Vec<Point>| -> f64 {
+        let length = |dash: &Vec<Position>| -> f64 {
             dash.windows(2).map(|pair| (pair[1].0 - pair[0].0).hypot(pair[1].1 - pair[0].1)).sum()
         };
         assert_eq!(dashes.len(), 10);

@@ -1,6 +1,6 @@
 //! Positions of title, ribbon, panels and legend in the picture, in logical pixels.
 
-use super::canvas::Point;
+use super::canvas::Position;
 use super::figure::Figure;
 
 /// Width of the picture, in logical pixels.
@@ -18,56 +18,56 @@ const RIBBON: f64 = 22.0;
 
 /// Rectangle in the picture, in logical pixels from the top left.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Frame {
+pub(super) struct Rectangle {
     pub left: f64,
     pub top: f64,
     pub right: f64,
     pub bottom: f64,
 }
 
-impl Frame {
+impl Rectangle {
     /// Returns the position of a point in the rectangle. Its coordinates are from 0 to 1, with 0 at the left and at the
     /// bottom.
-    pub(super) fn point(&self, x: f64, y: f64) -> Point {
+    pub(super) fn point(&self, x: f64, y: f64) -> Position {
         (self.left + x * (self.right - self.left), self.bottom - y * (self.bottom - self.top))
     }
 }
 
 /// Positions of all parts of a figure, in logical pixels from the top left of the picture.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Layout {
+pub(super) struct FigureLayout {
     pub height: f64,
     /// Left edge and vertical centre of the title.
-    pub title: Point,
+    pub title: Position,
     /// Left edge and vertical centre of the subtitle.
-    pub subtitle: Point,
+    pub subtitle: Position,
     /// Maximum width of title and subtitle.
     pub title_width: f64,
     /// Position of the ribbon above the first panel.
-    pub ribbon: Frame,
+    pub ribbon: Rectangle,
     /// Plot areas of the panels.
-    pub panels: Vec<Frame>,
+    pub panels: Vec<Rectangle>,
     /// Centre of the title of the x axis, under the last panel; `None` if the figure has none.
-    pub x_title: Option<Point>,
+    pub x_title: Option<Position>,
     /// Top left of the legend.
-    pub legend: Point,
+    pub legend: Position,
 }
 
-impl Layout {
+impl FigureLayout {
     pub(super) fn new(figure: &Figure, legend_width: f64) -> Self {
         let left = MARGIN + Y_LABELS;
         let right = WIDTH - MARGIN - legend_width - GUTTER;
         let title = (MARGIN, MARGIN + 10.0);
         let subtitle = (MARGIN, title.1 + 25.0);
         let mut top = if figure.subtitle.is_empty() { title.1 + 26.0 } else { subtitle.1 + 22.0 };
-        let ribbon = Frame { left, top, right, bottom: top + RIBBON };
+        let ribbon = Rectangle { left, top, right, bottom: top + RIBBON };
         if figure.ribbon.is_some() {
             top = ribbon.bottom + 10.0;
         }
         let legend = (right + GUTTER, top + PANEL_TITLE);
         let mut panels = Vec::with_capacity(figure.panels.len());
         for _ in &figure.panels {
-            let frame = Frame { left, top: top + PANEL_TITLE, right, bottom: top + PANEL_TITLE + PANEL_HEIGHT };
+            let frame = Rectangle { left, top: top + PANEL_TITLE, right, bottom: top + PANEL_TITLE + PANEL_HEIGHT };
             top = frame.bottom + X_LABELS + PANEL_GAP;
             panels.push(frame);
         }

@@ -52,8 +52,8 @@ pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
 pub use estimates::{EstimatesTable, ParameterEstimate};
 pub use figure::{Band, BandColour, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
 pub use output::render;
-pub use plan::{Measured, Pick, PlanChart, Point, PredictionInterval, Strategy};
-pub use spans::{Span, Spans, render_spans};
+pub use plan::{MeasuredSeries, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy};
+pub use spans::{Spans, TimeSpan, render_spans};
 
 /// File format of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

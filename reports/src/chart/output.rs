@@ -8,8 +8,8 @@ use plotters::style::text_anchor::HPos;
 
 use super::canvas::{Canvas, DETAIL, TextStyle};
 use super::figure::Figure;
-use super::layout::{Layout, WIDTH};
-use super::legend::Legend;
+use super::layout::{FigureLayout, WIDTH};
+use super::legend::FigureLegend;
 use super::panel::Panel;
 use super::{ChartError, Format, font, palette};
 
@@ -30,9 +30,9 @@ pub fn render(figure: &Figure, format: Format) -> Result<Vec<u8>, ChartError> {
     let panels: Option<Vec<Panel<'_>>> = figure.panels.iter().map(Panel::new).collect();
     let panels = panels.filter(|panels| !panels.is_empty());
     let panels = panels.ok_or_else(|| ChartError::NoData { title: figure.title.clone() })?;
-    let legend = Legend::new(figure)?;
-    let layout = Layout::new(figure, legend.width);
-    bytes(&Sheet { figure, panels, legend, layout }, format)
+    let legend = FigureLegend::new(figure)?;
+    let layout = FigureLayout::new(figure, legend.width);
+    bytes(&FigureSheet { figure, panels, legend, layout }, format)
 }
 
 /// Picture that any back end can draw. Coordinates are logical pixels.
@@ -84,14 +84,14 @@ fn png(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {
 }
 
 /// Figure with the positions of all parts, ready to draw with any back end.
-struct Sheet<'a> {
+struct FigureSheet<'a> {
     figure: &'a Figure,
     panels: Vec<Panel<'a>>,
-    legend: Legend,
-    layout: Layout,
+    legend: FigureLegend,
+    layout: FigureLayout,
 }
 
-impl Drawing for Sheet<'_> {
+impl Drawing for FigureSheet<'_> {
     fn size(&self) -> (u32, u32) {
         (WIDTH as u32, self.layout.height as u32)
     }

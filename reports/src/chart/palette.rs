@@ -4,7 +4,9 @@
 //! line on white, followed by indigo, olive and wine of Paul Tol's muted scheme (SRON/EPS/TN/09-002). Each colour is
 //! paired with a marker, so that lines also differ by shape.
 
+use fabricast_topologies::variants::variants;
 use plotters::style::RGBColor;
+use strum::{EnumCount, VariantArray};
 
 /// Colours of the named series.
 pub(crate) const COLOURS: [RGBColor; 10] = [
@@ -38,7 +40,7 @@ pub(crate) const PICK: RGBColor = RGBColor(255, 223, 128);
 pub(crate) const BAND: RGBColor = RGBColor(221, 229, 238);
 
 /// Marker shapes of points.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub(crate) enum Marker {
     Circle,
     Square,
@@ -48,8 +50,7 @@ pub(crate) enum Marker {
     Pentagon,
 }
 
-const MARKERS: [Marker; 6] =
-    [Marker::Circle, Marker::Square, Marker::Triangle, Marker::Diamond, Marker::TriangleDown, Marker::Pentagon];
+const MARKERS: [Marker; Marker::COUNT] = variants();
 
 /// Returns the colour and the marker of a series. Numbers beyond the palette start again at its first colour.
 pub(crate) fn series(number: usize) -> (RGBColor, Marker) {

@@ -3,10 +3,10 @@
 use plotters::prelude::DrawingBackend;
 use plotters::style::text_anchor::HPos;
 
-use super::axis::Span;
-use super::canvas::{Canvas, Point, Stroke, TextStyle};
+use super::axis::AxisRange;
+use super::canvas::{Canvas, Position, Stroke, TextStyle};
 use super::figure::{Band, BandColour, Line, LineChart, Role};
-use super::layout::Frame;
+use super::layout::Rectangle;
 use super::{ChartError, palette};
 
 /// Maximum number of points of a line with markers. Longer lines are drawn without markers.
@@ -15,8 +15,8 @@ const MAX_MARKERS: usize = 64;
 /// Panel with the ranges of its axes.
 pub(super) struct Panel<'a> {
     chart: &'a LineChart,
-    x: Span,
-    y: Span,
+    x: AxisRange,
+    y: AxisRange,
 }
 
 impl<'a> Panel<'a> {
@@ -36,11 +36,11 @@ impl<'a> Panel<'a> {
         Some(Self { chart, x, y })
     }
 
-    pub(super) fn x(&self) -> Span {
+    pub(super) fn x(&self) -> AxisRange {
         self.x
     }
 
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame) -> Result<(), ChartError> {
+    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Rectangle) -> Result<(), ChartError> {
         let title = TextStyle::new(palette::INK, 13.0).bold();
         canvas.text(&self.chart.title, (frame.left, frame.top - 16.0), title)?;
         for band in &self.chart.bands {
@@ -62,7 +62,7 @@ impl<'a> Panel<'a> {
         Ok(())
     }
 
-    fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame) -> Result<(), ChartError> {
+    fn draw_grid<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Rectangle) -> Result<(), ChartError> {
         let label = TextStyle::new(palette::TEXT, 11.5);
         let colour = |labelled: bool| {
             if labelled { palette::GRID } else { palette::FINE_GRID }
@@ -92,16 +92,21 @@ impl<'a> Panel<'a> {
         canvas.line(&[(frame.left, frame.bottom), (frame.right, frame.bottom)], axis)
     }
 
-    fn position(&self, frame: Frame, (x, y): (f64, f64)) -> Option<Point> {
+    fn position(&self, frame: Rectangle, x: f64, y: f64) -> Option<Position> {
         (self.x.axis().shows(x) && self.y.axis().shows(y)).then(|| frame.point(self.x.position(x), self.y.position(y)))
     }
 
-    fn draw_band<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, band: &Band) -> Result<(), ChartError> {
+    fn draw_band<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        frame: Rectangle,
+        band: &Band,
+    ) -> Result<(), ChartError> {
         let edges = |pair: &(f64, f64, f64)| {
             let &(x, low, high) = pair;
-            Some((self.position(frame, (x, low))?, self.position(frame, (x, high))?))
+            Some((self.position(frame, x, low)?, self.position(frame, x, high)?))
         };
-        let edges: Vec<(Point, Point)> = band.points.iter().filter_map(edges).collect();
+        let edges: Vec<(Position, Position)> = band.points.iter().filter_map(edges).collect();
         if edges.len() < 2 {
             return Ok(());
         }
@@ -114,8 +119,13 @@ impl<'a> Panel<'a> {
         canvas.polygon(&lower.chain(upper).collect::<Vec<_>>(), colour)
     }
 
-    fn draw_line<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Frame, line: &Line) -> Result<(), ChartError> {
-        let points: Vec<Point> = line.points.iter().filter_map(|&point| self.position(frame, point)).collect();
+    fn draw_line<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        frame: Rectangle,
+        line: &Line,
+    ) -> Result<(), ChartError> {
+        let points: Vec<Position> = line.points.iter().filter_map(|&(x, y)| self.position(frame, x, y)).collect();
         match line.role {
             Role::Pick => {
                 canvas.line(&points, Stroke { colour: palette::PICK, width: 9.0 })?;

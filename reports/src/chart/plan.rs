@@ -18,11 +18,11 @@ pub struct PlanChart {
     /// Selected strategy at each size, by ascending size.
     pub picks: Vec<Pick>,
     /// Lower bound on the time of any schedule, by ascending size.
-    pub bound: Vec<Point>,
+    pub bound: Vec<PlanPoint>,
     /// Prediction interval of the selected strategy at each size; may be empty.
     pub band: Vec<PredictionInterval>,
     /// Measured times; `None` if there are none.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredSeries>,
 }
 
 /// Strategy whose times are a line of the chart.
@@ -31,12 +31,12 @@ pub struct Strategy {
     /// Name in the legend, such as `ring ll128 · 8 channels`.
     pub name: String,
     /// Completion times of the strategy, by ascending size.
-    pub points: Vec<Point>,
+    pub points: Vec<PlanPoint>,
 }
 
 /// Completion time at one message size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct PlanPoint {
     /// Message size as nccl-tests defines it: the larger buffer.
     pub bytes: Bytes,
     /// Completion time.
@@ -65,11 +65,11 @@ pub struct PredictionInterval {
 
 /// Measured times, shown next to the predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
+pub struct MeasuredSeries {
     /// Name in the legend, such as `measured, NCCL 2.28.9`.
     pub name: String,
     /// Measured time at each size.
-    pub points: Vec<Point>,
+    pub points: Vec<PlanPoint>,
 }
 
 impl PlanChart {
@@ -100,7 +100,7 @@ impl PlanChart {
     }
 
     fn panel(&self, title: &str, y: Axis, value: &dyn Fn(Bytes, Picos) -> f64) -> LineChart {
-        let coordinates = |points: &[Point]| -> Vec<(f64, f64)> {
+        let coordinates = |points: &[PlanPoint]| -> Vec<(f64, f64)> {
             points.iter().map(|point| (point.bytes.0 as f64, value(point.bytes, point.time))).collect()
         };
         let mut lines = Vec::new();
@@ -138,7 +138,7 @@ impl PlanChart {
         }]
     }
 
-    fn picked_points(&self) -> Vec<Point> {
+    fn picked_points(&self) -> Vec<PlanPoint> {
         let time_at = |pick: &Pick| {
             let strategy = self.strategies.get(pick.strategy)?;
             strategy.points.iter().find(|point| point.bytes == pick.bytes).copied()

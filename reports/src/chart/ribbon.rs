@@ -4,10 +4,10 @@ use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-use super::axis::Span;
+use super::axis::AxisRange;
 use super::canvas::{Canvas, TextStyle};
 use super::figure::{Ribbon, Role};
-use super::layout::Frame;
+use super::layout::Rectangle;
 use super::{ChartError, palette};
 
 /// Lightens a colour so that dark text on it is readable.
@@ -20,8 +20,8 @@ impl Ribbon {
     pub(super) fn draw<DB: DrawingBackend>(
         &self,
         canvas: &Canvas<DB>,
-        frame: Frame,
-        x: Span,
+        frame: Rectangle,
+        x: AxisRange,
     ) -> Result<(), ChartError> {
         let label = TextStyle::new(palette::INK, 11.5);
         let middle = (frame.top + frame.bottom) / 2.0;

@@ -5,7 +5,7 @@ use plotters::prelude::DrawingBackend;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-use super::axis::Span;
+use super::axis::AxisRange;
 use super::canvas::{Canvas, Stroke, TextStyle};
 use super::{ChartError, palette};
 
@@ -35,7 +35,7 @@ pub(super) struct Rows<'a> {
     remark: &'a str,
     kinds: &'a [String],
     count: usize,
-    span: Span,
+    span: AxisRange,
     measures: Measures,
     /// Left edge in logical pixels and row of each legend entry.
     keys: Vec<(f64, usize)>,
@@ -54,7 +54,7 @@ impl<'a> Rows<'a> {
         text: RowsText<'a>,
         kinds: &'a [String],
         count: usize,
-        span: Span,
+        span: AxisRange,
         measures: Measures,
     ) -> Result<Self, ChartError> {
         let RowsText { title, remark } = text;

@@ -18,7 +18,7 @@ pub struct Spans {
     /// Names of the kinds of spans. Each kind has a colour.
     pub kinds: Vec<String>,
     /// Spans of the chart, in any order.
-    pub spans: Vec<Span>,
+    pub spans: Vec<TimeSpan>,
     /// End of the axis, which is the end of the last span, in µs.
     pub end: f64,
     /// Line below the title; may be empty.
@@ -27,7 +27,7 @@ pub struct Spans {
 
 /// Span of time in a row of a [`Spans`] chart.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Span {
+pub struct TimeSpan {
     /// Index of the span's row in [`Spans::rows`].
     pub row: usize,
     /// Index of the span's kind in [`Spans::kinds`].
@@ -42,7 +42,7 @@ pub struct Span {
 
 impl Spans {
     /// Returns the range of the axis; `None` if there are no spans to draw.
-    pub(crate) fn extent(&self) -> Option<axis::Span> {
+    pub(crate) fn extent(&self) -> Option<axis::AxisRange> {
         let end = [self.end].into_iter().filter(|_| !self.spans.is_empty());
         Axis::linear(Quantity::Time).span(end)
     }
@@ -50,7 +50,7 @@ impl Spans {
 
 const MEASURES: Measures = Measures { width: 900.0, row: 22.0, names: 130.0, labels: 0.0, remark: 12.0, ticks: 7 };
 
-struct Sheet<'a> {
+struct SpanSheet<'a> {
     chart: &'a Spans,
     rows: Rows<'a>,
 }
@@ -69,10 +69,10 @@ pub fn render_spans(chart: &Spans, format: Format) -> Result<Vec<u8>, ChartError
         extent,
         MEASURES,
     )?;
-    output::bytes(&Sheet { chart, rows }, format)
+    output::bytes(&SpanSheet { chart, rows }, format)
 }
 
-impl Drawing for Sheet<'_> {
+impl Drawing for SpanSheet<'_> {
     fn size(&self) -> (u32, u32) {
         self.rows.size()
     }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn spans_are_drawn_and_empty_charts_are_errors() {
-        let span = Span { row: 1, kind: 0, from: 10.0, to: 30.0, name: "forward".into() };
+        let span = TimeSpan { row: 1, kind: 0, from: 10.0, to: 30.0, name: "forward".into() };
         let chart = Spans {
             title: "a <b>".into(),
             rows: vec!["stage 0".into(), "stage 1".into()],

@@ -5,12 +5,12 @@ use proptest::prelude::*;
 
 use super::canvas::{DETAIL, TextStyle};
 use super::{
-    Axis, ChartError, Figure, Format, Line, LineChart, Measured, Pick, PlanChart, Point, PredictionInterval, Quantity,
-    Role, Strategy, palette, render,
+    Axis, ChartError, Figure, Format, Line, LineChart, MeasuredSeries, Pick, PlanChart, PlanPoint, PredictionInterval,
+    Quantity, Role, Strategy, palette, render,
 };
 
-fn points(times: &[u64]) -> Vec<Point> {
-    let point = |(k, &time)| Point { bytes: Bytes(1024_u64 << k), time: Picos(time) };
+fn points(times: &[u64]) -> Vec<PlanPoint> {
+    let point = |(k, &time)| PlanPoint { bytes: Bytes(1024_u64 << k), time: Picos(time) };
     times.iter().enumerate().map(point).collect()
 }
 
@@ -33,7 +33,7 @@ fn plan() -> PlanChart {
             PredictionInterval { bytes: Bytes(1024), low: Picos(3_000_000), high: Picos(5_000_000) },
             PredictionInterval { bytes: Bytes(16 << 10), low: Picos(11_000_000), high: Picos(14_000_000) },
         ],
-        measured: Some(Measured { name: "measured".into(), points: points(&[4_100_000, 5_300_000]) }),
+        measured: Some(MeasuredSeries { name: "measured".into(), points: points(&[4_100_000, 5_300_000]) }),
     }
 }
 

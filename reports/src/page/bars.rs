@@ -2,7 +2,7 @@
 
 use super::frame::{FigureText, HorizontalExtent, PlotLabel, PlotSize, area_legend, columns, figure, plot};
 use crate::chart::BarChart;
-use crate::chart::axis::Span;
+use crate::chart::axis::AxisRange;
 use crate::markup::{Markup, number, shortened};
 
 const WIDTH: f64 = 720.0;
@@ -28,7 +28,7 @@ pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
     figure(text, chart.span(), markup, |span, markup| draw(chart, &span, markup));
 }
 
-fn draw(chart: &BarChart, span: &Span, markup: &mut Markup) {
+fn draw(chart: &BarChart, span: &AxisRange, markup: &mut Markup) {
     let classes = area_legend(&chart.parts, markup);
     let height = chart.bars.len() as f64 * ROW;
     let wide = WIDTH - NAMES - LABELS;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fabricast_topologies::{Bytes, Picos};
 use serde::Deserialize;
 
-use super::{Block, Lines, Page, Section};
+use super::{Block, LinesWithTooltips, Page, Section};
 use crate::chart::{CompareChart, ComparedPoint, ComparedSeries, LineChart, Role};
 use crate::format;
 use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
@@ -13,17 +13,17 @@ use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 /// Fields of the output of `compare --format json` that the page shows.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Comparison {
-    summary: Summary,
+    summary: ErrorSummary,
     coverage: Option<Coverage>,
     groups: Vec<Group>,
-    rows: Vec<Row>,
+    rows: Vec<ComparisonRow>,
     #[serde(default)]
-    rejected: Vec<Rejected>,
+    rejected: Vec<RejectedRow>,
 }
 
 /// Statistics of the errors (predicted ÷ measured − 1), as fractions of one.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-struct Summary {
+struct ErrorSummary {
     rows: usize,
     mean: f64,
     median: f64,
@@ -47,7 +47,7 @@ struct Group {
     library: Option<String>,
     profile: String,
     #[serde(flatten)]
-    summary: Summary,
+    summary: ErrorSummary,
     slower: usize,
     faster: usize,
     explanation: Option<Explanation>,
@@ -62,7 +62,7 @@ struct Explanation {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Row {
+struct ComparisonRow {
     file: String,
     collective: String,
     ranks: u32,
@@ -79,7 +79,7 @@ struct Row {
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-struct Rejected {
+struct RejectedRow {
     file: String,
     line: u32,
     reason: String,
@@ -155,11 +155,11 @@ impl Group {
 
 /// Returns the charts of `compare --chart`, with tooltips.
 fn charts(comparison: &Comparison) -> Vec<Block> {
-    let mut by_strategy: BTreeMap<(&str, &str), Vec<&Row>> = BTreeMap::new();
+    let mut by_strategy: BTreeMap<(&str, &str), Vec<&ComparisonRow>> = BTreeMap::new();
     for row in &comparison.rows {
         by_strategy.entry((&row.algorithm, &row.protocol)).or_default().push(row);
     }
-    let mut strategies: Vec<((&str, &str), Vec<&Row>)> = by_strategy.into_iter().collect();
+    let mut strategies: Vec<((&str, &str), Vec<&ComparisonRow>)> = by_strategy.into_iter().collect();
     strategies.sort_by_key(|(strategy, rows)| (std::cmp::Reverse(rows.len()), *strategy));
     let series = strategies.iter().map(|((algorithm, protocol), rows)| ComparedSeries {
         name: format!("{algorithm} {protocol}"),
@@ -181,12 +181,12 @@ fn charts(comparison: &Comparison) -> Vec<Block> {
     };
     let block = |(number, chart): (usize, LineChart)| {
         let x_title = if number == 0 { "predicted time" } else { "message size" }.to_owned();
-        Block::Lines(Lines { tooltips: details(&chart), chart, x_title, remark: String::new() })
+        Block::Lines(LinesWithTooltips { tooltips: details(&chart), chart, x_title, remark: String::new() })
     };
     figure.panels.into_iter().enumerate().map(block).collect()
 }
 
-impl Row {
+impl ComparisonRow {
     fn point(&self) -> ComparedPoint {
         ComparedPoint {
             bytes: self.bytes,
@@ -276,7 +276,7 @@ fn rows(comparison: &Comparison) -> Table {
         Column::new("verdict", "verdict", Unit::Text),
         Column::new("file", "file", Unit::Text),
     ]);
-    let mut rows: Vec<&Row> = comparison.rows.iter().collect();
+    let mut rows: Vec<&ComparisonRow> = comparison.rows.iter().collect();
     if rows.len() > MAX_ROWS {
         rows.sort_by(|a, b| b.error.abs().total_cmp(&a.error.abs()));
         rows.truncate(MAX_ROWS);

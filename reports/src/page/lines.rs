@@ -1,8 +1,8 @@
 //! Interactive chart of lines and points over two axes. Each point has a tooltip.
 
-use super::Lines;
+use super::LinesWithTooltips;
 use super::frame::{FigureText, LegendEntry, PlotLabel, PlotSize, figure, legend, plot, series_class};
-use crate::chart::axis::Span;
+use crate::chart::axis::AxisRange;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, BandColour, Line, LineChart, Role};
 use crate::markup::{Markup, number};
@@ -19,7 +19,7 @@ const LETTER: f64 = 8.0;
 const MAX_POINTS: usize = 400;
 
 /// Entry of the legend: all lines and bands with one name, which are shown and hidden together.
-struct Entry<'a> {
+struct LineEntry<'a> {
     name: &'a str,
     class: String,
     key: Key,
@@ -33,22 +33,22 @@ enum Key {
     Band,
 }
 
-struct Sheet<'a> {
+struct LineSheet<'a> {
     chart: &'a LineChart,
-    x: Span,
-    y: Span,
-    entries: Vec<Entry<'a>>,
+    x: AxisRange,
+    y: AxisRange,
+    entries: Vec<LineEntry<'a>>,
 }
 
 /// Writes a line chart, or a message if no point can be drawn.
-pub(super) fn write(lines: &Lines, markup: &mut Markup) {
+pub(super) fn write(lines: &LinesWithTooltips, markup: &mut Markup) {
     let text = FigureText {
         class: "chart",
         title: &lines.chart.title,
         remark: &lines.remark,
         empty: "There is no point to draw.",
     };
-    let sheet = Sheet::new(&lines.chart);
+    let sheet = LineSheet::new(&lines.chart);
     figure(text, sheet, markup, |sheet, markup| sheet.write(lines, markup));
 }
 
@@ -71,7 +71,7 @@ fn shade_class(shade: BandColour) -> String {
     }
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> LineSheet<'a> {
     fn new(chart: &'a LineChart) -> Option<Self> {
         let visible = |&(x, y): &(f64, f64)| chart.x.shows(x) && chart.y.shows(y);
         let bands = chart.bands.iter().flat_map(|band| &band.points).flat_map(|&(x, low, high)| [(x, low), (x, high)]);
@@ -79,10 +79,10 @@ impl<'a> Sheet<'a> {
         let points: Vec<(f64, f64)> = points.filter(visible).collect();
         let x = chart.x.span(points.iter().map(|point| point.0))?;
         let y = chart.y.span(points.iter().map(|point| point.1))?;
-        let mut entries: Vec<Entry<'a>> = Vec::new();
+        let mut entries: Vec<LineEntry<'a>> = Vec::new();
         let mut add = |name: &'a str, class: String, key: Key| {
             if entries.iter().all(|entry| entry.name != name) {
-                entries.push(Entry { name, class, key });
+                entries.push(LineEntry { name, class, key });
             }
         };
         for line in &chart.lines {
@@ -103,7 +103,8 @@ impl<'a> Sheet<'a> {
         self.entries.iter().position(|entry| entry.name == name).unwrap_or_default().to_string()
     }
 
-    fn at(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+    /// Returns the position of a point in pixels; `None` if the axes do not show it.
+    fn position(&self, x: f64, y: f64) -> Option<(f64, f64)> {
         (self.chart.x.shows(x) && self.chart.y.shows(y)).then(|| self.to_pixels(self.x.position(x), self.y.position(y)))
     }
 
@@ -111,7 +112,7 @@ impl<'a> Sheet<'a> {
         (LEFT + x * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - y * (HEIGHT - TOP - BOTTOM))
     }
 
-    fn write(&self, lines: &Lines, markup: &mut Markup) {
+    fn write(&self, lines: &LinesWithTooltips, markup: &mut Markup) {
         let keys = self.entries.iter().map(|entry| LegendEntry {
             name: entry.name,
             class: &entry.class,
@@ -122,7 +123,7 @@ impl<'a> Sheet<'a> {
         plot(size, PlotLabel { title: &self.chart.title, things: "point" }, markup, |markup| self.draw(lines, markup));
     }
 
-    fn draw(&self, lines: &Lines, markup: &mut Markup) {
+    fn draw(&self, lines: &LinesWithTooltips, markup: &mut Markup) {
         for band in &self.chart.bands {
             self.band(band, markup);
         }
@@ -173,8 +174,11 @@ impl<'a> Sheet<'a> {
     }
 
     fn band(&self, band: &Band, markup: &mut Markup) {
-        let edges: Vec<_> =
-            band.points.iter().filter_map(|&(x, low, high)| Some((self.at((x, low))?, self.at((x, high))?))).collect();
+        let edges: Vec<_> = band
+            .points
+            .iter()
+            .filter_map(|&(x, low, high)| Some((self.position(x, low)?, self.position(x, high)?)))
+            .collect();
         if edges.len() < 2 {
             return;
         }
@@ -188,7 +192,7 @@ impl<'a> Sheet<'a> {
 
     fn line(&self, line: &Line, tooltips: &[String], markup: &mut Markup) {
         let positions: Vec<(usize, (f64, f64))> =
-            line.points.iter().enumerate().filter_map(|(k, &point)| Some((k, self.at(point)?))).collect();
+            line.points.iter().enumerate().filter_map(|(k, &(x, y))| Some((k, self.position(x, y)?))).collect();
         let entry = self.entry(&line.name);
         markup.open("g", &[("class", &class(line.role)), ("data-series", &entry)]);
         let is_connected = !matches!(line.role, Role::Points(_) | Role::Measured);
@@ -203,17 +207,17 @@ impl<'a> Sheet<'a> {
         if let Some(marker) = marker {
             let size = if is_connected { 3.4 } else { 4.4 };
             let every = positions.len().div_ceil(MAX_POINTS).max(1);
-            for (k, position) in positions.iter().step_by(every) {
-                let Some(&point) = line.points.get(*k) else { continue };
-                markup.open("path", &[("class", "point"), ("d", &shape(marker, *position, size))]);
-                markup.multiline_text("title", &self.tooltip(line, point, tooltips.get(*k)));
+            for &(k, (left, top)) in positions.iter().step_by(every) {
+                let Some(&(x, y)) = line.points.get(k) else { continue };
+                markup.open("path", &[("class", "point"), ("d", &shape(marker, left, top, size))]);
+                markup.multiline_text("title", &self.tooltip(line, x, y, tooltips.get(k)));
                 markup.close();
             }
         }
         markup.close();
     }
 
-    fn tooltip(&self, line: &Line, (x, y): (f64, f64), details: Option<&String>) -> String {
+    fn tooltip(&self, line: &Line, x: f64, y: f64, details: Option<&String>) -> String {
         let position = format!("{}: {}, {}", line.name, self.chart.x.tooltip_value(x), self.chart.y.tooltip_value(y));
         details
             .filter(|details| !details.is_empty())
@@ -226,7 +230,7 @@ impl Key {
         match self {
             Self::Line => "M1 7H19".to_owned(),
             Self::Band => "M1 2H19V12H1Z".to_owned(),
-            Self::Point(marker) => shape(marker, (10.0, 7.0), 4.4),
+            Self::Point(marker) => shape(marker, 10.0, 7.0, 4.4),
         }
     }
 }
@@ -243,7 +247,7 @@ fn path(points: impl Iterator<Item = (f64, f64)>) -> String {
 }
 
 /// Returns a marker as an SVG path.
-fn shape(marker: Marker, (x, y): (f64, f64), radius: f64) -> String {
+fn shape(marker: Marker, x: f64, y: f64, radius: f64) -> String {
     let corners = marker.corners();
     if corners.is_empty() {
         let (r, d) = (number(radius), number(2.0 * radius));

@@ -35,7 +35,7 @@ pub use study::{
 };
 
 use crate::chart::{BarChart, LineChart};
-pub use crate::chart::{Span, Spans};
+pub use crate::chart::{Spans, TimeSpan};
 use crate::markup::Markup;
 use crate::table::Table;
 
@@ -83,7 +83,7 @@ pub enum Block {
     /// Table, preceded by its caption.
     Table(String, Table),
     /// Chart of lines and points over two axes.
-    Lines(Lines),
+    Lines(LinesWithTooltips),
     /// Chart of stacked bars.
     Bars(BarChart),
     /// Chart of spans of time in rows.
@@ -96,7 +96,7 @@ pub enum Block {
 
 /// Chart of lines with tooltips.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lines {
+pub struct LinesWithTooltips {
     /// Chart that is shown: axes, lines and bands.
     pub chart: LineChart,
     /// Title of the horizontal axis.

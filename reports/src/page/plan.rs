@@ -5,7 +5,7 @@ use fabricast_search::export::{SavedPick, SavedPlan, SavedRow};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Block, Choice, Lines, Page, Section};
+use super::{Block, Choice, LinesWithTooltips, Page, Section};
 use crate::chart::{Axis, Band, BandColour, Line, LineChart, Quantity, Role};
 use crate::format;
 use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
@@ -107,7 +107,7 @@ fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
 
 /// Returns the chart of bus bandwidth over sizes: the selected strategy with its prediction interval, the library's
 /// default, the second-best strategy, and the lower bound.
-pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Lines {
+pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> LinesWithTooltips {
     let mut tooltips: Vec<Vec<String>> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
     let mut add = |name: String, role: Role, select: &dyn Fn(&SavedRow) -> Option<SavedPick>| {
@@ -118,9 +118,9 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         let point = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, bus_bandwidth(plan, row, pick));
         lines.push(Line { name, role, points: picks.iter().map(point).collect() });
         let word = |(row, pick): &(&SavedRow, SavedPick)| {
-            let binds = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
-            let binds = binds.map_or_else(String::new, |binds| format!("\nbottleneck: {binds}"));
-            format!("{pick}, {}{binds}", time(pick.effective_us()))
+            let bottleneck = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
+            let bottleneck = bottleneck.map_or_else(String::new, |bottleneck| format!("\nbottleneck: {bottleneck}"));
+            format!("{pick}, {}{bottleneck}", time(pick.effective_us()))
         };
         tooltips.push(picks.iter().map(word).collect());
     };
@@ -135,7 +135,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         Some((row.bytes.0 as f64, rate(plan, row, high), rate(plan, row, low)))
     });
     let band = Band { name: "80 % interval of the pick".into(), shade: BandColour::Pale, points: band.collect() };
-    Lines {
+    LinesWithTooltips {
         chart: LineChart {
             title: format!("Bus bandwidth of {collective}, GB/s"),
             x: Axis::binary(Quantity::Bytes),

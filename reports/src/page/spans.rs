@@ -1,8 +1,8 @@
 //! Interactive chart of spans of time in rows.
 
 use super::frame::{FigureText, HorizontalExtent, PlotLabel, PlotSize, area_legend, columns, figure, plot};
-use super::{Span, Spans};
-use crate::chart::axis::Span as Extent;
+use super::{Spans, TimeSpan};
+use crate::chart::axis::AxisRange as Extent;
 use crate::chart::{Axis, Quantity};
 use crate::markup::{Markup, number, shortened};
 
@@ -58,7 +58,7 @@ fn draw(chart: &Spans, extent: &Extent, markup: &mut Markup) {
     });
 }
 
-fn tooltip(chart: &Spans, span: &Span) -> String {
+fn tooltip(chart: &Spans, span: &TimeSpan) -> String {
     let axis = Axis::linear(Quantity::Time);
     let row = chart.rows.get(span.row).map_or("", String::as_str);
     format!("{}\n{row}\n{} to {}", span.name, axis.tooltip_value(span.from), axis.tooltip_value(span.to))

@@ -8,7 +8,7 @@ fn render_block(block: Block) -> String {
 }
 
 fn lines(points: Vec<(f64, f64)>) -> Block {
-    Block::Lines(Lines {
+    Block::Lines(LinesWithTooltips {
         chart: LineChart {
             title: "rates".into(),
             x: Axis::binary(Quantity::Bytes),

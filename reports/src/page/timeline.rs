@@ -32,11 +32,11 @@ struct Event {
     #[serde(default)]
     dur: f64,
     #[serde(default)]
-    args: Named,
+    args: NamedEvent,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-struct Named {
+struct NamedEvent {
     #[serde(default)]
     name: Option<String>,
 }
@@ -82,7 +82,7 @@ pub(super) fn page(name: &str, trace: &Trace) -> Page {
     let drawn = spans.iter().filter_map(|span| {
         let row = rows.binary_search(&(span.pid, span.tid)).ok()?;
         let kind = kinds.binary_search(&kind(span)).ok()?;
-        Some(super::Span { row, kind, from: span.ts, to: span.ts + span.dur, name: span.name.clone() })
+        Some(super::TimeSpan { row, kind, from: span.ts, to: span.ts + span.dur, name: span.name.clone() })
     });
     let mut remark = String::new();
     if rows.len() < all_rows || spans.len() < all_spans {

@@ -4,9 +4,9 @@ use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
-use super::{DataMovement, MergedMark, Picture};
+use super::{DataMovement, MergedMark, SchedulePicture};
 use crate::chart::ChartError;
-use crate::chart::canvas::{Canvas, Point, Stroke, TextStyle};
+use crate::chart::canvas::{Canvas, Position, Stroke, TextStyle};
 use crate::chart::output::Drawing;
 use crate::chart::palette::{self, Marker};
 
@@ -69,8 +69,8 @@ impl DataMovement {
 }
 
 /// Picture of a schedule, with the positions of its columns and of the lines of its ranks.
-pub(super) struct Sheet<'a> {
-    picture: &'a Picture,
+pub(super) struct ScheduleSheet<'a> {
+    picture: &'a SchedulePicture,
     /// Left edges of the columns of steps, followed by the right edge of the last one.
     edges: Vec<f64>,
     row: f64,
@@ -78,8 +78,8 @@ pub(super) struct Sheet<'a> {
     broadest: f64,
 }
 
-impl<'a> Sheet<'a> {
-    pub(super) fn new(picture: &'a Picture) -> Self {
+impl<'a> ScheduleSheet<'a> {
+    pub(super) fn new(picture: &'a SchedulePicture) -> Self {
         let mut arrows = vec![0u32; picture.steps as usize];
         for drawn in picture.marks.iter().filter(|drawn| drawn.mark.from != drawn.mark.to) {
             if let Some(arrows) = arrows.get_mut(drawn.mark.step as usize) {
@@ -195,7 +195,7 @@ impl<'a> Sheet<'a> {
     }
 }
 
-impl Drawing for Sheet<'_> {
+impl Drawing for ScheduleSheet<'_> {
     fn size(&self) -> (u32, u32) {
         (self.width().ceil() as u32, (self.bottom() + FOOT).ceil() as u32)
     }
@@ -224,8 +224,8 @@ fn label(drawn: &MergedMark) -> String {
 
 fn arrow<DB: DrawingBackend>(
     canvas: &Canvas<DB>,
-    from: Point,
-    to: Point,
+    from: Position,
+    to: Position,
     movement: DataMovement,
     width: f64,
 ) -> Result<(), ChartError> {

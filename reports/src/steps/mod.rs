@@ -84,7 +84,7 @@ struct MergedMark {
 }
 
 /// Content of the picture of a schedule, without positions.
-struct Picture {
+struct SchedulePicture {
     title: String,
     subtitle: String,
     ranks: u32,
@@ -99,10 +99,10 @@ struct Picture {
 /// # Errors
 /// [`StepsError`]: too many operations, or operations that wait for each other.
 pub fn render(schedule: &Schedule, format: Format) -> Result<Vec<u8>, StepsError> {
-    Ok(output::bytes(&draw::Sheet::new(&Picture::new(schedule)?), format)?)
+    Ok(output::bytes(&draw::ScheduleSheet::new(&SchedulePicture::new(schedule)?), format)?)
 }
 
-impl Picture {
+impl SchedulePicture {
     fn new(schedule: &Schedule) -> Result<Self, StepsError> {
         if schedule.operation_count() > MOST_OPERATIONS {
             return Err(StepsError::TooLarge(schedule.operation_count().into()));

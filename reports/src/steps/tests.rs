@@ -33,7 +33,7 @@ fn svg(schedule: &Schedule) -> String {
 
 #[test]
 fn transfers_of_one_step_between_the_same_ranks_are_one_arrow() {
-    let picture = Picture::new(&circle(4)).unwrap();
+    let picture = SchedulePicture::new(&circle(4)).unwrap();
     assert_eq!((picture.ranks, picture.steps, picture.marks.len()), (4, 2, 8));
     assert_eq!(picture.marks.iter().map(|drawn| drawn.operations).collect::<Vec<_>>(), [1, 1, 1, 1, 2, 2, 2, 2]);
     assert_eq!(picture.remark, "");
@@ -52,7 +52,7 @@ fn the_picture_is_xml_and_names_every_rank_and_step() {
 
 #[test]
 fn large_schedules_are_truncated_with_a_remark() {
-    let picture = Picture::new(&circle(1000)).unwrap();
+    let picture = SchedulePicture::new(&circle(1000)).unwrap();
     assert_eq!((picture.ranks, picture.remark.as_str()), (32, "not drawn: ranks 32 to 999"));
     assert!(picture.marks.iter().all(|drawn| drawn.mark.from < 32 && drawn.mark.to < 32));
     assert!(svg(&circle(1000)).len() < 1 << 20);

@@ -104,7 +104,7 @@ impl Table {
     }
 
     /// Returns the header and the rows of the table, with the planned column widths, or wrapped if those are too wide.
-    fn body(&self, layout: &Layout, look: &TextOptions) -> String {
+    fn body(&self, layout: &ColumnLayout, look: &TextOptions) -> String {
         let columns: Vec<(usize, &Column)> =
             layout.shown.iter().filter_map(|&number| Some((number, self.columns.get(number)?))).collect();
         if columns.is_empty() {
@@ -153,7 +153,7 @@ impl Table {
 /// tables, and hidden columns are named once at the end.
 #[must_use]
 pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
-    let layout = Layout::new(tables, look);
+    let layout = ColumnLayout::new(tables, look);
     let mut text = String::new();
     for table in tables {
         for line in &table.heading {
@@ -189,7 +189,7 @@ pub fn stacked(tables: &[Table], look: &TextOptions) -> String {
 }
 
 /// Shown columns and their widths.
-struct Layout {
+struct ColumnLayout {
     /// Indices of the columns that are shown, in order.
     shown: Vec<usize>,
     /// Indices of the columns that are hidden because they do not fit, in order.
@@ -202,7 +202,7 @@ struct Layout {
     fits: bool,
 }
 
-impl Layout {
+impl ColumnLayout {
     fn new(tables: &[Table], look: &TextOptions) -> Self {
         let columns = tables.first().map(|table| table.columns.as_slice()).unwrap_or_default();
         let widest = |number: usize| tables.iter().map(|table| table.natural_width(number, look.glyphs)).max();
@@ -294,7 +294,7 @@ mod tests {
             (1 << 20, "two_shot", 48_620_000, 37.7, 0.62, 0.0, Value::text("gpu0->nvswitch1")),
             (1 << 30, "ring", 3_930_400_000, 478.07, 0.981, 0.021, Value::Missing),
         ];
-        for (bytes, algorithm, time, rate, share, error, binds) in rows {
+        for (bytes, algorithm, time, rate, share, error, bottleneck) in rows {
             table.row(vec![
                 Value::Bytes(Bytes(bytes)).into(),
                 Cell::from(Value::text(algorithm)).tone(Emphasis::Strong),
@@ -302,7 +302,7 @@ mod tests {
                 Value::Rate(rate).into(),
                 Value::Share(share).into(),
                 Value::Deviation(error).into(),
-                binds.into(),
+                bottleneck.into(),
             ]);
         }
         table.heading("all_reduce · hgx-h200 · 8 ranks");

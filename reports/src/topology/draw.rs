@@ -2,10 +2,10 @@
 
 use fabricast_topologies::{Bandwidth, Fabric, Node, NodeKind, fabric::Figures};
 
-use super::legend::Legend;
-use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, Frame, MARGIN, Scene};
+use super::legend::FabricLegend;
+use super::scene::{DEVICE_HEIGHT, DEVICE_WIDTH, Device, HostFrame, MARGIN, Scene};
 use super::style;
-use super::wire::Wire;
+use super::wire::{Wire, WireColours};
 use crate::format;
 use crate::markup::{Markup, number, shortened};
 
@@ -26,8 +26,14 @@ pub(super) enum Destination {
     Page,
 }
 
-pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: bool, setting: Destination) -> String {
-    let legend = Legend::new(fabric, has_load, scene.width);
+pub(super) fn draw(
+    fabric: &Fabric,
+    scene: &Scene,
+    wires: &[Wire],
+    colours: WireColours,
+    setting: Destination,
+) -> String {
+    let legend = FabricLegend::new(fabric, colours, scene.width);
     let (width, height) = (number(scene.width), number(scene.bottom + legend.height() + MARGIN * 0.6));
     let view = format!("0 0 {width} {height}");
     let fit = |text: &str, letter: f64| shortened(text, ((scene.width - 2.0 * MARGIN) / letter) as usize);
@@ -52,7 +58,7 @@ pub(super) fn draw(fabric: &Fabric, scene: &Scene, wires: &[Wire], has_load: boo
     svg.text("text", &[("class", "faint"), ("x", &number(MARGIN)), ("y", "63")], &fit(&counts(fabric), COUNTS_LETTER));
     scene.frames.iter().for_each(|frame| draw_frame(&mut svg, frame));
     svg.open("g", if wires.len() > MAX_DISTINCT_WIRES { &[("stroke-opacity", "0.4")] } else { &[] });
-    wires.iter().for_each(|wire| draw_wire(&mut svg, wire, has_load));
+    wires.iter().for_each(|wire| draw_wire(&mut svg, wire, colours));
     svg.close();
     scene.frames.iter().for_each(|frame| draw_title(&mut svg, frame));
     scene.devices.iter().for_each(|device| draw_device(&mut svg, fabric, device));
@@ -82,7 +88,7 @@ pub fn counts(fabric: &Fabric) -> String {
     counted.collect::<Vec<_>>().join(" · ")
 }
 
-fn draw_frame(svg: &mut Markup, frame: &Frame) {
+fn draw_frame(svg: &mut Markup, frame: &HostFrame) {
     let class = if frame.is_ghost { "more" } else { "host" };
     svg.empty(
         "rect",
@@ -98,7 +104,7 @@ fn draw_frame(svg: &mut Markup, frame: &Frame) {
 }
 
 /// Draws the title of a box. It is drawn after the wires, so that they do not cover it.
-fn draw_title(svg: &mut Markup, frame: &Frame) {
+fn draw_title(svg: &mut Markup, frame: &HostFrame) {
     if frame.is_ghost {
         let (x, y) = (number(frame.x + frame.width / 2.0), number(frame.y + frame.height / 2.0));
         svg.text("text", &[("class", "faint"), ("text-anchor", "middle"), ("x", &x), ("y", &y)], &frame.title);
@@ -108,14 +114,14 @@ fn draw_title(svg: &mut Markup, frame: &Frame) {
     }
 }
 
-fn draw_wire(svg: &mut Markup, wire: &Wire, has_load: bool) {
+fn draw_wire(svg: &mut Markup, wire: &Wire, colours: WireColours) {
     let class = if wire.is_failed { "failed" } else { style::link_class(wire.kind) };
     let class = format!("link {class}");
     let width = number(style::link_width(wire.bandwidth.map(Bandwidth::gb_per_s)));
     // A style sheet rule would override a plain `stroke` attribute.
     let paint = format!("stroke:{}", style::heat(wire.load));
     let mut attributes = vec![("class", class.as_str()), ("d", &wire.path), ("stroke-width", &width)];
-    if has_load && !wire.is_failed {
+    if colours == WireColours::Load && !wire.is_failed {
         attributes.push(("style", &paint));
     }
     svg.open("path", &attributes);

@@ -6,6 +6,7 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
 
 use super::scene::MARGIN;
 use super::style;
+use super::wire::WireColours;
 use crate::markup::{Markup, number};
 
 /// Maximum number of link classes in the legend.
@@ -20,7 +21,7 @@ type LinkClass = (LinkKind, std::cmp::Reverse<Option<Bandwidth>>, u16, u8);
 
 /// Legend entry of a class of links.
 #[derive(Clone, Debug, PartialEq)]
-struct Entry {
+struct LinkEntry {
     kind: Option<LinkKind>,
     is_failed: bool,
     width: f64,
@@ -29,14 +30,14 @@ struct Entry {
 
 /// Legend of a fabric, arranged in rows of the given width.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Legend {
-    entries: Vec<Entry>,
-    has_heat: bool,
+pub(super) struct FabricLegend {
+    entries: Vec<LinkEntry>,
+    colours: WireColours,
     width: f64,
 }
 
-impl Legend {
-    pub(super) fn new(fabric: &Fabric, has_heat: bool, width: f64) -> Self {
+impl FabricLegend {
+    pub(super) fn new(fabric: &Fabric, colours: WireColours, width: f64) -> Self {
         // Both directions of a link belong to the class of the faster direction.
         let mut classes: BTreeMap<LinkClass, u32> = BTreeMap::new();
         for (_, [link, back]) in fabric.link_pairs() {
@@ -45,7 +46,7 @@ impl Legend {
             *classes.entry((link.kind, std::cmp::Reverse(bandwidth), link.lanes, failed)).or_default() += 1;
         }
         let more = classes.len().saturating_sub(CLASSES);
-        let mut entries: Vec<Entry> = classes
+        let mut entries: Vec<LinkEntry> = classes
             .into_iter()
             .take(CLASSES)
             .map(|((kind, std::cmp::Reverse(bandwidth), lanes, failed), count)| {
@@ -58,14 +59,14 @@ impl Legend {
                 };
                 let text = format!("{count} × {} {rate}{lanes}{state}", kind.title());
                 let width = style::link_width(bandwidth.map(Bandwidth::gb_per_s));
-                Entry { kind: Some(kind), is_failed: failed > 0, width, text }
+                LinkEntry { kind: Some(kind), is_failed: failed > 0, width, text }
             })
             .collect();
         if more > 0 {
             let text = format!("and {more} more kinds of links");
-            entries.push(Entry { kind: None, is_failed: false, width: 0.0, text });
+            entries.push(LinkEntry { kind: None, is_failed: false, width: 0.0, text });
         }
-        Self { entries, has_heat, width }
+        Self { entries, colours, width }
     }
 
     /// Returns the left edge in pixels and the row of each entry, and the number of rows.
@@ -85,7 +86,7 @@ impl Legend {
     }
 
     pub(super) fn height(&self) -> f64 {
-        let rows = self.positions().1 + usize::from(self.has_heat);
+        let rows = self.positions().1 + usize::from(self.colours == WireColours::Load);
         rows as f64 * ROW
     }
 
@@ -107,7 +108,7 @@ impl Legend {
                 let width = number(entry.width);
                 attributes.push(("stroke-width", &width));
                 let paint = format!("stroke:{grey}");
-                if self.has_heat && !entry.is_failed {
+                if self.colours == WireColours::Load && !entry.is_failed {
                     attributes.push(("style", &paint));
                 }
                 svg.empty("path", &attributes);
@@ -115,7 +116,7 @@ impl Legend {
             }
             svg.text("text", &[("class", "faint"), ("x", &number(text_x)), ("y", &number(y + 4.0))], &entry.text);
         }
-        if self.has_heat {
+        if self.colours == WireColours::Load {
             draw_heat(svg, top + (rows as f64 + 0.5) * ROW);
         }
     }

@@ -49,7 +49,8 @@ fn drawn(fabric: &Fabric, options: &Options<'_>, setting: draw::Destination) -> 
     let selection = select::Selection::new(fabric, &neighbours, options.hosts);
     let scene = scene::Scene::new(fabric, &neighbours, &selection);
     let wires = wire::wires(fabric, &scene, options.utilization);
-    draw::draw(fabric, &scene, &wires, options.utilization.is_some(), setting)
+    let colours = if options.utilization.is_some() { wire::WireColours::Load } else { wire::WireColours::Kind };
+    draw::draw(fabric, &scene, &wires, colours, setting)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ const LINES: usize = 4;
 
 /// Devices of one kind in a host, on one or several lines.
 #[derive(Clone, Debug)]
-pub(super) struct Row {
+pub(super) struct DeviceRow {
     pub level: Level,
     /// Devices of each line, from top to bottom.
     pub lines: Vec<Vec<NodeId>>,
@@ -31,7 +31,7 @@ pub(super) enum Level {
 }
 
 /// Returns the rows of a host that have devices, from top to bottom.
-pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<Row> {
+pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId]) -> Vec<DeviceRow> {
     let depths = pcie_depths(fabric, neighbours, devices);
     let mut levels: Vec<(Level, NodeId)> =
         devices.iter().zip(depths).map(|(&id, depth)| (level(fabric, id, depth), id)).collect();
@@ -41,7 +41,7 @@ pub(super) fn rows(fabric: &Fabric, neighbours: &Neighbours, devices: &[NodeId])
         .map(|row| {
             let ids: Vec<NodeId> = row.iter().map(|&(_, id)| id).collect();
             let lines: Vec<Vec<NodeId>> = even_lines(&ids);
-            Row {
+            DeviceRow {
                 level: row.first().map_or(Level::Gpu, |first| first.0),
                 more: ids.len().saturating_sub(LINE * LINES),
                 lines,

@@ -5,7 +5,7 @@ use fabricast_topologies::{Fabric, HostId, NodeId, NodeKind};
 
 use super::neighbours::Neighbours;
 use super::positions::spread;
-use super::rows::{self, Level, Row};
+use super::rows::{self, DeviceRow, Level};
 use super::select::{Selection, Tier};
 use crate::markup::shortened;
 
@@ -48,7 +48,7 @@ pub(super) struct Device {
 
 /// Box of a host, or of the hidden hosts.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Frame {
+pub(super) struct HostFrame {
     pub x: f64,
     pub y: f64,
     pub width: f64,
@@ -78,7 +78,7 @@ pub(super) struct Scene {
     pub width: f64,
     /// Top edge of the legend.
     pub bottom: f64,
-    pub frames: Vec<Frame>,
+    pub frames: Vec<HostFrame>,
     pub devices: Vec<Device>,
     pub remarks: Vec<Remark>,
     /// Index in `devices` of each device of the fabric, by [`NodeId`]; `None` if the device is not drawn.
@@ -89,7 +89,7 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn new(fabric: &Fabric, neighbours: &Neighbours, selection: &Selection) -> Self {
         let mut scene = Self { index: vec![None; fabric.node_count()], ..Self::default() };
-        let hosts: Vec<(HostId, Vec<Row>)> =
+        let hosts: Vec<(HostId, Vec<DeviceRow>)> =
             selection.hosts.iter().map(|(host, devices)| (*host, rows::rows(fabric, neighbours, devices))).collect();
         let titles: Vec<String> = selection.hosts.iter().map(|(host, devices)| title(fabric, *host, devices)).collect();
         let widths: Vec<f64> = hosts.iter().zip(&titles).map(|((_, rows), title)| host_width(rows, title)).collect();
@@ -108,7 +108,7 @@ impl Scene {
                 let edges = Edges { left: left + HOST_PADDING, right: left + width - HOST_PADDING };
                 scene.add_host(neighbours, rows, edges, top)
             };
-            scene.frames.push(Frame {
+            scene.frames.push(HostFrame {
                 x: left,
                 y: top,
                 width,
@@ -125,7 +125,7 @@ impl Scene {
         if selection.more_hosts > 0 {
             let title = format!("+ {} hosts", selection.more_hosts);
             let height = bottom - top;
-            scene.frames.push(Frame { x: left, y: top, width: GHOST, height, title, is_ghost: true });
+            scene.frames.push(HostFrame { x: left, y: top, width: GHOST, height, title, is_ghost: true });
         }
         if !selection.shared.switches.is_empty() {
             bottom += NETWORK_GAP;
@@ -147,7 +147,7 @@ impl Scene {
     }
 
     /// Places the rows of a host between two edges, and returns the bottom edge of its box.
-    fn add_host(&mut self, neighbours: &Neighbours, rows: &[Row], edges: Edges, top: f64) -> f64 {
+    fn add_host(&mut self, neighbours: &Neighbours, rows: &[DeviceRow], edges: Edges, top: f64) -> f64 {
         let mut y = top + HOST_TITLE;
         let mut heights = Vec::with_capacity(rows.len());
         for (number, row) in rows.iter().enumerate() {
@@ -220,11 +220,11 @@ impl Scene {
     }
 }
 
-fn length(row: &Row) -> usize {
+fn length(row: &DeviceRow) -> usize {
     row.lines.iter().map(Vec::len).max().unwrap_or(0)
 }
 
-fn host_width(rows: &[Row], title: &str) -> f64 {
+fn host_width(rows: &[DeviceRow], title: &str) -> f64 {
     let longest = rows.iter().map(length).max().unwrap_or(0);
     let devices = longest as f64 * CELL - (CELL - DEVICE_WIDTH);
     // A bold character of 13 pixels has an average width of at most 9 pixels.
@@ -241,7 +241,7 @@ pub(super) fn arc_depth(distance: usize) -> f64 {
 }
 
 /// Returns the height in pixels of the arcs below a row; `None` if no devices of the row are linked with each other.
-fn arc_room(neighbours: &Neighbours, row: &Row) -> Option<f64> {
+fn arc_room(neighbours: &Neighbours, row: &DeviceRow) -> Option<f64> {
     if row.level != Level::Gpu {
         return None;
     }

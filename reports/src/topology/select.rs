@@ -41,7 +41,7 @@ impl Tier {
 
 /// Part of the picture in which a device is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum PictureArea {
     /// The device is drawn in the box of its host.
     Local,
     /// The device is drawn among the network switches.
@@ -53,10 +53,10 @@ enum Part {
 impl Selection {
     pub(super) fn new(fabric: &Fabric, neighbours: &Neighbours, max_hosts: Option<usize>) -> Self {
         let parts = parts(fabric, neighbours);
-        let part = |id: NodeId| parts.get(id.0 as usize).copied().unwrap_or(Part::Local);
+        let part = |id: NodeId| parts.get(id.0 as usize).copied().unwrap_or(PictureArea::Local);
 
         let mut local: Vec<Vec<NodeId>> = vec![Vec::new(); fabric.hosts().len()];
-        for (id, node) in fabric.nodes().filter(|&(id, _)| part(id) == Part::Local) {
+        for (id, node) in fabric.nodes().filter(|&(id, _)| part(id) == PictureArea::Local) {
             if let Some(devices) = local.get_mut(node.host.0 as usize) {
                 devices.push(id);
             }
@@ -75,7 +75,7 @@ impl Selection {
         };
         let inside: Vec<NodeId> = hosts.iter().flat_map(|(_, devices)| devices.iter().copied()).collect();
         inside.iter().for_each(|&id| mark(&mut drawn, id));
-        let reachable = |from: &[NodeId], drawn: &[bool], region: Part| {
+        let reachable = |from: &[NodeId], drawn: &[bool], region: PictureArea| {
             let mut reachable: Vec<NodeId> = from
                 .iter()
                 .flat_map(|&id| neighbours.get(id).iter().copied())
@@ -85,12 +85,12 @@ impl Selection {
             reachable.dedup();
             reachable
         };
-        let shared = Tier::new(reachable(&inside, &drawn, Part::Shared));
+        let shared = Tier::new(reachable(&inside, &drawn, PictureArea::Shared));
         let mut tiers = Vec::new();
         let mut below = inside;
         below.extend(&shared.switches);
         loop {
-            let network = reachable(&below, &drawn, Part::Network);
+            let network = reachable(&below, &drawn, PictureArea::Network);
             if network.is_empty() {
                 break;
             }
@@ -104,7 +104,7 @@ impl Selection {
     }
 }
 
-fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<Part> {
+fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<PictureArea> {
     let is_switch = |kind| matches!(kind, NodeKind::Switch | NodeKind::Nvswitch);
     let mut has_machine = vec![false; fabric.hosts().len()];
     for (_, node) in fabric.nodes().filter(|(_, node)| !is_switch(node.kind)) {
@@ -114,15 +114,15 @@ fn parts(fabric: &Fabric, neighbours: &Neighbours) -> Vec<Part> {
     }
     let is_machine = |host: HostId| has_machine.get(host.0 as usize).copied().unwrap_or(false);
     let part = |(id, node): (NodeId, &Node)| match node.kind {
-        NodeKind::Switch => Part::Network,
+        NodeKind::Switch => PictureArea::Network,
         NodeKind::Nvswitch => {
             let is_external = neighbours.get(id).iter().any(|&neighbour| {
                 let neighbour = fabric.node(neighbour);
                 !is_switch(neighbour.kind) && neighbour.host != node.host
             });
-            if is_external || !is_machine(node.host) { Part::Shared } else { Part::Local }
+            if is_external || !is_machine(node.host) { PictureArea::Shared } else { PictureArea::Local }
         }
-        _ => Part::Local,
+        _ => PictureArea::Local,
     };
     fabric.nodes().map(part).collect()
 }

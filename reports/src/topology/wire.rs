@@ -23,9 +23,22 @@ pub(super) struct Wire {
     pub title: String,
 }
 
+/// Property of links that their colours show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WireColours {
+    /// Kind of link.
+    Kind,
+    /// Utilization.
+    Load,
+}
+
 /// Common properties and sums of the links of a wire.
 #[derive(Clone, Copy, Debug)]
 struct Bundle {
+    a: NodeId,
+    b: NodeId,
+    kind: LinkKind,
+    is_failed: bool,
     links: u32,
     lanes: u32,
     forward: Option<u64>,
@@ -43,6 +56,10 @@ pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>)
             continue;
         }
         let bundle = bundles.entry((a, b, link.kind, link.failed)).or_insert(Bundle {
+            a,
+            b,
+            kind: link.kind,
+            is_failed: link.failed,
             links: 0,
             lanes: 0,
             forward: Some(0),
@@ -63,14 +80,18 @@ pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>)
         }
     }
     let mut wires: Vec<Wire> = bundles
-        .into_iter()
-        .filter_map(|((a, b, kind, is_failed), bundle)| {
+        .into_values()
+        .filter_map(|bundle| {
+            let Bundle { a, b, kind, is_failed, .. } = bundle;
             let (from, to) = (scene.device(a)?, scene.device(b)?);
             let bandwidth = match (bundle.forward, bundle.backward) {
                 (Some(forward), Some(backward)) => Some(Bandwidth(forward.max(backward))),
                 _ => None,
             };
-            let title = describe(fabric, a, b, kind, &bundle, is_failed, utilization.is_some());
+            let mut title = describe(fabric, &bundle);
+            if utilization.is_some() {
+                title.push_str(&format!(", {} % busy", format::percent(bundle.load)));
+            }
             Some(Wire { path: path(fabric, from, to), kind, is_failed, bandwidth, load: bundle.load, title })
         })
         .collect();
@@ -78,17 +99,11 @@ pub(super) fn wires(fabric: &Fabric, scene: &Scene, utilization: Option<&[f64]>)
     wires
 }
 
-fn describe(
-    fabric: &Fabric,
-    a: NodeId,
-    b: NodeId,
-    kind: LinkKind,
-    bundle: &Bundle,
-    is_failed: bool,
-    has_load: bool,
-) -> String {
+/// Returns the ends, number, bandwidth, latency and state of the links of a wire.
+fn describe(fabric: &Fabric, bundle: &Bundle) -> String {
     let show = |rate: Option<u64>| rate.map_or("unlimited".to_owned(), |rate| Bandwidth(rate).to_string());
-    let mut parts = vec![format!("{} – {}: {}", fabric.node(a).id, fabric.node(b).id, kind.title())];
+    let mut parts =
+        vec![format!("{} – {}: {}", fabric.node(bundle.a).id, fabric.node(bundle.b).id, bundle.kind.title())];
     if bundle.links > 1 {
         parts.push(format!("{} links", bundle.links));
     }
@@ -103,11 +118,8 @@ fn describe(
     if bundle.latency > Picos::ZERO {
         parts.push(format::time(bundle.latency));
     }
-    if is_failed {
+    if bundle.is_failed {
         parts.push("failed".to_owned());
-    }
-    if has_load {
-        parts.push(format!("{} % busy", format::percent(bundle.load)));
     }
     parts.join(", ")
 }

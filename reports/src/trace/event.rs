@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use fabricast_topologies::Picos;
 use fabricast_topologies::visible::{is_hidden, visible_in_strings};
 
-use super::lines::Lines;
+use super::lines::EventSink;
 use super::{Argument, Counter, TraceSpan};
 use crate::format::exact_micros;
 
@@ -16,7 +16,7 @@ pub(super) struct Events<'a, L> {
     text: Vec<u8>,
 }
 
-impl<'a, L: Lines> Events<'a, L> {
+impl<'a, L: EventSink> Events<'a, L> {
     pub(super) fn new(lines: &'a mut L) -> Self {
         Self { lines, text: Vec::new() }
     }
@@ -110,7 +110,7 @@ impl<'a, L: Lines> Events<'a, L> {
 
 /// Writes counters as graphs of a separate process, which is shown above the ranks: a value at each change, in percent
 /// rounded to a tenth, and 0 at the end.
-pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl Lines) -> io::Result<()> {
+pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl EventSink) -> io::Result<()> {
     if counters.is_empty() {
         return Ok(());
     }

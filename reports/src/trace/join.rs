@@ -7,8 +7,8 @@ use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::Picos;
 
 use super::event::{Events, MergedSpan};
-use super::lines::Lines;
-use super::{Summary, TraceSpan};
+use super::lines::EventSink;
+use super::{TraceSpan, TraceSummary};
 
 /// Number of consecutive thread ids reserved for a channel. The first id of a channel is its number multiplied by this
 /// constant.
@@ -27,13 +27,13 @@ const MAX_THREADS: usize = 4;
 pub(super) fn write<'a>(
     spans: impl Iterator<Item = TraceSpan<'a>>,
     joined: u32,
-    lines: &mut impl Lines,
-) -> io::Result<Summary> {
+    lines: &mut impl EventSink,
+) -> io::Result<TraceSummary> {
     let mut events = Events::new(lines);
     let most_threads = if joined > 1 { MAX_THREADS } else { usize::MAX };
     let mut lanes =
         ChannelTracks { lanes: BTreeMap::new(), joined, max_threads: most_threads, next_extra_id: FIRST_EXTRA_ID };
-    let mut summary = Summary::default();
+    let mut summary = TraceSummary::default();
     for span in spans {
         summary.spans += 1;
         summary.ranks = summary.ranks.max(span.rank.0.saturating_add(1));
@@ -69,7 +69,7 @@ struct PendingSpans<'a> {
 }
 
 impl<'a> ChannelTracks<'a> {
-    fn add<L: Lines>(&mut self, span: TraceSpan<'a>, events: &mut Events<'_, L>) -> io::Result<()> {
+    fn add<L: EventSink>(&mut self, span: TraceSpan<'a>, events: &mut Events<'_, L>) -> io::Result<()> {
         let (rank, channel) = (span.rank, span.channel);
         // The channels of a rank may occur in any order, so any channel of the rank is looked up.
         let ranks_channels = (rank, Channel(0))..=(rank, Channel(u16::MAX));
@@ -107,7 +107,7 @@ impl<'a> ChannelTracks<'a> {
         Ok(())
     }
 
-    fn finish<L: Lines>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
+    fn finish<L: EventSink>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
         for thread in self.lanes.values_mut().flatten() {
             thread.flush(events)?;
         }
@@ -116,7 +116,7 @@ impl<'a> ChannelTracks<'a> {
 }
 
 impl Thread<'_> {
-    fn flush<L: Lines>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
+    fn flush<L: EventSink>(&mut self, events: &mut Events<'_, L>) -> io::Result<()> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         if waiting.count == 1 {
             return events.span(self.id, &waiting.first);

@@ -8,7 +8,7 @@ const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const TAIL: &[u8] = b"\n]}\n";
 
 /// Receiver of the events of a trace, in any order.
-pub(super) trait Lines {
+pub(super) trait EventSink {
     /// Adds an event, whose text has no line break. `time`: time of the event; `None` for metadata.
     fn line(&mut self, time: Option<Picos>, text: &[u8]);
 }
@@ -20,7 +20,7 @@ pub(super) struct SizeCounter {
     text: u64,
 }
 
-impl Lines for SizeCounter {
+impl EventSink for SizeCounter {
     fn line(&mut self, _: Option<Picos>, text: &[u8]) {
         self.lines += 1;
         self.text += text.len() as u64;
@@ -36,20 +36,20 @@ impl SizeCounter {
 
 /// Receiver that collects the lines of a trace and writes them in order of time.
 #[derive(Default)]
-pub(super) struct Sorted {
+pub(super) struct LineSorter {
     text: Vec<u8>,
     /// Time of each event, and the end of its line in `text`.
     ends: Vec<(Option<Picos>, usize)>,
 }
 
-impl Lines for Sorted {
+impl EventSink for LineSorter {
     fn line(&mut self, time: Option<Picos>, text: &[u8]) {
         self.text.extend_from_slice(text);
         self.ends.push((time, self.text.len()));
     }
 }
 
-impl Sorted {
+impl LineSorter {
     /// Writes all lines: metadata first, then events by time. Events of one instant are written in the order in which
     /// they were added.
     ///

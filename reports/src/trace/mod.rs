@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::{Bytes, Picos};
 
-use lines::{SizeCounter, Sorted};
+use lines::{LineSorter, SizeCounter};
 
 /// Activity of a channel of a rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +89,7 @@ pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, output: i
 where
     S: Iterator<Item = TraceSpan<'a>> + Clone,
 {
-    let measure = |joined| -> io::Result<(u64, Summary)> {
+    let measure = |joined| -> io::Result<(u64, TraceSummary)> {
         let mut scale = SizeCounter::default();
         let summary = join::write(spans.clone(), joined, &mut scale)?;
         event::counters(counters, summary.ranks, &mut scale)?;
@@ -102,7 +102,7 @@ where
         joined = joined.saturating_mul(factor);
         (size, _) = measure(joined)?;
     }
-    let mut lines = Sorted::default();
+    let mut lines = LineSorter::default();
     join::write(spans, joined, &mut lines)?;
     event::counters(counters, summary.ranks, &mut lines)?;
     lines.write(io::BufWriter::new(output))?;
@@ -111,7 +111,7 @@ where
 
 /// Statistics gathered while writing spans.
 #[derive(Clone, Copy, Debug, Default)]
-struct Summary {
+struct TraceSummary {
     spans: u64,
     /// One plus the highest rank of any span.
     ranks: u32,

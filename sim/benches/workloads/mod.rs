@@ -66,7 +66,7 @@ pub fn ring(ranks: u32, bytes: u64, start: Start) -> Workload {
                     .into_iter()
                     .flatten()
                     .collect();
-            let work = Work::of_bytes(bytes / u64::from(ranks));
+            let work = Work::from_bytes(bytes / u64::from(ranks));
             workload.add_uniform_run(len, passage, work, start.pace(rank), &dependencies);
         }
     }
@@ -77,7 +77,7 @@ pub fn ring(ranks: u32, bytes: u64, start: Start) -> Workload {
 pub fn all_to_all(ranks: u32, bytes: u64) -> Workload {
     let mut workload = Workload::new();
     let ports = ports(&mut workload.system, 2 * ranks);
-    workload.works.push(Work::of_bytes(bytes / u64::from(ranks)));
+    workload.works.push(Work::from_bytes(bytes / u64::from(ranks)));
     workload.paces.push(Pace::default());
     for rank in 0..ranks {
         let first = workload.passages.len() as u32;
@@ -99,8 +99,8 @@ pub fn hierarchical(hosts: u32, per_host: u32, bytes: u64) -> Workload {
     let ranks = hosts * per_host;
     let local_ports = ports(&mut workload.system, 2 * ranks);
     let nics = ports(&mut workload.system, 2 * ranks);
-    workload.works.push(Work::of_bytes(bytes / u64::from(per_host)));
-    workload.works.push(Work::of_bytes(bytes / u64::from(ranks)));
+    workload.works.push(Work::from_bytes(bytes / u64::from(per_host)));
+    workload.works.push(Work::from_bytes(bytes / u64::from(ranks)));
     workload.paces.push(Pace::default());
     // Runs of each rank: reduce within the host, ring over hosts, share within the host.
     for rank in 0..ranks {

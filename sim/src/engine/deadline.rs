@@ -116,7 +116,7 @@ mod tests {
         let mut workload = Workload::new();
         let resource = workload.system.add_resource(Rate(1_000_000));
         let route = workload.system.add_route(&[Use { resource, coefficient: WHOLE }], Rate::UNLIMITED, 1);
-        let work = Work::of_bytes(1 << 20);
+        let work = Work::from_bytes(1 << 20);
         for _ in 0..2 {
             let passage = RouteLatency { route: Some(route), latency: Picos::ZERO };
             workload.add_uniform_run(1, passage, work, Pace::default(), &[]);

@@ -17,7 +17,7 @@ pub(super) enum Arrival {
 
 /// Progress of an operation that waits for several others.
 #[derive(Clone, Copy, Debug)]
-struct Gathering {
+struct PendingOperation {
     /// Run of the waiting operation; [`NONE`] if the entry is free.
     run: u32,
     index: u32,
@@ -64,7 +64,7 @@ struct WaitRange {
 
 /// State of all dependencies of a workload during a run.
 #[derive(Clone, Debug)]
-pub(super) struct Waiting {
+pub(super) struct DependencyStates {
     /// Edges, grouped by the awaited run; each names the dependent run.
     dependents: Vec<Edge>,
     /// States by run, followed by a sentinel that ends the last run's ranges.
@@ -74,11 +74,11 @@ pub(super) struct Waiting {
     /// Slot in `gatherings` of each operation that waits for several others; [`NONE`] before the first of those is
     /// done, [`DONE`] after the last.
     gathering_slots: Vec<u32>,
-    gatherings: Vec<Gathering>,
+    gatherings: Vec<PendingOperation>,
     free: Vec<u32>,
 }
 
-impl Waiting {
+impl DependencyStates {
     pub(super) fn new(workload: &Workload) -> Self {
         let count = workload.runs.len();
         let mut runs = vec![RunState::default(); count + 1];
@@ -137,7 +137,7 @@ impl Waiting {
         let entry = (range.first + (index - range.start)) as usize;
         if self.gathering_slots[entry] == NONE {
             let (latest, chain_costs) = Default::default();
-            let new = Gathering { run, index, missing: range.awaited, latest, chain_costs };
+            let new = PendingOperation { run, index, missing: range.awaited, latest, chain_costs };
             self.gathering_slots[entry] = match self.free.pop() {
                 Some(slot) => {
                     self.gatherings[slot as usize] = new;
@@ -167,7 +167,7 @@ impl Waiting {
     /// Returns the operations for which some of several awaited operations are done.
     pub(super) fn partial(&self) -> impl Iterator<Item = PartialWait> + '_ {
         let gatherings = self.gatherings.iter().filter(|one| one.run != NONE);
-        gatherings.map(|&Gathering { run, index, missing, .. }| PartialWait { run, index, missing })
+        gatherings.map(|&PendingOperation { run, index, missing, .. }| PartialWait { run, index, missing })
     }
 
     /// Returns the number of awaited operations done so far, by dependent run.

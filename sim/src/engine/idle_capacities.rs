@@ -29,7 +29,7 @@ impl Workload {
 
     /// Returns, for each capacity, true if the upper bound on its demand exceeds the capacity.
     fn limiting_capacities(&self) -> Vec<bool> {
-        let mut demand = Demand::new(&self.system);
+        let mut demand = CapacityDemand::new(&self.system);
         for run in 0..self.runs.len() as u32 {
             let concurrent = self.max_concurrent_operations(run);
             for range in passage_ranges(self, run) {
@@ -56,7 +56,7 @@ impl Workload {
 }
 
 /// Upper bounds on the demand for each capacity, in units of rate × [`WHOLE`](crate::sharing::WHOLE).
-struct Demand {
+struct CapacityDemand {
     total: Vec<u128>,
     /// Demand of the current run for each capacity: the sum over its ranges of operations, and the largest demand of a
     /// single operation.
@@ -66,7 +66,7 @@ struct Demand {
     touched: Vec<ResourceId>,
 }
 
-impl Demand {
+impl CapacityDemand {
     fn new(system: &System) -> Self {
         let zeros = || vec![0; system.resource_count()];
         Self { total: zeros(), run_sum: zeros(), run_largest: zeros(), touched: Vec::new() }

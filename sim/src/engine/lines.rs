@@ -42,7 +42,7 @@ struct Line {
     flows: bool,
     /// End of the last transfer on the line, and the costs of its chain; `None` before the first.
     last: Option<(Picos, ChainCosts)>,
-    /// True if the line is listed in `Lines::noted`.
+    /// True if the line is listed in `LineStates::noted`.
     is_noted: bool,
 }
 
@@ -61,7 +61,7 @@ enum Rule {
 
 /// State of all lines of a workload.
 #[derive(Clone, Debug)]
-pub(super) struct Lines {
+pub(super) struct LineStates {
     lines: Vec<Line>,
     /// Numbers of the lines on which an operation arrived or ended at the current instant.
     noted: Vec<u32>,
@@ -70,13 +70,13 @@ pub(super) struct Lines {
     level_ties: u64,
 }
 
-impl Lines {
+impl LineStates {
     /// Creates lines in first-come order.
     pub(super) fn first_come_first_served(workload: &Workload) -> Self {
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen: None })
     }
 
-    /// Creates lines in first-come order, and records that order for [`Lines::repeated`].
+    /// Creates lines in first-come order, and records that order for [`LineStates::repeated`].
     pub(super) fn recorded(workload: &Workload) -> Self {
         let seen = Some(Positions::new(workload, 0));
         Self::with(workload, Rule::FirstCome { levels: OnceCell::new(), seen })
@@ -138,7 +138,7 @@ impl Lines {
 }
 
 /// Functions for the steady-state search.
-impl Lines {
+impl LineStates {
     /// Returns true if the order depends only on relative times, except for ties that levels resolve.
     pub(super) fn are_relative(&self) -> bool {
         self.lines.is_empty() || matches!(self.rule, Rule::FirstCome { seen: None, .. })

@@ -1,4 +1,4 @@
-//! State of runs whose operations are served in order ([`Order::InTurn`](super::Order::InTurn)), as the messages of a
+//! State of runs whose operations are served in order ([`RunOrder::InTurn`](super::RunOrder::InTurn)), as the messages of a
 //! connection.
 
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use super::Workload;
 use super::costs::ChainCosts;
 use super::distance::Distance;
 
-/// State of one run in [`Order::InTurn`](super::Order::InTurn).
+/// State of one run in [`RunOrder::InTurn`](super::RunOrder::InTurn).
 #[derive(Clone, Debug, Default)]
 pub(super) struct Turn {
     /// Number of the run's operations that are done; also the index of the operation that may transfer data next.
@@ -48,11 +48,11 @@ impl Turn {
     }
 }
 
-/// States of all runs in [`Order::InTurn`](super::Order::InTurn).
+/// States of all runs in [`RunOrder::InTurn`](super::RunOrder::InTurn).
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     /// Index in `turns` of each run, plus 1; 0 for other runs. Empty if no run is in
-    /// [`Order::InTurn`](super::Order::InTurn).
+    /// [`RunOrder::InTurn`](super::RunOrder::InTurn).
     turn_numbers: Vec<u32>,
     turns: Vec<Turn>,
 }
@@ -72,7 +72,7 @@ impl Turns {
         turns
     }
 
-    /// Returns the state of a run; `None` if the run is not in [`Order::InTurn`](super::Order::InTurn).
+    /// Returns the state of a run; `None` if the run is not in [`RunOrder::InTurn`](super::RunOrder::InTurn).
     pub(super) fn get(&self, run: u32) -> Option<&Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get(turn_number.checked_sub(1)? as usize)
@@ -96,7 +96,7 @@ impl Turns {
     }
 
     /// Returns the state of a run for modification; `None` if the run is not in
-    /// [`Order::InTurn`](super::Order::InTurn).
+    /// [`RunOrder::InTurn`](super::RunOrder::InTurn).
     pub(super) fn get_mut(&mut self, run: u32) -> Option<&mut Turn> {
         let turn_number = self.turn_numbers.get(run as usize).copied()?;
         self.turns.get_mut(turn_number.checked_sub(1)? as usize)

@@ -2,7 +2,7 @@
 //!
 //! An operation becomes *ready* when its dependencies are done, *sends* after its software time, *flows* after the
 //! latency of its path, and is *done* when its bytes have passed at the rates that sharing allots. Messages of one
-//! connection are sent in order ([`Order::InTurn`]): the software time of a message overlaps with the transfer of the
+//! connection are sent in order ([`RunOrder::InTurn`]): the software time of a message overlaps with the transfer of the
 //! previous one, and its own transfer follows. On an ordered connection (a line, [`LinePosition`]) one operation
 //! transfers data at a time, in an order that does not depend on late ranks. Times are integer picoseconds; all events
 //! of one instant are handled before rates are updated; results do not depend on the order of events within an instant.
@@ -31,15 +31,15 @@ use std::sync::atomic::Ordering;
 use fabricast_topologies::Picos;
 
 use crate::quantity::{Rate, Work};
-use crate::sharing::{Revised, RouteId, Sharing};
+use crate::sharing::{RateRevision, RouteId, Sharing};
 use bundle::Bundles;
 use by_operation::OperationIndex;
 use costs::ChainCosts;
 pub use costs::Costs;
 use deadline::Deadline;
 pub use error::EngineError;
-use graph::{Arrival, Waiting};
-use lines::Lines;
+use graph::{Arrival, DependencyStates};
+use lines::LineStates;
 use message_order::{Turn, Turns};
 pub use outcome::{Outcome, RateChange, Span};
 pub(crate) use passage_ranges::{PassageRange, passage_ranges};
@@ -47,7 +47,7 @@ use queue::EventQueue;
 use steady_state::SteadyState;
 pub use steady_state::SteadyStates;
 pub use watch::{Progress, Recording, Watch};
-pub use workload::{Edge, LinePosition, Order, Pace, Passages, PerOp, RouteLatency, WorkRun, Workload};
+pub use workload::{Edge, LinePosition, Pace, PassageTable, PerOp, RouteLatency, RunOrder, WorkRun, Workload};
 
 /// Poll interval of the interrupt flag and of the progress counter, in events.
 const POLL_INTERVAL: u64 = 1 << 14;
@@ -99,12 +99,12 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
         operations if operations > Workload::MAX_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
         _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.delay > Picos::ZERO) => {
             let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
-            let mut engine = Engine::new(workload, on_time, Starts::OnTime, Lines::recorded(workload));
+            let mut engine = Engine::new(workload, on_time, Starts::OnTime, LineStates::recorded(workload));
             engine.run()?;
             Engine::new(workload, watch, Starts::Given, engine.lines.repeated(workload)).finished()
         }
         _ => {
-            let mut engine = Engine::new(workload, watch, Starts::Given, Lines::first_come_first_served(workload));
+            let mut engine = Engine::new(workload, watch, Starts::Given, LineStates::first_come_first_served(workload));
             match engine.run() {
                 Ok(()) => Ok(engine.outcome),
                 // Steps that were skipped hide the operation that cannot proceed; a run of all operations identifies
@@ -135,9 +135,9 @@ struct Engine<'a> {
     queue: EventQueue<Event>,
     sharing: Sharing,
     bundles: Bundles,
-    waiting: Waiting,
+    waiting: DependencyStates,
     turns: Turns,
-    lines: Lines,
+    lines: LineStates,
     /// Deadline, and the work to complete by then; `None` without a deadline.
     deadline: Option<Deadline>,
     flights: Vec<Flight>,
@@ -152,7 +152,7 @@ struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    fn new(workload: &'a Workload, watch: Watch<'a>, starts: Starts, lines: Lines) -> Self {
+    fn new(workload: &'a Workload, watch: Watch<'a>, starts: Starts, lines: LineStates) -> Self {
         Self {
             workload,
             watch,
@@ -161,7 +161,7 @@ impl<'a> Engine<'a> {
             queue: EventQueue::default(),
             sharing: Sharing::new(&workload.system),
             bundles: Bundles::new(workload.system.route_count()),
-            waiting: Waiting::new(workload),
+            waiting: DependencyStates::new(workload),
             turns: Turns::new(workload),
             lines,
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
@@ -300,7 +300,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Handles the instant at which an operation's first byte can arrive. In a run in [`Order::InTurn`], an operation
+    /// Handles the instant at which an operation's first byte can arrive. In a run in [`RunOrder::InTurn`], an operation
     /// that is not the next one is stored until the previous one is done, and is then charged with the costs of that
     /// one's chain.
     fn flow(&mut self, slot: u32) -> Result<(), EngineError> {
@@ -317,7 +317,7 @@ impl<'a> Engine<'a> {
         self.begin(slot)
     }
 
-    /// Handles the end of the software time of a run's latest operation. In a run in [`Order::InTurn`], the next
+    /// Handles the end of the software time of a run's latest operation. In a run in [`RunOrder::InTurn`], the next
     /// operation may then begin.
     fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(&mut Turn { preparing: (index, chain_costs), .. }) = self.turns.get_mut(run) else { return Ok(()) };
@@ -350,7 +350,7 @@ impl<'a> Engine<'a> {
     }
 
     /// Starts the spacing ([`Pace::spacing`]) after an operation that begins its transfer, if its run is in
-    /// [`Order::InTurn`].
+    /// [`RunOrder::InTurn`].
     fn space(&mut self, slot: u32) {
         let flight = self.flights[slot as usize];
         if let Some(turn) = self.turns.get_mut(flight.run) {
@@ -488,7 +488,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts the next operation of a run in [`Order::InTurn`] if its first byte has arrived and no earlier operation
+    /// Starts the next operation of a run in [`RunOrder::InTurn`] if its first byte has arrived and no earlier operation
     /// is unfinished.
     fn next_turn(&mut self, run: u32) -> Result<(), EngineError> {
         let Some(turn) = self.turns.get_mut(run) else { return Ok(()) };
@@ -510,7 +510,7 @@ impl<'a> Engine<'a> {
         let Self { workload, watch, sharing, bundles, queue, now, flights, outcome, .. } = self;
         let mut overlong = None;
         sharing.settle(&workload.system, |revised| {
-            let Revised { route, before, rate, count } = revised;
+            let RateRevision { route, before, rate, count } = revised;
             match bundles.reschedule(route, before, rate, *now) {
                 Ok(time) => queue.push(time, Event::Finish { route: route.0 }),
                 Err(slot) => overlong = Some(slot),

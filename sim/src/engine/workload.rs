@@ -54,23 +54,23 @@ pub struct RouteLatency {
 /// Table of passages (route and latency), in eight bytes each. There may be one entry per operation, but few distinct
 /// latencies.
 #[derive(Clone, Debug, Default)]
-pub struct Passages {
-    packed: Vec<Packed>,
+pub struct PassageTable {
+    packed: Vec<PackedPassage>,
     latencies: Vec<Picos>,
     known: FxHashMap<Picos, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Packed {
+struct PackedPassage {
     /// Number of the route; [`NO_ROUTE`] for none.
     route: u32,
-    /// Index in `Passages::latencies`.
+    /// Index in `PassageTable::latencies`.
     latency: u32,
 }
 
 const NO_ROUTE: u32 = u32::MAX;
 
-impl Passages {
+impl PassageTable {
     /// Adds a passage; returns its index.
     pub fn push(&mut self, passage: RouteLatency) -> u32 {
         let is_last = self.packed.last().is_some_and(|last| self.latencies[last.latency as usize] == passage.latency);
@@ -81,14 +81,14 @@ impl Passages {
                 self.latencies.len() as u32 - 1
             }),
         };
-        self.packed.push(Packed { route: passage.route.map_or(NO_ROUTE, |route| route.0), latency });
+        self.packed.push(PackedPassage { route: passage.route.map_or(NO_ROUTE, |route| route.0), latency });
         self.packed.len() as u32 - 1
     }
 
     /// Returns the passage at an index, which must exist.
     #[must_use]
     pub fn get(&self, index: usize) -> RouteLatency {
-        let Packed { route, latency } = self.packed[index];
+        let PackedPassage { route, latency } = self.packed[index];
         let route = (route != NO_ROUTE).then_some(RouteId(route));
         RouteLatency { route, latency: self.latencies[latency as usize] }
     }
@@ -121,7 +121,7 @@ pub struct Pace {
     pub not_before: Picos,
     /// Part of `not_before` by which the operation's rank starts later than the first rank of its call.
     pub delay: Picos,
-    /// Minimum time from the first byte of one operation to that of the next, in a run in [`Order::InTurn`].
+    /// Minimum time from the first byte of one operation to that of the next, in a run in [`RunOrder::InTurn`].
     pub spacing: Picos,
 }
 
@@ -140,7 +140,7 @@ pub struct WorkRun {
 
 /// Order among the operations of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Order {
+pub enum RunOrder {
     /// The order is determined by dependencies only.
     #[default]
     Free,
@@ -174,7 +174,7 @@ pub struct Workload {
     /// Index in `waits` of each run's first dependency, followed by their total number.
     pub wait_starts: Vec<u32>,
     /// Routes and latencies of operations, indexed by [`WorkRun::passage`].
-    pub passages: Passages,
+    pub passages: PassageTable,
     /// Amounts that operations move, indexed by [`WorkRun::work`].
     pub works: Vec<Work>,
     /// Delays of operations, indexed by [`WorkRun::pace`].
@@ -293,18 +293,18 @@ impl Workload {
     }
 }
 
-/// Step of the edge that marks a run in [`Order::InTurn`]. Other edges have smaller steps, since runs have fewer
+/// Step of the edge that marks a run in [`RunOrder::InTurn`]. Other edges have smaller steps, since runs have fewer
 /// operations.
 const TURN: u32 = u32::MAX;
 
 impl Edge {
-    /// Creates the edge of a run to itself that marks it as [`Order::InTurn`].
+    /// Creates the edge of a run to itself that marks it as [`RunOrder::InTurn`].
     #[must_use]
     pub fn turn(run: u32) -> Self {
         Self { run, start: -1, step: TURN }
     }
 
-    /// Returns true for an edge that marks a run as [`Order::InTurn`]. The edge is identified by its step, since in a
+    /// Returns true for an edge that marks a run as [`RunOrder::InTurn`]. The edge is identified by its step, since in a
     /// folded workload an edge between two runs of one class also leads from a run to itself.
     #[must_use]
     pub fn is_turn(self) -> bool {

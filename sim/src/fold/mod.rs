@@ -45,7 +45,7 @@ const MIN_RUN_COLOURINGS: usize = 1 << 21;
 
 /// Folded workload, and the mapping of its results to the whole workload.
 #[derive(Debug)]
-pub struct Folded {
+pub struct FoldedWorkload {
     /// Folded workload, with one run and one capacity per class.
     pub workload: Workload,
     /// Class of each run of the whole workload: a run of the folded workload.
@@ -67,13 +67,13 @@ pub(crate) struct Colours {
 
 /// Folds a workload; `None` if that would not halve the number of runs.
 #[must_use]
-pub fn fold(workload: &Workload) -> Option<Folded> {
+pub fn fold(workload: &Workload) -> Option<FoldedWorkload> {
     colours(workload).map(|colours| quotient(workload, &colours))
 }
 
 /// Folds a workload as [`fold`] does, and also returns the classes. Uses the classes of another workload (`known`) if
 /// one round verifies that they are valid for this workload.
-pub(crate) fn fold_with_classes(workload: &Workload, known: Option<&Colours>) -> Option<(Folded, Colours)> {
+pub(crate) fn fold_with_classes(workload: &Workload, known: Option<&Colours>) -> Option<(FoldedWorkload, Colours)> {
     let colours = match known.and_then(|known| verify_classes(workload, known)) {
         Some(colours) => colours,
         None => colours(workload)?,
@@ -130,7 +130,7 @@ fn colours(workload: &Workload) -> Option<Colours> {
     None
 }
 
-impl Folded {
+impl FoldedWorkload {
     /// Returns the fold factor: operations of the whole workload ÷ operations of the folded one.
     #[must_use]
     pub fn factor(&self) -> f64 {
@@ -216,7 +216,7 @@ fn for_each_passage(workload: &Workload, mut visit: impl FnMut(u32, u64, RouteId
 }
 
 /// Returns the folded workload of a stable colouring.
-fn quotient(workload: &Workload, colours: &Colours) -> Folded {
+fn quotient(workload: &Workload, colours: &Colours) -> FoldedWorkload {
     let representatives = firsts(&colours.runs, colours.run_count);
     let first_resources = firsts(&colours.resources, colours.resource_count);
     // Load that one operation of each class puts on the first capacity of each colour.
@@ -262,7 +262,7 @@ fn quotient(workload: &Workload, colours: &Colours) -> Folded {
         folded.add_run(WorkRun { passage, ..run }, &waits);
     }
     fold_lines(workload, &representatives, &colours.runs, &mut folded);
-    Folded {
+    FoldedWorkload {
         workload: folded,
         run_classes: colours.runs.clone(),
         resource_classes: colours.resources.clone(),

@@ -6,7 +6,7 @@
 //! millions of runs.)
 
 use super::order::{follows, topological_order};
-use super::signature::{Members, Signature};
+use super::signature::{Signature, SignatureSum};
 use super::{Colours, Dense, LastFound};
 use crate::engine::{PassageRange, Workload, passage_ranges};
 use crate::sharing::{ResourceId, RouteId};
@@ -139,7 +139,7 @@ impl<'a> Rounds<'a> {
         let (mut first_awaited, mut first_passing) = (0, 0);
         let ends = self.awaited_ends.iter().zip(&self.passing_ends);
         for (position, (&old, (&awaited_end, &passing_end))) in colours.runs.iter().zip(ends).enumerate() {
-            let mut awaited = Members::default();
+            let mut awaited = SignatureSum::default();
             for one in &self.awaited[first_awaited..awaited_end as usize] {
                 let known = if one.edge_kind % 2 == 1 { &fresh } else { &colours.runs };
                 awaited.add(
@@ -171,7 +171,7 @@ impl<'a> Rounds<'a> {
     fn route_signatures(&self, colours: &Colours) -> Vec<Signature> {
         let system = &self.workload.system;
         let route_signature = |route: RouteId| {
-            let mut capacity_signatures = Members::default();
+            let mut capacity_signatures = SignatureSum::default();
             for one in system.uses(route) {
                 let colour = colours.resources[one.resource.0 as usize];
                 capacity_signatures.add(Signature::new().with(u64::from(colour)).with(one.coefficient));
@@ -191,8 +191,8 @@ impl<'a> Rounds<'a> {
 
     /// Returns the members of each line: colours of runs, combined with the operation index for runs whose operations
     /// use different lines.
-    fn lines(&self, colours: &Colours) -> Vec<Members> {
-        let mut lines = vec![Members::default(); self.lines];
+    fn lines(&self, colours: &Colours) -> Vec<SignatureSum> {
+        let mut lines = vec![SignatureSum::default(); self.lines];
         for (position, &colour) in colours.runs.iter().enumerate() {
             for (index, &line) in (0u32..).zip(self.lines_at(position)) {
                 if let Some(members) = lines.get_mut(line as usize) {
@@ -205,9 +205,9 @@ impl<'a> Rounds<'a> {
 
     /// Returns, for each capacity, the colours of the runs that pass through it, by range of operations, combined with
     /// their coefficients.
-    fn traffic(&self, colours: &Colours) -> Vec<Members> {
+    fn traffic(&self, colours: &Colours) -> Vec<SignatureSum> {
         let system = &self.workload.system;
-        let mut on_route = vec![Members::default(); system.route_count()];
+        let mut on_route = vec![SignatureSum::default(); system.route_count()];
         let mut first = 0;
         for (&colour, &end) in colours.runs.iter().zip(&self.passing_ends) {
             for one in &self.passing[first..end as usize] {
@@ -217,7 +217,7 @@ impl<'a> Rounds<'a> {
             }
             first = end as usize;
         }
-        let mut traffic = vec![Members::default(); system.resource_count()];
+        let mut traffic = vec![SignatureSum::default(); system.resource_count()];
         for (route, &flows) in (0..).map(RouteId).zip(&on_route) {
             for one in system.uses(route) {
                 let ResourceId(resource) = one.resource;

@@ -31,21 +31,21 @@ impl Signature {
 
     /// Returns the signature of this sequence followed by a multiset.
     #[must_use]
-    pub(super) fn with_members(self, members: Members) -> Self {
+    pub(super) fn with_members(self, members: SignatureSum) -> Self {
         self.with(members.0).with(members.1)
     }
 
     /// Returns the multiset that contains only this signature.
-    fn as_member(self) -> Members {
-        Members(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
+    fn as_member(self) -> SignatureSum {
+        SignatureSum(mix(self.0 ^ self.1.rotate_left(32)), mix(self.1.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ self.0))
     }
 }
 
 /// Multiset of signatures, as their sum.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Members(u64, u64);
+pub(super) struct SignatureSum(u64, u64);
 
-impl Members {
+impl SignatureSum {
     /// Adds a signature as a member.
     pub(super) fn add(&mut self, member: Signature) {
         self.add_all(member.as_member());

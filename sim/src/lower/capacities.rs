@@ -1,7 +1,7 @@
 //! Capacities of a fabric that can limit a run, created on first use.
 
 use super::Environment;
-use super::block_time::{BLOCK_TIME, lane_rate};
+use super::block_time::{BLOCK_TIME, channel_rate_limit};
 use super::device_demand::DeviceDemand;
 use crate::profile::ProtocolCosts;
 use crate::quantity::Rate;
@@ -35,8 +35,8 @@ pub enum Resource {
 /// Capacities of a system, created on first use, so that their ids depend only on the order of use.
 pub(super) struct Capacities<'a> {
     setting: Environment<'a>,
-    /// Rate of a lane; `None` if lanes are unlimited.
-    lane: Option<Rate>,
+    /// Rate of a channel; `None` if channels are unlimited.
+    channel_rate: Option<Rate>,
     /// Demand of all schedules on each device; `None` for plain transfers.
     crowd: Option<&'a DeviceDemand>,
     /// Rate of a copy-engine stream; `None` if the protocol does not use copy engines or the profile does not state a
@@ -62,30 +62,30 @@ impl<'a> Capacities<'a> {
         crowd: &'a DeviceDemand,
         first_rank: u32,
         resources: Vec<Resource>,
-        shared: Shared,
+        shared: SharedCapacities,
     ) -> Self {
         let costs: &ProtocolCosts = setting.profile.protocol(header.protocol);
-        let lane = match (header.blocks.processor, setting.profile.messages) {
+        let channel_rate = match (header.blocks.processor, setting.profile.messages) {
             (Processor::Host, Some(messages)) => Some(Rate::from(messages.host_rate)),
-            _ => lane_rate(costs.channel_limit),
+            _ => channel_rate_limit(costs.channel_limit),
         };
-        let lanes = lane.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
-        let known = ResourceIds::new(setting.fabric, shared, header.channels, lanes);
-        let stream = lane.filter(|_| header.protocol == Protocol::CopyEngine);
-        Self { setting, lane, crowd: Some(crowd), stream, first_rank, known, resources }
+        let own_channels = channel_rate.map_or(0, |_| header.call.ranks as usize * usize::from(header.channels));
+        let known = ResourceIds::new(setting.fabric, shared, header.channels, own_channels);
+        let stream = channel_rate.filter(|_| header.protocol == Protocol::CopyEngine);
+        Self { setting, channel_rate, crowd: Some(crowd), stream, first_rank, known, resources }
     }
 
     /// Creates the capacities of plain transfers in a system that already has the capacities `resources`, by id.
     pub(super) fn continued(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
-        let mut known = ResourceIds::new(setting.fabric, Shared::default(), 0, 0);
+        let mut known = ResourceIds::new(setting.fabric, SharedCapacities::default(), 0, 0);
         known.register(&resources);
-        Self { setting, lane: None, crowd: None, stream: None, first_rank: 0, known, resources }
+        Self { setting, channel_rate: None, crowd: None, stream: None, first_rank: 0, known, resources }
     }
 
     /// Coefficient of this schedule's channels on [`Resource::Processors`]. Slower channels occupy an SM longer per
     /// byte, in proportion to the rate of the fastest channels.
     pub(super) fn processor_share(&self, coefficient: u64) -> u64 {
-        match (self.crowd.and_then(|crowd| crowd.lane), self.lane) {
+        match (self.crowd.and_then(|crowd| crowd.channel_rate), self.channel_rate) {
             (Some(fastest), Some(share_rate)) if share_rate.0 > 0 && fastest != share_rate => {
                 let slower = u128::from(coefficient) * u128::from(fastest.0);
                 u64::try_from(slower.div_ceil(u128::from(share_rate.0))).unwrap_or(u64::MAX)
@@ -95,8 +95,8 @@ impl<'a> Capacities<'a> {
     }
 
     /// Returns true if the rate of channels is limited.
-    pub(super) fn has_lanes(&self) -> bool {
-        self.lane.is_some()
+    pub(super) fn limits_channels(&self) -> bool {
+        self.channel_rate.is_some()
     }
 
     /// Returns the id of a capacity, which is created on first use; `None` if the capacity can never limit a transfer.
@@ -115,8 +115,8 @@ impl<'a> Capacities<'a> {
         id
     }
 
-    pub(super) fn into_resources(self) -> (Vec<Resource>, Shared) {
-        (self.resources, Shared(self.known.ids))
+    pub(super) fn into_resources(self) -> (Vec<Resource>, SharedCapacities) {
+        (self.resources, SharedCapacities(self.known.ids))
     }
 
     fn rate(&self, resource: Resource) -> Option<Rate> {
@@ -131,7 +131,7 @@ impl<'a> Capacities<'a> {
                 Figures::Switch(figures) => figures.capacity.map(Rate::from),
                 _ => None,
             },
-            Resource::Channel(..) => self.lane,
+            Resource::Channel(..) => self.channel_rate,
             Resource::Processors(node) => self.processors(node),
             Resource::CopyEngines(node) => self.copy_engines(node),
             Resource::Proxy(_) => Some(BLOCK_TIME),
@@ -142,9 +142,9 @@ impl<'a> Capacities<'a> {
     /// itself.
     fn processors(&self, node: NodeId) -> Option<Rate> {
         let Figures::Gpu(figures) = &self.setting.fabric.node(node).figures else { return None };
-        let (sms, lane) = (figures.sm_count.filter(|&sms| sms > 0)?, self.crowd?.lane?);
+        let (sms, channel_rate) = (figures.sm_count.filter(|&sms| sms > 0)?, self.crowd?.channel_rate?);
         let is_crowded = self.crowd?.channels(node) > sms;
-        is_crowded.then(|| Rate(lane.0.saturating_mul(u64::from(sms))))
+        is_crowded.then(|| Rate(channel_rate.0.saturating_mul(u64::from(sms))))
     }
 
     /// Total rate of a device's copy engines: number of engines × rate of one engine; `None` if the engines cannot
@@ -213,15 +213,15 @@ impl<'a> Capacities<'a> {
 /// Entries of [`ResourceIds`] for the capacities that all schedules of a run share. They are passed from one schedule
 /// to the next, because rebuilding them for each of a thousand groups would take longer than lowering the groups.
 #[derive(Debug, Default)]
-pub(super) struct Shared(Vec<u32>);
+pub(super) struct SharedCapacities(Vec<u32>);
 
 /// Capacity ids by resource: an entry for every link, for every node (as memory, crossbar, SMs, copy engines and
-/// proxy), and for every lane of a schedule.
+/// proxy), and for every channel of a schedule.
 struct ResourceIds {
     /// State of each resource: 0 if not requested yet, 1 if the capacity can never limit a transfer, otherwise its id
     /// plus 2.
     ids: Vec<u32>,
-    lanes: Vec<u32>,
+    channel_capacities: Vec<u32>,
     links: usize,
     nodes: usize,
     channels: u16,
@@ -231,13 +231,13 @@ impl ResourceIds {
     /// Number of kinds of resource that a node can have.
     const PER_NODE: usize = 5;
 
-    fn new(fabric: &Fabric, Shared(mut ids): Shared, channels: u16, lanes: usize) -> Self {
+    fn new(fabric: &Fabric, SharedCapacities(mut ids): SharedCapacities, channels: u16, own_channels: usize) -> Self {
         let (links, nodes) = (fabric.link_count(), fabric.node_count());
         ids.resize(links + Self::PER_NODE * nodes, 0);
-        Self { ids, lanes: vec![0; lanes], links, nodes, channels }
+        Self { ids, channel_capacities: vec![0; own_channels], links, nodes, channels }
     }
 
-    /// Registers the existing capacities of a system. Existing lanes belong to other schedules and are skipped.
+    /// Registers the existing capacities of a system. Existing capacities of channels belong to other schedules and are skipped.
     fn register(&mut self, resources: &[Resource]) {
         for (&resource, id) in
             resources.iter().zip(0..).filter(|(resource, _)| !matches!(resource, Resource::Channel(..)))
@@ -250,8 +250,8 @@ impl ResourceIds {
         let node_index = |kind: usize, node: NodeId| self.links + kind * self.nodes + node.0 as usize;
         let index = match resource {
             Resource::Channel(rank, channel) => {
-                let lane = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
-                return self.lanes.get_mut(lane);
+                let index = rank.0 as usize * usize::from(self.channels) + usize::from(channel.0);
+                return self.channel_capacities.get_mut(index);
             }
             Resource::Link(link) => link.0 as usize,
             Resource::Memory(node) => node_index(0, node),

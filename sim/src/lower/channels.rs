@@ -13,7 +13,7 @@
 //! If ranks are rotations of each other ([`Symmetry`]), one representative is examined and its program is rotated for
 //! the others. The chunk numbers of the rotated programs differ from the actual ones, but the chunk sizes do not.
 
-use super::{Lowered, RankClasses, Resource, payload, size_walk};
+use super::{LoweredWorkload, RankClasses, Resource, payload, size_walk};
 use crate::schedule::{Dependency, Header, Program, Rank, Run, ScheduleGenerator, StoredPrograms, Symmetry, Walk};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
@@ -107,7 +107,7 @@ fn has_equal_groups(header: &Header, grouping: Grouping, program: &Program) -> b
 }
 
 /// Multiplies the shared traffic of lowered first groups by the number of groups that each represents.
-pub(crate) fn multiply_shared_traffic(groups: u64, lowered: &mut Lowered) {
+pub(crate) fn multiply_shared_traffic(groups: u64, lowered: &mut LoweredWorkload) {
     let shared =
         |id: ResourceId, resources: &[Resource]| !matches!(resources.get(id.0 as usize), Some(Resource::Channel(..)));
     let one = std::mem::take(&mut lowered.workload.system);

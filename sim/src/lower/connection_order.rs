@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use crate::engine::{LinePosition, Order, PerOp, Workload};
+use crate::engine::{LinePosition, PerOp, RunOrder, Workload};
 use crate::schedule::{Program, Run, Walk, gcd};
 
 /// Lines (ordered connections) of one rank.
@@ -75,7 +75,7 @@ impl ConnectionLines {
     pub fn add_run(
         &mut self,
         run: &Run,
-        order: Order,
+        order: RunOrder,
         next: &mut u32,
         workload: &mut Workload,
     ) -> Option<LinePosition> {
@@ -86,10 +86,10 @@ impl ConnectionLines {
         let connection = |peer: u32| Connection { channel: run.channel.0, peer, direction };
         let messages = |peer: u32| self.connections.get(&connection(peer)).copied().unwrap_or_default();
         let is_in_line = match run.peer.is_fixed() {
-            // The messages of a run in `Order::InTurn` are ordered already.
+            // The messages of a run in `RunOrder::InTurn` are ordered already.
             true => {
                 let Messages { runs, count, .. } = messages(run.peer.at(0));
-                count > 1 && (runs > 1 || order == Order::Free)
+                count > 1 && (runs > 1 || order == RunOrder::Free)
             }
             false => (0..run.len).any(|i| messages(run.peer.at(i)).count > 1),
         };

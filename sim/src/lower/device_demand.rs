@@ -3,7 +3,7 @@
 use fabricast_topologies::NodeId;
 
 use super::ScheduleInstance;
-use super::block_time::lane_rate;
+use super::block_time::channel_rate_limit;
 use crate::quantity::Rate;
 use crate::schedule::Protocol;
 
@@ -13,29 +13,34 @@ pub(super) struct DeviceDemand {
     /// Number of channels that run on SMs, by device.
     channels: Vec<u32>,
     /// Rate of the fastest of these channels; `None` if no protocol limits the rate of its channels.
-    pub lane: Option<Rate>,
+    pub channel_rate: Option<Rate>,
     /// True if memories serve more than the links of their device: local copies, local reductions, or transfers between
     /// ranks on one device.
     pub has_local_work: bool,
 }
 
 impl DeviceDemand {
-    /// Counts the channels of all schedule instances. `has_local_work`: true if any of them copies or reduces locally.
-    pub fn new(parties: &[ScheduleInstance<'_>], has_local_work: bool) -> Self {
+    /// Counts the channels of all schedule instances. `local_work`: true for each one that copies or reduces locally.
+    pub fn new(parties: &[ScheduleInstance<'_>], mut local_work: impl Iterator<Item = bool>) -> Self {
         let nodes = parties.first().map_or(0, |party| party.setting.fabric.node_count());
-        let mut crowd = Self { channels: vec![0; nodes], lane: None, has_local_work };
+        let mut crowd = Self {
+            channels: vec![0; nodes],
+            channel_rate: None,
+            has_local_work: local_work.any(|has_local_work| has_local_work),
+        };
         let mut is_used = vec![false; nodes];
         for ScheduleInstance { generator, setting } in parties {
             let header = generator.header();
             let on_sms = header.protocol != Protocol::CopyEngine;
-            let lane = lane_rate(setting.profile.protocol(header.protocol).channel_limit).filter(|_| on_sms);
+            let channel_rate =
+                channel_rate_limit(setting.profile.protocol(header.protocol).channel_limit).filter(|_| on_sms);
             let blocks = header.channels.div_ceil(header.blocks.split.channels());
-            crowd.lane = crowd.lane.max(lane);
+            crowd.channel_rate = crowd.channel_rate.max(channel_rate);
             for device in setting.placement.iter().take(header.call.ranks as usize) {
                 if let Some(used) = is_used.get_mut(device.0 as usize) {
                     crowd.has_local_work |= std::mem::replace(used, true);
                 }
-                if let (Some(_), Some(channels)) = (lane, crowd.channels.get_mut(device.0 as usize)) {
+                if let (Some(_), Some(channels)) = (channel_rate, crowd.channels.get_mut(device.0 as usize)) {
                     *channels = channels.saturating_add(blocks.into());
                 }
             }

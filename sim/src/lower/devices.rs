@@ -1,11 +1,11 @@
-//! Passages between devices: the links of the route, the memories at its ends, and a lane if the rate of lanes is
+//! Passages between devices: the links of the route, the memories at its ends, and a channel if the rate of channels is
 //! limited.
 
 use fabricast_topologies::route::{BufferLocation, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::buffer_access::BufferAccess;
-use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, Shared};
+use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, SharedCapacities};
 use super::message_route::MessageRoute;
 use super::network::{Crossing, crosses};
 use super::{Environment, Framing, LowerError, Resource};
@@ -47,7 +47,7 @@ pub(super) struct TransferSpec {
     /// Device that executes the operation.
     pub executor: NodeId,
     pub flavour: MemoryAccess,
-    pub lane: Option<LaneUse>,
+    pub channel_use: Option<ChannelUse>,
     /// Additional costs if the operation leaves its host.
     pub crossing: Crossing,
     /// Accesses to buffers outside the two devices.
@@ -56,9 +56,9 @@ pub(super) struct TransferSpec {
     pub label: u64,
 }
 
-/// Use of a lane, the capacity of a channel, by an operation.
+/// Use of the capacity of a channel by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LaneUse {
+pub(super) struct ChannelUse {
     pub rank: Rank,
     pub channel: Channel,
     /// Use per byte on the wire, in units of [`WHOLE`]; `None`: derived from the payload.
@@ -67,7 +67,7 @@ pub(super) struct LaneUse {
 
 /// Hardware that moves the data of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CopiedBy {
+enum CopyHardware {
     /// Thread blocks, or hardware that is not modelled.
     Sms,
     /// Copy engines of the GPUs.
@@ -90,9 +90,9 @@ pub(crate) struct Devices<'a> {
     framing: Framing,
     /// Fraction of PCIe bandwidth that loads and stores between GPUs reach.
     peers: Framing,
-    copies: CopiedBy,
+    copies: CopyHardware,
     capacities: Capacities<'a>,
-    relaying: Relaying,
+    relaying: RelayGpus,
     hops: Vec<Hop>,
     uses: Vec<Use>,
     codes: PlaceholderRecovery,
@@ -100,7 +100,7 @@ pub(crate) struct Devices<'a> {
 
 /// GPUs that may relay traffic if two GPUs have no NVLink between them.
 #[derive(Debug)]
-enum Relaying {
+enum RelayGpus {
     /// Any GPU of the fabric; no list is needed if no GPU can relay.
     AnyRank,
     /// The devices of a schedule's ranks.
@@ -112,17 +112,17 @@ impl<'a> Devices<'a> {
     pub(crate) fn new(setting: Environment<'a>, resources: Vec<Resource>) -> Self {
         let capacities = Capacities::continued(setting, resources);
         let framing = Framing::new(1.0);
-        Self::with(setting, framing, CopiedBy::Sms, Relaying::AnyRank, capacities)
+        Self::with(setting, framing, CopyHardware::Sms, RelayGpus::AnyRank, capacities)
     }
 
     /// Creates passages for the operations of a schedule.
     pub(super) fn for_schedule(setting: Environment<'a>, header: &Header, capacities: Capacities<'a>) -> Self {
         let ranks = header.call.ranks as usize;
         let framing = Framing::new(setting.profile.protocol(header.protocol).wire_efficiency);
-        let copies = if header.protocol == Protocol::CopyEngine { CopiedBy::Engines } else { CopiedBy::Sms };
+        let copies = if header.protocol == Protocol::CopyEngine { CopyHardware::Engines } else { CopyHardware::Sms };
         let relaying = match setting.router.has_relays() {
-            true => Relaying::Among(Participants::new(setting.placement.get(..ranks).unwrap_or(setting.placement))),
-            false => Relaying::AnyRank,
+            true => RelayGpus::Among(Participants::new(setting.placement.get(..ranks).unwrap_or(setting.placement))),
+            false => RelayGpus::AnyRank,
         };
         Self::with(setting, framing, copies, relaying, capacities)
     }
@@ -130,8 +130,8 @@ impl<'a> Devices<'a> {
     fn with(
         setting: Environment<'a>,
         framing: Framing,
-        copies: CopiedBy,
-        relaying: Relaying,
+        copies: CopyHardware,
+        relaying: RelayGpus,
         capacities: Capacities<'a>,
     ) -> Self {
         let (hops, uses, codes) = (Vec::new(), Vec::new(), PlaceholderRecovery::default());
@@ -143,8 +143,8 @@ impl<'a> Devices<'a> {
         self.framing
     }
 
-    pub(super) fn has_lanes(&self) -> bool {
-        self.capacities.has_lanes()
+    pub(super) fn limits_channels(&self) -> bool {
+        self.capacities.limits_channels()
     }
 
     /// Returns the label that distinguishes flows between the same two devices.
@@ -160,7 +160,7 @@ impl<'a> Devices<'a> {
         self.capacities.into_resources().0
     }
 
-    pub(super) fn into_capacities(self) -> (Vec<Resource>, Shared) {
+    pub(super) fn into_capacities(self) -> (Vec<Resource>, SharedCapacities) {
         self.capacities.into_resources()
     }
 
@@ -179,7 +179,7 @@ impl<'a> Devices<'a> {
                 to,
                 executor: from,
                 flavour: MemoryAccess::Move,
-                lane: None,
+                channel_use: None,
                 crossing: Crossing::default(),
                 buffer_routes,
                 label,
@@ -189,7 +189,7 @@ impl<'a> Devices<'a> {
     }
 
     pub(super) fn make_passage(&mut self, spec: TransferSpec, system: &mut System) -> Result<RouteLatency, LowerError> {
-        let TransferSpec { from, to, executor, flavour, lane, .. } = spec;
+        let TransferSpec { from, to, executor, flavour, channel_use, .. } = spec;
         self.uses.clear();
         let mut latency = match spec.crossing.two_sided_bytes {
             // Ranks on one device exchange messages as well.
@@ -217,7 +217,7 @@ impl<'a> Devices<'a> {
         };
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
         self.add(Resource::Memory(to), self.framing.coefficient(written), system);
-        Ok(self.finish(latency, executor, lane, system))
+        Ok(self.finish(latency, executor, channel_use, system))
     }
 
     pub(super) fn fabric(&self) -> &'a Fabric {
@@ -278,12 +278,18 @@ impl<'a> Devices<'a> {
         Ok(latency)
     }
 
-    /// Returns the passage over the capacities collected so far, and through a lane of the executing device.
-    fn finish(&mut self, latency: Picos, executor: NodeId, lane: Option<LaneUse>, system: &mut System) -> RouteLatency {
-        if let Some(LaneUse { rank, channel, coefficient }) = lane {
-            let lane_use = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
-            self.add(Resource::Channel(rank, channel), lane_use, system);
-            self.add(Resource::Processors(executor), self.capacities.processor_share(lane_use), system);
+    /// Returns the passage over the capacities collected so far, and through a channel of the executing device.
+    fn finish(
+        &mut self,
+        latency: Picos,
+        executor: NodeId,
+        channel_use: Option<ChannelUse>,
+        system: &mut System,
+    ) -> RouteLatency {
+        if let Some(ChannelUse { rank, channel, coefficient }) = channel_use {
+            let demand = coefficient.unwrap_or_else(|| self.framing.coefficient(1));
+            self.add(Resource::Channel(rank, channel), demand, system);
+            self.add(Resource::Processors(executor), self.capacities.processor_share(demand), system);
         }
         self.merge_uses(|a, b| a + b);
         let route = (!self.uses.is_empty()).then(|| system.add_route(&self.uses, Rate::UNLIMITED, 1));
@@ -299,7 +305,7 @@ impl<'a> Devices<'a> {
         members: &[NodeId],
         system: &mut System,
     ) -> Result<RouteLatency, LowerError> {
-        let TransferSpec { from: owner, lane, flavour, .. } = spec;
+        let TransferSpec { from: owner, channel_use, flavour, .. } = spec;
         let spreads = matches!(flavour, MemoryAccess::Spread(_));
         self.uses.clear();
         let mut latency = Picos::ZERO;
@@ -336,7 +342,7 @@ impl<'a> Devices<'a> {
             self.add(Resource::Memory(member), self.framing.coefficient(1), system);
         }
         self.add(Resource::Memory(owner), self.framing.coefficient(1), system);
-        Ok(self.finish(latency, owner, lane, system))
+        Ok(self.finish(latency, owner, channel_use, system))
     }
 
     /// Returns true if a link ends at the destination, or at a switch that multicasts.
@@ -352,13 +358,13 @@ impl<'a> Devices<'a> {
         hops.clear();
         let router = self.setting.router;
         let summary = match &self.relaying {
-            Relaying::AnyRank => router.route_into(spec.from, spec.to, spec.label, &mut hops),
-            Relaying::Among(ranks) => router.route_for_participants(ranks, spec.from, spec.to, spec.label, &mut hops),
+            RelayGpus::AnyRank => router.route_into(spec.from, spec.to, spec.label, &mut hops),
+            RelayGpus::Among(ranks) => router.route_for_participants(ranks, spec.from, spec.to, spec.label, &mut hops),
         };
         let leaves = crosses(self.setting.fabric, &hops);
         if spec.flavour != MemoryAccess::Notify {
             let is_gpu = |device: NodeId| self.setting.fabric.node(device).kind.is_rank();
-            let copied_by_sms = self.copies == CopiedBy::Sms && !leaves && is_gpu(spec.from) && is_gpu(spec.to);
+            let copied_by_sms = self.copies == CopyHardware::Sms && !leaves && is_gpu(spec.from) && is_gpu(spec.to);
             for hop in &hops {
                 let is_pcie = self.setting.fabric.link(hop.link).kind == LinkKind::Pcie;
                 let share = hop_coefficient(hop);
@@ -391,7 +397,7 @@ impl<'a> Devices<'a> {
             for cpu in staging.cpus() {
                 self.add(Resource::Memory(cpu), COPY_MEMORY_USES * WHOLE, system);
             }
-            if self.copies == CopiedBy::Engines {
+            if self.copies == CopyHardware::Engines {
                 // A put or get occupies one engine; through host memory, one engine at each end moves the data.
                 let both = staging != Staging::default();
                 for device in [spec.from, spec.to].into_iter().filter(|&device| both || device == spec.executor) {

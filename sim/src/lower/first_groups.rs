@@ -3,7 +3,7 @@
 use fabricast_topologies::route::{BufferLocation, Ecmp};
 
 use super::channels::{RepresentativeGroup, multiply_shared_traffic};
-use super::{LowerError, Lowered, RankClasses, ScheduleInstance, lower, lower_representatives};
+use super::{LowerError, LoweredWorkload, RankClasses, ScheduleInstance, lower, lower_representatives};
 use crate::schedule::StoredPrograms;
 
 /// Lowers schedules that share a fabric. If the groups of thread blocks of every schedule are equal, lowers only first
@@ -13,7 +13,7 @@ use crate::schedule::StoredPrograms;
 ///
 /// # Errors
 /// [`LowerError`], as [`lower`].
-pub fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<(Lowered, Option<u64>), LowerError> {
+pub fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<(LoweredWorkload, Option<u64>), LowerError> {
     match FirstGroups::find(parties) {
         Some(ones) => Ok((ones.lower(parties)?, Some(ones.groups()))),
         None => Ok((lower(parties)?, None)),
@@ -29,7 +29,7 @@ pub fn lower_first_groups(parties: &[ScheduleInstance<'_>]) -> Result<(Lowered, 
 pub(crate) fn lower_first_ranks(
     party: ScheduleInstance<'_>,
     classes: &RankClasses,
-) -> Result<Option<(Lowered, u64)>, LowerError> {
+) -> Result<Option<(LoweredWorkload, u64)>, LowerError> {
     let Some(group) = find_representative_group(&party, Some(classes)) else {
         return Ok(lower_representatives(party, classes)?.map(|lowered| (lowered, 1)));
     };
@@ -73,7 +73,7 @@ impl<'a> FirstGroups<'a> {
     }
 
     /// Lowers the first group of each schedule, and multiplies its shared traffic by the number of groups.
-    fn lower(&self, parties: &[ScheduleInstance<'a>]) -> Result<Lowered, LowerError> {
+    fn lower(&self, parties: &[ScheduleInstance<'a>]) -> Result<LoweredWorkload, LowerError> {
         let generators: Vec<StoredPrograms<'_>> = self.groups.iter().map(RepresentativeGroup::schedule).collect();
         let replace_generator = |(&number, party): (&usize, &ScheduleInstance<'a>)| {
             generators.get(number).map(|generator| ScheduleInstance { generator, setting: party.setting })

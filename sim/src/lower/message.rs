@@ -33,10 +33,10 @@ impl Devices<'_> {
         if trip.flavour == MemoryAccess::Notify || bytes.0 == 0 {
             return latency;
         }
-        // Messages in host memory are copied by their process; its lane is charged instead.
+        // Messages in host memory are copied by their process; its channel is charged instead.
         if ends == MemoryKind::Devices {
             let busy = Work::passed(BLOCK_TIME, costs.busy(bytes, carried)).0.saturating_mul(u128::from(WHOLE));
-            let payload = Work::of_bytes(bytes.0).0.max(1);
+            let payload = Work::from_bytes(bytes.0).0.max(1);
             self.add(Resource::Proxy(trip.from), u64::try_from(busy.div_ceil(payload)).unwrap_or(u64::MAX), system);
         }
         if carried == DataPath::HostStaged && ends == MemoryKind::Devices && !costs.is_eager(bytes) {

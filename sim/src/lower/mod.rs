@@ -29,7 +29,7 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Edge, Order, Pace, PerOp, WorkRun, Workload};
+use crate::engine::{Edge, Pace, PerOp, RunOrder, WorkRun, Workload};
 use crate::profile::{Destination, Profile};
 use crate::quantity::Work;
 use crate::schedule::{
@@ -39,7 +39,7 @@ use crate::schedule::{
 use block_time::whole_bytes;
 use buffer_access::{BufferAccess, Results};
 pub use capacities::Resource;
-use capacities::{Capacities, Shared};
+use capacities::{Capacities, SharedCapacities};
 use concurrent_peers::Partners;
 use connection_order::ConnectionLines;
 use device_demand::DeviceDemand;
@@ -50,8 +50,8 @@ pub(crate) use network::{Crossing, Latency};
 use operation_cost::{ConnectionExtent, RunCosts};
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
 use pass_sharing::PassSharing;
-use passages::Passages;
-use pieces::{Pieces, Ranges, RunWork};
+use passages::PassageBuilder;
+use pieces::{PieceStarts, Ranges, RunWork};
 pub use rank_bound::RankBound;
 pub(crate) use rank_classes::RankClasses;
 pub use rank_traffic::rank_traffic;
@@ -118,7 +118,7 @@ pub enum LowerError {
 
 /// Workload, and the meaning of its capacities and runs.
 #[derive(Debug, Default)]
-pub struct Lowered {
+pub struct LoweredWorkload {
     /// Workload to run on the engine.
     pub workload: Workload,
     /// Meaning of each capacity of the workload's system, by resource id.
@@ -145,7 +145,7 @@ pub struct ScheduleInstance<'a> {
 ///
 /// # Errors
 /// [`LowerError`]: ranks without devices or paths, missing teams, runs that do not exist, or too many runs.
-pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
+pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<LoweredWorkload, LowerError> {
     lower_with(parties, None, &mut Tables::default())
 }
 
@@ -157,14 +157,14 @@ pub fn lower(parties: &[ScheduleInstance<'_>]) -> Result<Lowered, LowerError> {
 pub(crate) fn lower_representatives(
     party: ScheduleInstance<'_>,
     classes: &RankClasses,
-) -> Result<Option<Lowered>, LowerError> {
+) -> Result<Option<LoweredWorkload>, LowerError> {
     lower_with(&[party], Some(classes), &mut Tables::default()).map(|lowered| classes.merge_capacities(lowered))
 }
 
 /// Result of [`lower_for_any_size`]: a lowered schedule whose costs are placeholders.
 pub(crate) struct SizelessLowering {
     /// Workload with placeholders in place of the costs that depend on the size.
-    pub lowered: Lowered,
+    pub lowered: LoweredWorkload,
     /// Tasks that the placeholders identify.
     pub tasks: Tasks,
     /// State of the placeholders: recoverable from the costs of the workload, or not.
@@ -172,7 +172,7 @@ pub(crate) struct SizelessLowering {
 }
 
 /// Lowers a schedule into a template for calls of any size that divide into chunks the same way. Costs that depend on
-/// the size are replaced by placeholders that identify an entry of [`Tasks`]: software times, lane coefficients, and
+/// the size are replaced by placeholders that identify an entry of [`Tasks`]: software times, channel coefficients, and
 /// the latency and proxy coefficient of operations that leave their host.
 ///
 /// # Errors
@@ -197,7 +197,7 @@ fn lower_with(
     parties: &[ScheduleInstance<'_>],
     classes: Option<&RankClasses>,
     tables: &mut Tables,
-) -> Result<Lowered, LowerError> {
+) -> Result<LoweredWorkload, LowerError> {
     for ScheduleInstance { generator, setting } in parties {
         let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
         if devices < ranks as usize {
@@ -205,10 +205,10 @@ fn lower_with(
         }
     }
     let surveys: Vec<Survey<'_>> = parties.iter().map(|party| Survey::new(party, classes)).collect::<Result<_, _>>()?;
-    let crowd = DeviceDemand::new(parties, surveys.iter().any(|survey| survey.has_local_work));
+    let crowd = DeviceDemand::new(parties, surveys.iter().map(|survey| survey.has_local_work));
     let startup =
         |party: &ScheduleInstance<'_>| OperationCosts::new(party.setting.profile, party.generator.header()).startup();
-    let mut lowered = Lowered { rank_starts: vec![0], ..Lowered::default() };
+    let mut lowered = LoweredWorkload { rank_starts: vec![0], ..LoweredWorkload::default() };
     lowered.workload = Workload { startup: parties.iter().map(startup).min().unwrap_or_default(), ..Workload::new() };
     for (&party, survey) in parties.iter().zip(surveys) {
         lowered.instance_starts.push(lowered.workload.runs.len() as u32);
@@ -217,19 +217,19 @@ fn lower_with(
     Ok(lowered)
 }
 
-/// Returns the extent of the connection that determines a run's costs. For messages in `Order::InTurn`, it is the
+/// Returns the extent of the connection that determines a run's costs. For messages in `RunOrder::InTurn`, it is the
 /// connection to their peer; for others, the connection on which the awaited data arrives.
 fn connection_extent(
     setting: &Environment<'_>,
     rank: Rank,
     run: &Run,
-    order: Order,
+    order: RunOrder,
     waits: &[Dependency],
 ) -> ConnectionExtent {
     let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
     let other = match order {
-        Order::InTurn => Some(Rank(run.peer.at(0))),
-        Order::Free => waits.iter().map(|wait| wait.rank).find(|&other| other != rank),
+        RunOrder::InTurn => Some(Rank(run.peer.at(0))),
+        RunOrder::Free => waits.iter().map(|wait| wait.rank).find(|&other| other != rank),
     };
     if other.is_none_or(|other| island(other) == island(rank)) {
         ConnectionExtent::Host
@@ -244,7 +244,7 @@ fn add_party(
     survey: &Survey<'_>,
     crowd: &DeviceDemand,
     tables: &mut Tables,
-    lowered: &mut Lowered,
+    lowered: &mut LoweredWorkload,
 ) -> Result<(), LowerError> {
     let ScheduleInstance { generator, setting } = party;
     let header = generator.header();
@@ -256,7 +256,7 @@ fn add_party(
     let workload = &mut lowered.workload;
     let shared = std::mem::take(&mut tables.shared);
     let capacities = Capacities::new(setting, header, crowd, first_rank, resources, shared);
-    let mut passages = Passages::new(setting, header, capacities, traffic)?;
+    let mut passages = PassageBuilder::new(setting, header, capacities, traffic)?;
     let mut scratch = Program::default();
     let mut waits = Vec::new();
     let (mut partners, mut pass_sharing, mut lines) =
@@ -296,7 +296,7 @@ fn add_party(
                 let no_such_run = LowerError::NoSuchRun { rank, run: number as u32 };
                 let previous = Dependency::shifted(rank, number as u32, -1);
                 let edge = survey.edge(dependency, first_run).ok_or(no_such_run)?;
-                let is_turn = order == Order::InTurn && dependency == previous;
+                let is_turn = order == RunOrder::InTurn && dependency == previous;
                 let edge = if is_turn { Edge::turn(edge.run) } else { edge };
                 // The edge that marks a run as in order is added once, even if several dependencies name it.
                 if !(is_turn && waits.contains(&edge)) {
@@ -407,7 +407,7 @@ struct Tables {
     work_ranges: Ranges<Work>,
     pace_ranges: Ranges<Pace>,
     /// Ids of the shared capacities created so far.
-    shared: Shared,
+    shared: SharedCapacities,
     /// Number of lines (ordered connections) so far.
     lines: u32,
     /// Distinct tasks, if costs are placeholders that identify them; otherwise `None`.
@@ -462,7 +462,7 @@ impl Tables {
         if is_surely_even(header, run) {
             return RunWork::same(self.work(first, works));
         }
-        if let Some(pieces) = Pieces::find(header, run) {
+        if let Some(pieces) = PieceStarts::find(header, run) {
             let values = pieces.with_values(pieces.starts().map(work_at));
             return match values[..] {
                 [(all, _)] => RunWork::same(self.work(all, works)),
@@ -509,9 +509,9 @@ pub(crate) fn payload(header: &Header, first: u32, span: u32) -> Work {
     let start = first % chunks;
     let last = start.saturating_add(span.saturating_sub(1));
     if last < chunks && layout.uniform_range_index(start) == layout.uniform_range_index(last) {
-        return Work::of_chunks(layout.size(start), span);
+        return Work::from_chunks(layout.size(start), span);
     }
-    Work((0..span).map(|k| Work::of_chunks(layout.size(start + k), 1).0).sum())
+    Work((0..span).map(|k| Work::from_chunks(layout.size(start + k), 1).0).sum())
 }
 
 /// Ratio of payload to wire bytes, as an exact fraction.

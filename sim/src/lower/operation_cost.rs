@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use super::Survey;
 use super::block_time::BLOCK_TIME;
 use super::network::{Crossing, Message};
-use super::pieces::{Pieces, RunWork};
-use crate::engine::{Order, Pace, PerOp};
+use super::pieces::{PieceStarts, RunWork};
+use crate::engine::{Pace, PerOp, RunOrder};
 use crate::profile::{
     BlockWork, ChannelLimit, Destination, LocalStore, MessageCosts, NetworkCosts, OperationKind, Profile,
     ProtocolCosts, Role, SharedPasses,
@@ -40,7 +40,7 @@ pub(crate) struct OperationCosts<'a> {
     /// Number of threads of a thread block.
     threads: u16,
     /// Number of threads for even and for odd channels. They differ if a block is split between two channels.
-    lane_threads: [u16; 2],
+    channel_threads: [u16; 2],
     split: BlockSplit,
     collective: Collective,
     buffers: BufferUse,
@@ -56,7 +56,7 @@ pub(crate) struct OperationCosts<'a> {
 pub(crate) struct Task {
     kind: OpKind,
     role: Role,
-    order: Order,
+    order: RunOrder,
     /// Index of the half of a split block: 0 or 1.
     half: u8,
     /// Number of consecutive messages to one peer.
@@ -67,7 +67,7 @@ pub(crate) struct Task {
     shared: SharedPasses,
     /// Destination of the data that the operation produces.
     destination: Destination,
-    /// Extent of the relevant connection: for messages in `Order::InTurn`, the one on which they are sent; for others,
+    /// Extent of the relevant connection: for messages in `RunOrder::InTurn`, the one on which they are sent; for others,
     /// the one on which the awaited data arrives.
     extent: ConnectionExtent,
 }
@@ -104,10 +104,10 @@ impl Task {
 pub(crate) struct OperationCost {
     /// Software time before the operation's first byte.
     pub software: Picos,
-    /// Minimum time from the operation's first byte to that of the next one, for runs in `Order::InTurn`.
+    /// Minimum time from the operation's first byte to that of the next one, for runs in `RunOrder::InTurn`.
     pub spacing: Picos,
-    /// Lane capacity per byte on the wire, in units of [`WHOLE`]; `None` if the profile states a rate for lanes.
-    pub lane: Option<u64>,
+    /// Channel capacity per byte on the wire, in units of [`WHOLE`]; `None` if the profile states a rate for channels.
+    pub channel_cost: Option<u64>,
     /// Additional costs if the operation leaves its host.
     pub crossing: Crossing,
 }
@@ -145,9 +145,9 @@ impl Tasks {
         })
     }
 
-    /// Returns the placeholder of a task's lane coefficient. Codes far exceed all actual coefficients, and no code is a
+    /// Returns the placeholder of a task's channel coefficient. Codes far exceed all actual coefficients, and no code is a
     /// multiple of another task's code or of a proxy code.
-    pub fn lane_code(number: u32) -> u64 {
+    pub fn channel_code(number: u32) -> u64 {
         (1 << 40) + u64::from(number)
     }
 
@@ -164,7 +164,7 @@ pub(super) enum RunCosts {
     /// Equal costs within each piece.
     Pieces {
         /// Consecutive operations of equal size.
-        pieces: Pieces,
+        pieces: PieceStarts,
         /// Costs of an operation of each piece.
         each: Vec<OperationCost>,
     },
@@ -190,10 +190,10 @@ impl RunCosts {
         }
     }
 
-    /// Returns the lane capacity of the operation at `index`, per byte on the wire; `None` if the profile states a rate
-    /// for lanes.
-    pub fn lane(&self, index: u32) -> Option<u64> {
-        self.at(index).and_then(|one| one.lane)
+    /// Returns the channel capacity of the operation at `index`, per byte on the wire; `None` if the profile states a rate
+    /// for channels.
+    pub fn channel_cost(&self, index: u32) -> Option<u64> {
+        self.at(index).and_then(|one| one.channel_cost)
     }
 
     /// Returns the additional costs that the operation at `index` has if it leaves its host.
@@ -206,9 +206,9 @@ impl RunCosts {
         self.distinct().windows(2).all(|pair| pair[0].crossing == pair[1].crossing)
     }
 
-    /// Returns true if all operations use the same lane capacity per byte.
+    /// Returns true if all operations use the same channel capacity per byte.
     pub fn is_even(&self) -> bool {
-        self.distinct().windows(2).all(|pair| pair[0].lane == pair[1].lane)
+        self.distinct().windows(2).all(|pair| pair[0].channel_cost == pair[1].channel_cost)
     }
 }
 
@@ -216,7 +216,7 @@ impl<'a> OperationCosts<'a> {
     pub fn new(profile: &'a Profile, header: &Header) -> Self {
         let costs = profile.protocol(header.protocol);
         let threads = header.blocks.threads.unwrap_or(costs.threads);
-        let lane_threads = match header.blocks.split {
+        let channel_threads = match header.blocks.split {
             BlockSplit::OneChannel => [threads; 2],
             BlockSplit::ReduceAndCopy => costs.split_threads(threads),
         };
@@ -230,7 +230,7 @@ impl<'a> OperationCosts<'a> {
             message: header.blocks.message,
             chunk_messages: header.blocks.chunk_messages,
             threads,
-            lane_threads,
+            channel_threads,
             split: header.blocks.split,
             collective: header.call.collective,
             buffers: header.call.buffers,
@@ -263,13 +263,13 @@ impl<'a> OperationCosts<'a> {
     }
 
     /// Returns the order of a run's operations. Operations of one connection, and reductions of a block, are executed
-    /// one after another ([`Order::InTurn`]) if each waits for the previous one. A rank sends to another peer as soon
+    /// one after another ([`RunOrder::InTurn`]) if each waits for the previous one. A rank sends to another peer as soon
     /// as the awaited operation is done.
-    pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> Order {
+    pub fn order(&self, rank: Rank, number: u32, run: &Run, waits: &[Dependency]) -> RunOrder {
         let is_turn = |wait: &Dependency| *wait == Dependency::shifted(rank, number, -1);
         let is_connection = (run.kind.is_transfer() && run.peer.is_fixed()) || run.kind == OpKind::Reduce;
         let in_turn = is_connection && run.len > 1 && waits.iter().any(is_turn);
-        if in_turn { Order::InTurn } else { Order::Free }
+        if in_turn { RunOrder::InTurn } else { RunOrder::Free }
     }
 
     /// Computes the costs of a run's operations, from their bytes on the wire and their payload.
@@ -294,16 +294,16 @@ impl<'a> OperationCosts<'a> {
         }
     }
 
-    /// Returns placeholder costs of operations of `span` chunks: the task number as software time, and codes as lane
+    /// Returns placeholder costs of operations of `span` chunks: the task number as software time, and codes as channel
     /// coefficient and as costs of leaving the host.
     pub fn placeholder_cost(&self, tasks: &mut Tasks, task: Task, span: u32) -> OperationCost {
         let number = tasks.number(task, if task.kind.moves_data() { span } else { 0 });
-        let lane = self.works_in_passes().then(|| Tasks::lane_code(number));
+        let channel_cost = self.works_in_passes().then(|| Tasks::channel_code(number));
         let crossing = match self.may_cross_hosts_at_cost(task.kind) {
             true => Crossing::placeholder(Tasks::proxy_code(number)),
             false => Crossing::default(),
         };
-        OperationCost { software: Picos(number.into()), spacing: Picos::ZERO, lane, crossing }
+        OperationCost { software: Picos(number.into()), spacing: Picos::ZERO, channel_cost, crossing }
     }
 
     /// Returns the local store with which a block also writes sent data to its rank's output. Partial sums are not
@@ -328,8 +328,8 @@ impl<'a> OperationCosts<'a> {
     }
 
     /// Returns the properties that determine the costs of a run's operations, except their bytes.
-    pub fn task(run: &Run, role: Role, order: Order, partners: u32) -> Task {
-        let turns = if order == Order::InTurn { run.len } else { 1 };
+    pub fn task(run: &Run, role: Role, order: RunOrder, partners: u32) -> Task {
+        let turns = if order == RunOrder::InTurn { run.len } else { 1 };
         let (half, shared) = ((run.channel.0 % 2) as u8, SharedPasses::None);
         Task {
             kind: run.kind,
@@ -344,7 +344,7 @@ impl<'a> OperationCosts<'a> {
         }
     }
 
-    /// Returns true if blocks work in passes, so that the lane use of an operation depends on its size.
+    /// Returns true if blocks work in passes, so that the channel use of an operation depends on its size.
     fn works_in_passes(&self) -> bool {
         matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
     }
@@ -353,13 +353,13 @@ impl<'a> OperationCosts<'a> {
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
         let Task { kind, role, order, half, turns, partners, shared, destination, extent } = task;
         let partners = partners.min(self.max_partners);
-        let threads = self.lane_threads[usize::from(half % 2)];
+        let threads = self.channel_threads[usize::from(half % 2)];
         let operation =
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
         let work =
             BlockWork { role, operation, local_store: self.output_storage(role, operation), shared, bytes, threads };
-        // In a split block other threads receive; messages in `Order::InTurn` overlap with receiving.
-        let alone = self.split == BlockSplit::OneChannel && order == Order::Free;
+        // In a split block other threads receive; messages in `RunOrder::InTurn` overlap with receiving.
+        let alone = self.split == BlockSplit::OneChannel && order == RunOrder::Free;
         // In pairwise exchanges some warps of a block send and others receive (NCCL 2.28 src/device/sendrecv.h).
         let pairs = self.split == BlockSplit::OneChannel && self.collective.is_pairwise();
         // If data flow in one direction along a chain or tree, the source receives nothing.
@@ -409,7 +409,7 @@ impl<'a> OperationCosts<'a> {
             _ => self.costs.busy(work),
         };
         let spacing = match order {
-            Order::InTurn if pairs => {
+            RunOrder::InTurn if pairs => {
                 let alone = self.costs.exchange_spacing(work, turns);
                 let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
                 match extent {
@@ -422,10 +422,10 @@ impl<'a> OperationCosts<'a> {
                     }
                 }
             }
-            Order::InTurn => self.costs.spacing(work, self.message),
-            Order::Free => Picos::ZERO,
+            RunOrder::InTurn => self.costs.spacing(work, self.message),
+            RunOrder::Free => Picos::ZERO,
         };
-        let lane = busy.map(|busy| {
+        let channel_cost = busy.map(|busy| {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0.max(1))).unwrap_or(u64::MAX)
         });
@@ -435,9 +435,9 @@ impl<'a> OperationCosts<'a> {
             // slice steps of rings; src/device/sendrecv.h).
             let message = match (self.message, order) {
                 (Some(bytes), _) => Message::Whole(bytes),
-                (None, Order::InTurn) => Message::Slices(1),
-                (None, Order::Free) if self.chunk_messages == ChunkMessages::One => Message::Slices(1),
-                (None, Order::Free) => Message::Slices(self.costs.slices),
+                (None, RunOrder::InTurn) => Message::Slices(1),
+                (None, RunOrder::Free) if self.chunk_messages == ChunkMessages::One => Message::Slices(1),
+                (None, RunOrder::Free) => Message::Slices(self.costs.slices),
             };
             let letter = self.messages.map(|_| bytes);
             Crossing {
@@ -447,7 +447,7 @@ impl<'a> OperationCosts<'a> {
         } else {
             Crossing::default()
         };
-        OperationCost { software, spacing, lane, crossing }
+        OperationCost { software, spacing, channel_cost, crossing }
     }
 }
 

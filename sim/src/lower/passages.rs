@@ -1,5 +1,5 @@
-//! Routes of operations over capacities (passages): one per pair of ranks and, if the rate of lanes is limited, per
-//! lane.
+//! Routes of operations over capacities (passages): one per pair of ranks and, if the rate of channels is limited, per
+//! channel.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use fabricast_topologies::route::BufferLocation;
 use rustc_hash::FxHashMap;
 
 use super::buffer_access::{BufferAccess, MigratedChunks, RunBufferAccess};
-use super::capacities::{Capacities, Shared};
-use super::devices::{BufferRoutes, Devices, LaneUse, MemoryAccess, PlaceholderRecovery, TransferSpec};
+use super::capacities::{Capacities, SharedCapacities};
+use super::devices::{BufferRoutes, ChannelUse, Devices, MemoryAccess, PlaceholderRecovery, TransferSpec};
 use super::network::Crossing;
 use super::operation_cost::RunCosts;
 use super::pieces::{Ranges, RunWork};
@@ -26,7 +26,7 @@ struct Key {
     to: Rank,
     /// Rank that executes the operation: sender or receiver.
     executor: Rank,
-    lane: Option<LaneUse>,
+    channel_use: Option<ChannelUse>,
     flavour: MemoryAccess,
     /// Additional costs if the operation leaves its host.
     crossing: Crossing,
@@ -36,7 +36,7 @@ struct Key {
     label: u64,
 }
 
-pub(super) struct Passages<'a> {
+pub(super) struct PassageBuilder<'a> {
     /// Node that executes each rank's operations.
     placement: Cow<'a, [NodeId]>,
     /// Node whose memory holds each rank's buffers; empty if buffers lie on the rank's own device.
@@ -56,7 +56,7 @@ pub(super) struct Passages<'a> {
     traffic: Traffic,
 }
 
-impl<'a> Passages<'a> {
+impl<'a> PassageBuilder<'a> {
     pub(super) fn new(
         setting: Environment<'a>,
         header: &'a Header,
@@ -138,7 +138,7 @@ impl<'a> Passages<'a> {
                 to: rank,
                 executor: rank,
                 access,
-                lane: None,
+                channel_use: None,
                 flavour: MemoryAccess::Notify,
                 crossing: Crossing::default(),
                 label: 0,
@@ -199,7 +199,7 @@ impl<'a> Passages<'a> {
     }
 
     /// Returns the capacities and their traffic.
-    pub(super) fn finish(self) -> ((Vec<Resource>, Shared), Traffic) {
+    pub(super) fn finish(self) -> ((Vec<Resource>, SharedCapacities), Traffic) {
         (self.devices.into_capacities(), self.traffic)
     }
 
@@ -227,12 +227,13 @@ impl<'a> Passages<'a> {
             }
             OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput | OpKind::Signal => (rank, peer),
         };
-        let limited = self.devices.has_lanes() && flavour != MemoryAccess::Notify;
+        let limited = self.devices.limits_channels() && flavour != MemoryAccess::Notify;
         let label = self.devices.label(run.channel);
-        let lane = limited.then(|| LaneUse { rank, channel: run.channel, coefficient: run_costs.lane(index) });
+        let channel_use =
+            limited.then(|| ChannelUse { rank, channel: run.channel, coefficient: run_costs.channel_cost(index) });
         // Charged if the route uses the network, which also happens between GPUs of one host if links have failed.
         let crossing = run_costs.crossing(index);
-        Key { from, to, executor: rank, lane, flavour, crossing, access: access.at(index), label }
+        Key { from, to, executor: rank, channel_use, flavour, crossing, access: access.at(index), label }
     }
 
     /// Returns the table entry of a passage; creates it if new.
@@ -243,7 +244,7 @@ impl<'a> Passages<'a> {
         let entry = match self.known.get(&key) {
             Some(&entry) => entry,
             None => {
-                let Key { lane, flavour, crossing, label, .. } = key;
+                let Key { channel_use, flavour, crossing, label, .. } = key;
                 let (from, to, executor) = (self.device(key.from)?, self.device(key.to)?, self.device(key.executor)?);
                 let buffer_device =
                     |rank: Rank, device| self.buffer_devices.get(rank.0 as usize).copied().unwrap_or(device);
@@ -252,7 +253,7 @@ impl<'a> Passages<'a> {
                     to: buffer_device(key.to, to),
                     access: key.access,
                 };
-                let spec = TransferSpec { from, to, executor, flavour, lane, crossing, buffer_routes, label };
+                let spec = TransferSpec { from, to, executor, flavour, channel_use, crossing, buffer_routes, label };
                 let passage = match flavour {
                     MemoryAccess::Spread(team) | MemoryAccess::Gather(team) => {
                         let members = self.members(team)?;

@@ -19,7 +19,7 @@ const MAX_PIECES: usize = 16;
 
 /// First operation of each piece of a run; the first is 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pieces {
+pub(super) struct PieceStarts {
     starts: Vec<u32>,
     len: u32,
 }
@@ -30,10 +30,10 @@ pub(super) struct RunWork {
     /// Location of the amounts in the table of works.
     pub work: PerOp,
     /// Pieces, if amounts differ between operations and there are few pieces.
-    pub pieces: Option<Pieces>,
+    pub pieces: Option<PieceStarts>,
 }
 
-impl Pieces {
+impl PieceStarts {
     /// Returns the pieces of a run that moves single chunks in ascending order; `None` for other runs, or if there are
     /// too many pieces.
     pub fn find(header: &Header, run: &Run) -> Option<Self> {

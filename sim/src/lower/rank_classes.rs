@@ -17,7 +17,7 @@ use fabricast_topologies::NodeId;
 use fabricast_topologies::route::{BufferLocation, Orbits};
 use rustc_hash::FxHashMap;
 
-use super::{Lowered, Resource, ScheduleInstance};
+use super::{LoweredWorkload, Resource, ScheduleInstance};
 use crate::schedule::{Dependency, Processor, Rank, RotationDigit, Symmetry};
 use crate::sharing::{ResourceId, RouteId, System, Use};
 
@@ -125,12 +125,12 @@ impl RankClasses {
     /// Returns the capacity that represents the orbit of a capacity, and the number of capacities in the orbit.
     fn orbit(&self, resource: Resource) -> (Resource, u32) {
         let node = |make: fn(NodeId) -> Resource, node: NodeId| {
-            let orbit = self.orbits.of_node(node);
+            let orbit = self.orbits.node_orbit(node);
             (make(orbit.representative), orbit.size)
         };
         match resource {
             Resource::Link(link) => {
-                let orbit = self.orbits.of_link(link);
+                let orbit = self.orbits.link_orbit(link);
                 (Resource::Link(orbit.representative), orbit.size)
             }
             Resource::Memory(at) => node(Resource::Memory, at),
@@ -147,25 +147,25 @@ impl RankClasses {
 
     /// Replaces the capacities that the representatives use by the representatives of their orbits, with the traffic of
     /// all ranks. `None` if a coefficient is not an integer, which does not occur for a true symmetry.
-    pub(super) fn merge_capacities(&self, mut lowered: Lowered) -> Option<Lowered> {
+    pub(super) fn merge_capacities(&self, mut lowered: LoweredWorkload) -> Option<LoweredWorkload> {
         let one = std::mem::take(&mut lowered.workload.system);
         let mut all = System::new();
         let mut known: FxHashMap<Resource, ResourceId> = FxHashMap::default();
         let mut resources = Vec::new();
-        let mut merged: Vec<Merged> = Vec::with_capacity(lowered.resources.len());
+        let mut merged: Vec<CapacityOrbit> = Vec::with_capacity(lowered.resources.len());
         for (id, &resource) in (0..).map(ResourceId).zip(&lowered.resources) {
             let (representative, capacities) = self.orbit(resource);
             let id = *known.entry(representative).or_insert_with(|| {
                 resources.push(representative);
                 all.add_resource(one.capacity(id))
             });
-            merged.push(Merged { id, capacities });
+            merged.push(CapacityOrbit { id, capacities });
         }
         let mut uses: Vec<Use> = Vec::new();
         for route in (0..one.route_count() as u32).map(RouteId) {
             uses.clear();
             for used in one.uses(route) {
-                let Merged { id, capacities } = *merged.get(used.resource.0 as usize)?;
+                let CapacityOrbit { id, capacities } = *merged.get(used.resource.0 as usize)?;
                 let coefficient = self.share(used.coefficient.into(), capacities)?;
                 let coefficient = u64::try_from(coefficient).ok()?;
                 match uses.iter_mut().find(|known| known.resource == id) {
@@ -176,7 +176,7 @@ impl RankClasses {
             all.add_route_of(&one, route, &uses);
         }
         lowered.traffic = lowered.traffic.merged(resources.len(), |id| {
-            let Merged { id, capacities } = merged.get(id.0 as usize)?;
+            let CapacityOrbit { id, capacities } = merged.get(id.0 as usize)?;
             Some((*id, u64::from(self.size), u64::from(*capacities)))
         });
         (lowered.workload.system, lowered.resources) = (all, resources);
@@ -190,7 +190,7 @@ impl RankClasses {
         total.is_multiple_of(capacities.into()).then(|| total / u128::from(capacities))
     }
 
-    /// Calls `visit` with every capacity that a capacity represents. Channels' own capacities (lanes) represent themselves.
+    /// Calls `visit` with every capacity that a capacity represents. Capacities of channels represent themselves.
     pub(crate) fn for_each_member(&self, resource: Resource, mut visit: impl FnMut(Resource)) {
         let mut visit_nodes =
             |make: fn(NodeId) -> Resource, at| self.orbits.node_members(at).for_each(|at| visit(make(at)));
@@ -208,7 +208,7 @@ impl RankClasses {
 
 /// Capacity that represents an orbit of capacities, and the number of capacities in the orbit.
 #[derive(Clone, Copy)]
-struct Merged {
+struct CapacityOrbit {
     id: ResourceId,
     capacities: u32,
 }

@@ -8,8 +8,10 @@
 //! multiplied by a factor that is determined by holding out all rows with that trait.
 
 use fabricast_topologies::Picos;
+use fabricast_topologies::variants::variants;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, VariantArray};
 
 use crate::schedule::{Collective, Protocol};
 
@@ -23,7 +25,21 @@ pub struct PredictionInterval {
 }
 
 /// Bottleneck of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumCount,
+    VariantArray,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// Floor of the launch mode: the host is slower than the device.
@@ -128,7 +144,7 @@ impl PredictionInterval {
 
 impl Bottleneck {
     /// All bottlenecks, in the order of their variants.
-    pub const ALL: [Self; 3] = [Self::Floor, Self::Latency, Self::Bytes];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Name: `floor`, `latency` or `bytes`.
     #[must_use]

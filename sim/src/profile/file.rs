@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::band_file::BandsFile;
 use super::message_file::MessageFile;
 use super::network_file::{MeasuredNetwork, NetworkFile};
-use super::reader::{ProfileError, Reader};
+use super::reader::{ProfileError, ProfileReader};
 use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// Names of the shipped profiles, and the texts of their files.
@@ -235,7 +235,7 @@ impl Profile {
     /// # Errors
     /// [`ProfileError`] with line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
-        let reader = Reader { source, text };
+        let reader = ProfileReader { source, text };
         reader.read::<ProfileFile>()?.into_profile(&reader)
     }
 }
@@ -260,14 +260,14 @@ pub enum Software {
     Mpi,
 }
 
-impl Reader<'_> {
+impl ProfileReader<'_> {
     fn protocol(&self, key: &str, file: &ProtocolFile) -> Result<ProtocolCosts, ProfileError> {
         let at = |field: &str| format!("protocol.{key}.{field}");
         let time = |field: &str, text: &Option<String>| -> Result<Picos, ProfileError> {
             Ok(self.optional(&at(field), text.as_deref())?.unwrap_or(Picos::ZERO))
         };
         let rate = self.optional::<Bandwidth>(&at("channel"), file.channel.as_deref())?;
-        let lane = match (rate, &file.pass) {
+        let channel_limit = match (rate, &file.pass) {
             (Some(_), Some(_)) => {
                 return Err(self.error(&at("pass"), "a channel has a rate or works by passes, not both"));
             }
@@ -295,7 +295,7 @@ impl Reader<'_> {
             settle: time("settle", &file.settle)?,
             settle_half: self.optional(&at("settle_half"), file.settle_half.as_deref())?.unwrap_or(Bytes(0)),
             wire_efficiency: self.fraction(&at("wire_efficiency"), file.wire_efficiency)?,
-            channel_limit: lane,
+            channel_limit,
             threads,
             split: file.split.map_or(Ok(free.split), |split| self.fraction(&at("split"), split))?,
             chunk: self.optional(&at("chunk"), file.chunk.as_deref())?,
@@ -335,7 +335,7 @@ impl Reader<'_> {
 }
 
 impl ProfileFile {
-    fn into_profile(self, reader: &Reader<'_>) -> Result<Profile, ProfileError> {
+    fn into_profile(self, reader: &ProfileReader<'_>) -> Result<Profile, ProfileError> {
         let bands = self.band.bands().map_err(|(key, message)| reader.error(key, message))?;
         let links = LinkEfficiency {
             nvlink: reader.fraction("links.nvlink", self.links.nvlink)?,

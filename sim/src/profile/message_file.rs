@@ -6,7 +6,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use serde::Deserialize;
 
 use super::message::{MessageCosts, ReductionSite};
-use super::reader::{ProfileError, Reader};
+use super::reader::{ProfileError, ProfileReader};
 use super::write::{bytes, write_rates, write_times};
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ enum SumsFile {
 }
 
 impl MessageFile {
-    pub(super) fn costs(&self, reader: &Reader<'_>) -> Result<MessageCosts, ProfileError> {
+    pub(super) fn costs(&self, reader: &ProfileReader<'_>) -> Result<MessageCosts, ProfileError> {
         let at = |key: &str| format!("message.{key}");
         let time = |key: &str, text: &str| -> Result<Picos, ProfileError> { reader.quantity(&at(key), text) };
         let rate = |key: &str, text: &str| -> Result<Bandwidth, ProfileError> {

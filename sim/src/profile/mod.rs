@@ -209,12 +209,12 @@ pub struct HostWork {
     /// Number of peers that a rank sends its own data to.
     pub peers: u32,
     /// Direction of the data flow.
-    pub flow: Flow,
+    pub flow: FlowDirection,
 }
 
 /// Direction of a call's data flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flow {
+pub enum FlowDirection {
     /// Every rank receives data.
     #[default]
     BothWays,
@@ -227,7 +227,7 @@ impl HostWork {
     #[must_use]
     pub fn for_call(gpus: u32, collective: Collective, protocol: Protocol, ranks: u32) -> Self {
         let is_nccls = matches!(protocol, Protocol::Ll | Protocol::Ll128 | Protocol::Simple);
-        let flow = if collective.is_one_way() { Flow::OneWay } else { Flow::BothWays };
+        let flow = if collective.is_one_way() { FlowDirection::OneWay } else { FlowDirection::BothWays };
         Self { gpus, peers: if is_nccls { collective.peers(ranks) } else { 0 }, flow }
     }
 }
@@ -245,8 +245,8 @@ impl LaunchCosts {
         let times = |each: Picos, count: u32| Picos(each.0.saturating_mul(u64::from(count)));
         let floor = self.floor + times(self.floor_per_gpu, work.gpus) + times(self.floor_per_peer, work.peers);
         match work.flow {
-            Flow::BothWays => floor,
-            Flow::OneWay => floor.max(self.floor_one_way),
+            FlowDirection::BothWays => floor,
+            FlowDirection::OneWay => floor.max(self.floor_one_way),
         }
     }
 

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::network::NetworkCosts;
 use super::packets::Packets;
-use super::reader::{ProfileError, Reader};
+use super::reader::{ProfileError, ProfileReader};
 use super::transport::{MachineNetwork, Transport};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
@@ -99,7 +99,7 @@ struct MeasuredBand {
 }
 
 impl NetworkFile {
-    pub(super) fn costs(&self, reader: &Reader<'_>) -> Result<NetworkCosts, ProfileError> {
+    pub(super) fn costs(&self, reader: &ProfileReader<'_>) -> Result<NetworkCosts, ProfileError> {
         let time =
             |key: &str, text: &str| -> Result<Picos, ProfileError> { reader.quantity(&format!("network.{key}"), text) };
         Ok(NetworkCosts {
@@ -204,7 +204,7 @@ impl MeasuredNetwork {
     /// # Errors
     /// [`ProfileError`] with line and column, or the key.
     pub fn parse(text: &str, source: &str) -> Result<Self, ProfileError> {
-        let reader = Reader { source, text };
+        let reader = ProfileReader { source, text };
         let file: MeasuredFile = reader.read()?;
         if !(file.nics_per_gpu > 0.0 && file.nics_per_gpu.is_finite()) {
             return Err(reader.error("nics_per_gpu", "expected more than 0"));

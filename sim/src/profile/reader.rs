@@ -66,12 +66,12 @@ impl ProfileError {
 }
 
 /// Reader of the text of one file, whose name (`source`) and location appear in errors.
-pub(super) struct Reader<'a> {
+pub(super) struct ProfileReader<'a> {
     pub source: &'a str,
     pub text: &'a str,
 }
 
-impl Reader<'_> {
+impl ProfileReader<'_> {
     /// Parses TOML into a structure.
     ///
     /// # Errors

@@ -5,13 +5,29 @@ use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
 use fabricast_topologies::fabric::suggest_names;
+use fabricast_topologies::variants::variants;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, VariantArray};
 
 use super::Rank;
 
 /// Collective operation, with the semantics of nccl-tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumCount,
+    VariantArray,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
     /// Every rank ends with the sum of all inputs.
@@ -40,7 +56,21 @@ pub enum Collective {
 }
 
 /// Protocol of data transfers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumCount,
+    VariantArray,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// NCCL's LL: 8-byte stores of 4 data and 4 flag bytes through FIFO slots.
@@ -56,7 +86,7 @@ pub enum Protocol {
 }
 
 /// Element type of a buffer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumCount, VariantArray, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DataType {
     /// IEEE 754 floating-point number of 32 bits.
@@ -87,7 +117,7 @@ pub enum DataType {
 }
 
 /// Reduction operation on two elements, applied element by element.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EnumCount, VariantArray, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReduceOp {
     /// Sum of the elements.
@@ -103,25 +133,12 @@ pub enum ReduceOp {
 
 impl DataType {
     /// All data types, in the order of their variants.
-    pub const ALL: [Self; 12] = [
-        Self::F32,
-        Self::F64,
-        Self::F16,
-        Self::Bf16,
-        Self::F8e4m3,
-        Self::F8e5m2,
-        Self::I8,
-        Self::U8,
-        Self::I32,
-        Self::U32,
-        Self::I64,
-        Self::U64,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 }
 
 impl ReduceOp {
     /// All reduction operations, in the order of their variants.
-    pub const ALL: [Self; 4] = [Self::Sum, Self::Prod, Self::Max, Self::Min];
+    pub const ALL: [Self; Self::COUNT] = variants();
 }
 
 /// Relation between the memory of a call's input and output.
@@ -169,19 +186,7 @@ const COLLECTIVES: [(Collective, &str, &[&str]); 11] = [
 
 impl Collective {
     /// All collectives, in the order of the documentation.
-    pub const ALL: [Self; 11] = [
-        Self::AllReduce,
-        Self::AllGather,
-        Self::ReduceScatter,
-        Self::Broadcast,
-        Self::Reduce,
-        Self::AllToAll,
-        Self::Gather,
-        Self::Scatter,
-        Self::SendRecv,
-        Self::AllToAllV,
-        Self::Barrier,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the name, such as `all_reduce`.
     #[must_use]
@@ -302,7 +307,7 @@ const PROTOCOLS: [(Protocol, &str); 5] = [
 
 impl Protocol {
     /// All protocols, in the order of their variants.
-    pub const ALL: [Self; 5] = [Self::Ll, Self::Ll128, Self::Simple, Self::Symmetric, Self::CopyEngine];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the name, such as `ll128`.
     #[must_use]

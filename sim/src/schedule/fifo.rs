@@ -33,7 +33,7 @@ pub fn uses_fifo(protocol: Protocol) -> bool {
 pub fn add_fifo_credits(schedule: &Schedule, depth: u32) -> Result<Schedule, ScheduleError> {
     let Some(previous_puts) = slots(schedule, depth) else { return Ok(schedule.clone()) };
     let consumers = Consumers::new(schedule);
-    let mut pieces = Pieces::default();
+    let mut pieces = FifoPieces::default();
     let mut credits = Vec::new();
     for run in (0..schedule.run_count()).map(RunId) {
         pieces.begin_run(run);
@@ -144,12 +144,12 @@ struct Piece {
     run: RunId,
     start: u32,
     end: u32,
-    /// Bounds of the piece's credits in [`Pieces::credits`]; the end is exclusive.
+    /// Bounds of the piece's credits in [`FifoPieces::credits`]; the end is exclusive.
     credits: (u32, u32),
 }
 
 #[derive(Default)]
-struct Pieces {
+struct FifoPieces {
     pieces: Vec<Piece>,
     credits: Vec<Credit>,
     /// First piece of each original run, followed by the number of pieces.
@@ -157,7 +157,7 @@ struct Pieces {
     run: RunId,
 }
 
-impl Pieces {
+impl FifoPieces {
     fn begin_run(&mut self, run: RunId) {
         self.run = run;
         self.run_starts.push(self.pieces.len() as u32);

@@ -156,8 +156,8 @@ impl<'de> serde::de::Visitor<'de> for WalkVisitor {
     }
 }
 
-impl From<(&Run, &[Dependency])> for RunText {
-    fn from((run, dependencies): (&Run, &[Dependency])) -> Self {
+impl RunText {
+    fn new(run: &Run, dependencies: &[Dependency]) -> Self {
         Self {
             kind: run.kind,
             len: run.len,
@@ -195,7 +195,7 @@ pub fn to_json(schedule: &Schedule) -> String {
         text.push_str(if rank == 0 { "\n[" } else { ",\n[" });
         for (number, run) in schedule.rank_runs(Rank(rank)).enumerate() {
             text.push_str(if number == 0 { "\n" } else { ",\n" });
-            text.push_str(&line(&RunText::from((schedule.run(run), schedule.dependencies(run)))));
+            text.push_str(&line(&RunText::new(schedule.run(run), schedule.dependencies(run))));
         }
         text.push(']');
     }
@@ -215,7 +215,7 @@ fn line(value: &impl Serialize) -> String {
 /// [`JsonError`] with line and column: invalid JSON, another format or version, too many ranks or operations, sizes
 /// that do not add up, or ranks, runs, channels and chunks that do not exist.
 pub fn from_json(text: &str, source: &str) -> Result<Schedule, JsonError> {
-    let reader = Reader { text, source };
+    let reader = TextPositions { text, source };
     // Other versions may have different keys.
     if let Ok(VersionText { fabricast_schedule: version }) = serde_json::from_str(text)
         && version != VERSION
@@ -316,12 +316,12 @@ fn checked_layout(segments: &[Segment], bytes: Bytes) -> Result<Layout, String> 
 }
 
 /// Converts positions in the text into error locations.
-struct Reader<'a> {
+struct TextPositions<'a> {
     text: &'a str,
     source: &'a str,
 }
 
-impl Reader<'_> {
+impl TextPositions<'_> {
     fn error_at(&self, offset: usize, message: String) -> JsonError {
         JsonError { location: SourceLocation::locate(self.source, self.text, offset..offset), message }
     }

@@ -6,7 +6,7 @@ use super::{OpId, Rank, RunId, Schedule};
 /// Resolved dependency of a run. Operation i waits for operation `first + start + step·i`, provided that
 /// `start + step·i` lies within the run of `len` operations.
 #[derive(Clone, Copy, Debug)]
-struct Edge {
+struct ResolvedDependency {
     first: u32,
     len: u32,
     start: i32,
@@ -22,12 +22,12 @@ pub(crate) struct Cycle(pub(crate) Vec<OpId>);
 /// Dependency graph of the operations of a schedule.
 pub(crate) struct Graph<'a> {
     schedule: &'a Schedule,
-    edges: Vec<Edge>,
+    edges: Vec<ResolvedDependency>,
     run_by_operation: Vec<u32>,
 }
 
 /// Total order of operations, given by their ids, in which each operation follows its dependencies.
-pub(crate) struct Order {
+pub(crate) struct TotalOrder {
     /// Id of the operation at each position.
     pub(crate) operations: Vec<u32>,
     /// Position of each operation, by id.
@@ -42,7 +42,7 @@ impl<'a> Graph<'a> {
             for run in schedule.rank_runs(Rank(rank)) {
                 edges.extend(schedule.dependencies(run).iter().map(|dependency| {
                     let on = schedule.run_id(dependency.rank, dependency.run);
-                    Edge {
+                    ResolvedDependency {
                         first: schedule.first_ops[on.0 as usize],
                         len: schedule.run(on).len,
                         start: dependency.start,
@@ -62,7 +62,7 @@ impl<'a> Graph<'a> {
         (RunId(run), op - self.schedule.first_ops[run as usize])
     }
 
-    fn edges(&self, op: u32) -> (&[Edge], u32) {
+    fn edges(&self, op: u32) -> (&[ResolvedDependency], u32) {
         let (run, index) = self.locate(op);
         let starts = &self.schedule.dependency_starts;
         (&self.edges[starts[run.0 as usize] as usize..starts[run.0 as usize + 1] as usize], index)
@@ -89,7 +89,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Returns, for every operation, the length of the longest dependency chain before it, in operations.
-    pub(crate) fn levels(&self, order: &Order) -> Vec<u32> {
+    pub(crate) fn levels(&self, order: &TotalOrder) -> Vec<u32> {
         let mut levels = vec![0; order.operations.len()];
         for &op in &order.operations {
             levels[op as usize] = self.dependencies(op).map(|on| levels[on as usize] + 1).max().unwrap_or(0);
@@ -101,7 +101,7 @@ impl<'a> Graph<'a> {
     ///
     /// # Errors
     /// A dependency cycle.
-    pub(crate) fn order(&self) -> Result<Order, Cycle> {
+    pub(crate) fn order(&self) -> Result<TotalOrder, Cycle> {
         const NEW: u32 = u32::MAX;
         const OPEN: u32 = u32::MAX - 1;
         let count = self.run_by_operation.len();
@@ -139,11 +139,11 @@ impl<'a> Graph<'a> {
                 }
             }
         }
-        Ok(Order { operations, positions })
+        Ok(TotalOrder { operations, positions })
     }
 }
 
-impl Edge {
+impl ResolvedDependency {
     #[inline]
     fn target(&self, index: u32) -> Option<u32> {
         let target = i64::from(self.start) + i64::from(self.step) * i64::from(index);

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::Bytes;
 
-use super::order::{Graph, Order};
+use super::order::{Graph, TotalOrder};
 use super::{
     Blocks, Buffer, BufferUse, Call, Channel, Collective, Dependency, Header, Layout, OpKind, Protocol, Rank, Run,
     Schedule, Walk,
@@ -57,7 +57,7 @@ pub(super) fn wait_only_schedule(after: impl Iterator<Item: IntoIterator<Item = 
 }
 
 /// Returns, for each pair, true if the first operation precedes the second.
-pub(super) fn precedes_each(graph: &Graph<'_>, order: &Order, pairs: &[(u32, u32)]) -> Vec<bool> {
+pub(super) fn precedes_each(graph: &Graph<'_>, order: &TotalOrder, pairs: &[(u32, u32)]) -> Vec<bool> {
     let position = |op: u32| order.positions[op as usize];
     let mut pairs_by_later: Vec<usize> = (0..pairs.len()).collect();
     pairs_by_later.sort_unstable_by_key(|&i| position(pairs[i].1));

@@ -1,33 +1,33 @@
 //! Appending of words and numbers to a text without the overhead of `format!`, for writers of large files.
 
 /// Value that can be appended to a text.
-pub(super) trait Part {
+pub(super) trait TextPart {
     /// Appends the value to `text`.
     fn put(self, text: &mut String);
 }
 
-impl Part for &str {
+impl TextPart for &str {
     #[inline]
     fn put(self, text: &mut String) {
         text.push_str(self);
     }
 }
 
-impl Part for char {
+impl TextPart for char {
     #[inline]
     fn put(self, text: &mut String) {
         text.push(self);
     }
 }
 
-impl Part for u64 {
+impl TextPart for u64 {
     #[inline]
     fn put(self, text: &mut String) {
         text.push_str(itoa::Buffer::new().format(self));
     }
 }
 
-impl Part for u32 {
+impl TextPart for u32 {
     #[inline]
     fn put(self, text: &mut String) {
         text.push_str(itoa::Buffer::new().format(self));
@@ -35,7 +35,7 @@ impl Part for u32 {
 }
 
 /// `None` is written as −1.
-impl Part for Option<u32> {
+impl TextPart for Option<u32> {
     #[inline]
     fn put(self, text: &mut String) {
         match self {
@@ -46,7 +46,7 @@ impl Part for Option<u32> {
 }
 
 /// Writes the numbers separated by commas.
-impl Part for &[u32] {
+impl TextPart for &[u32] {
     fn put(self, text: &mut String) {
         for (i, &number) in self.iter().enumerate() {
             if i > 0 {
@@ -61,7 +61,7 @@ impl Part for &[u32] {
 macro_rules! put {
     ($text:expr, $($part:expr),+ $(,)?) => {{
         let text: &mut String = $text;
-        $($crate::schedule::text::Part::put($part, text);)+
+        $($crate::schedule::text::TextPart::put($part, text);)+
     }};
 }
 pub(super) use put;

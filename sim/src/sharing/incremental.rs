@@ -156,7 +156,7 @@ impl Solver {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Revised, RouteId, Sharing, Use, WHOLE};
+    use super::super::{RateRevision, RouteId, Sharing, Use, WHOLE};
     use super::*;
     use crate::quantity::Rate;
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     /// Returns the changed rates that [`Sharing::settle`] reports, by route.
-    fn settled(system: &System, sharing: &mut Sharing) -> Vec<Revised> {
+    fn settled(system: &System, sharing: &mut Sharing) -> Vec<RateRevision> {
         let mut changed = Vec::new();
         sharing.settle(system, |revised| changed.push(revised));
         changed.sort_unstable_by_key(|revised| revised.route);

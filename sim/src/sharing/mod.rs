@@ -39,7 +39,7 @@ const SMALL: usize = 64;
 
 /// Active route whose rate or number of transfers changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revised {
+pub struct RateRevision {
     /// Route whose rate or number of transfers changed.
     pub route: RouteId,
     /// Rate of each of the route's transfers before the change.
@@ -139,7 +139,7 @@ impl Sharing {
     }
 
     /// Updates all rates. Calls `revised` with every active route whose rate or number of transfers changed.
-    pub fn settle(&mut self, system: &System, mut revised: impl FnMut(Revised)) {
+    pub fn settle(&mut self, system: &System, mut revised: impl FnMut(RateRevision)) {
         let changed = std::mem::take(&mut self.changed_routes);
         let freed = std::mem::take(&mut self.freed_resources);
         self.solver.release(system, &self.demand, &freed);
@@ -187,7 +187,7 @@ impl Sharing {
     }
 
     /// Sets the rate of a route's transfers to the rate that they have alone, if none of its capacities can be filled.
-    fn publish_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(Revised)) {
+    fn publish_unshared(&mut self, system: &System, route: u32, revised: &mut impl FnMut(RateRevision)) {
         if system.route_resources(route).iter().any(|&used| self.demand.may_fill(system, used)) {
             return;
         }
@@ -196,7 +196,7 @@ impl Sharing {
         self.solver.level[r] = system.cap_level(route);
         let rate = system.limits(route).unshared;
         let before = std::mem::replace(&mut self.rate[r], rate);
-        revised(Revised { route: RouteId(route), before, rate, count: self.count[r] });
+        revised(RateRevision { route: RouteId(route), before, rate, count: self.count[r] });
     }
 
     /// Returns true if nothing has to be solved from a seed: it has no active transfers, its rate did not change, or it
@@ -215,14 +215,14 @@ impl Sharing {
 
     /// Sets the rates of the solved routes from their levels, and calls `revised` for those whose rate or number of
     /// transfers changed.
-    fn publish(&mut self, system: &System, revised: &mut impl FnMut(Revised)) {
+    fn publish(&mut self, system: &System, revised: &mut impl FnMut(RateRevision)) {
         for &(route, level) in &self.solver.solution {
             let r = route as usize;
             let rate = Rate(level.saturating_mul(system.limits(route).weight.into()).max(1));
             let before = std::mem::replace(&mut self.rate[r], rate);
             let counted = std::mem::replace(&mut self.is_changed[r], false);
             if before != rate || counted {
-                revised(Revised { route: RouteId(route), before, rate, count: self.count[r] });
+                revised(RateRevision { route: RouteId(route), before, rate, count: self.count[r] });
             }
         }
     }

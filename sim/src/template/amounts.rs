@@ -55,9 +55,9 @@ impl CapacityOwner {
 impl LoadKind {
     /// Returns the kind of load encoded in a coefficient, and its multiplicity.
     pub(super) fn decode(resource: &Resource, coefficient: u64, task: u32) -> (Self, u64) {
-        let is_coded = coefficient >= Tasks::lane_code(0);
+        let is_coded = coefficient >= Tasks::channel_code(0);
         match CapacityOwner::from_resource(resource) {
-            CapacityOwner::Block if is_coded => (Self::Passes(task), coefficient / Tasks::lane_code(task)),
+            CapacityOwner::Block if is_coded => (Self::Passes(task), coefficient / Tasks::channel_code(task)),
             CapacityOwner::Block => (Self::Own, coefficient),
             CapacityOwner::Proxy => (Self::Posts(task), coefficient / Tasks::proxy_code(task)),
             CapacityOwner::Shared => (Self::Shared, coefficient),
@@ -102,7 +102,7 @@ impl Amounts {
         match kind {
             LoadKind::Shared => times.saturating_mul(self.groups),
             LoadKind::Own => times,
-            LoadKind::Passes(task) => times.saturating_mul(cost(task, |cost| cost.lane.unwrap_or_default())),
+            LoadKind::Passes(task) => times.saturating_mul(cost(task, |cost| cost.channel_cost.unwrap_or_default())),
             LoadKind::Posts(task) => {
                 times.saturating_mul(cost(task, |cost| cost.crossing.proxy)).saturating_mul(self.groups)
             }
@@ -115,7 +115,7 @@ impl Template {
     pub(super) fn amounts(&self, operation_costs: &OperationCosts<'_>, size: ChunkSize, groups: u16) -> Amounts {
         let on_wire = |span: u32| match span {
             0 => Work(0),
-            span => self.framing.on_wire(Work::of_chunks(size, span)),
+            span => self.framing.on_wire(Work::from_chunks(size, span)),
         };
         let costs = self.tasks.all.iter().map(|&(task, span)| {
             let work = on_wire(span);

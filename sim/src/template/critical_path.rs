@@ -20,7 +20,7 @@ const NONE: u32 = u32::MAX;
 /// Operations of a workload in topological order, to compute its critical path.
 #[derive(Debug)]
 pub(super) struct Chain {
-    ops: Vec<Op>,
+    ops: Vec<PathOp>,
     /// `awaited[starts[i]..starts[i + 1]]`: positions of the operations that operation i waits for.
     awaited: Vec<u32>,
     starts: Vec<u32>,
@@ -31,7 +31,7 @@ pub(super) struct Chain {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Op {
+struct PathOp {
     task: u32,
     latency: Latency,
     /// Index in `transfers`; [`NONE`] if no data is moved.
@@ -94,7 +94,7 @@ impl Chain {
                 chain.sequential_runs.push((chain.ops.len() as u32, work_run.len));
             }
             let task = workload.pace(run, index).software.0 as u32;
-            chain.ops.push(Op { task, latency: Latency::decode(passage.latency), transfer, before });
+            chain.ops.push(PathOp { task, latency: Latency::decode(passage.latency), transfer, before });
         }
         Some(chain)
     }

@@ -6,7 +6,7 @@
 //! of 128, with one pass over the operations for each group.
 
 use super::fault::{Fault, FaultKind, RankChunk, Reporter};
-use crate::schedule::order::{Graph, Order};
+use crate::schedule::order::{Graph, TotalOrder};
 use crate::schedule::{Buffer, ChunkRef, Rank, Schedule};
 
 /// Number of ranks that one pass over the operations checks.
@@ -22,7 +22,7 @@ const RANKS_PER_PASS: u32 = 128;
 pub(super) fn check(
     schedule: &Schedule,
     graph: &Graph<'_>,
-    order: &Order,
+    order: &TotalOrder,
     reporter: &Reporter<'_>,
 ) -> Result<(), Fault> {
     let ranks = schedule.header().call.ranks;

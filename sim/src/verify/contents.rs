@@ -7,7 +7,7 @@ use crate::schedule::{Call, Collective, Layout};
 
 /// Required contents of a chunk of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum RequiredContents {
     /// Contents of chunk `chunk` of the input of rank `rank`.
     From { rank: u32, chunk: u32 },
     /// Contents of the input chunk with the same index, reduced over all ranks.
@@ -81,12 +81,12 @@ impl<'a> Contents<'a> {
 
     /// Returns the required contents of an output chunk; `None` if the rank does not receive the chunk.
     #[inline]
-    pub(super) fn expected(self, rank: u32, chunk: u32) -> Option<Expected> {
-        let from = |rank, chunk| Some(Expected::From { rank, chunk });
+    pub(super) fn expected(self, rank: u32, chunk: u32) -> Option<RequiredContents> {
+        let from = |rank, chunk| Some(RequiredContents::From { rank, chunk });
         match self.collective {
-            Collective::AllReduce => Some(Expected::Reduced),
-            Collective::ReduceScatter => self.is_in_block(rank, chunk).then_some(Expected::Reduced),
-            Collective::Reduce => (rank == self.root).then_some(Expected::Reduced),
+            Collective::AllReduce => Some(RequiredContents::Reduced),
+            Collective::ReduceScatter => self.is_in_block(rank, chunk).then_some(RequiredContents::Reduced),
+            Collective::Reduce => (rank == self.root).then_some(RequiredContents::Reduced),
             Collective::AllGather => from(chunk / self.block, chunk),
             Collective::Gather if rank == self.root => from(chunk / self.block, chunk),
             Collective::Broadcast => from(self.root, chunk),

@@ -1,12 +1,12 @@
 //! Symbolic execution. It processes every operation in order, and checks every chunk that the operation accesses; at
 //! the end it checks the final contents.
 
-use super::contents::{Contents, Expected};
+use super::contents::{Contents, RequiredContents};
 use super::fault::{Fault, FaultKind, RankChunk, Reporter, chunk_text};
 use super::memory::{ChunkLocation, Memory, NONE, ReduceError, Value, reduce};
 use super::precedence::{Precedence, Reachability};
 use super::sets::{Set, Sets};
-use crate::schedule::order::{Graph, Order};
+use crate::schedule::order::{Graph, TotalOrder};
 use crate::schedule::{Buffer, ChunkRef, ChunkSize, Collective, OpId, OpKind, Rank, Run, Schedule, TeamId, Walk};
 
 /// Maximum number of chunks that are stored, summed over all ranks.
@@ -15,7 +15,7 @@ const MAX_CELLS: u64 = 1 << 26;
 /// Two accesses to a cell, at least one of which is a write, as positions in the order. They race unless the earlier
 /// one precedes the later one by dependencies.
 #[derive(Clone, Copy, Debug)]
-struct Conflict {
+struct CellConflict {
     earlier: u32,
     later: u32,
     /// Index of the cell.
@@ -40,7 +40,7 @@ enum ConflictKind {
 pub(super) fn execute(
     schedule: &Schedule,
     graph: &Graph<'_>,
-    order: &Order,
+    order: &TotalOrder,
     reporter: &Reporter<'_>,
 ) -> Result<(), Fault> {
     let header = schedule.header();
@@ -83,14 +83,14 @@ pub(super) fn execute(
 struct Execution<'a> {
     schedule: &'a Schedule,
     graph: &'a Graph<'a>,
-    order: &'a Order,
+    order: &'a TotalOrder,
     reporter: &'a Reporter<'a>,
     contents: Contents<'a>,
     memory: Memory<'a>,
     sets: Sets,
     reachability: Reachability<'a>,
     /// Conflicts whose precedence query was deferred to the end.
-    open: Vec<Conflict>,
+    open: Vec<CellConflict>,
     /// Last pair of operations that was found to be ordered. Consecutive chunks of a span repeat the query.
     proven: (u32, u32),
     /// Position in the order of the operation that is being executed.
@@ -369,7 +369,7 @@ impl Execution<'_> {
         if earlier == NONE || self.proven == (earlier, self.current) {
             return Ok(());
         }
-        let conflict = Conflict { earlier, later: self.current, cell: cell as u32, kind };
+        let conflict = CellConflict { earlier, later: self.current, cell: cell as u32, kind };
         // Overlapping chunks of one operation are unordered.
         let answer =
             if earlier == self.current { Precedence::NotBefore } else { self.reachability.before_current(earlier) };
@@ -390,7 +390,7 @@ impl Execution<'_> {
         }
     }
 
-    fn race(&self, conflict: Conflict) -> Fault {
+    fn race(&self, conflict: CellConflict) -> Fault {
         let (kind, to_blame, other) = match conflict.kind {
             ConflictKind::ReadAfterWrite => (FaultKind::ReadRace, conflict.later, conflict.earlier),
             ConflictKind::WriteAfterRead => (FaultKind::ReadRace, conflict.earlier, conflict.later),
@@ -420,8 +420,8 @@ impl Execution<'_> {
                     continue;
                 };
                 let expected = match expected {
-                    Expected::From { rank, chunk } => Value { ranks: Set::single(rank), chunk },
-                    Expected::Reduced => Value { ranks: self.sets.all(), chunk: index },
+                    RequiredContents::From { rank, chunk } => Value { ranks: Set::single(rank), chunk },
+                    RequiredContents::Reduced => Value { ranks: self.sets.all(), chunk: index },
                 };
                 let state = self.memory.cell(cell);
                 if state.value.chunk != expected.chunk || !self.sets.equal(state.value.ranks, expected.ranks) {

@@ -46,7 +46,7 @@ pub struct VerifyOptions {
 
 /// Result of a successful verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Verified {
+pub struct VerifiedSchedule {
     /// Number of operations verified.
     pub operations: u64,
 }
@@ -60,7 +60,7 @@ pub struct Verified {
 /// # Complexity
 /// Linear in operations and in chunks accessed if conflicting accesses are ordered by a dependency chain that is short
 /// or passes through other ranks, as in generated schedules. Others need one linear pass per 256 of them.
-pub fn verify(schedule: &Schedule, options: &VerifyOptions) -> Result<Verified, Fault> {
+pub fn verify(schedule: &Schedule, options: &VerifyOptions) -> Result<VerifiedSchedule, Fault> {
     let reporter = Reporter::new(schedule);
     if schedule.operation_count() > MAX_OPERATIONS {
         return Err(reporter.too_large(u64::from(schedule.operation_count()), "operations", u64::from(MAX_OPERATIONS)));
@@ -80,5 +80,5 @@ pub fn verify(schedule: &Schedule, options: &VerifyOptions) -> Result<Verified, 
             .order()
             .map_err(|cycle| reporter.cycle(FaultKind::FifoDeadlock { depth }, &cycle))?;
     }
-    Ok(Verified { operations: u64::from(schedule.operation_count()) })
+    Ok(VerifiedSchedule { operations: u64::from(schedule.operation_count()) })
 }

@@ -6,7 +6,7 @@
 //! never below the earlier position. Queries that the search does not answer are resolved in a batch at the end, 256
 //! origins per pass over the graph.
 
-use crate::schedule::order::{Graph, Order};
+use crate::schedule::order::{Graph, TotalOrder};
 
 /// Maximum number of operations that a search visits before its query is deferred.
 const MAX_SEARCH: usize = 48;
@@ -33,10 +33,10 @@ struct Interval {
     size: u32,
 }
 
-/// Index for precedence queries on positions in an [`Order`].
+/// Index for precedence queries on positions in a [`TotalOrder`].
 pub(crate) struct Reachability<'a> {
     graph: &'a Graph<'a>,
-    order: &'a Order,
+    order: &'a TotalOrder,
     /// Forest of the main dependencies on other ranks, and forest of the dependencies on the own rank.
     forests: [Vec<Interval>; 2],
     /// First and last operation that depends on each operation: operations of another rank, or else of the own rank.
@@ -53,7 +53,7 @@ pub(crate) struct Reachability<'a> {
 }
 
 impl<'a> Reachability<'a> {
-    pub(crate) fn new(graph: &'a Graph<'a>, order: &'a Order) -> Self {
+    pub(crate) fn new(graph: &'a Graph<'a>, order: &'a TotalOrder) -> Self {
         let count = order.operations.len();
         let mut parents = [vec![NONE; count], vec![NONE; count]];
         let mut heirs = [vec![[NONE; 2]; count], vec![[NONE; 2]; count]];

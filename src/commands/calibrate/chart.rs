@@ -4,17 +4,17 @@ use std::path::Path;
 
 use fabricast_reports::chart::{EstimatesTable, Format, ParameterEstimate};
 
-use super::{Answer, text};
+use super::{CalibrationAnswer, text};
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// File and format of the chart.
-pub struct Chart<'a> {
+pub struct CalibrationChart<'a> {
     path: &'a Path,
     format: Format,
 }
 
-impl<'a> Chart<'a> {
+impl<'a> CalibrationChart<'a> {
     /// Creates the chart's destination. Checks that it can be written, before the fit.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl<'a> Chart<'a> {
     ///
     /// # Errors
     /// [`Failure`]: the chart cannot be rendered.
-    pub fn draw(&self, answer: &Answer<'_>) -> Result<Vec<u8>, Failure> {
+    pub fn draw(&self, answer: &CalibrationAnswer<'_>) -> Result<Vec<u8>, Failure> {
         let calibration = answer.calibration;
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
         let lines = text::lines(answer).into_iter().filter(|line| line.summary.rows > 0);

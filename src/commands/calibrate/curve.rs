@@ -40,11 +40,11 @@ pub fn find_study(paths: &[PathBuf]) -> Result<Option<&Path>, Failure> {
 
 /// JSON of `calibrate` with a study.
 #[derive(Serialize, JsonSchema)]
-pub struct Json {
+pub struct CurveCalibrationJson {
     /// Fitted parameters of the efficiency curve.
     figures: Vec<ParameterEstimate>,
     /// Measured steps, with the errors of their predictions.
-    steps: Vec<StepJson>,
+    steps: Vec<MeasuredStepJson>,
     /// Errors with the study's curve.
     before: ErrorsJson,
     /// Errors with the fitted curve.
@@ -55,7 +55,8 @@ pub struct Json {
 
 /// Measured step. Errors are predicted ÷ measured − 1 of its time, as fractions.
 #[derive(Serialize, JsonSchema)]
-struct StepJson {
+#[schemars(rename = "StepJson")]
+struct MeasuredStepJson {
     /// Name of the candidate.
     candidate: String,
     /// Name of the job.
@@ -86,7 +87,7 @@ struct ErrorsJson {
 }
 
 /// Measured step, with the names of its candidate and job.
-struct Row<'a> {
+struct StepRow<'a> {
     candidate: &'a str,
     job: &'a str,
     figure: &'static str,
@@ -117,9 +118,9 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
         CurveError::TooFewSteps { .. } => Failure::input(format!("{}: {error}", path.display())),
     })?;
     let study = &loaded.study;
-    let row = |(step, &errors)| -> Option<Row<'_>> {
+    let row = |(step, &errors)| -> Option<StepRow<'_>> {
         let step: &fabricast_study::MeasuredStep = step;
-        Some(Row {
+        Some(StepRow {
             candidate: &study.candidates.get(step.candidate)?.name,
             job: study.jobs.get(step.job)?.name(),
             figure: step.figure.key(),
@@ -127,7 +128,7 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
             errors,
         })
     };
-    let rows: Vec<Row<'_>> = study.measured.iter().zip(&fit.errors).filter_map(row).collect();
+    let rows: Vec<StepRow<'_>> = study.measured.iter().zip(&fit.errors).filter_map(row).collect();
     let written = match output.format {
         Format::Text => stacked(&[steps(&rows), errors(&fit), figures(&fit)], &output.text_options()),
         Format::Csv => crate::commands::csv(&steps(&rows))?,
@@ -163,14 +164,14 @@ fn lines(fit: &CurveFit) -> [(&'static str, Summary); 3] {
     ]
 }
 
-fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
+fn json(rows: &[StepRow<'_>], fit: &CurveFit) -> CurveCalibrationJson {
     let [before, fitted, left_out] = lines(fit).map(|(_, summary)| ErrorsJson {
         steps: summary.rows,
         median: summary.median,
         p90: summary.p90,
         bias: summary.bias,
     });
-    let step = |row: &Row<'_>| StepJson {
+    let step = |row: &StepRow<'_>| MeasuredStepJson {
         candidate: row.candidate.to_owned(),
         job: row.job.to_owned(),
         figure: row.figure,
@@ -179,7 +180,7 @@ fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
         error_fitted: row.errors.fitted,
         error_left_out: row.errors.left_out,
     };
-    Json {
+    CurveCalibrationJson {
         figures: fit.figures.into_iter().map(ParameterEstimate::from).collect(),
         steps: rows.iter().map(step).collect(),
         before,
@@ -188,7 +189,7 @@ fn json(rows: &[Row<'_>], fit: &CurveFit) -> Json {
     }
 }
 
-fn steps(rows: &[Row<'_>]) -> Table {
+fn steps(rows: &[StepRow<'_>]) -> Table {
     let text = |key: &str| Column::new(key, key, Unit::Text);
     let mut table = Table::new(vec![
         text("candidate"),

@@ -2,14 +2,14 @@
 
 use fabricast_sim::profile::{Bottleneck, RegimeBand};
 use fabricast_sim::schedule::Protocol;
-use fabricast_validate::calibrate::{HeldOut, Residual};
+use fabricast_validate::calibrate::{HeldOutErrors, Residual};
 use fabricast_validate::compare::Coverage;
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
 use super::figure::ParameterEstimate;
-use super::{Answer, ErrorsByChoice};
+use super::{CalibrationAnswer, ErrorsByChoice};
 
 /// JSON of `calibrate` with manifests.
 #[derive(Serialize, JsonSchema)]
@@ -87,16 +87,16 @@ struct RegimeJson {
 }
 
 impl LeftOutJson {
-    fn new(answer: &Answer<'_>, rows: &[Residual], coverage: Coverage) -> Self {
+    fn new(answer: &CalibrationAnswer<'_>, rows: &[Residual], coverage: Coverage) -> Self {
         let ErrorsByChoice { all, forced, chosen } = answer.by_choice(rows);
         Self { summary: all.into(), forced: forced.into(), chosen: chosen.into(), coverage: coverage.into() }
     }
 }
 
-pub(super) fn calibration_json(answer: &Answer<'_>) -> CalibrationJson {
+pub(super) fn calibration_json(answer: &CalibrationAnswer<'_>) -> CalibrationJson {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
-    let held_out = |held_out: &HeldOut| HeldOutJson {
+    let held_out = |held_out: &HeldOutErrors| HeldOutJson {
         what: held_out.selection.to_string(),
         rows: LeftOutJson::new(answer, &held_out.residuals, held_out.coverage),
     };

@@ -22,7 +22,7 @@ use crate::output_format::Format;
 use crate::setup;
 
 /// Measurements and their calibration, from which the outputs are written.
-struct Answer<'a> {
+struct CalibrationAnswer<'a> {
     measurements: &'a [Measurement],
     calibration: &'a Calibration,
 }
@@ -35,7 +35,7 @@ struct ErrorsByChoice {
     chosen: Summary,
 }
 
-impl Answer<'_> {
+impl CalibrationAnswer<'_> {
     fn is_forced(&self, row: &Residual) -> bool {
         let configuration = self.measurements.get(row.measurement).map(|measurement| &measurement.configuration);
         configuration.is_some_and(|configuration| configuration.algorithm.is_some() && configuration.protocol.is_some())
@@ -54,7 +54,7 @@ impl Answer<'_> {
 }
 
 pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
-    let chart = chart::Chart::new(args.chart.as_deref(), output)?;
+    let chart = chart::CalibrationChart::new(args.chart.as_deref(), output)?;
     let (benches, manifests) = physical::split(&args.manifests)?;
     if manifests.is_empty() {
         return physical::run(args, &benches, output);
@@ -110,7 +110,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         sources(&manifests, args.network.as_deref(), MeasurementSets { device: &device, launches: &launches });
     profile.sources.extend(benchmark_sources);
     let measurements: Vec<Measurement> = device.into_iter().chain(launches).collect();
-    let answer = Answer { measurements: &measurements, calibration: &calibration };
+    let answer = CalibrationAnswer { measurements: &measurements, calibration: &calibration };
     let written = match output.format {
         Format::Json => output::json(&Document::Calibration.with(&json::calibration_json(&answer)))?,
         Format::Text => text::calibration_text(&answer, &output.text_options()),
@@ -123,7 +123,7 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         _ => calibration.profile.to_toml(),
     };
     let picture = chart.as_ref().map(|chart| chart.draw(&answer)).transpose()?;
-    let pictures = chart.iter().map(chart::Chart::path).zip(&picture);
+    let pictures = chart.iter().map(chart::CalibrationChart::path).zip(&picture);
     let pictures = pictures.map(|(path, picture)| AdditionalFile { path, content: picture });
     let profiles = output.file.as_deref().map(|path| AdditionalFile { path, content: profile.as_bytes() });
     let additional_files: Vec<_> = profiles.into_iter().chain(pictures).collect();

@@ -63,7 +63,7 @@ pub fn apply_benchmarks(profile: &mut Profile, benches: &[Benchmark]) -> Result<
 
 /// JSON of `calibrate` with benchmarks.
 #[derive(Serialize, JsonSchema)]
-pub struct Json<'a> {
+pub struct PhysicalCalibrationJson<'a> {
     /// Name of the profile.
     profile: &'a str,
     /// Parameters that the benchmarks determine.
@@ -92,7 +92,9 @@ pub fn run(args: &CalibrateArgs, benches: &[Benchmark], output: &Output) -> Resu
     let written = match output.format {
         Format::Json => {
             let parameters = estimates.into_iter().map(ParameterEstimate::from).collect();
-            output::json(&Document::BenchmarkParameters.with(&Json { profile: &profile.name, parameters }))?
+            output::json(
+                &Document::BenchmarkParameters.with(&PhysicalCalibrationJson { profile: &profile.name, parameters }),
+            )?
         }
         Format::Text => estimates.iter().map(line).collect(),
         Format::Csv => {

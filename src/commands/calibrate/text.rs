@@ -7,9 +7,9 @@ use fabricast_validate::calibrate::{LeftOutUnit, Residual};
 use fabricast_validate::compare::{Coverage, Summary};
 
 use super::figure::{self, ParameterEstimate};
-use super::{Answer, ErrorsByChoice};
+use super::{CalibrationAnswer, ErrorsByChoice};
 
-pub fn calibration_text(answer: &Answer<'_>, options: &TextOptions) -> String {
+pub fn calibration_text(answer: &CalibrationAnswer<'_>, options: &TextOptions) -> String {
     let mut text = stacked(&[errors(answer), parameters(answer, |value| format!("{value:10.4}"))], options);
     let inseparable = &answer.calibration.inseparable;
     let (undetermined, combined): (Vec<_>, Vec<_>) = inseparable.iter().partition(|set| set.len() == 1);
@@ -28,7 +28,7 @@ pub fn calibration_text(answer: &Answer<'_>, options: &TextOptions) -> String {
     text
 }
 
-fn errors(answer: &Answer<'_>) -> Table {
+fn errors(answer: &CalibrationAnswer<'_>) -> Table {
     let mut table = Table::new(vec![
         Column::new("rows_of", "error of predictions", Unit::Text),
         Column::new("rows", "rows", Unit::Number),
@@ -60,7 +60,7 @@ pub struct ErrorLine {
 }
 
 /// Error statistics by set of rows: fitted rows, rows of other launch modes, and held-out rows.
-pub fn lines(answer: &Answer<'_>) -> Vec<ErrorLine> {
+pub fn lines(answer: &CalibrationAnswer<'_>) -> Vec<ErrorLine> {
     let calibration = answer.calibration;
     let fitted = answer.by_choice(&calibration.fitted);
     let mut lines = vec![
@@ -93,7 +93,7 @@ pub fn lines(answer: &Answer<'_>) -> Vec<ErrorLine> {
     lines
 }
 
-fn parameters(answer: &Answer<'_>, format_value: impl Fn(f64) -> String) -> Table {
+fn parameters(answer: &CalibrationAnswer<'_>, format_value: impl Fn(f64) -> String) -> Table {
     let first = Column::new("parameter", "parameter", Unit::Text);
     let mut table =
         figure::table(first, answer.calibration.estimates.iter().map(ParameterEstimate::from), format_value);
@@ -102,6 +102,6 @@ fn parameters(answer: &Answer<'_>, format_value: impl Fn(f64) -> String) -> Tabl
 }
 
 /// Parameters with their intervals as a CSV table.
-pub fn csv(answer: &Answer<'_>) -> Table {
+pub fn csv(answer: &CalibrationAnswer<'_>) -> Table {
     parameters(answer, |value| value.to_string())
 }

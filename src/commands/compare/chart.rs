@@ -3,14 +3,14 @@
 use fabricast_reports::chart::{self, CompareChart, ComparedPoint, ComparedSeries, Format};
 
 use super::super::format_count;
-use super::{Answer, group_name};
+use super::{ComparisonAnswer, group_name};
 use crate::failure::Failure;
 
 /// Draws all rows, with a series for each algorithm and protocol.
 ///
 /// # Errors
 /// [`Failure`]: the chart cannot be rendered.
-pub fn draw(answer: &Answer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
+pub fn draw(answer: &ComparisonAnswer<'_>, format: Format) -> Result<Vec<u8>, Failure> {
     let comparison = answer.comparison;
     let mut series: Vec<(_, ComparedSeries)> = Vec::new();
     for row in &comparison.rows {

@@ -50,14 +50,15 @@ pub struct ExchangeComparisonJson<'a> {
     /// Profiles whose link rates were used.
     profiles: &'a [String],
     /// Error statistics of each measurement.
-    groups: Vec<GroupJson<'a>>,
+    groups: Vec<ExchangeMeasurementJson<'a>>,
     /// Rows, by measurement, then line.
-    rows: Vec<RowJson<'a>>,
+    rows: Vec<ExchangeRowJson<'a>>,
 }
 
 /// Measurement and its error statistics.
 #[derive(Serialize, JsonSchema)]
-struct GroupJson<'a> {
+#[schemars(rename = "GroupJson")]
+struct ExchangeMeasurementJson<'a> {
     #[serde(flatten)]
     labels: Labels<'a>,
     /// Error statistics of the rows.
@@ -95,7 +96,8 @@ impl<'a> Labels<'a> {
 
 /// Row with its prediction.
 #[derive(Serialize, JsonSchema)]
-struct RowJson<'a> {
+#[schemars(rename = "RowJson")]
+struct ExchangeRowJson<'a> {
     #[serde(flatten)]
     labels: Labels<'a>,
     /// Line in the table.
@@ -155,14 +157,14 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
 
 fn json<'a>(measurements: &'a [ExchangeMeasurement], comparison: &'a ExchangeComparison) -> ExchangeComparisonJson<'a> {
     let groups = comparison.groups.iter().filter_map(|group| {
-        Some(GroupJson {
+        Some(ExchangeMeasurementJson {
             labels: Labels::new(measurements.get(group.measurement)?),
             summary: group.summary.into(),
             inside_share: group.coverage.share(),
         })
     });
     let rows = comparison.rows.iter().filter_map(|row| {
-        Some(RowJson {
+        Some(ExchangeRowJson {
             labels: Labels::new(measurements.get(row.measurement)?),
             line: row.line,
             ranks: row.ranks,

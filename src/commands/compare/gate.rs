@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fabricast_reports::format::{bytes, significant};
 use fabricast_reports::junit::{TestCase, junit};
-use fabricast_reports::prometheus::{self, Gauge, Sample};
+use fabricast_reports::prometheus::{self, Gauge, MetricSample};
 use fabricast_topologies::Picos;
 use fabricast_topologies::read::{Limit as FileLimit, read_text_file};
 use fabricast_validate::compare::Compared;
@@ -12,7 +12,7 @@ use fabricast_validate::compare::gate::{Gate, Limit, RuleResult, Violation};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Answer, group_name};
+use super::{ComparisonAnswer, group_name};
 use crate::commands::format_count;
 use crate::failure::Failure;
 
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 const MAX_VIOLATIONS: usize = 3;
 
 /// A gate with its results.
-pub(super) struct Judged {
+pub(super) struct GateOutcome {
     gate: Gate,
     results: Vec<RuleResult>,
 }
@@ -44,8 +44,8 @@ pub(super) fn read(path: &Path) -> Result<Gate, Failure> {
     Ok(Gate::read(&text, &path.display().to_string())?)
 }
 
-impl Judged {
-    pub(super) fn new(gate: Gate, answer: &Answer<'_>) -> Self {
+impl GateOutcome {
+    pub(super) fn new(gate: Gate, answer: &ComparisonAnswer<'_>) -> Self {
         let results = gate.check(answer.measurements, answer.comparison);
         Self { gate, results }
     }
@@ -71,7 +71,7 @@ impl Judged {
     }
 
     /// First lines of the text: a line for each rule that is not met, then the number of rules that are met.
-    pub(super) fn lines(&self, answer: &Answer<'_>) -> Vec<String> {
+    pub(super) fn lines(&self, answer: &ComparisonAnswer<'_>) -> Vec<String> {
         let mut lines: Vec<String> = self
             .rules()
             .filter(|(_, result)| !result.is_met())
@@ -82,7 +82,7 @@ impl Judged {
         lines
     }
 
-    pub(super) fn json(&self, answer: &Answer<'_>) -> Vec<RuleJson<'_>> {
+    pub(super) fn json(&self, answer: &ComparisonAnswer<'_>) -> Vec<RuleJson<'_>> {
         let rule = |(rule, result): (_, &RuleResult)| {
             let violations = if result.is_met() { Vec::new() } else { reasons(answer, result) };
             RuleJson { rule, met: result.is_met(), rows: result.rows, violations }
@@ -91,7 +91,7 @@ impl Judged {
     }
 
     /// JUnit XML with a test per rule.
-    pub(super) fn junit(&self, answer: &Answer<'_>) -> String {
+    pub(super) fn junit(&self, answer: &ComparisonAnswer<'_>) -> String {
         let class = match answer.comparison.groups.as_slice() {
             [_] => group_name(answer, 0),
             groups => format_count(groups.len() as u64, "group"),
@@ -105,8 +105,8 @@ impl Judged {
     }
 
     /// Prometheus metrics: the result of each rule, and measured and expected bus bandwidth of each row.
-    pub(super) fn prometheus(&self, answer: &Answer<'_>) -> String {
-        let met = |(name, result): (&str, &RuleResult)| Sample {
+    pub(super) fn prometheus(&self, answer: &ComparisonAnswer<'_>) -> String {
+        let met = |(name, result): (&str, &RuleResult)| MetricSample {
             labels: vec![("rule", name.to_owned())],
             value: f64::from(u8::from(result.is_met())),
         };
@@ -119,7 +119,7 @@ impl Judged {
                     ("log", measurement.name.clone()),
                     ("line", row.line.to_string()),
                 ];
-                Some(Sample { labels, value: row.bus_bandwidth(time(row), measurement.bus_factor()) * 1e9 })
+                Some(MetricSample { labels, value: row.bus_bandwidth(time(row), measurement.bus_factor()) * 1e9 })
             };
             answer.comparison.rows.iter().filter_map(sample).collect()
         };
@@ -144,7 +144,7 @@ impl Judged {
 }
 
 /// Reasons why a rule is not met, the first ones only.
-fn reasons(answer: &Answer<'_>, result: &RuleResult) -> Vec<String> {
+fn reasons(answer: &ComparisonAnswer<'_>, result: &RuleResult) -> Vec<String> {
     let log = |index: usize| answer.measurements.get(index).map_or("", |measurement| measurement.name.as_str());
     let wrong = result.wrong.iter().map(|&(index, line)| format!("wrong results at {}:{line}", log(index)));
     let unmeasured = result.unmeasured.iter().map(|&index| format!("{} has no row of these sizes", log(index)));
@@ -160,7 +160,7 @@ fn reasons(answer: &Answer<'_>, result: &RuleResult) -> Vec<String> {
 }
 
 /// Returns the text of a violation.
-fn words(answer: &Answer<'_>, violation: &Violation) -> String {
+fn words(answer: &ComparisonAnswer<'_>, violation: &Violation) -> String {
     let size = answer.comparison.rows.get(violation.row).map_or_else(String::new, |row| bytes(row.bytes));
     let value = significant(violation.value);
     match violation.limit {

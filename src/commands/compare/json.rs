@@ -6,13 +6,13 @@ use fabricast_topologies::Bytes;
 use fabricast_validate::compare::{
     Advice, Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl,
 };
-use fabricast_validate::measured::manifest::{Measurement, Registered, Role};
+use fabricast_validate::measured::manifest::{Measurement, RegistrationKind, Role};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::summary::{CoverageJson, SummaryJson};
-use super::Answer;
-use super::gate::{Judged, RuleJson};
+use super::ComparisonAnswer;
+use super::gate::{GateOutcome, RuleJson};
 use super::text::distinct;
 use super::verdict;
 
@@ -33,9 +33,9 @@ pub struct ComparisonJson<'a> {
     /// Contradictions and peculiarities, for example a GPU model that differs from the fabric's, or runs without MPI.
     remarks: Vec<&'a str>,
     /// Rows by configuration.
-    groups: Vec<GroupJson<'a>>,
+    groups: Vec<ConfigurationJson<'a>>,
     /// Measured rows with their predictions.
-    rows: Vec<RowJson<'a>>,
+    rows: Vec<ComparisonRowJson<'a>>,
     /// Lines that were not read as measurements.
     rejected: Vec<RejectedJson>,
     /// Calls with several measured times that contradict each other.
@@ -62,7 +62,8 @@ struct PickSlowdownJson {
 
 /// Rows of one configuration.
 #[derive(Serialize, JsonSchema)]
-struct GroupJson<'a> {
+#[schemars(rename = "GroupJson")]
+struct ConfigurationJson<'a> {
     /// Name of the fabric.
     fabric: &'a str,
     /// Number of hosts.
@@ -105,20 +106,21 @@ struct GroupJson<'a> {
     /// `expected`.
     verdict: &'static str,
     /// Findings on ranges of sizes, from small to large.
-    ranges: Vec<RangeJson>,
+    ranges: Vec<SizeRangeJson>,
     /// Most likely cause, or a setting in the log that may have slowed the group down; null if there is neither.
     cause: Option<String>,
     /// Causes of slow sizes that simulations support, in order of decreasing probability.
     causes: Vec<CauseJson>,
     /// Settings with which the library is predicted to be faster, including calls whose times are as expected.
-    advice: Vec<AdviceJson>,
+    advice: Vec<SettingAdviceJson>,
     /// False if the library's choices cannot be predicted; times are then predicted for fabricast's fastest strategies.
     modelled: bool,
 }
 
 /// Finding on a range of neighbouring sizes.
 #[derive(Serialize, JsonSchema)]
-struct RangeJson {
+#[schemars(rename = "RangeJson")]
+struct SizeRangeJson {
     /// Smallest size, in bytes.
     min_bytes: Bytes,
     /// Largest size, in bytes; bandwidths are those of this size.
@@ -141,7 +143,8 @@ struct RangeJson {
 
 /// Setting with which the library is predicted to be faster.
 #[derive(Serialize, JsonSchema)]
-struct AdviceJson {
+#[schemars(rename = "AdviceJson")]
+struct SettingAdviceJson {
     /// Environment variable and its value.
     setting: String,
     /// Smallest compared size that gains, in bytes.
@@ -188,7 +191,8 @@ struct ExplanationJson<'a> {
 
 /// Measured time with its prediction.
 #[derive(Serialize, JsonSchema)]
-struct RowJson<'a> {
+#[schemars(rename = "RowJson")]
+struct ComparisonRowJson<'a> {
     /// Name of the measurement.
     file: &'a str,
     /// Line in the file, from 1.
@@ -262,7 +266,10 @@ struct ContradictionJson {
 }
 
 /// Creates the JSON of a comparison.
-pub(super) fn comparison_json<'a>(answer: &Answer<'a>, judged: Option<&'a Judged>) -> ComparisonJson<'a> {
+pub(super) fn comparison_json<'a>(
+    answer: &ComparisonAnswer<'a>,
+    judged: Option<&'a GateOutcome>,
+) -> ComparisonJson<'a> {
     let comparison = answer.comparison;
     let rejected = answer.measurements.iter().flat_map(|measurement| {
         let file = measurement.file.display().to_string();
@@ -296,7 +303,7 @@ pub(super) fn comparison_json<'a>(answer: &Answer<'a>, judged: Option<&'a Judged
     }
 }
 
-fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>> {
+fn group_json<'a>(answer: &ComparisonAnswer<'a>, group: &'a Group) -> Option<ConfigurationJson<'a>> {
     let measurements: Vec<&'a Measurement> =
         group.measurements.iter().filter_map(|&number| answer.measurements.get(number)).collect();
     let first = *measurements.first()?;
@@ -306,7 +313,7 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         Role::Check => "check",
     };
     let mixed = measurements.iter().any(|measurement| measurement.role != first.role);
-    Some(GroupJson {
+    Some(ConfigurationJson {
         fabric: first.fabric.name(),
         nodes: configuration.nodes,
         gpus: configuration.gpus,
@@ -317,8 +324,8 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
         channels: configuration.channels,
         library: configuration.library.as_ref().map(ToString::to_string),
         registered: match configuration.registered {
-            Registered::Plain => "plain",
-            Registered::Symmetric => "symmetric",
+            RegistrationKind::Plain => "plain",
+            RegistrationKind::Symmetric => "symmetric",
         },
         launch: configuration.launch,
         processes: configuration.processes,
@@ -338,8 +345,8 @@ fn group_json<'a>(answer: &Answer<'a>, group: &'a Group) -> Option<GroupJson<'a>
     })
 }
 
-fn range_json(range: &SizeRange) -> RangeJson {
-    RangeJson {
+fn range_json(range: &SizeRange) -> SizeRangeJson {
+    SizeRangeJson {
         min_bytes: range.min,
         max_bytes: range.max,
         sizes: range.sizes,
@@ -352,9 +359,9 @@ fn range_json(range: &SizeRange) -> RangeJson {
     }
 }
 
-fn advice_json(advice: &Advice) -> AdviceJson {
+fn advice_json(advice: &Advice) -> SettingAdviceJson {
     let Advice { setting, min, max, gain } = *advice;
-    AdviceJson { setting: setting.to_string(), min_bytes: min, max_bytes: max, gain }
+    SettingAdviceJson { setting: setting.to_string(), min_bytes: min, max_bytes: max, gain }
 }
 
 fn cause_json(ranked: &RankedCause) -> CauseJson {
@@ -381,10 +388,10 @@ impl<'a> From<&'a Explanation> for ExplanationJson<'a> {
     }
 }
 
-fn row_json<'a>(answer: &Answer<'a>, row: &Compared) -> Option<RowJson<'a>> {
+fn row_json<'a>(answer: &ComparisonAnswer<'a>, row: &Compared) -> Option<ComparisonRowJson<'a>> {
     let measurement = answer.measurements.get(row.measurement)?;
     let configuration = &measurement.configuration;
-    Some(RowJson {
+    Some(ComparisonRowJson {
         file: &measurement.name,
         line: row.line,
         collective: configuration.collective,

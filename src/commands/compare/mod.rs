@@ -16,16 +16,16 @@ use fabricast_sim::profile;
 use fabricast_topologies::SourceLocation;
 use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
-use fabricast_validate::compare::{Comparison, Explanations, FastestPlanned, Request, compare};
+use fabricast_validate::compare::{Comparison, ComparisonRequest, Explanations, FastestPlanned, compare};
 use fabricast_validate::measured::gpu_run;
-use fabricast_validate::measured::manifest::{self, Entry, Loaded, Located, Measurement};
+use fabricast_validate::measured::manifest::{self, LoadedManifest, Located, ManifestEntry, Measurement};
 
 use super::format_count;
 use super::measured;
 use super::memory::MemoryShortfall;
-use gate::Judged;
+use gate::GateOutcome;
 
-use crate::args::{CompareArgs, Launch, LogArgs, Processes, Registered};
+use crate::args::{CompareArgs, Launch, LogArgs, Processes, RegistrationChoice};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
@@ -34,10 +34,10 @@ use crate::run_control::{self, Position};
 use crate::setup;
 
 /// Measurements and their comparison with predictions, from which the outputs are written.
-struct Answer<'a> {
+struct ComparisonAnswer<'a> {
     measurements: &'a [Measurement],
     comparison: &'a Comparison,
-    loaded: &'a Loaded,
+    loaded: &'a LoadedManifest,
 }
 
 pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
@@ -67,7 +67,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     }
     warn_about_fabrics(&loaded, output);
     let rows_done = AtomicUsize::new(0);
-    let request = Request {
+    let request = ComparisonRequest {
         measurements: &loaded.measurements,
         profile: profile.as_ref(),
         choice: &FastestPlanned,
@@ -82,8 +82,8 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
     let total = loaded.measurements.iter().map(|measurement| measurement.rows.len() as u64).sum();
     let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
     let comparison = run_control::with_progress(output, "comparing", position, || compare(&request))?;
-    let answer = Answer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
-    let judged = rules.map(|rules| Judged::new(rules, &answer));
+    let answer = ComparisonAnswer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
+    let judged = rules.map(|rules| GateOutcome::new(rules, &answer));
     let written = match output.format {
         Format::Json => output::json(&Document::Comparison.with(&json::comparison_json(&answer, judged.as_ref())))?,
         Format::Text => text::comparison_text(&answer, judged.as_ref(), args.rows, &output.text_options()),
@@ -114,7 +114,7 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
 }
 
 /// Prints the warnings of the fabric readers, without duplicates.
-fn warn_about_fabrics(loaded: &Loaded, output: &Output) {
+fn warn_about_fabrics(loaded: &LoadedManifest, output: &Output) {
     let mut reported: Vec<&str> = Vec::new();
     for warning in loaded.measurements.iter().flat_map(|measurement| measurement.fabric.warnings()) {
         if !reported.contains(&warning.as_str()) {
@@ -125,8 +125,8 @@ fn warn_about_fabrics(loaded: &Loaded, output: &Output) {
 }
 
 /// Loads manifests and logs, in the order given.
-fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
-    let mut all = Loaded::default();
+fn load(args: &CompareArgs) -> Result<LoadedManifest, Failure> {
+    let mut all = LoadedManifest::default();
     for path in &args.files {
         let has_extension =
             |expected: &str| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(expected));
@@ -147,7 +147,7 @@ fn load(args: &CompareArgs) -> Result<Loaded, Failure> {
 
 /// Manifest entry for a log that the flags describe. A missing fabric is reported later, with all other missing
 /// properties.
-fn entry(path: &Path, flags: &LogArgs) -> Entry {
+fn entry(path: &Path, flags: &LogArgs) -> ManifestEntry {
     let name = path.display().to_string();
     let launch = flags.launch.map(|launch| match launch {
         Launch::Graph => profile::Launch::Graph,
@@ -157,7 +157,7 @@ fn entry(path: &Path, flags: &LogArgs) -> Entry {
         Processes::PerGpu => profile::Processes::PerGpu,
         Processes::Single => profile::Processes::Single,
     });
-    Entry {
+    ManifestEntry {
         place: SourceLocation::from_source(&name),
         file: from_command_line(name.clone()),
         fabric: from_command_line(flags.fabric.clone().unwrap_or_default()),
@@ -172,13 +172,13 @@ fn entry(path: &Path, flags: &LogArgs) -> Entry {
         library: flags.library.clone(),
         in_network: if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed },
         registered: match flags.registered {
-            Some(Registered::Symmetric) => manifest::Registered::Symmetric,
-            Some(Registered::Plain) | None => manifest::Registered::Plain,
+            Some(RegistrationChoice::Symmetric) => manifest::RegistrationKind::Symmetric,
+            Some(RegistrationChoice::Plain) | None => manifest::RegistrationKind::Plain,
         },
         launch: launch.map(from_command_line),
         processes: processes.map(from_command_line),
         dtype: flags.dtype,
-        ..Entry::default()
+        ..ManifestEntry::default()
     }
 }
 
@@ -189,7 +189,7 @@ fn from_command_line<T>(value: T) -> Located<T> {
 
 /// Name of a group by the configuration that its rows share, such as `all_reduce ring ll · 1 node × 8 GPUs (h200-node)
 /// · CUDA graph, one process per GPU`.
-fn group_name(answer: &Answer<'_>, group: usize) -> String {
+fn group_name(answer: &ComparisonAnswer<'_>, group: usize) -> String {
     let first = answer.comparison.groups.get(group).and_then(|group| group.measurements.first());
     let Some(measurement) = first.and_then(|&first| answer.measurements.get(first)) else { return String::new() };
     let configuration = &measurement.configuration;
@@ -202,7 +202,7 @@ fn group_name(answer: &Answer<'_>, group: usize) -> String {
     if let Some(channels) = configuration.channels {
         strategy = format!("{strategy} × {channels}");
     }
-    if configuration.registered == manifest::Registered::Symmetric {
+    if configuration.registered == manifest::RegistrationKind::Symmetric {
         strategy.push_str(", registered");
     }
     let library = configuration.library.as_ref().map_or_else(String::new, |library| format!(" · {library}"));

@@ -2,20 +2,20 @@
 
 use fabricast_reports::format::percent;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
-use fabricast_validate::compare::{Compared, Finding, Group, Regret, Summary, Verdict, has_unpredicted_rccl};
+use fabricast_validate::compare::{Compared, Group, RangeFinding, Regret, Summary, Verdict, has_unpredicted_rccl};
 use fabricast_validate::measured::LogContext;
 use fabricast_validate::measured::manifest::{Measurement, Role, launch_name, processes_name};
 
 use super::super::format_count;
-use super::gate::Judged;
-use super::{Answer, group_name, verdict};
+use super::gate::GateOutcome;
+use super::{ComparisonAnswer, group_name, verdict};
 use crate::args::RowChoice;
 
 /// Formats the comparison: verdicts and causes, error statistics of the predictions, a table of groups, and tables of
 /// rows.
 pub fn comparison_text(
-    answer: &Answer<'_>,
-    judged: Option<&Judged>,
+    answer: &ComparisonAnswer<'_>,
+    judged: Option<&GateOutcome>,
     rows: Option<RowChoice>,
     options: &TextOptions,
 ) -> String {
@@ -76,7 +76,10 @@ pub fn comparison_text(
         text = format!("{}\n", text.trim_end());
     }
     for number in 0..groups {
-        if let Some(table) = row_table(answer, number, choice, is_single) {
+        if let Some(mut table) = row_table(answer, number, choice) {
+            if !is_single {
+                table.heading(format!("\n{}", group_name(answer, number)));
+            }
             tables.push(table);
         }
     }
@@ -87,7 +90,10 @@ pub fn comparison_text(
 }
 
 /// Distinct texts of the measurements' contexts, in order of first occurrence.
-pub(super) fn distinct<'a>(answer: &Answer<'a>, select: impl Fn(&'a LogContext) -> &'a Vec<String>) -> Vec<&'a str> {
+pub(super) fn distinct<'a>(
+    answer: &ComparisonAnswer<'a>,
+    select: impl Fn(&'a LogContext) -> &'a Vec<String>,
+) -> Vec<&'a str> {
     let mut texts: Vec<&str> = Vec::new();
     for text in answer.measurements.iter().flat_map(|measurement| select(&measurement.context)) {
         if !texts.contains(&text.as_str()) {
@@ -99,7 +105,7 @@ pub(super) fn distinct<'a>(answer: &Answer<'a>, select: impl Fn(&'a LogContext) 
 
 /// Error statistics without outliers of the measurement; separate for the rows of a fit and others if both occur. Empty
 /// if there are no outliers.
-fn without_outliers(answer: &Answer<'_>) -> String {
+fn without_outliers(answer: &ComparisonAnswer<'_>) -> String {
     let comparison = answer.comparison;
     let outliers: Vec<&Compared> = comparison.rows.iter().filter(|row| row.outlier.is_some()).collect();
     if outliers.is_empty() {
@@ -146,7 +152,7 @@ pub(super) fn signed(share: f64) -> String {
     format!("{sign}{}", percent(share))
 }
 
-fn group_table(answer: &Answer<'_>) -> Table {
+fn group_table(answer: &ComparisonAnswer<'_>) -> Table {
     let mut table = Table::new(vec![
         Column::new("group", "group", Unit::Text),
         Column::new("verdict", "verdict", Unit::Text),
@@ -167,9 +173,9 @@ fn group_table(answer: &Answer<'_>) -> Table {
         table.row(vec![
             Value::text(group_name(answer, number)).into(),
             Cell::from(Value::text(overall.name())).tone(match overall {
-                Finding::Expected => Emphasis::Good,
-                Finding::Slow => Emphasis::Bad,
-                Finding::Fast => Emphasis::Doubtful,
+                RangeFinding::Expected => Emphasis::Good,
+                RangeFinding::Slow => Emphasis::Bad,
+                RangeFinding::Fast => Emphasis::Doubtful,
             }),
             Value::Count(group.summary.rows as u64).into(),
             Value::Share(group.summary.median).into(),
@@ -184,13 +190,13 @@ fn group_table(answer: &Answer<'_>) -> Table {
 }
 
 /// Factor from algorithm bandwidth to bus bandwidth for a group's collective.
-fn bus_factor(answer: &Answer<'_>, group: &Group) -> f64 {
+fn bus_factor(answer: &ComparisonAnswer<'_>, group: &Group) -> f64 {
     let first = group.measurements.first().and_then(|&first| answer.measurements.get(first));
     first.map_or(1.0, Measurement::bus_factor)
 }
 
 /// Table of a group's rows; `None` if no row is selected.
-fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: bool) -> Option<Table> {
+fn row_table(answer: &ComparisonAnswer<'_>, number: usize, choice: RowChoice) -> Option<Table> {
     let group = answer.comparison.groups.get(number)?;
     let is_shown = |row: &&Compared| match choice {
         RowChoice::All => true,
@@ -216,9 +222,6 @@ fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: b
         Column::new("low_us", "low", Unit::Micros).spare(),
         Column::new("high_us", "high", Unit::Micros).spare(),
     ]);
-    if !is_single {
-        table.heading(format!("\n{}", group_name(answer, number)));
-    }
     let factor = bus_factor(answer, group);
     for row in rows {
         let verdict = row.verdict();
@@ -247,7 +250,7 @@ fn row_table(answer: &Answer<'_>, number: usize, choice: RowChoice, is_single: b
 }
 
 /// CSV table of all rows, with the JSON keys as column names.
-pub fn csv(answer: &Answer<'_>) -> Table {
+pub fn csv(answer: &ComparisonAnswer<'_>) -> Table {
     let text_column = |key: &str| Column::new(key, key, Unit::Text);
     let number_column = |key: &str| Column::new(key, key, Unit::Number);
     let mut table = Table::new(vec![

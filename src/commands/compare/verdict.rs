@@ -2,18 +2,18 @@
 
 use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
 use fabricast_validate::compare::{
-    Advice, Cause, Explanation, Finding, Group, ProfileParameter, RankedCause, SizeRange,
+    Advice, Cause, Explanation, Group, ProfileParameter, RangeFinding, RankedCause, SizeRange,
 };
 
 use super::super::format_count;
-use super::{Answer, group_name};
+use super::{ComparisonAnswer, group_name};
 
 /// Maximum number of groups whose verdict is printed above the statistics.
 const MAX_GROUPS: usize = 8;
 
 /// Lines at the top of the text. For a single group: its findings and causes. For several groups: the numbers of slow,
 /// fast and expected groups, then the findings and causes of those that are slow or fast.
-pub fn lines(answer: &Answer<'_>) -> Vec<String> {
+pub fn lines(answer: &ComparisonAnswer<'_>) -> Vec<String> {
     let groups = &answer.comparison.groups;
     if let [group] = groups.as_slice() {
         let mut lines = findings(group);
@@ -21,7 +21,7 @@ pub fn lines(answer: &Answer<'_>) -> Vec<String> {
         return lines;
     }
     let count = |finding| groups.iter().filter(|group| overall(group) == finding).count();
-    let parts = [(Finding::Slow, "slow"), (Finding::Fast, "fast"), (Finding::Expected, "as expected")];
+    let parts = [(RangeFinding::Slow, "slow"), (RangeFinding::Fast, "fast"), (RangeFinding::Expected, "as expected")];
     let counts: Vec<String> = parts
         .iter()
         .map(|&(finding, words)| (count(finding), words))
@@ -30,8 +30,8 @@ pub fn lines(answer: &Answer<'_>) -> Vec<String> {
         .collect();
     let mut lines = vec![format!("{}: {}", format_count(groups.len() as u64, "group"), counts.join(", "))];
     let mut notable: Vec<(usize, &Group)> =
-        groups.iter().enumerate().filter(|(_, group)| overall(group) != Finding::Expected).collect();
-    notable.sort_by_key(|(number, group)| (overall(group) != Finding::Slow, *number));
+        groups.iter().enumerate().filter(|(_, group)| overall(group) != RangeFinding::Expected).collect();
+    notable.sort_by_key(|(number, group)| (overall(group) != RangeFinding::Slow, *number));
     for &(number, group) in notable.iter().take(MAX_GROUPS) {
         lines.push(group_name(answer, number));
         lines.extend(findings(group).into_iter().chain(reasons(group)).map(|line| format!("  {line}")));
@@ -46,12 +46,12 @@ pub fn lines(answer: &Answer<'_>) -> Vec<String> {
 }
 
 /// Finding on a group: slow if a range of sizes is slow, otherwise fast if one is fast.
-pub fn overall(group: &Group) -> Finding {
+pub fn overall(group: &Group) -> RangeFinding {
     let has = |finding| group.ranges.iter().any(|range| range.finding == finding);
-    match (has(Finding::Slow), has(Finding::Fast)) {
-        (true, _) => Finding::Slow,
-        (false, true) => Finding::Fast,
-        (false, false) => Finding::Expected,
+    match (has(RangeFinding::Slow), has(RangeFinding::Fast)) {
+        (true, _) => RangeFinding::Slow,
+        (false, true) => RangeFinding::Fast,
+        (false, false) => RangeFinding::Expected,
     }
 }
 
@@ -59,8 +59,8 @@ pub fn overall(group: &Group) -> Finding {
 /// If all are expected, the bandwidth of the largest sizes is stated.
 fn findings(group: &Group) -> Vec<String> {
     let with = |finding| group.ranges.iter().filter(move |range| range.finding == finding);
-    let mut lines: Vec<String> = with(Finding::Slow).chain(with(Finding::Fast)).map(deviation).collect();
-    let expected: Vec<&SizeRange> = with(Finding::Expected).collect();
+    let mut lines: Vec<String> = with(RangeFinding::Slow).chain(with(RangeFinding::Fast)).map(deviation).collect();
+    let expected: Vec<&SizeRange> = with(RangeFinding::Expected).collect();
     match (lines.is_empty(), expected.last()) {
         (true, Some(range)) => lines.push(format!("as expected at {}: {}", span(range), bandwidths(range))),
         (false, Some(_)) => {
@@ -114,7 +114,7 @@ fn reasons(group: &Group) -> Vec<String> {
         lines.push(format!("  check: {}", cause.check()));
     }
     lines.extend(group.advice.iter().map(advice));
-    if overall(group) == Finding::Expected || !group.causes.is_empty() {
+    if overall(group) == RangeFinding::Expected || !group.causes.is_empty() {
         return lines;
     }
     if let Some(cause) = group.setting.as_ref().filter(|_| group.advice.is_empty()) {

@@ -4,35 +4,35 @@ use fabricast_reports::table::{Cell, Column, Table, Unit, Value};
 use fabricast_study::answer::{Answer, JobKind, ResultRow};
 
 /// Column with the function that fills its cells.
-struct Field<'a> {
+struct ResultField<'a> {
     column: Column,
     cell: Box<dyn Fn(&ResultRow) -> Cell + 'a>,
 }
 
 /// Table of all results.
-fn table(answer: &Answer, fields: Vec<Field<'_>>) -> Table {
+fn table(answer: &Answer, fields: Vec<ResultField<'_>>) -> Table {
     let (columns, cells): (Vec<Column>, Vec<_>) = fields.into_iter().map(|field| (field.column, field.cell)).unzip();
     let mut table = Table::new(columns);
     answer.results.iter().for_each(|row| table.row(cells.iter().map(|cell| cell(row)).collect()));
     table
 }
 
-fn text<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> String + 'a) -> Field<'a> {
+fn text<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> String + 'a) -> ResultField<'a> {
     let cell = Box::new(move |row: &ResultRow| Value::text(value(row)).into());
-    Field { column: Column::new(key, title, Unit::Text), cell }
+    ResultField { column: Column::new(key, title, Unit::Text), cell }
 }
 
-fn number<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
+fn number<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64> + 'a) -> ResultField<'a> {
     let cell = Box::new(move |row: &ResultRow| Value::or_missing(value(row), Value::Number).into());
-    Field { column: Column::new(key, title, Unit::Number), cell }
+    ResultField { column: Column::new(key, title, Unit::Number), cell }
 }
 
-fn percent<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64> + 'a) -> Field<'a> {
+fn percent<'a>(key: &str, title: &str, value: impl Fn(&ResultRow) -> Option<f64> + 'a) -> ResultField<'a> {
     let cell = Box::new(move |row: &ResultRow| Value::or_missing(value(row), Value::Share).into());
-    Field { column: Column::new(key, title, Unit::Percent), cell }
+    ResultField { column: Column::new(key, title, Unit::Percent), cell }
 }
 
-impl Field<'_> {
+impl ResultField<'_> {
     /// Marks a column as optional, so that it is hidden first on narrow terminals.
     fn optional(self) -> Self {
         Self { column: self.column.spare(), ..self }
@@ -40,7 +40,7 @@ impl Field<'_> {
 }
 
 /// Columns with the candidate and job of a row.
-fn names<'a>() -> Vec<Field<'a>> {
+fn names<'a>() -> Vec<ResultField<'a>> {
     vec![text("candidate", "candidate", |row| row.candidate.clone()), text("job", "job", |row| row.job.clone())]
 }
 
@@ -63,22 +63,22 @@ struct OptionalColumns {
 }
 
 /// Columns of speed, efficiency, memory and cost.
-fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
+fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<ResultField<'a>> {
     let parallel = |row: &ResultRow| {
         Cell::from(Value::or_missing(row.parallel, |parallelism| Value::text(parallelism.to_string())))
     };
     let mut fields = vec![
-        Field {
+        ResultField {
             column: Column::new("ranks", "GPUs", Unit::Number),
             cell: Box::new(|row| Value::Count(row.ranks).into()),
         },
-        Field { column: Column::new("parallel", "parallel", Unit::Text), cell: Box::new(parallel) }.optional(),
+        ResultField { column: Column::new("parallel", "parallel", Unit::Text), cell: Box::new(parallel) }.optional(),
         number("step_time_s", "step s", |row| Some(row.step_time_s)),
         number("tokens_per_s", "tokens/s", |row| row.tokens_per_s),
     ];
     if optional_columns.in_flight {
         let count = |row: &ResultRow| Cell::from(Value::or_missing(row.concurrent_requests, Value::Count));
-        fields.push(Field {
+        fields.push(ResultField {
             column: Column::new("concurrent_requests", "concurrent requests", Unit::Number),
             cell: Box::new(count),
         });
@@ -105,7 +105,7 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<Field<'a>> {
 }
 
 /// Columns of samples, energy, and time and cost of the whole training.
-fn training_fields<'a>() -> Vec<Field<'a>> {
+fn training_fields<'a>() -> Vec<ResultField<'a>> {
     vec![
         number("samples_per_s", "samples/s", |row| row.samples_per_s),
         number("kwh_per_million_tokens", "kWh/M tokens", |row| row.kwh_per_million_tokens),
@@ -123,13 +123,13 @@ pub fn csv(answer: &Answer) -> Table {
         let is_optimal = ranked(row).and_then(|entry| entry.pareto);
         Cell::from(Value::or_missing(is_optimal, |is_optimal| Value::text(if is_optimal { "yes" } else { "no" })))
     };
-    let mut fields = vec![Field { column: Column::new("rank", "rank", Unit::Number), cell: Box::new(rank) }];
+    let mut fields = vec![ResultField { column: Column::new("rank", "rank", Unit::Number), cell: Box::new(rank) }];
     fields.extend(names());
     fields.extend(main_fields(&OptionalColumns { requests: true, in_flight: true, step_cost: true }));
     fields.extend(training_fields());
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "P(best)", move |row| ranked(row)?.probability_best));
-    fields.push(Field { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
+    fields.push(ResultField { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });
     // Constraints that the candidate violates, if any.
     fields.push(text("meets_constraints", "meets constraints", move |row| {
         ranked(row).map_or_else(String::new, |entry| if entry.meets_constraints { "yes" } else { "no" }.to_owned())

@@ -2,7 +2,7 @@
 
 use fabricast_reports::format::{percent, significant};
 use fabricast_reports::page::{breakdown, measured};
-use fabricast_reports::share::{self, Part};
+use fabricast_reports::share::{self, TimePart};
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_study::answer::{Answer, DECISIVE, JobRow, RankedRow, ScoreRow};
 use fabricast_topologies::Picos;
@@ -126,8 +126,8 @@ fn steps(answer: &Answer, options: &TextOptions) -> Vec<String> {
         let chart = breakdown(answer, &job.name);
         let best = chart.bars.first()?;
         let parts = chart.parts.iter().zip(&best.parts);
-        let parts = parts.map(|(name, &us)| Part { name: name.clone(), time: Picos::from_us(us) });
-        let parts: Vec<Part> = parts.filter(|part| part.time > Picos::ZERO).collect();
+        let parts = parts.map(|(name, &us)| TimePart { name: name.clone(), time: Picos::from_us(us) });
+        let parts: Vec<TimePart> = parts.filter(|part| part.time > Picos::ZERO).collect();
         let heading = format!("breakdown of a step: {} on {}", job.name, best.name);
         (!parts.is_empty()).then(|| format!("{heading}\n{}", share::bars(&parts, BAR, options.glyphs)))
     };

@@ -18,8 +18,8 @@ use fabricast_topologies::Bytes;
 use fabricast_topologies::route::Router;
 
 use super::check_setting::CheckSetting;
-use super::report::{Checked, Row, SelectedStrategy};
-use super::schedule_check::{self, ScheduleFile};
+use super::report::{SelectedStrategy, SelectionRow, TableReport};
+use super::schedule_check::{self, CheckedSchedule};
 use super::table_failure;
 use crate::args::{CallArgs, CollectiveChoice, LibraryChoice, StrategyArgs, TableArgs, WhatIfArgs};
 use crate::failure::Failure;
@@ -39,7 +39,7 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
     let router = Router::new(&fabric, setup::route_options(&args.size));
     let mut flags = args.library.clone();
     if let (AnyTable::OpenMpi(_), None) = (&table, flags.library) {
-        flags.library = Some(LibraryChoice::One(Library::OpenMpi(mpi::Version::NEWEST)));
+        flags.library = Some(LibraryChoice::One(Library::OpenMpi(mpi::OpenMpiVersion::NEWEST)));
     }
     let profile = setup::library_profile(&flags, &args.costs, &fabric)?;
     let strategy = StrategyArgs { no_nvls: args.no_nvls, ..StrategyArgs::default() };
@@ -55,17 +55,17 @@ pub fn run(file: &Path, args: &TableArgs, output: &Output) -> Result<(), Failure
         chooser: &chooser,
     };
     if let AnyTable::Schedule(format, schedule, sizes) = &table {
-        let file = ScheduleFile { format: *format, schedule, sizes: *sizes, name: &name };
+        let file = CheckedSchedule { format: *format, schedule, sizes: *sizes, name: &name };
         let (findings, rows) = schedule_check::rows(&file, &setting, args.sizes.as_ref(), &strategy)?;
         let (format, fabric, profile) = (table.format(), fabric.name(), profile.name.as_str());
-        return Checked { format, fabric, profile, library, findings, rows }.write(output);
+        return TableReport { format, fabric, profile, library, findings, rows }.write(output);
     }
     let findings = setting.findings(&table);
     let collectives = setting.collectives(&table, args);
     let sizes = args.sizes.clone().unwrap_or_default().0;
     let rows = setting.rows(&table, &collectives, &sizes, &strategy)?;
     let checked =
-        Checked { format: table.format(), fabric: fabric.name(), profile: &profile.name, library, findings, rows };
+        TableReport { format: table.format(), fabric: fabric.name(), profile: &profile.name, library, findings, rows };
     checked.write(output)
 }
 
@@ -164,7 +164,7 @@ impl CheckSetting<'_> {
         collectives: &[Collective],
         sizes: &[Bytes],
         flags: &StrategyArgs,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<SelectionRow>, Failure> {
         if collectives.is_empty() {
             return Ok(Vec::new());
         }
@@ -174,7 +174,7 @@ impl CheckSetting<'_> {
         let lookup = TableLookup::new(table, self);
         // Strategies with the algorithm, protocol and channels of a plan's entry are replaced by that entry, which also
         // has threads and chunk size.
-        let with_details = |row: &fabricast_search::plan::Row, strategy: Strategy, channels: u16| {
+        let with_details = |row: &fabricast_search::plan::PlanRow, strategy: Strategy, channels: u16| {
             let default = row.library_default.as_ref().map(|default| default.timed.strategy);
             let key = (strategy.algorithm, strategy.protocol, channels);
             let has_key = |entry: &Strategy| (entry.algorithm, entry.protocol, entry.channels) == key;
@@ -211,7 +211,7 @@ impl CheckSetting<'_> {
                 }
                 TableSelection::Invalid(selected, reason) => (selected, None, Some(reason)),
             };
-            Row {
+            SelectionRow {
                 collective: row.collective,
                 bytes: row.bytes,
                 selected,

@@ -13,7 +13,7 @@ use crate::output_format::Format;
 
 /// JSON of `table --explain`.
 #[derive(Serialize, JsonSchema)]
-pub struct Explained<'a> {
+pub struct TableExplanationJson<'a> {
     /// Name of the fabric.
     fabric: &'a str,
     /// Name of the cost profile.
@@ -39,7 +39,7 @@ pub struct Explained<'a> {
 pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) -> Result<(), Failure> {
     let departures = departures(plan, compared);
     let ranges = plan.ranges_without_rows().count();
-    let explained = Explained {
+    let explained = TableExplanationJson {
         fabric: &plan.fabric,
         profile: &plan.profile,
         library: plan.library.map(|library| library.to_string()),
@@ -72,7 +72,7 @@ pub fn write(plan: &SavedPlan, compared: ComparedStrategies, output: &Output) ->
     output.write(&text)
 }
 
-impl Explained<'_> {
+impl TableExplanationJson<'_> {
     fn library(&self) -> &str {
         self.library.as_deref().unwrap_or("the library")
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 use fabricast_libraries::Library;
 use fabricast_search::export::schedules::is_name;
 use fabricast_search::export::{
-    AnyTable, ComparedStrategies, Dropped, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi,
+    AnyTable, ComparedStrategies, DroppedStrategy, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi,
 };
 use fabricast_sim::schedule::format::Format as ScheduleFormat;
 
@@ -88,20 +88,20 @@ fn table_failure(error: &TableError) -> Failure {
 }
 
 /// Writes a format that consists of a single file. Also returns the strategies that the format cannot express.
-fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<Dropped>) {
+fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<DroppedStrategy>) {
     match to {
         TableFormat::NcclEnv => nccl_env::write(plan),
         TableFormat::Openmpi => {
-            let converted = open_mpi::FromPlan::new(plan);
+            let converted = open_mpi::ConvertedRules::new(plan);
             (open_mpi::write_classic(&converted.rules), converted.dropped)
         }
         TableFormat::OpenmpiJson => {
-            let converted = open_mpi::FromPlan::new(plan);
+            let converted = open_mpi::ConvertedRules::new(plan);
             (open_mpi::write_json(&converted.rules), converted.dropped)
         }
         TableFormat::Json => (json::write(plan), Vec::new()),
         TableFormat::NcclTuner | TableFormat::Mscclpp | TableFormat::MscclXml => {
-            let converted = nccl_tuner::FromPlan::new(plan);
+            let converted = nccl_tuner::ConvertedTable::new(plan);
             (nccl_tuner::write(&converted.table), converted.dropped)
         }
     }
@@ -130,7 +130,7 @@ fn folder(plan: &SavedPlan, format: ScheduleFormat, args: &TableArgs, output: &O
     files::commit_replacing_folder(&staged, folder, |name| is_name(name, format), output.replace, foreign)
 }
 
-fn warn(dropped: &[Dropped], output: &Output) {
+fn warn(dropped: &[DroppedStrategy], output: &Output) {
     for entry in dropped {
         output.warn(&format!("not in the table: {entry}"));
     }

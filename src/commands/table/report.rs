@@ -22,7 +22,7 @@ const NOTABLE: f64 = 0.01;
 const MAX_FINDINGS: usize = 40;
 
 /// Selection of a table for a call, and its predicted time.
-pub struct Row {
+pub struct SelectionRow {
     pub collective: Collective,
     pub bytes: Bytes,
     pub selected: Option<SelectedStrategy>,
@@ -51,13 +51,13 @@ impl From<Strategy> for SelectedStrategy {
 }
 
 /// Result of checking a table: problems of the table, and its selection for each call.
-pub struct Checked<'a> {
+pub struct TableReport<'a> {
     pub format: &'a str,
     pub fabric: &'a str,
     pub profile: &'a str,
     pub library: Library,
     pub findings: Vec<Finding>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<SelectionRow>,
 }
 
 /// JSON of `table --check`.
@@ -74,12 +74,13 @@ pub struct CheckedJson<'a> {
     /// Problems of the table.
     findings: &'a [Finding],
     /// Selections of the table, with predicted times.
-    rows: Vec<RowJson<'a>>,
+    rows: Vec<SelectionRowJson<'a>>,
 }
 
 /// Selection of the table for a call.
 #[derive(Serialize, JsonSchema)]
-struct RowJson<'a> {
+#[schemars(rename = "RowJson")]
+struct SelectionRowJson<'a> {
     /// The collective, as nccl-tests names it.
     collective: Collective,
     /// Size of the call in bytes: the larger buffer of a rank.
@@ -102,7 +103,7 @@ struct RowJson<'a> {
     reason: Option<&'a str>,
 }
 
-impl Checked<'_> {
+impl TableReport<'_> {
     /// Writes the result of the check.
     ///
     /// # Errors
@@ -131,7 +132,7 @@ impl Checked<'_> {
     }
 
     fn json(&self) -> CheckedJson<'_> {
-        let rows = self.rows.iter().map(|row| RowJson {
+        let rows = self.rows.iter().map(|row| SelectionRowJson {
             collective: row.collective,
             bytes: row.bytes,
             algorithm: row.selected.as_ref().map(|selected| selected.algorithm.as_str()),
@@ -193,7 +194,7 @@ impl Checked<'_> {
             let rows = format_count(errors as u64, "row");
             return format!("unusable: {rows} of the table cannot be used, at {invalid} of {total}");
         }
-        let ratio = |row: &Row| Some(row.library_default?.0 as f64 / row.time?.0.max(1) as f64);
+        let ratio = |row: &SelectionRow| Some(row.library_default?.0 as f64 / row.time?.0.max(1) as f64);
         let ratios: Vec<f64> = self.rows.iter().filter_map(ratio).collect();
         let count = |is_counted: fn(f64) -> bool| ratios.iter().filter(|ratio| is_counted(**ratio)).count();
         let (faster, slower) = (count(|ratio| ratio > 1.0 + NOTABLE), count(|ratio| ratio < 1.0 - NOTABLE));

@@ -10,13 +10,13 @@ use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::Bytes;
 
 use super::check_setting::CheckSetting;
-use super::report::{Row, SelectedStrategy};
+use super::report::{SelectedStrategy, SelectionRow};
 use crate::args::{Sizes, StrategyArgs};
 use crate::failure::Failure;
 use crate::setup;
 
 /// Schedule from a file that is checked as a table.
-pub struct ScheduleFile<'a> {
+pub struct CheckedSchedule<'a> {
     pub format: Format,
     pub schedule: &'a Schedule,
     /// Smallest and largest size that the file applies to.
@@ -34,11 +34,11 @@ const ALIGNMENT: u64 = 16;
 /// # Errors
 /// [`Failure`]: the schedule and the fabric have different numbers of ranks, or a simulation fails.
 pub fn rows(
-    file: &ScheduleFile<'_>,
+    file: &CheckedSchedule<'_>,
     setting: &CheckSetting<'_>,
     requested: Option<&Sizes>,
     flags: &StrategyArgs,
-) -> Result<(Vec<Finding>, Vec<Row>), Failure> {
+) -> Result<(Vec<Finding>, Vec<SelectionRow>), Failure> {
     let call = file.schedule.header().call;
     if call.ranks != setting.ranks() {
         let (name, fabric) = (file.name, setting.fabric.name());
@@ -69,7 +69,7 @@ pub fn rows(
                 )
             }
         };
-        Ok(Row {
+        Ok(SelectionRow {
             collective: call.collective,
             bytes: row.bytes,
             selected: Some(selection.clone()),
@@ -82,7 +82,7 @@ pub fn rows(
     Ok((findings, rows.collect::<Result<_, Failure>>()?))
 }
 
-impl ScheduleFile<'_> {
+impl CheckedSchedule<'_> {
     /// Name, protocol and number of thread blocks of the schedule.
     fn selection(&self) -> SelectedStrategy {
         let header = self.schedule.header();

@@ -2,11 +2,11 @@
 
 use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{TreeCount, TreePacker};
+use fabricast_collectives::packing::TreeCount;
 use fabricast_collectives::strategy::Strategy;
+use fabricast_search::candidates::{PlacedRanks, Restriction};
 use fabricast_search::export::schedules;
-use fabricast_search::export::{Dropped, SavedPlan};
+use fabricast_search::export::{DroppedStrategy, SavedPlan};
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::format::Format;
 use fabricast_sim::schedule::{BufferUse, Call, Rank, Schedule};
@@ -30,7 +30,7 @@ pub fn files<K: Send>(
     args: &TableArgs,
     output: &Output,
     stage_file: impl Fn(&str, &str) -> Result<K, Failure> + Sync,
-) -> Result<(Vec<K>, Vec<Dropped>), Failure> {
+) -> Result<(Vec<K>, Vec<DroppedStrategy>), Failure> {
     let mut size = args.size.clone();
     let name = match (&args.fabric, &plan.request) {
         (Some(name), _) => name.clone(),
@@ -55,8 +55,19 @@ pub fn files<K: Send>(
     let router = Router::new(&fabric, setup::route_options(&size));
     let ranks_per_node = fabric.max_devices_per_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
-    let capabilities = FabricCapabilities::new(&fabric, &router, &placement, ranks_per_node, in_network)
-        .with_packer(TreePacker::new(&fabric, &router, &placement, plan.root, TreeCount::Optimal));
+    let restriction = Restriction {
+        algorithms: plan.algorithms(),
+        trees: plan.trees.map_or(TreeCount::Optimal, TreeCount::AtMost),
+        in_network,
+        ..Restriction::default()
+    };
+    let capabilities = restriction.capabilities(&PlacedRanks {
+        fabric: &fabric,
+        router: &router,
+        placement: &placement,
+        root: plan.root,
+        ranks_per_node,
+    });
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
     let generate = |collective, bytes, strategy: Strategy| {
         let call = Call { collective, bytes, ranks: plan.ranks, root: Rank(plan.root), buffers };

@@ -1,5 +1,8 @@
 //! Fields of the form: name in links, label, and valid values.
 
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
+
 use super::choice::{self, Choice};
 
 /// Field of the form.
@@ -44,7 +47,7 @@ pub enum Field {
 }
 
 /// Position of a machine in the comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Slot {
     /// First machine, which is always present.
     A,
@@ -56,7 +59,7 @@ pub enum Slot {
 
 impl Slot {
     /// All positions in order.
-    pub const ALL: [Self; 3] = [Self::A, Self::B, Self::C];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Letter that names the machine.
     pub fn letter(self) -> char {
@@ -69,7 +72,7 @@ impl Slot {
 }
 
 /// Setting of a machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum MachineField {
     /// Preset of a host or a rack.
     Preset,
@@ -91,16 +94,7 @@ pub enum MachineField {
 
 impl MachineField {
     /// All settings in the order of the form.
-    pub const ALL: [Self; 8] = [
-        Self::Preset,
-        Self::Nodes,
-        Self::Network,
-        Self::Nic,
-        Self::Oversubscription,
-        Self::Price,
-        Self::GpuHour,
-        Self::Power,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 }
 
 /// Spacing of a slider's positions.
@@ -209,12 +203,12 @@ impl Field {
             Self::Ttft,
             Self::Tpot,
         ];
-        let machines = Slot::ALL.into_iter().flat_map(Self::of_machine);
+        let machines = Slot::ALL.into_iter().flat_map(Self::machine_fields);
         job.into_iter().chain(machines).chain([Self::Years, Self::Utilization, Self::Energy])
     }
 
     /// Returns the fields of a machine in the order of the form.
-    pub fn of_machine(slot: Slot) -> impl Iterator<Item = Self> {
+    pub fn machine_fields(slot: Slot) -> impl Iterator<Item = Self> {
         MachineField::ALL.into_iter().map(move |field| Self::Machine(slot, field))
     }
 

@@ -4,7 +4,8 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
-    Communicator, Function, Nic, NicDistance, Proto, Request, Settings, SymmetricKernel, Version, p2p, pick_symmetric,
+    Communicator, Function, NcclVersion, Nic, NicDistance, Proto, Request, Settings, SymmetricKernel, p2p,
+    pick_symmetric,
 };
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities, Unknown};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -73,7 +74,7 @@ fn symmetric_kernels_need_windows_and_one_node() {
 #[test]
 fn sends_divide_channels_among_peers() {
     let comm = communicator(1, 8, 90, 12, 30.0);
-    let sends = |bytes, peers| p2p(&comm, Version::V2_30_7, &Settings::default(), Bytes(bytes), peers);
+    let sends = |bytes, peers| p2p(&comm, NcclVersion::V2_30_7, &Settings::default(), Bytes(bytes), peers);
     assert_eq!((sends(64 * KIB, 7).per_peer, sends(64 * KIB, 7).proto), (1, Proto::Simple));
     assert_eq!((sends(16 * KIB, 7).per_peer, sends(16 * KIB, 7).proto), (1, Proto::Ll));
     assert_eq!((sends(MIB, 7).per_peer, sends(MIB, 7).channels), (4, 28));
@@ -91,7 +92,7 @@ fn peers_of_a_host_share_their_channels_over_a_network() {
         let bandwidth = Bandwidth(gb_per_s * 1_000_000_000);
         comm.nic = Some(Nic { bandwidth, distance: NicDistance::Switches });
         let (settings, _) = Settings::parse(variables).unwrap();
-        let sends = p2p(&comm, Version::V2_30_7, &settings, Bytes(bytes), nodes * per_node - 1);
+        let sends = p2p(&comm, NcclVersion::V2_30_7, &settings, Bytes(bytes), nodes * per_node - 1);
         assert_eq!(sends.proto, Proto::Simple);
         (sends.per_peer, sends.channels)
     };
@@ -110,7 +111,7 @@ fn peers_of_a_host_share_their_channels_over_a_network() {
 fn sends_before_2_29_use_ll_by_the_capacity_of_all_channels_of_a_peer() {
     let comm = communicator(1, 2, 90, 24, 20.0);
     let (settings, _) = Settings::parse("NCCL_MIN_P2P_NCHANNELS=16 NCCL_MAX_P2P_NCHANNELS=16").unwrap();
-    let sends = |bytes| p2p(&comm, Version::V2_28_9, &settings, Bytes(bytes), 1);
+    let sends = |bytes| p2p(&comm, NcclVersion::V2_28_9, &settings, Bytes(bytes), 1);
     let proto_and_channels = |bytes| (sends(bytes).proto, sends(bytes).per_peer);
     assert_eq!(proto_and_channels(8 * KIB), (Proto::Ll, 1));
     assert_eq!(proto_and_channels(16 * KIB), (Proto::Ll, 2));

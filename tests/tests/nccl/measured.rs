@@ -2,8 +2,8 @@
 
 use fabricast_libraries::nccl::graph::NvlsUse;
 use fabricast_libraries::nccl::{
-    Algo, AlgoProto, Communicator, Function, PatSetting, Proto, Request, Settings, Table, Unavailable, Version, kernel,
-    max_threads,
+    Algo, AlgoProto, Communicator, CostTable, Function, NcclVersion, PatSetting, Proto, Request, Settings, Unavailable,
+    kernel, max_threads,
 };
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, load};
@@ -17,7 +17,7 @@ fn h200() -> Picker {
     let path = format!("{}/data/topologies/h200-node.xml", env!("CARGO_MANIFEST_DIR"));
     let fabric = load(&FabricRequest::new(&path)).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
-    Picker::new(Communicator::from_fabric(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), Version::V2_28_9)
+    Picker::new(Communicator::from_fabric(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(), NcclVersion::V2_28_9)
 }
 
 /// Returns the rows of the log's table: the function or `Max NThreads`, and the cells of three algorithms, one after
@@ -102,7 +102,7 @@ fn unavailable_strategies_give_a_reason() {
 fn unavailable_pat_gives_its_own_reason() {
     let availability = |sm: u32, pat: PatSetting| {
         let settings = Settings { pat, ..Settings::default() };
-        let table = Table::new(&communicator(4, 1, sm, 2, 12.0), Version::V2_28_9, &settings);
+        let table = CostTable::new(&communicator(4, 1, sm, 2, 12.0), NcclVersion::V2_28_9, &settings);
         table.cell(Function::AllGather, Algo::Pat, Proto::Simple).availability
     };
     assert_eq!(availability(90, PatSetting::Auto), Ok(()));
@@ -128,7 +128,7 @@ fn choices_on_two_gpus_match_their_times() {
     let router = Router::new(&fabric, RouteOptions::default());
     let picker = Picker::new(
         Communicator::from_fabric(&fabric, &router, fabric.gpus(), NvlsUse::Off).unwrap(),
-        Version::V2_28_9,
+        NcclVersion::V2_28_9,
     );
     let strategies: Vec<(Algo, Proto)> =
         [Algo::Ring, Algo::Tree].into_iter().flat_map(|algo| Proto::ALL.map(|proto| (algo, proto))).collect();

@@ -10,7 +10,7 @@ mod search;
 mod worked;
 
 use fabricast_libraries::nccl::{ChannelPaths, Graph, Graphs, Pattern};
-use fabricast_libraries::nccl::{Communicator, Cpu, Function, Pick, Request, Settings, Table, Version, pick};
+use fabricast_libraries::nccl::{Communicator, CostTable, Cpu, Function, NcclVersion, Pick, Request, Settings, pick};
 use fabricast_topologies::route::PathClass;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
@@ -51,15 +51,15 @@ pub fn communicator(nodes: u32, per_node: u32, sm: u32, channels: u16, speed: f6
 /// NCCL's choices for a communicator.
 pub struct Picker {
     pub communicator: Communicator,
-    pub version: Version,
+    pub version: NcclVersion,
     pub settings: Settings,
-    pub table: Table,
+    pub table: CostTable,
 }
 
 impl Picker {
-    pub fn new(communicator: Communicator, version: Version) -> Self {
+    pub fn new(communicator: Communicator, version: NcclVersion) -> Self {
         let settings = Settings::default();
-        let table = Table::new(&communicator, version, &settings);
+        let table = CostTable::new(&communicator, version, &settings);
         Self { communicator, version, settings, table }
     }
 

@@ -3,7 +3,8 @@
 
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
-    Algo, Communicator, Function, Nic, NicDistance, Proto, Request, Settings, Unavailable, Version, working_channels,
+    Algo, Communicator, Function, NcclVersion, Nic, NicDistance, Proto, Request, Settings, Unavailable,
+    working_channels,
 };
 use fabricast_topologies::{Bandwidth, Bytes};
 
@@ -12,7 +13,7 @@ use super::{Picker, communicator, graph};
 /// Returns a cell of the table in all versions, in µs and GB/s, rounded to a tenth.
 fn cells(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> Vec<(f64, f64)> {
     let tenths = |value: f64| (value * 10.0).round() / 10.0;
-    Version::ALL
+    NcclVersion::ALL
         .map(|version| {
             let picker = Picker::new(*comm, version);
             let cell = picker.table.cell(function, algo, proto);
@@ -23,7 +24,7 @@ fn cells(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> V
 
 /// Returns the availability of a strategy in all versions.
 fn availability(comm: &Communicator, function: Function, algo: Algo, proto: Proto) -> Vec<Result<(), Unavailable>> {
-    Version::ALL.map(|version| Picker::new(*comm, version).table.cell(function, algo, proto).availability).to_vec()
+    NcclVersion::ALL.map(|version| Picker::new(*comm, version).table.cell(function, algo, proto).availability).to_vec()
 }
 
 fn nvswitch_communicator(nodes: u32, sm: u32) -> Communicator {
@@ -105,14 +106,14 @@ fn blackwell_constants_evolve_from_hoppers() {
     let tree = cells(&few_channels, Function::AllReduce, Algo::Tree, Proto::Simple);
     assert_eq!(bandwidths(&tree)[..5], [38.7, 38.7, 77.4, 77.4, 70.0]);
     let channels = |version| comm.nvls_shape(version, &Settings::default()).channels;
-    assert_eq!(Version::ALL.map(channels), [16, 16, 32, 24, 24, 24, 24]);
+    assert_eq!(NcclVersion::ALL.map(channels), [16, 16, 32, 24, 24, 24, 24]);
     // Two nodes have NICs of 400 Gb/s that are not reached through switches alone; since 2.29 chunks depend on the
     // NICs.
     let mut two_nodes = nvswitch_communicator(2, 100);
     let nic = Nic { bandwidth: Bandwidth::from_gb_per_s(50.0), distance: NicDistance::Farther };
     two_nodes = Communicator { nic: Some(nic), min_ranks_per_node: 4, max_ranks_per_node: 4, ..two_nodes };
     let chunk = |version| (two_nodes.nvls_shape(version, &Settings::default()).chunk.0) >> 10;
-    assert_eq!(Version::ALL.map(chunk), [128, 128, 128, 128, 128, 256, 256]);
+    assert_eq!(NcclVersion::ALL.map(chunk), [128, 128, 128, 128, 128, 256, 256]);
 }
 
 #[test]
@@ -120,15 +121,15 @@ fn older_versions_use_more_channels_for_a_call() {
     let comm = communicator(1, 8, 90, 12, 30.0);
     let request = Request::new(Function::AllReduce, Bytes(1 << 10));
     let working = |version| working_channels(&comm, version, &request, Proto::Simple, 16);
-    assert_eq!(Version::ALL.map(working), [16, 4, 1, 1, 1, 1, 1]);
+    assert_eq!(NcclVersion::ALL.map(working), [16, 4, 1, 1, 1, 1, 1]);
     let request = Request::new(Function::AllReduce, Bytes(1 << 18));
     let working = |version| working_channels(&comm, version, &request, Proto::Simple, 16);
-    assert_eq!(Version::ALL.map(working), [16, 16, 16, 16, 16, 16, 16]);
+    assert_eq!(NcclVersion::ALL.map(working), [16, 16, 16, 16, 16, 16, 16]);
 }
 
 #[test]
 fn symmetric_kernels_exist_since_2_27() {
-    let support = Version::ALL.map(|version| (version.has_window_kernels(), version.has_copy_engines()));
+    let support = NcclVersion::ALL.map(|version| (version.has_window_kernels(), version.has_copy_engines()));
     let (no, kernels, both) = ((false, false), (true, false), (true, true));
     assert_eq!(support, [no, no, no, kernels, both, both, both]);
 }

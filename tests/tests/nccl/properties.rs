@@ -3,7 +3,7 @@
 
 use fabricast_libraries::nccl::Pattern;
 use fabricast_libraries::nccl::{
-    Algo, AlgoProto, Communicator, Cpu, Function, MAX_CHANNELS, Proto, Request, Settings, Table, Version,
+    Algo, AlgoProto, Communicator, CostTable, Cpu, Function, MAX_CHANNELS, NcclVersion, Proto, Request, Settings,
     expected_time, kernel, pick,
 };
 use fabricast_topologies::Bytes;
@@ -29,8 +29,8 @@ fn communicators() -> impl Strategy<Value = Communicator> {
     )
 }
 
-fn versions() -> impl Strategy<Value = Version> {
-    prop::sample::select(Version::ALL.to_vec())
+fn versions() -> impl Strategy<Value = NcclVersion> {
+    prop::sample::select(NcclVersion::ALL.to_vec())
 }
 
 fn functions() -> impl Strategy<Value = Function> {
@@ -47,7 +47,7 @@ proptest! {
         comm in communicators(), version in versions(), function in functions(), bytes in sizes(),
     ) {
         let settings = Settings::default();
-        let table = Table::new(&comm, version, &settings);
+        let table = CostTable::new(&comm, version, &settings);
         let request = Request::new(function, Bytes(bytes));
         let channels = comm.channels(&settings);
         let choice = pick(&comm, channels, version, &table, &request).expect("a choice");
@@ -71,10 +71,10 @@ proptest! {
         prop_assert!(unknown.is_empty());
         let channels = comm.channels(&settings);
         prop_assert!(channels <= max_ctas && (channels >= min_ctas || channels == max_ctas));
-        let table = Table::new(&comm, Version::V2_28_9, &settings);
+        let table = CostTable::new(&comm, NcclVersion::V2_28_9, &settings);
         let request = Request::new(function, Bytes(bytes));
-        let choice = pick(&comm, channels, Version::V2_28_9, &table, &request).unwrap();
-        let kernel = kernel(&comm, Version::V2_28_9, &settings, &table, &request, AlgoProto { algo: choice.algo, proto: choice.proto });
+        let choice = pick(&comm, channels, NcclVersion::V2_28_9, &table, &request).unwrap();
+        let kernel = kernel(&comm, NcclVersion::V2_28_9, &settings, &table, &request, AlgoProto { algo: choice.algo, proto: choice.proto });
         prop_assert!(kernel.channels <= max_ctas, "{:?}", kernel);
     }
 }

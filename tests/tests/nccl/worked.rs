@@ -4,7 +4,7 @@
 //! 28901 (two Hopper GPUs). The tables of choices assume the usual graphs of the machines (NVIDIA/nccl issue 1197 for
 //! 8 × H100), one tree pattern, and no latency stated by the network plugin.
 
-use fabricast_libraries::nccl::{Algo, AlgoProto, Communicator, Function, Proto, Request, Version, kernel};
+use fabricast_libraries::nccl::{Algo, AlgoProto, Communicator, Function, NcclVersion, Proto, Request, kernel};
 use fabricast_libraries::nccl::{Graph, Pattern};
 use fabricast_topologies::Bytes;
 
@@ -33,11 +33,11 @@ fn assert_steps(picker: &Picker, function: Function, steps: Steps<'_>) {
 fn with_nvls(communicator: Communicator, nvls: Graph) -> Picker {
     let mut communicator = communicator;
     communicator.graphs.nvls = Some(nvls);
-    Picker::new(communicator, Version::V2_30_7)
+    Picker::new(communicator, NcclVersion::V2_30_7)
 }
 
 fn without_nvls(communicator: Communicator) -> Picker {
-    Picker::new(communicator, Version::V2_30_7)
+    Picker::new(communicator, NcclVersion::V2_30_7)
 }
 
 fn assert_cells(picker: &Picker, function: Function, cells: &[(Algo, Proto, f64, Option<f64>)]) {
@@ -71,7 +71,7 @@ fn log_a_two_nodes_of_one_rank_over_sockets() {
         graph.inter_class = fabricast_topologies::route::PathClass::Phb;
         graph.intra_class = fabricast_topologies::route::PathClass::Loc;
     }
-    let picker = Picker::new(machine, Version::V2_30_7);
+    let picker = Picker::new(machine, NcclVersion::V2_30_7);
     assert_eq!(picker.communicator.channels(&picker.settings), 4);
     use {Algo::*, Proto::*};
     assert_cells(&picker, Function::Broadcast, &[(Ring, Ll, 9.3, Some(1.2)), (Ring, Simple, 22.4, Some(2.4))]);

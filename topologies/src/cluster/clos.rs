@@ -1,6 +1,6 @@
 //! Clos networks: rail networks and fat trees.
 
-use super::network::Network;
+use super::network::NetworkFigures;
 use crate::NodeId;
 use crate::error::{Error, Result};
 use crate::fabric::FabricBuilder;
@@ -16,7 +16,7 @@ struct Leaf {
 
 /// Builds a rail network: NIC *i* of every host is on a leaf of rail *i*. With a `radix`, each rail has as many leaves
 /// as the hosts need.
-pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+pub(super) fn rail(builder: &mut FabricBuilder, network: &NetworkFigures, hosts: &[Vec<NodeId>]) -> Result<()> {
     let per_leaf = network.spec.radix.map_or(hosts.len(), |radix| ports_below(network, radix)).max(1);
     let groups = hosts.chunks(per_leaf);
     let several = groups.len() > 1;
@@ -45,7 +45,7 @@ pub(super) fn rail(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<
 }
 
 /// Builds a fat tree: all NICs of a host are on one leaf, and a leaf has as many hosts as its ports allow.
-pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &NetworkFigures, hosts: &[Vec<NodeId>]) -> Result<()> {
     let radix = radix(network);
     let per_leaf = (ports_below(network, radix) / network.nics.max(1)).max(1);
     let mut leaves = Vec::new();
@@ -82,12 +82,12 @@ pub(super) fn fat_tree(builder: &mut FabricBuilder, network: &Network, hosts: &[
     add_upper_tiers(builder, network, pods, tiers)
 }
 
-fn radix(network: &Network) -> u32 {
+fn radix(network: &NetworkFigures) -> u32 {
     network.spec.radix.unwrap_or(DEFAULT_RADIX)
 }
 
 /// Number of a leaf's ports that face hosts. The ratio of these ports to the uplinks is the oversubscription.
-fn ports_below(network: &Network, radix: u32) -> usize {
+fn ports_below(network: &NetworkFigures, radix: u32) -> usize {
     let share = network.oversubscription / (1.0 + network.oversubscription);
     ((f64::from(radix) * share).round() as usize).clamp(1, radix as usize)
 }
@@ -105,7 +105,12 @@ fn chunk(leaves: Vec<Leaf>, size: usize) -> Vec<Vec<Leaf>> {
 
 /// Adds the tiers above the leaves. Two tiers: spines over all leaves; three: spines over each pod and cores over all
 /// pods.
-fn add_upper_tiers(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec<Leaf>>, tiers: u32) -> Result<()> {
+fn add_upper_tiers(
+    builder: &mut FabricBuilder,
+    network: &NetworkFigures,
+    pods: Vec<Vec<Leaf>>,
+    tiers: u32,
+) -> Result<()> {
     let leaves: usize = pods.iter().map(Vec::len).sum();
     if leaves < 2 || tiers < 2 {
         return Ok(());
@@ -143,7 +148,7 @@ fn add_upper_tiers(builder: &mut FabricBuilder, network: &Network, pods: Vec<Vec
 /// of the bandwidths of its links to leaves, in bytes per second.
 fn add_spines(
     builder: &mut FabricBuilder,
-    network: &Network,
+    network: &NetworkFigures,
     leaves: &[Leaf],
     prefix: &str,
 ) -> Result<Vec<(NodeId, u64)>> {
@@ -164,7 +169,7 @@ fn add_spines(
 
 /// Number of individually modelled switches of a tier. One merged switch represents the tier unless `ecmp` or `radix`
 /// is given.
-fn modelled_switches(network: &Network) -> usize {
+fn modelled_switches(network: &NetworkFigures) -> usize {
     let ports_above = |radix: u32| (radix as usize).saturating_sub(ports_below(network, radix)).max(1);
     match (network.spec.ecmp, network.spec.radix) {
         (Some(ecmp), _) => ecmp as usize,

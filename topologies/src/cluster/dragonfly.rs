@@ -4,13 +4,13 @@
 //! ports to hosts, a balanced router has 2*p* ports to its group and *p* to other groups. Here a router serves one
 //! host.
 
-use super::network::Network;
+use super::network::NetworkFigures;
 use crate::NodeId;
 use crate::error::Result;
 use crate::fabric::FabricBuilder;
 
 /// Joins hosts by one router each, in `groups` groups (default: about the square root of the number of hosts).
-pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+pub(super) fn join(builder: &mut FabricBuilder, network: &NetworkFigures, hosts: &[Vec<NodeId>]) -> Result<()> {
     let groups = network.spec.groups.map_or_else(|| (hosts.len() as f64).sqrt().round() as usize, |n| n as usize);
     let size = hosts.len().div_ceil(groups.max(1)).max(1);
     let mut routers: Vec<Vec<NodeId>> = Vec::new();

@@ -124,7 +124,7 @@ pub fn restrict(fabric: &mut Fabric, gpus: u32) -> Result<()> {
 
 /// Adds the network between the NICs of the hosts.
 fn join(builder: &mut FabricBuilder, spec: &NetworkSpec, hosts: &[Vec<NodeId>]) -> Result<()> {
-    let network = network::Network::new(spec, builder, hosts)?;
+    let network = network::NetworkFigures::new(spec, builder, hosts)?;
     match spec.kind {
         NetworkKind::Rail => clos::rail(builder, &network, hosts),
         NetworkKind::FatTree => clos::fat_tree(builder, &network, hosts),

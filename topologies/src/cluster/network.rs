@@ -23,7 +23,7 @@ pub const DEFAULT_SWITCH_LATENCY: Picos = Picos(300_000);
 /// `switch_latency`, and a link between switches has `switch_latency`: the latency of a path over *k* switches is
 /// `nic_latency + k × switch_latency`.
 #[derive(Clone, Debug)]
-pub(super) struct Network {
+pub(super) struct NetworkFigures {
     pub spec: NetworkSpec,
     pub nic_latency: Picos,
     pub switch_latency: Picos,
@@ -35,7 +35,7 @@ pub(super) struct Network {
     pub rates: Vec<Bandwidth>,
 }
 
-impl Network {
+impl NetworkFigures {
     pub fn new(spec: &NetworkSpec, builder: &mut FabricBuilder, hosts: &[Vec<NodeId>]) -> Result<Self> {
         let first = hosts.first().map_or(&[][..], Vec::as_slice);
         if hosts.iter().any(|nics| nics.len() != first.len()) {

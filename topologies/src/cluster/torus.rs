@@ -1,12 +1,12 @@
 //! Torus network: one router per host, with the bandwidth of its NICs divided among its neighbours.
 
-use super::network::Network;
+use super::network::NetworkFigures;
 use crate::NodeId;
 use crate::error::{Error, Result};
 use crate::fabric::FabricBuilder;
 
 /// Joins hosts in a torus of `dimensions`. The default is the most cubic shape with this number of hosts.
-pub(super) fn join(builder: &mut FabricBuilder, network: &Network, hosts: &[Vec<NodeId>]) -> Result<()> {
+pub(super) fn join(builder: &mut FabricBuilder, network: &NetworkFigures, hosts: &[Vec<NodeId>]) -> Result<()> {
     let sides: Vec<usize> = match &network.spec.dimensions {
         Some(sides) => sides.iter().map(|&side| side as usize).collect(),
         None => cubic(hosts.len()),

@@ -98,10 +98,10 @@ impl Fabric {
         let mut near = Vec::new();
         if text.len() <= MAX_LINK_NAME_LENGTH {
             for (ends, number) in parse_link_number(text) {
-                for LinkEnds { a, b, directed } in parse_link_ends(ends) {
+                for LinkEnds { a, b, directions } in parse_link_ends(ends) {
                     match (self.find(a), self.find(b)) {
                         (Some(a), Some(b)) => {
-                            let links = self.numbered_links(a, b, directed, number);
+                            let links = self.numbered_links(a, b, directions, number);
                             if !links.is_empty() {
                                 return Ok(links);
                             }
@@ -118,10 +118,13 @@ impl Fabric {
         Err(Error::Unknown { item: "link", name: name.to_owned(), suggestions: near })
     }
 
-    fn numbered_links(&self, a: NodeId, b: NodeId, directed: bool, number: Option<usize>) -> Vec<LinkId> {
+    fn numbered_links(&self, a: NodeId, b: NodeId, directions: LinkDirections, number: Option<usize>) -> Vec<LinkId> {
         let forward = self.links_between(a, b);
         // Both directions of a link are added in one step, so the k-th links of the two directions belong to one link.
-        let backward = if directed { Vec::new() } else { self.links_between(b, a) };
+        let backward = match directions {
+            LinkDirections::Forward => Vec::new(),
+            LinkDirections::Both => self.links_between(b, a),
+        };
         let mut links: Vec<LinkId> = match number {
             None => forward.into_iter().chain(backward).collect(),
             Some(k) => forward.get(k).into_iter().chain(backward.get(k)).copied().collect(),
@@ -153,16 +156,26 @@ fn parse_link_number(text: &str) -> impl Iterator<Item = (&str, Option<usize>)> 
 struct LinkEnds<'a> {
     a: &'a str,
     b: &'a str,
-    /// True for the direction from `a` to `b` only.
-    directed: bool,
+    directions: LinkDirections,
+}
+
+/// Directions of a link that its name selects.
+#[derive(Clone, Copy)]
+enum LinkDirections {
+    /// Only the direction from the first end to the second.
+    Forward,
+    Both,
 }
 
 /// Interpretations of `a->b` and `a-b` as two ids.
 fn parse_link_ends(text: &str) -> impl Iterator<Item = LinkEnds<'_>> {
-    let ends =
-        move |a: usize, b: usize, directed: bool| LinkEnds { a: text[..a].trim(), b: text[b..].trim(), directed };
-    let arrows = text.match_indices("->").map(move |(i, _)| ends(i, i + 2, true));
-    let dashes = text.match_indices('-').map(move |(i, _)| ends(i, i + 1, false));
+    let ends = move |a: usize, b: usize, directions: LinkDirections| LinkEnds {
+        a: text[..a].trim(),
+        b: text[b..].trim(),
+        directions,
+    };
+    let arrows = text.match_indices("->").map(move |(i, _)| ends(i, i + 2, LinkDirections::Forward));
+    let dashes = text.match_indices('-').map(move |(i, _)| ends(i, i + 1, LinkDirections::Both));
     arrows.chain(dashes)
 }
 

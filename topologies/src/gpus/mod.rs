@@ -129,13 +129,13 @@ pub fn find_by_pci(vendor: u32, device: u32) -> Option<&'static GpuModel> {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
-    gpu: Vec<Entry>,
+struct GpuTable {
+    gpu: Vec<GpuEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct GpuEntry {
     name: String,
     #[serde(default)]
     aliases: Vec<String>,
@@ -167,8 +167,8 @@ fn read(text: &str) -> Result<Vec<GpuModel>, String> {
     fn quantity<T: std::str::FromStr<Err = crate::UnitError>>(text: Option<&String>) -> Result<Option<T>, String> {
         text.map(|text| text.parse().map_err(|error: crate::UnitError| error.to_string())).transpose()
     }
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-    let to_model = |entry: Entry| {
+    let file: GpuTable = toml::from_str(text).map_err(|error| error.to_string())?;
+    let to_model = |entry: GpuEntry| {
         Ok(GpuModel {
             memory: quantity(entry.memory.as_ref())?,
             memory_bandwidth: quantity(entry.memory_bandwidth.as_ref())?,

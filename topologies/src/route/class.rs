@@ -5,9 +5,26 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, VariantArray};
+
+use crate::variants::variants;
 
 /// The class of a path, nearest first. Order and names are NCCL's (`src/graph/topo.h`, `PATH_LOC` … `PATH_DIS`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumCount,
+    VariantArray,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PathClass {
     /// The device itself.
@@ -38,20 +55,7 @@ pub enum PathClass {
 
 impl PathClass {
     /// All classes, nearest first.
-    pub const ALL: [Self; 12] = [
-        Self::Loc,
-        Self::Nvl,
-        Self::Nvb,
-        Self::C2c,
-        Self::Pix,
-        Self::Pxb,
-        Self::P2c,
-        Self::Pxn,
-        Self::Phb,
-        Self::Sys,
-        Self::Net,
-        Self::Dis,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// NCCL's name of the class, in upper case.
     #[must_use]

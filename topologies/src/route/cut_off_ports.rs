@@ -52,6 +52,15 @@ struct ExitPorts {
     remaining: Vec<u32>,
 }
 
+/// Connectivity of the forwarding devices of a network.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connectivity {
+    /// Every device reaches every other.
+    Joined,
+    /// Some devices do not reach each other.
+    Partitioned,
+}
+
 impl CutOffPorts {
     fn new(router: &Router<'_>) -> Self {
         let mut losers: FxHashMap<Remote, Losers> = FxHashMap::default();
@@ -59,7 +68,7 @@ impl CutOffPorts {
             return Self { losers };
         }
         let (islands, trunks_failed) = (&router.islands, router.network.has_failed_links());
-        let joined = router.network.is_joined();
+        let connectivity = if router.network.is_joined() { Connectivity::Joined } else { Connectivity::Partitioned };
         // Devices of islands of one shape have the same exits, and many ranks have the same remote ends.
         let mut known_exits: FxHashMap<(u32, u32), ExitPorts> = FxHashMap::default();
         let mut known_losses: FxHashMap<[Vec<Remote>; 2], Vec<Remote>> = FxHashMap::default();
@@ -72,8 +81,9 @@ impl CutOffPorts {
                 continue;
             }
             let remotes = [&exits.as_built, &exits.remaining].map(|ports| router.remotes(island, ports));
-            let losses =
-                known_losses.entry(remotes).or_insert_with_key(|[before, after]| router.lost(before, after, joined));
+            let losses = known_losses
+                .entry(remotes)
+                .or_insert_with_key(|[before, after]| router.lost_remotes(before, after, connectivity));
             for &remote in &*losses {
                 losers.entry(remote).and_modify(|losers| *losers = losers.with(island)).or_insert(Losers::One(island));
             }
@@ -114,9 +124,8 @@ impl Router<'_> {
         remotes
     }
 
-    /// Remote ends that are reachable from `before` on the fabric as built and no longer reachable from `after`. In a
-    /// `joined` network every forwarding device reaches every other.
-    fn lost(&self, before: &[Remote], after: &[Remote], joined: bool) -> Vec<Remote> {
+    /// Remote ends that are reachable from `before` on the fabric as built and no longer reachable from `after`.
+    fn lost_remotes(&self, before: &[Remote], after: &[Remote], connectivity: Connectivity) -> Vec<Remote> {
         let is_cable = |remote: &Remote| matches!(remote, Remote::Cable(_));
         let mut lost: Vec<Remote> =
             before.iter().filter(|remote| is_cable(remote) && !after.contains(remote)).copied().collect();
@@ -125,7 +134,7 @@ impl Router<'_> {
             remotes.iter().filter_map(number).collect()
         };
         let remaining = switches(after);
-        if !joined || remaining.is_empty() {
+        if connectivity == Connectivity::Partitioned || remaining.is_empty() {
             let reached = self.network.reached_from(&remaining);
             let reached_before = self.network.reached_as_built(&switches(before));
             let numbers = (0..).zip(reached_before.into_iter().zip(reached));

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::link_classes::Multiplicity;
 use super::rules::{Access, Phase, step};
-use super::segment::{Segment, Step, bandwidth_key, select_paths};
+use super::segment::{LayeredLink, Segment, bandwidth_key, select_paths};
 use super::shape_graph::ShapeGraph;
 use super::{PathClass, RouteOptions};
 use crate::fabric::NodeKind;
@@ -208,7 +208,7 @@ impl Search<'_> {
                         before.push(from);
                     }
                     let edge = self.shape.link(crossing.link);
-                    steps.push(Step {
+                    steps.push(LayeredLink {
                         from: self.dense[from as usize],
                         to: self.dense[state as usize],
                         link: crossing.link,

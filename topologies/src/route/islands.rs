@@ -11,7 +11,7 @@ use petgraph::unionfind::UnionFind;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::shape::Shape;
-use super::shape_graph::{Port, ShapeKey, ShapeLink, ShapeNode};
+use super::shape_graph::{IslandPort, ShapeKey, ShapeLink, ShapeNode};
 use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, LinkKind, NodeId};
 
@@ -214,7 +214,7 @@ impl Islands {
         let ports = slice(&self.ports, &self.port_start);
         let ports = ports.iter().map(|&id| {
             let (out, back) = (fabric.link(LinkId(id)), fabric.link(LinkId(id).reverse()));
-            Port {
+            IslandPort {
                 node: self.local(out.from),
                 out: (!out.failed).then_some((out.bandwidth, out.latency)),
                 back: (!back.failed).then_some((back.bandwidth, back.latency)),

@@ -22,7 +22,7 @@ pub(super) struct NetworkLink {
 }
 
 /// Properties of a link that routing uses, for both directions.
-type Record = [(Option<Bandwidth>, Picos, bool); 2];
+type LinkProperties = [(Option<Bandwidth>, Picos, bool); 2];
 
 /// Classes of forwarding devices, and representatives of equivalent links.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl LinkClasses {
         class.iter().for_each(|&class| *sizes.entry(class).or_default() += 1);
         let size = |class: u32| sizes.get(&class).copied().unwrap_or(1);
         let device_class = |device: u32| class.get(device as usize).copied().unwrap_or_default();
-        let mut kinds: BTreeMap<(u32, u32, Record), Vec<LinkId>> = BTreeMap::new();
+        let mut kinds: BTreeMap<(u32, u32, LinkProperties), Vec<LinkId>> = BTreeMap::new();
         for joint in joints {
             let key = (device_class(joint.from), device_class(joint.to), record(fabric, joint.link));
             kinds.entry(key).or_default().push(joint.link);
@@ -98,12 +98,12 @@ fn classes(fabric: &Fabric, is_joined: &[bool], joints: &[NetworkLink]) -> Vec<u
     }
     let mut known = usize::from(!others.is_empty());
     loop {
-        let mut numbers: BTreeMap<(u32, Vec<(u32, Record)>), u32> = BTreeMap::new();
+        let mut numbers: BTreeMap<(u32, Vec<(u32, LinkProperties)>), u32> = BTreeMap::new();
         let mut next = class.clone();
         for &device in &others {
             let device_class = |device: u32| class.get(device as usize).copied().unwrap_or_default();
             let around = leaving.get(&device).into_iter().flatten();
-            let mut around: Vec<(u32, Record)> =
+            let mut around: Vec<(u32, LinkProperties)> =
                 around.map(|joint| (device_class(joint.to), record(fabric, joint.link))).collect();
             around.sort_unstable();
             let number = count + 1 + numbers.len() as u32;
@@ -127,7 +127,7 @@ fn classes(fabric: &Fabric, is_joined: &[bool], joints: &[NetworkLink]) -> Vec<u
     class
 }
 
-fn record(fabric: &Fabric, link: LinkId) -> Record {
+fn record(fabric: &Fabric, link: LinkId) -> LinkProperties {
     [link, link.reverse()].map(|id| {
         let link = fabric.link(id);
         (link.bandwidth, link.latency, link.failed)

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use super::islands::is_network;
 use super::link_classes::{LinkClasses, Multiplicity, NetworkLink};
 use super::rules::is_switch;
-use super::segment::{MAX_PATHS, Segment, Step, bandwidth_key, select_paths};
+use super::segment::{LayeredLink, MAX_PATHS, Segment, bandwidth_key, select_paths};
 use super::{Ecmp, LinkListing};
 use crate::fabric::{Figures, NodeKind};
 use crate::{Fabric, LinkId, NodeId};
@@ -18,7 +18,7 @@ const FAR: u16 = u16::MAX;
 
 /// The devices that forward network traffic, numbered from 0, and their links; or equivalence classes of these devices.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct NetworkGraph {
     /// Number of each device of the fabric among the forwarding devices; [`NONE`] for devices that do not forward.
     number: Vec<u32>,
     /// Links represented by each representative link.
@@ -47,7 +47,7 @@ struct DistanceTable {
     segments: Box<[OnceLock<Box<Segment>>]>,
 }
 
-impl Network {
+impl NetworkGraph {
     /// Builds the network. Representative links are used only where they do not change results. They are not used if a
     /// switch has a capacity, which would also limit links that are not listed, or if more than [`MAX_PATHS`] paths
     /// join two devices, of which a flow would use a single one.
@@ -282,7 +282,7 @@ impl Network {
                         before.push(previous);
                         next
                     });
-                    steps.push(Step {
+                    steps.push(LayeredLink {
                         from: number,
                         to: dense[&state],
                         link: arriving.0,

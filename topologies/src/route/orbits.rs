@@ -52,14 +52,14 @@ pub struct Orbit<T> {
 impl Orbits {
     /// Returns the orbit of a device.
     #[must_use]
-    pub fn of_node(&self, node: NodeId) -> Orbit<NodeId> {
+    pub fn node_orbit(&self, node: NodeId) -> Orbit<NodeId> {
         let representative = self.nodes.first[node.0 as usize];
         Orbit { representative: NodeId(representative), size: self.nodes.sizes[representative as usize] }
     }
 
     /// Returns the orbit of a link direction.
     #[must_use]
-    pub fn of_link(&self, link: LinkId) -> Orbit<LinkId> {
+    pub fn link_orbit(&self, link: LinkId) -> Orbit<LinkId> {
         let representative = self.links.first[link.0 as usize];
         Orbit { representative: LinkId(representative), size: self.links.sizes[representative as usize] }
     }
@@ -88,7 +88,7 @@ struct Classes {
 
 impl Classes {
     /// Creates the orbits of the ids `0..count` under permutations.
-    fn of_permutations(count: usize, permutations: &[Vec<u32>]) -> Self {
+    fn from_permutations(count: usize, permutations: &[Vec<u32>]) -> Self {
         let mut first = vec![NONE; count];
         let mut sizes = vec![0; count];
         let mut pending = Vec::new();
@@ -156,8 +156,8 @@ impl Router<'_> {
             images.iter().map(|images| self.permutation(placement, images)).collect::<Option<_>>()?;
         let (nodes, links): (Vec<_>, Vec<_>) = permutations.into_iter().map(|one| (one.nodes, one.links)).unzip();
         Some(Orbits {
-            nodes: Classes::of_permutations(self.fabric.node_count(), &nodes),
-            links: Classes::of_permutations(self.fabric.link_count(), &links),
+            nodes: Classes::from_permutations(self.fabric.node_count(), &nodes),
+            links: Classes::from_permutations(self.fabric.link_count(), &links),
         })
     }
 

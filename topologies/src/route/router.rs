@@ -10,7 +10,7 @@ use super::attachments::Attachment;
 use super::cut_off_ports::CutOffPorts;
 use super::island_routes::IslandRoute;
 use super::islands::Islands;
-use super::network::Network;
+use super::network::NetworkGraph;
 use super::orbits::OrbitCache;
 use super::participants::{Participants, RelaySet};
 use super::path::{Hop, Path, PathTable, Share, Staging, Summary};
@@ -29,7 +29,7 @@ pub struct Router<'f> {
     pub(super) fabric: &'f Fabric,
     pub(super) options: RouteOptions,
     pub(super) islands: Islands,
-    pub(super) network: Network,
+    pub(super) network: NetworkGraph,
     pub(super) cut_off_ports: OnceLock<CutOffPorts>,
     pub(super) names: OnceLock<Vec<u64>>,
     pub(super) orbits: OrbitCache,
@@ -78,7 +78,7 @@ impl<'f> Router<'f> {
             fabric,
             options,
             islands: Islands::new(fabric),
-            network: Network::new(fabric, listed),
+            network: NetworkGraph::new(fabric, listed),
             cut_off_ports: OnceLock::new(),
             names,
             orbits: OrbitCache::default(),

@@ -6,12 +6,15 @@
 //! Other accelerators forward over their own links any number of times, as in TPU slices. NICs and MIG instances
 //! forward nothing. Classes follow NCCL's `paths.cc`.
 
+use strum::{EnumCount, VariantArray};
+
 use super::PathClass;
 use crate::LinkKind;
 use crate::fabric::NodeKind;
+use crate::variants::variants;
 
 /// State of a partial path that depends on the kinds of links used so far; a search tracks pairs of device and phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub(super) enum Phase {
     /// NVLink only, with no accelerator in between.
     Nvlink,
@@ -24,7 +27,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    pub const ALL: [Self; 4] = [Self::Nvlink, Self::Bridged, Self::Mixed, Self::Relayed];
+    pub const ALL: [Self; Self::COUNT] = variants();
 }
 
 /// Memory access between the two ends of a path.
@@ -62,7 +65,7 @@ pub(super) fn step(
     let nvlink = link == LinkKind::Nvlink;
     match access {
         Access::Direct => {
-            let next = direct(phase, at, nvlink)?;
+            let next = next_phase(phase, at, link)?;
             let class = match (next, phase) {
                 (Phase::Bridged, Phase::Nvlink) => PathClass::Nvb,
                 (Phase::Relayed, Phase::Nvlink) => PathClass::Pxn.max(link_class(link, at, to)),
@@ -82,7 +85,9 @@ pub(super) fn step(
     }
 }
 
-fn direct(phase: Phase, at: DeviceContext, nvlink: bool) -> Option<Phase> {
+/// Returns the phase of peer access after crossing a link from `at`; `None` if the device does not forward onto it.
+fn next_phase(phase: Phase, at: DeviceContext, link: LinkKind) -> Option<Phase> {
+    let nvlink = link == LinkKind::Nvlink;
     if at.is_source {
         return Some(if nvlink { Phase::Nvlink } else { Phase::Mixed });
     }

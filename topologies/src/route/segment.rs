@@ -1,6 +1,6 @@
 //! Equal-cost paths between two points: selection by bandwidth and latency, and the share of the flow on each link.
 //!
-//! A search returns all shortest paths as a layered graph of [`Step`]s. [`select_paths`] tries each bandwidth
+//! A search returns all shortest paths as a layered graph of [`LayeredLink`]s. [`select_paths`] tries each bandwidth
 //! threshold: of the paths with at least that bandwidth, it selects those with the lowest latency and spreads the flow
 //! evenly over them. The threshold with the highest total bandwidth of the flow is used. More bandwidth on a link
 //! therefore never reduces the bandwidth of a flow, and a slowed link is not used where it would be the bottleneck. If
@@ -17,7 +17,7 @@ pub(super) const MAX_PATHS: u64 = 1 << 16;
 
 /// A link of the layered graph. States are dense numbers; steps are in order of travel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step {
+pub(super) struct LayeredLink {
     pub from: u32,
     pub to: u32,
     pub link: u32,
@@ -154,7 +154,7 @@ pub(super) fn select_paths(
     states: usize,
     source: u32,
     targets: &[u32],
-    steps: &[Step],
+    steps: &[LayeredLink],
     ecmp: Ecmp,
     mut weight: impl FnMut(u32, u32) -> u64,
 ) -> Option<Segment> {
@@ -177,7 +177,7 @@ pub(super) fn select_paths(
     thresholds.dedup();
     let mut best: Option<Segment> = None;
     for min_bandwidth in thresholds {
-        let graph = Layered { states, source, targets };
+        let graph = LayeredGraph { states, source, targets };
         let Some(segment) = graph.spread(steps, min_bandwidth, &mut weight) else { continue };
         if best.as_ref().is_none_or(|best| segment.rate > best.rate) {
             best = Some(segment);
@@ -187,17 +187,22 @@ pub(super) fn select_paths(
 }
 
 /// The states of a layered graph, and the ends of the paths in it.
-struct Layered<'a> {
+struct LayeredGraph<'a> {
     states: usize,
     source: u32,
     targets: &'a [u32],
 }
 
-impl Layered<'_> {
+impl LayeredGraph<'_> {
     /// The flow over the lowest-latency paths among those whose steps all have a bandwidth of at least `min_bandwidth`.
-    fn spread(&self, steps: &[Step], min_bandwidth: u64, weight: impl FnMut(u32, u32) -> u64) -> Option<Segment> {
+    fn spread(
+        &self,
+        steps: &[LayeredLink],
+        min_bandwidth: u64,
+        weight: impl FnMut(u32, u32) -> u64,
+    ) -> Option<Segment> {
         let Self { states, source, targets } = *self;
-        let wide: Vec<&Step> = steps.iter().filter(|step| step.bandwidth >= min_bandwidth).collect();
+        let wide: Vec<&LayeredLink> = steps.iter().filter(|step| step.bandwidth >= min_bandwidth).collect();
         let mut min_latencies = vec![u64::MAX; states];
         min_latencies[source as usize] = 0;
         for step in &wide {
@@ -206,7 +211,7 @@ impl Layered<'_> {
             *to = (*to).min(arrival);
         }
         let latency = targets.iter().map(|&target| min_latencies[target as usize]).min()?;
-        let on_time = |step: &&&Step| {
+        let on_time = |step: &&&LayeredLink| {
             let start = min_latencies[step.from as usize];
             start != u64::MAX && start.saturating_add(step.latency) == min_latencies[step.to as usize]
         };
@@ -262,7 +267,7 @@ impl Layered<'_> {
 }
 
 /// Returns the segment if `steps` are one single path, the usual case, without a search; `None` otherwise.
-fn single_path(source: u32, targets: &[u32], steps: &[Step]) -> Option<Segment> {
+fn single_path(source: u32, targets: &[u32], steps: &[LayeredLink]) -> Option<Segment> {
     let mut state = source;
     let mut segment = Segment::empty();
     let mut parts = Vec::with_capacity(steps.len());

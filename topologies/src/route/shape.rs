@@ -9,7 +9,7 @@ use super::attachments::Attachments;
 use super::island_routes::{IslandRoute, RouteTable};
 use super::rules::Access;
 use super::segment::PathSelection;
-use super::shape_graph::{Port, ShapeGraph, ShapeKey, ShapeLink, ShapeNode};
+use super::shape_graph::{IslandPort, ShapeGraph, ShapeKey, ShapeLink, ShapeNode};
 use super::twins::{Pair, Twins};
 use crate::LinkKind;
 use crate::fabric::NodeKind;
@@ -65,7 +65,7 @@ impl Shape {
         self.graph.link_count()
     }
 
-    pub fn ports(&self) -> &[Port] {
+    pub fn ports(&self) -> &[IslandPort] {
         self.graph.ports()
     }
 

@@ -33,7 +33,7 @@ pub(super) struct ShapeLink {
 /// A link from an island to the network: its device, and bandwidth and latency in both directions. A direction is
 /// `None` if it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Port {
+pub(super) struct IslandPort {
     pub node: u32,
     pub out: Option<(Option<Bandwidth>, Picos)>,
     pub back: Option<(Option<Bandwidth>, Picos)>,
@@ -44,7 +44,7 @@ pub(super) struct Port {
 pub(super) struct ShapeKey {
     pub nodes: Vec<ShapeNode>,
     pub links: Vec<ShapeLink>,
-    pub ports: Vec<Port>,
+    pub ports: Vec<IslandPort>,
 }
 
 /// Devices and links of an island.
@@ -106,7 +106,7 @@ impl ShapeGraph {
         self.key.links.len() as u32
     }
 
-    pub fn ports(&self) -> &[Port] {
+    pub fn ports(&self) -> &[IslandPort] {
         &self.key.ports
     }
 

@@ -12,8 +12,8 @@ use super::segment::{Part, Segment};
 use super::shape_graph::{ShapeGraph, ShapeLink, ShapeNode};
 
 /// Properties that distinguish a link of a device: the neighbour, and the figures of both directions that routing uses.
-type LinkIdentity = (u32, [Record; 2]);
-type Record = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
+type LinkIdentity = (u32, [TwinKey; 2]);
+type TwinKey = (crate::LinkKind, Option<crate::Bandwidth>, crate::Picos, bool);
 
 /// Groups of twins among the devices of a shape.
 #[derive(Debug)]

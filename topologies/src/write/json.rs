@@ -26,7 +26,7 @@ pub struct PathEntry {
 }
 
 #[derive(Serialize)]
-struct JsonNode<'a> {
+struct NodeJson<'a> {
     id: &'a str,
     kind: &'static str,
     host: &'a str,
@@ -37,7 +37,7 @@ struct JsonNode<'a> {
 }
 
 #[derive(Serialize)]
-struct JsonLink<'a> {
+struct LinkJson<'a> {
     id: &'a str,
     a: &'a str,
     b: &'a str,
@@ -76,7 +76,7 @@ fn document(fabric: &Fabric, paths: &[PathEntry]) -> Result<String, serde_json::
     let links: Vec<_> = fabric
         .links()
         .zip(&names)
-        .map(|((_, link), name)| JsonLink {
+        .map(|((_, link), name)| LinkJson {
             id: name,
             a: id(link.from),
             b: id(link.to),
@@ -138,7 +138,7 @@ fn lines<T: Serialize>(items: &[T]) -> Result<String, serde_json::Error> {
     Ok(format!("[\n    {}\n  ]", items.join(",\n    ")))
 }
 
-fn json_node<'a>(fabric: &'a Fabric, node: &'a Node) -> Result<JsonNode<'a>, serde_json::Error> {
+fn json_node<'a>(fabric: &'a Fabric, node: &'a Node) -> Result<NodeJson<'a>, serde_json::Error> {
     let mut figures = match &node.figures {
         Figures::None => Value::Null,
         Figures::Gpu(figures) => serde_json::to_value(&**figures)?,
@@ -150,7 +150,7 @@ fn json_node<'a>(fabric: &'a Fabric, node: &'a Node) -> Result<JsonNode<'a>, ser
         known.retain(|_, value| !value.is_null());
     }
     let text = |text: &str| Value::String(text.to_owned());
-    Ok(JsonNode {
+    Ok(NodeJson {
         id: &node.id,
         kind: node.kind.name(),
         host: fabric.hosts().get(node.host.0 as usize).map_or("", |host| host),

@@ -182,13 +182,13 @@ fn write_keys<T: Keys>(figures: &T, out: &mut String) {
 }
 
 /// Increments (0 or 1) of the numbers at the ends of a link's two ids, from one link of a range to the next.
-type Step = (usize, usize);
+type IdIncrements = (usize, usize);
 
-fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Option<Step> {
+fn step_between(fabric: &Fabric, first: &[&Link; 2], next: &[&Link; 2]) -> Option<IdIncrements> {
     [(1, 0), (0, 1), (1, 1)].into_iter().find(|&step| is_step(fabric, first, next, step, 1))
 }
 
-fn is_step(fabric: &Fabric, first: &[&Link; 2], link: &[&Link; 2], step: Step, steps: usize) -> bool {
+fn is_step(fabric: &Fabric, first: &[&Link; 2], link: &[&Link; 2], step: IdIncrements, steps: usize) -> bool {
     let id = |node: NodeId| &*fabric.node(node).id;
     let facts =
         |link: &Link| (link.kind, link.lanes, link.bandwidth, link.nominal_bandwidth, link.latency, link.failed);
@@ -201,7 +201,7 @@ fn is_step(fabric: &Fabric, first: &[&Link; 2], link: &[&Link; 2], step: Step, s
 fn write_link(
     fabric: &Fabric,
     [forward, backward]: &[&Link; 2],
-    step: Step,
+    step: IdIncrements,
     run: usize,
     out: &mut String,
 ) -> Result<()> {

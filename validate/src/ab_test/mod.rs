@@ -23,4 +23,4 @@ mod sides;
 
 pub use message::Trial;
 pub use side::serve;
-pub use sides::{ProveError, Variant, WorkerPair, WorkerSettings, environment};
+pub use sides::{ProveError, TestSide, WorkerPair, WorkerSettings, environment};

@@ -10,7 +10,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::message::{Trial, WorkerRequest, WorkerResponse};
 use crate::cuda::{CudaError, Driver, Event, Graph, Member, Stream, Watchdog, team};
-use crate::execute::{Buffers, Choice, ExecuteError, Executor, Job, Library, Testbed};
+use crate::execute::{Buffers, ExecuteError, Executor, Job, NcclChoice, NcclCommunicators, Testbed};
 use crate::kernel::Devices;
 use crate::nccl::Nccl;
 use crate::nvshmem::Channel;
@@ -22,7 +22,7 @@ use crate::nvshmem::Channel;
 /// The process was not started by `gpu prove`.
 pub fn serve() -> Result<(), String> {
     let channel = Channel::to_parent().map_err(|_| "this is started by `gpu prove` alone".to_owned())?;
-    let channel = Shared(Mutex::new(channel));
+    let channel = SharedChannel(Mutex::new(channel));
     let last = match run(&channel) {
         Ok(()) => WorkerResponse::Done,
         Err(error) => WorkerResponse::Failed { no_gpu: is_absence(&error), reason: error.to_string() },
@@ -34,9 +34,9 @@ pub fn serve() -> Result<(), String> {
 }
 
 /// Channel to the parent process, shared by the threads that drive the GPUs.
-struct Shared(Mutex<Channel>);
+struct SharedChannel(Mutex<Channel>);
 
-impl Shared {
+impl SharedChannel {
     fn send(&self, answer: &WorkerResponse) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).send(answer);
     }
@@ -54,7 +54,7 @@ fn misunderstood(reason: &str) -> ExecuteError {
     ExecuteError::Unsupported { executor: "prove", reason: format!("an unknown request: {reason}") }
 }
 
-fn run(channel: &Shared) -> Result<(), ExecuteError> {
+fn run(channel: &SharedChannel) -> Result<(), ExecuteError> {
     let WorkerRequest::Begin { library, ranks, room, timeout: patience } = channel.order()? else {
         return Err(misunderstood("no start request"));
     };
@@ -62,7 +62,7 @@ fn run(channel: &Shared) -> Result<(), ExecuteError> {
     let buffers = Buffers::new(&testbed, room, Bytes(0))?;
     let watchdog = Watchdog::new(patience);
     let nccl = Nccl::open(library.as_deref())?;
-    let communicators = Library::new(&testbed, &nccl, Choice::Own, &watchdog)?;
+    let communicators = NcclCommunicators::new(&testbed, &nccl, NcclChoice::Own, &watchdog)?;
     channel.send(&WorkerResponse::Begun { version: nccl.version().to_string() });
     loop {
         match channel.order()? {
@@ -91,7 +91,7 @@ fn job(trial: Trial, ranks: u32) -> Result<Job, ExecuteError> {
 
 /// Next action of all threads: to time the graph or to discard it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum ThreadAction {
     Time,
     Done,
 }
@@ -99,7 +99,7 @@ enum Step {
 /// Captures a graph of calls on each GPU's thread and times it on request, until the graph is discarded.
 #[expect(unsafe_code, reason = "captures a graph")]
 fn serve_graph(
-    channel: &Shared,
+    channel: &SharedChannel,
     testbed: &Testbed,
     watchdog: &Watchdog,
     executor: &dyn Executor,
@@ -108,7 +108,7 @@ fn serve_graph(
     let members = testbed.contexts().len();
     // The first thread receives the parent's requests and forwards them. The other threads sleep, so that they do not
     // disturb the measurement of the other process.
-    let (senders, receivers): (Vec<Sender<Step>>, Vec<Mutex<Receiver<Step>>>) = (0..members)
+    let (senders, receivers): (Vec<Sender<ThreadAction>>, Vec<Mutex<Receiver<ThreadAction>>>) = (0..members)
         .map(|_| {
             let (sender, receiver) = mpsc::channel();
             (sender, Mutex::new(receiver))
@@ -135,8 +135,8 @@ fn serve_graph(
         loop {
             let step = if member.rank == 0 {
                 let step = match channel.order()? {
-                    WorkerRequest::Time => Step::Time,
-                    WorkerRequest::Done => Step::Done,
+                    WorkerRequest::Time => ThreadAction::Time,
+                    WorkerRequest::Done => ThreadAction::Done,
                     _ => return Err(misunderstood("a graph is waiting")),
                 };
                 for sender in senders.iter().skip(1) {
@@ -147,7 +147,7 @@ fn serve_graph(
             } else {
                 next(receivers.get(member.rank), member)?
             };
-            if step == Step::Done {
+            if step == ThreadAction::Done {
                 return Ok(());
             }
             for _ in 0..2 {
@@ -173,7 +173,7 @@ fn serve_graph(
 
 /// Receives the next step from the first thread. The wait has no time limit, because the other process may be measured
 /// for any time. If the first thread failed, the watchdog reports the failure at the next poll.
-fn next(receiver: Option<&Mutex<Receiver<Step>>>, member: &Member<'_>) -> Result<Step, ExecuteError> {
+fn next(receiver: Option<&Mutex<Receiver<ThreadAction>>>, member: &Member<'_>) -> Result<ThreadAction, ExecuteError> {
     let receiver = receiver.ok_or(CudaError::Abandoned)?.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = member.watchdog.start();
     loop {

@@ -13,14 +13,14 @@ use crate::nvshmem::{NvshmemError, Processes};
 
 /// Side of the comparison: one of the two worker processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Variant {
+pub enum TestSide {
     /// NCCL with its default choices.
     Default,
     /// NCCL with the tuner table.
     Tuned,
 }
 
-impl Variant {
+impl TestSide {
     /// Both sides, in the order of their process numbers, 0 and 1.
     pub const BOTH: [Self; 2] = [Self::Default, Self::Tuned];
 
@@ -53,7 +53,7 @@ pub enum ProveError {
     #[error("NCCL, {}: {reason}", .side.name())]
     Failed {
         /// The side that failed.
-        side: Variant,
+        side: TestSide,
         /// Error message of the process.
         reason: String,
     },
@@ -78,15 +78,15 @@ pub struct WorkerSettings {
 /// Environment variables of a side's process. They disable NVLink multicast, write NCCL's log to `log` and, for the
 /// tuned side, load the tuner `plugin` with its `table`.
 #[must_use]
-pub fn environment(side: Variant, plugin: &Path, table: &Path, log: &Path) -> Vec<(&'static str, OsString)> {
+pub fn environment(side: TestSide, plugin: &Path, table: &Path, log: &Path) -> Vec<(&'static str, OsString)> {
     let mut variables: Vec<(&'static str, OsString)> =
         SHARED_HOST.iter().map(|&(name, value)| (name, OsString::from(value))).collect();
     variables.push(("NCCL_DEBUG", "INFO".into()));
     variables.push(("NCCL_DEBUG_SUBSYS", "INIT,ENV,TUNING".into()));
     variables.push(("NCCL_DEBUG_FILE", log.into()));
     match side {
-        Variant::Default => variables.push(("NCCL_TUNER_PLUGIN", "none".into())),
-        Variant::Tuned => {
+        TestSide::Default => variables.push(("NCCL_TUNER_PLUGIN", "none".into())),
+        TestSide::Tuned => {
             variables.push(("NCCL_TUNER_PLUGIN", plugin.into()));
             variables.push(("FABRICAST_TUNER_FILE", table.into()));
         }
@@ -109,13 +109,13 @@ impl WorkerPair {
     /// A process fails to start.
     pub fn start(
         setting: &WorkerSettings,
-        first: Variant,
-        command: impl Fn(Variant) -> Command,
+        first: TestSide,
+        command: impl Fn(TestSide) -> Command,
     ) -> Result<(Self, String), ProveError> {
         /// Time limit for loading NCCL's kernels onto all GPUs and connecting its ranks.
         const BEGINNING: Duration = Duration::from_secs(120);
-        let side = |number: usize| if number == 0 { Variant::Default } else { Variant::Tuned };
-        let processes = Processes::start(Variant::BOTH.len(), |number| command(side(number)))?;
+        let side = |number: usize| if number == 0 { TestSide::Default } else { TestSide::Tuned };
+        let processes = Processes::start(TestSide::BOTH.len(), |number| command(side(number)))?;
         let mut sides = Self { processes, patience: BEGINNING };
         let mut version = String::new();
         for side in first.order_from() {
@@ -133,7 +133,7 @@ impl WorkerPair {
     ///
     /// # Errors
     /// The side fails.
-    pub fn prepare(&mut self, side: Variant, trial: Trial) -> Result<(), ProveError> {
+    pub fn prepare(&mut self, side: TestSide, trial: Trial) -> Result<(), ProveError> {
         match self.request(side, &WorkerRequest::Prepare(trial))? {
             WorkerResponse::Prepared => Ok(()),
             response => Err(unexpected(side, &response)),
@@ -144,7 +144,7 @@ impl WorkerPair {
     ///
     /// # Errors
     /// The side fails.
-    pub fn time(&mut self, side: Variant) -> Result<Picos, ProveError> {
+    pub fn time(&mut self, side: TestSide) -> Result<Picos, ProveError> {
         match self.request(side, &WorkerRequest::Time)? {
             WorkerResponse::Time(time) => Ok(time),
             response => Err(unexpected(side, &response)),
@@ -155,7 +155,7 @@ impl WorkerPair {
     ///
     /// # Errors
     /// The side fails.
-    pub fn discard(&mut self, side: Variant) -> Result<(), ProveError> {
+    pub fn discard(&mut self, side: TestSide) -> Result<(), ProveError> {
         self.request_done(side, &WorkerRequest::Done)
     }
 
@@ -164,17 +164,17 @@ impl WorkerPair {
     /// # Errors
     /// A side fails.
     pub fn end(mut self) -> Result<(), ProveError> {
-        Variant::BOTH.into_iter().try_for_each(|side| self.request_done(side, &WorkerRequest::End))
+        TestSide::BOTH.into_iter().try_for_each(|side| self.request_done(side, &WorkerRequest::End))
     }
 
-    fn request_done(&mut self, side: Variant, order: &WorkerRequest) -> Result<(), ProveError> {
+    fn request_done(&mut self, side: TestSide, order: &WorkerRequest) -> Result<(), ProveError> {
         match self.request(side, order)? {
             WorkerResponse::Done => Ok(()),
             response => Err(unexpected(side, &response)),
         }
     }
 
-    fn request(&mut self, side: Variant, order: &WorkerRequest) -> Result<WorkerResponse, ProveError> {
+    fn request(&mut self, side: TestSide, order: &WorkerRequest) -> Result<WorkerResponse, ProveError> {
         let number = side as usize;
         self.processes.send(number, order)?;
         let responses = self.processes.receive::<WorkerResponse>(&[number], self.patience, |_| false)?;
@@ -187,7 +187,7 @@ impl WorkerPair {
     }
 }
 
-fn unexpected(side: Variant, answer: &WorkerResponse) -> ProveError {
+fn unexpected(side: TestSide, answer: &WorkerResponse) -> ProveError {
     ProveError::Failed { side, reason: format!("unexpected response {answer:?}") }
 }
 
@@ -216,8 +216,8 @@ mod tests {
 
     #[test]
     fn both_sides_report_their_own_times() {
-        let answers = |side: Variant| {
-            let reply = if side == Variant::Default { "{\"time\":7000}" } else { "{\"time\":6000}" };
+        let answers = |side: TestSide| {
+            let reply = if side == TestSide::Default { "{\"time\":7000}" } else { "{\"time\":6000}" };
             [
                 case_arm("begin", "{\"begun\":{\"version\":\"2.28.9\"}}"),
                 case_arm("prepare", "\"prepared\""),
@@ -227,12 +227,13 @@ mod tests {
             ]
             .concat()
         };
-        let (mut sides, version) = WorkerPair::start(&setting(), Variant::Tuned, |side| shell(&answers(side))).unwrap();
+        let (mut sides, version) =
+            WorkerPair::start(&setting(), TestSide::Tuned, |side| shell(&answers(side))).unwrap();
         assert_eq!(version, "2.28.9");
-        for side in Variant::BOTH {
+        for side in TestSide::BOTH {
             sides.prepare(side, TRIAL).unwrap();
             let time = sides.time(side).unwrap();
-            assert_eq!(time, Picos(if side == Variant::Default { 7000 } else { 6000 }));
+            assert_eq!(time, Picos(if side == TestSide::Default { 7000 } else { 6000 }));
             sides.discard(side).unwrap();
         }
         sides.end().unwrap();
@@ -242,34 +243,34 @@ mod tests {
     fn errors_name_the_failing_side() {
         let begun = case_arm("begin", "{\"begun\":{\"version\":\"2\"}}");
         let none = case_arm("begin", "{\"failed\":{\"why\":\"no GPU here\",\"no_gpu\":true}}");
-        let error = WorkerPair::start(&setting(), Variant::Default, |_| shell(&none)).unwrap_err();
+        let error = WorkerPair::start(&setting(), TestSide::Default, |_| shell(&none)).unwrap_err();
         assert!(matches!(&error, ProveError::NoGpu(why) if why == "no GPU here"), "{error}");
         let hangs = case_arm("prepare", "{\"failed\":{\"why\":\"rank 1 hangs\",\"no_gpu\":false}}");
         let (mut sides, _) =
-            WorkerPair::start(&setting(), Variant::Default, |_| shell(&format!("{begun}{hangs}"))).unwrap();
-        let error = sides.prepare(Variant::Tuned, TRIAL).unwrap_err();
+            WorkerPair::start(&setting(), TestSide::Default, |_| shell(&format!("{begun}{hangs}"))).unwrap();
+        let error = sides.prepare(TestSide::Tuned, TRIAL).unwrap_err();
         assert_eq!(error.to_string(), "NCCL, tuned: rank 1 hangs");
         let dies = "*prepare*) exit 5;; ";
         let (mut sides, _) =
-            WorkerPair::start(&setting(), Variant::Default, |_| shell(&format!("{begun}{dies}"))).unwrap();
-        let error = sides.prepare(Variant::Tuned, TRIAL).unwrap_err();
+            WorkerPair::start(&setting(), TestSide::Default, |_| shell(&format!("{begun}{dies}"))).unwrap();
+        let error = sides.prepare(TestSide::Tuned, TRIAL).unwrap_err();
         assert!(error.to_string().contains("exit code 5"), "{error}");
-        let (mut sides, _) = WorkerPair::start(&setting(), Variant::Default, |_| shell(&begun.clone())).unwrap();
+        let (mut sides, _) = WorkerPair::start(&setting(), TestSide::Default, |_| shell(&begun.clone())).unwrap();
         sides.patience = Duration::from_millis(100);
-        assert!(sides.time(Variant::Default).is_err(), "it says nothing");
+        assert!(sides.time(TestSide::Default).is_err(), "it says nothing");
     }
 
     #[test]
     fn only_the_tuned_side_loads_the_tuner_and_both_disable_multicast() {
         let all = |side| environment(side, Path::new("/p.so"), Path::new("/t.csv"), Path::new("/l"));
         let value = |side, name: &str| all(side).into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
-        for side in Variant::BOTH {
+        for side in TestSide::BOTH {
             assert_eq!(value(side, "NCCL_NVLS_ENABLE"), Some("0".into()));
             assert_eq!(value(side, "NCCL_DEBUG_FILE"), Some("/l".into()));
         }
-        assert_eq!(value(Variant::Default, "NCCL_TUNER_PLUGIN"), Some("none".into()));
-        assert_eq!(value(Variant::Default, "FABRICAST_TUNER_FILE"), None);
-        assert_eq!(value(Variant::Tuned, "NCCL_TUNER_PLUGIN"), Some("/p.so".into()));
-        assert_eq!(value(Variant::Tuned, "FABRICAST_TUNER_FILE"), Some("/t.csv".into()));
+        assert_eq!(value(TestSide::Default, "NCCL_TUNER_PLUGIN"), Some("none".into()));
+        assert_eq!(value(TestSide::Default, "FABRICAST_TUNER_FILE"), None);
+        assert_eq!(value(TestSide::Tuned, "NCCL_TUNER_PLUGIN"), Some("/p.so".into()));
+        assert_eq!(value(TestSide::Tuned, "FABRICAST_TUNER_FILE"), Some("/t.csv".into()));
     }
 }

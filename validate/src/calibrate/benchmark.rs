@@ -6,7 +6,7 @@ use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::{PathClass, RouteOptions, Router};
 use fabricast_topologies::{Bandwidth, Error, NodeKind, Picos};
 
-use crate::gpu::bench::{Bench, Kind, Load};
+use crate::gpu::bench::{Bench, Load, PointKind};
 use crate::gpu::probe::vertex;
 
 /// Parameter of a profile as determined by a benchmark, with the range of the measurements.
@@ -40,7 +40,7 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
         let cpus = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Cpu);
         let nominal =
             cpus.filter_map(|(cpu, _)| router.path(cpu, target?).ok()?.bandwidth).max().map(Bandwidth::gb_per_s);
-        let rates = [(Kind::PinnedToDevice, None, gpu), (Kind::DeviceToPinned, gpu, None)]
+        let rates = [(PointKind::PinnedToDevice, None, gpu), (PointKind::DeviceToPinned, gpu, None)]
             .map(|(kind, src, dst)| bench.rate(kind, Load::Alone, src, dst));
         rates.into_iter().flatten().filter_map(move |rate| Some(rate / nominal?)).collect::<Vec<_>>()
     });
@@ -57,11 +57,13 @@ pub fn apply_benchmark(profile: &mut Profile, bench: &Bench) -> Result<Vec<Bench
         if !matches!(path.class, PathClass::Nvl | PathClass::Nvb) {
             continue;
         }
-        if let (Some(rate), Some(nominal)) = (bench.rate(Kind::CopyEngine, Load::Alone, src, dst), path.bandwidth) {
+        if let (Some(rate), Some(nominal)) = (bench.rate(PointKind::CopyEngine, Load::Alone, src, dst), path.bandwidth)
+        {
             parts.push(rate / nominal.gb_per_s());
         }
-        let copies =
-            bench.points_under_load(Kind::CopyEngine, Load::Alone).filter(|point| (point.src, point.dst) == (src, dst));
+        let copies = bench
+            .points_under_load(PointKind::CopyEngine, Load::Alone)
+            .filter(|point| (point.src, point.dst) == (src, dst));
         // The transfer time of the smallest copy is negligible, so its time without the path latency is the cost of a
         // step.
         let copies: Vec<_> = copies.collect();
@@ -108,12 +110,12 @@ fn median_figure(name: &'static str, unit: &'static str, figures: Vec<f64>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::bench::Point;
+    use crate::gpu::bench::BenchPoint;
     use crate::gpu::bench::tests::measured;
 
     #[test]
     fn benchmark_figures_are_recovered() {
-        let point = |kind, src, dst, bytes: u64, time_us: f64| Point {
+        let point = |kind, src, dst, bytes: u64, time_us: f64| BenchPoint {
             kind,
             load: Load::Alone,
             src,
@@ -128,9 +130,12 @@ mod tests {
         };
         let copies = |src, dst| {
             // Test data: 360 GB/s of nominal 450 GB/s; 2.3 µs per small copy, of which 0.5 µs are path latency.
-            [point(Kind::CopyEngine, src, dst, 16, 2.3), point(Kind::CopyEngine, src, dst, 360_000_000, 1000.0)]
+            [
+                point(PointKind::CopyEngine, src, dst, 16, 2.3),
+                point(PointKind::CopyEngine, src, dst, 360_000_000, 1000.0),
+            ]
         };
-        let mut points = vec![point(Kind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];
+        let mut points = vec![point(PointKind::PinnedToDevice, None, Some(0), 50_400_000, 1000.0)];
         points.extend(copies(Some(0), Some(1)).into_iter().chain(copies(Some(1), Some(0))));
         let bench = measured(2, points);
         let mut profile = Profile::ideal();

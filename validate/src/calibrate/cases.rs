@@ -24,7 +24,7 @@ use crate::measurement_simulation::MeasurementSimulation;
 
 /// Device time of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct DeviceTime {
     /// Time from the start of the call to the end of its last operation.
     pub time: Picos,
     /// Part of the time during which bandwidth is the bottleneck.
@@ -65,7 +65,7 @@ impl MachineProfile {
 }
 
 /// A schedule of measured rows, on the fabric of its measurement.
-struct Case<'a> {
+struct ScheduleCase<'a> {
     rerun: &'a MeasurementSimulation<'a>,
     /// Profile of the machine's GPUs; `None` to use the fitted profile.
     machine: Option<Arc<MachineProfile>>,
@@ -76,7 +76,7 @@ struct Case<'a> {
 
 /// All distinct schedules of measured rows, with a cache of their simulations.
 pub(super) struct Cases<'a> {
-    cases: Vec<Case<'a>>,
+    cases: Vec<ScheduleCase<'a>>,
     cache: Mutex<RunCache>,
 }
 
@@ -85,7 +85,7 @@ struct RunCache {
     /// Distinct costs for which simulations are cached, in the order of first use.
     costs: Vec<(ProtocolCosts, LinkEfficiency, NetworkCosts)>,
     /// Cached results by index of the case and index into `costs`.
-    runs: HashMap<(usize, usize), Device>,
+    runs: HashMap<(usize, usize), DeviceTime>,
 }
 
 impl<'a> Cases<'a> {
@@ -112,7 +112,7 @@ impl<'a> Cases<'a> {
             return existing;
         }
         let schedule = rerun.schedule(strategy, row, profile)?;
-        self.cases.push(Case { rerun, machine: machine.cloned(), strategy, call, schedule });
+        self.cases.push(ScheduleCase { rerun, machine: machine.cloned(), strategy, call, schedule });
         Some(self.cases.len() - 1)
     }
 
@@ -127,7 +127,7 @@ impl<'a> Cases<'a> {
     }
 
     /// Device times of cases under a profile, in the order of `case_indices`; zero for cases that cannot run.
-    pub fn run(&self, case_indices: &[usize], profile: &Profile) -> Vec<Device> {
+    pub fn run(&self, case_indices: &[usize], profile: &Profile) -> Vec<DeviceTime> {
         let cost_indices = self.cost_indices(profile);
         let cost_index =
             |case: usize| self.cases.get(case).and_then(|case| cost_indices.get(case.protocol() as usize)).copied();
@@ -145,7 +145,7 @@ impl<'a> Cases<'a> {
         let device = |&case: &usize| {
             let run = cache.runs.get(&(case, cost_index(case)?)).copied()?;
             let startup = self.cases.get(case)?.startup(profile);
-            Some(Device { time: run.time + startup, ..run })
+            Some(DeviceTime { time: run.time + startup, ..run })
         };
         case_indices.iter().map(|case| device(case).unwrap_or_default()).collect()
     }
@@ -169,7 +169,7 @@ impl<'a> Cases<'a> {
     }
 }
 
-impl Case<'_> {
+impl ScheduleCase<'_> {
     fn protocol(&self) -> Protocol {
         self.schedule.header().protocol
     }
@@ -188,14 +188,14 @@ impl Case<'_> {
     }
 
     /// Simulates the schedule without start-up and launch costs; the result is zero if the schedule cannot run.
-    fn simulate(&self, profile: &Profile) -> Device {
+    fn simulate(&self, profile: &Profile) -> DeviceTime {
         let mut bare = self.profile(profile).into_owned();
         bare.launches = [[LaunchCosts::default(); 2]; 2];
         if let Some(costs) = bare.protocols.get_mut(self.protocol() as usize) {
             *costs = without_startup(costs);
         }
         let run = self.rerun.simulate(&*self.schedule, &bare);
-        run.map_or(Device::default(), |run| Device { time: run.time, bytes: run.bytes })
+        run.map_or(DeviceTime::default(), |run| DeviceTime { time: run.time, bytes: run.bytes })
     }
 }
 

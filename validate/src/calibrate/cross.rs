@@ -10,13 +10,13 @@ use fabricast_sim::profile::{
 use fabricast_sim::schedule::Protocol;
 
 use super::cases::Cases;
-use super::fit::Fit;
+use super::fit::ProfileFit;
 use super::hold_out_selection::HoldOut;
-use super::parameters::Parameter;
-use super::points::Point;
+use super::parameters::FitParameter;
+use super::points::FitPoint;
 use super::prior::Prior;
-use super::solve::Start;
-use super::{HeldOut, Residual, errors};
+use super::solve::StartDistance;
+use super::{HeldOutErrors, Residual, errors};
 use crate::compare::Coverage;
 
 /// Number of cross-validation folds.
@@ -58,11 +58,11 @@ impl LeftOut {
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, 'p> {
     pub cases: &'p Cases<'a>,
-    pub device: &'p [&'p Point],
-    pub parameters: &'p [Parameter],
+    pub device: &'p [&'p FitPoint],
+    pub parameters: &'p [FitParameter],
     /// Further rows, which determine launch costs only.
-    pub further: &'p [&'p Point],
-    pub modes: &'p [Parameter],
+    pub further: &'p [&'p FitPoint],
+    pub modes: &'p [FitParameter],
     /// Prior of the device costs around `base`.
     pub prior: Prior,
     pub base: &'p Profile,
@@ -73,22 +73,22 @@ impl<'p> Rows<'_, 'p> {
     /// if the prior holds costs close to `base`.
     pub fn left_out(self, fitted: &Profile) -> Vec<LeftOut> {
         let folds = (0..FOLDS).flat_map(|fold| {
-            let is_training = |point: &&&Point| point.case % FOLDS != fold;
-            let training = |points: &[&'p Point]| points.iter().filter(is_training).copied().collect::<Vec<_>>();
+            let is_training = |point: &&&FitPoint| point.case % FOLDS != fold;
+            let training = |points: &[&'p FitPoint]| points.iter().filter(is_training).copied().collect::<Vec<_>>();
             let (device, further) = (training(self.device), training(self.further));
             let fit = |points, base: &Profile, parameters, prior, start| {
-                Fit { cases: self.cases, points, base, parameters, prior }.run(start).0
+                ProfileFit { cases: self.cases, points, base, parameters, prior }.run(start).0
             };
             let training_device = device.clone();
             let mut profile = match self.prior {
-                Prior::Open | Prior::Plain => fit(device, fitted, self.parameters, self.prior, Start::Near),
-                Prior::Proportional => fit(device, self.base, self.parameters, self.prior, Start::Far),
+                Prior::Open | Prior::Plain => fit(device, fitted, self.parameters, self.prior, StartDistance::Near),
+                Prior::Proportional => fit(device, self.base, self.parameters, self.prior, StartDistance::Far),
             };
             if !self.modes.is_empty() {
-                let training_points: Vec<&Point> = training_device.into_iter().chain(further).collect();
-                profile = fit(training_points, &profile, self.modes, Prior::Open, Start::Near);
+                let training_points: Vec<&FitPoint> = training_device.into_iter().chain(further).collect();
+                profile = fit(training_points, &profile, self.modes, Prior::Open, StartDistance::Near);
             }
-            let validation: Vec<&Point> =
+            let validation: Vec<&FitPoint> =
                 self.device.iter().chain(self.further).filter(|p| !is_training(p)).copied().collect();
             predict_rows(self.cases, &validation, &profile)
         });
@@ -97,7 +97,7 @@ impl<'p> Rows<'_, 'p> {
 }
 
 /// Predicts rows with a profile and returns their errors, call traits and folds.
-pub(super) fn predict_rows(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<LeftOut> {
+pub(super) fn predict_rows(cases: &Cases<'_>, points: &[&FitPoint], profile: &Profile) -> Vec<LeftOut> {
     let residuals = errors(cases, points, profile);
     points
         .iter()
@@ -138,19 +138,21 @@ pub(super) struct IntervalEvaluation {
     /// Coverage of the intervals in cross-validation.
     pub coverage: Coverage,
     /// Held-out rows with their coverage.
-    pub held_out: Vec<HeldOut>,
+    pub held_out: Vec<HeldOutErrors>,
 }
 
 /// Derives intervals from left-out rows, and determines their coverage of these rows and of each set of held-out rows.
 pub(super) fn evaluate_intervals(
     rows: &[LeftOut],
-    held_out: Vec<(HeldOut, Vec<LeftOut>)>,
+    held_out: Vec<(HeldOutErrors, Vec<LeftOut>)>,
     known: FittedTraits,
     before: WideningFactors,
 ) -> IntervalEvaluation {
     let (bands, coverage) = intervals(rows, &held_out, known, before);
-    let covered =
-        |(held_out, rows): (HeldOut, Vec<LeftOut>)| HeldOut { coverage: coverage_beyond(&bands, &rows), ..held_out };
+    let covered = |(held_out, rows): (HeldOutErrors, Vec<LeftOut>)| HeldOutErrors {
+        coverage: coverage_beyond(&bands, &rows),
+        ..held_out
+    };
     let held_out = held_out.into_iter().map(covered).collect();
     IntervalEvaluation { bands, coverage, held_out }
 }
@@ -159,7 +161,7 @@ pub(super) fn evaluate_intervals(
 /// with unknown traits is derived from rows that were held out by these traits; without such rows it is unchanged.
 fn intervals(
     rows: &[LeftOut],
-    held_out: &[(HeldOut, Vec<LeftOut>)],
+    held_out: &[(HeldOutErrors, Vec<LeftOut>)],
     known: FittedTraits,
     before: WideningFactors,
 ) -> (PredictionIntervals, Coverage) {

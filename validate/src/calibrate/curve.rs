@@ -18,7 +18,7 @@ use fabricast_workload::job::{Job, Placement};
 use rayon::prelude::*;
 
 use super::estimate::spreads;
-use super::solve::{Minimum, Problem, Start, minimise};
+use super::solve::{Minimum, Problem, StartDistance, minimise};
 
 /// Reason that a curve cannot be fitted.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum CurveError {
         place: Box<SourceLocation>,
         /// Key of the second figure.
         figure: &'static str,
-        /// Key of the first figure.
+        /// Key of the first figure, which it contradicts.
         other: &'static str,
         /// Time by the second figure as a percentage of the time by the first figure.
         percent: f64,
@@ -178,14 +178,14 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         let number = placements.iter().position(|existing| (existing.0, existing.1) == (candidate, job.placement()))?;
         machines.get(number)?.as_ref()
     };
-    let mut steps: Vec<Measured<'_>> = Vec::with_capacity(study.measured.len());
+    let mut steps: Vec<CurveStep<'_>> = Vec::with_capacity(study.measured.len());
     for one in &study.measured {
         let (Some(candidate), Some(job)) = (study.candidates.get(one.candidate), study.jobs.get(one.job)) else {
             continue;
         };
         let Some(machine) = machine_of(one.candidate, job) else { continue };
         let first = steps.iter().find(|existing| is_same_run(job, one, existing.step));
-        let step = Measured { job, step: one, machine, is_repeated: first.is_some() };
+        let step = CurveStep { job, step: one, machine, is_repeated: first.is_some() };
         // A prediction of all steps before the fit reports those that cannot be predicted.
         let failed = |error| StudyError::from_time_error(&candidate.name, job, error);
         if step.predicted(machine.curve).map_err(failed)?.is_none() {
@@ -209,7 +209,7 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
 
 /// A measured step with its job and the machine on which it was measured.
 #[derive(Clone, Copy)]
-struct Measured<'a> {
+struct CurveStep<'a> {
     job: &'a Job,
     step: &'a MeasuredStep,
     machine: &'a Machine<'a>,
@@ -233,7 +233,7 @@ fn runs(study: &Study) -> usize {
     study.measured.iter().enumerate().filter(is_first).count()
 }
 
-impl Measured<'_> {
+impl CurveStep<'_> {
     fn predicted(&self, curve: Efficiency) -> Result<Option<Picos>, TimeError> {
         // The spread between GPUs is not a parameter of the fit.
         let curve = Efficiency { spread: self.machine.curve.spread, ..curve };
@@ -256,7 +256,7 @@ fn limits(study: &EfficiencyOverrides) -> [(f64, f64); FIGURES] {
 
 /// The least-squares problem of fitting the curve.
 struct Curve<'a> {
-    steps: &'a [Measured<'a>],
+    steps: &'a [CurveStep<'a>],
     start: [f64; FIGURES],
     limits: [(f64, f64); FIGURES],
 }
@@ -293,19 +293,19 @@ impl Problem for Curve<'_> {
     }
 }
 
-fn minimum(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> Minimum {
+fn minimum(steps: &[CurveStep<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> Minimum {
     let start = figures(&start).map(|figure| figure.max(f64::MIN_POSITIVE).ln());
-    minimise(&Curve { steps, start, limits }, &start, Start::Far)
+    minimise(&Curve { steps, start, limits }, &start, StartDistance::Far)
 }
 
-fn fit(steps: &[Measured<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> CurveFit {
-    let distinct: Vec<Measured<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
+fn fit(steps: &[CurveStep<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> CurveFit {
+    let distinct: Vec<CurveStep<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
     let solution = minimum(&distinct, start, limits);
     let fitted = curve(&solution.coordinates);
-    let error = |step: &Measured<'_>, curve: Efficiency| step.residual(curve).exp_m1();
-    let step_errors = |step: &Measured<'_>| {
-        let is_other = |other: &&Measured<'_>| !is_same_run(step.job, step.step, other.step);
-        let others: Vec<Measured<'_>> = distinct.iter().filter(is_other).copied().collect();
+    let error = |step: &CurveStep<'_>, curve: Efficiency| step.residual(curve).exp_m1();
+    let step_errors = |step: &CurveStep<'_>| {
+        let is_other = |other: &&CurveStep<'_>| !is_same_run(step.job, step.step, other.step);
+        let others: Vec<CurveStep<'_>> = distinct.iter().filter(is_other).copied().collect();
         StepErrors {
             initial: error(step, step.machine.curve),
             fitted: error(step, fitted),

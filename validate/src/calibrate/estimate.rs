@@ -3,14 +3,14 @@
 use fabricast_sim::profile::Profile;
 use nalgebra::{DMatrix, SymmetricEigen};
 
-use super::parameters::Parameter;
+use super::parameters::FitParameter;
 use super::solve::Minimum;
 
-/// Fitted value of a parameter with its 80 % interval, all in the parameter's unit ([`Parameter::unit`]).
+/// Fitted value of a parameter with its 80 % interval, all in the parameter's unit ([`FitParameter::unit`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The fitted parameter.
-    pub parameter: Parameter,
+    pub parameter: FitParameter,
     /// Fitted value.
     pub value: f64,
     /// Lower end of the 80 % interval.
@@ -42,8 +42,8 @@ pub(super) fn spreads(minimum: &Minimum) -> Vec<Option<f64>> {
 
 /// Returns the fitted values with their 80 % intervals. If no row depends on a parameter, its interval is its allowed
 /// range.
-pub(super) fn estimate_parameters(parameters: &[Parameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
-    let estimate = |(&parameter, spread): (&Parameter, Option<f64>)| {
+pub(super) fn estimate_parameters(parameters: &[FitParameter], minimum: &Minimum, profile: &Profile) -> Vec<Estimate> {
+    let estimate = |(&parameter, spread): (&FitParameter, Option<f64>)| {
         let value = parameter.get(profile);
         let Some(spread) = spread else {
             return Estimate { parameter, value, low: parameter.lower_limit(), high: parameter.upper_limit() };
@@ -56,7 +56,7 @@ pub(super) fn estimate_parameters(parameters: &[Parameter], minimum: &Minimum, p
 
 /// Sets of parameters whose values can change jointly without a change of the predictions. A parameter on which no row
 /// depends is a separate set.
-pub(super) fn inseparable_parameters(parameters: &[Parameter], minimum: &Minimum) -> Vec<Vec<Parameter>> {
+pub(super) fn inseparable_parameters(parameters: &[FitParameter], minimum: &Minimum) -> Vec<Vec<FitParameter>> {
     let jacobian = &minimum.jacobian;
     let lengths: Vec<f64> = jacobian.column_iter().map(|column| column.norm()).collect();
     let scaled = DMatrix::from_fn(jacobian.nrows(), jacobian.ncols(), |row, column| {
@@ -67,7 +67,7 @@ pub(super) fn inseparable_parameters(parameters: &[Parameter], minimum: &Minimum
     // A parameter without influence is listed alone, because eigenvectors would mix it arbitrarily with others.
     let has_influence = |number: usize| lengths.get(number).is_some_and(|length| *length > 0.0);
     let without_influence = parameters.iter().enumerate().filter(|(number, _)| !has_influence(*number));
-    let mut sets: Vec<Vec<Parameter>> = without_influence.map(|(_, &parameter)| vec![parameter]).collect();
+    let mut sets: Vec<Vec<FitParameter>> = without_influence.map(|(_, &parameter)| vec![parameter]).collect();
     for (value, vector) in eigen.eigenvalues.iter().zip(eigen.eigenvectors.column_iter()) {
         if *value < MIN_EIGENVALUE_RATIO * strongest {
             let members = parameters.iter().enumerate().zip(vector.iter());

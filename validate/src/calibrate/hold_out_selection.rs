@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use fabricast_sim::schedule::{Collective, Protocol};
 
-use super::points::Point;
+use super::points::FitPoint;
 
 /// Selection of the rows that a fit leaves out, by one property.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl fmt::Display for HoldOut {
 }
 
 impl HoldOut {
-    pub(super) fn leaves_out(&self, point: &Point) -> bool {
+    pub(super) fn leaves_out(&self, point: &FitPoint) -> bool {
         match self {
             Self::Ranks(ranks) => ranks.contains(&point.ranks),
             Self::Nodes(nodes) => nodes.contains(&point.nodes),

@@ -35,17 +35,17 @@ use fabricast_topologies::route::RouteOptions;
 pub use estimate::Estimate;
 pub use hold_out_selection::{HoldOut, UnknownHoldOut};
 pub use network::calibrate_network;
-pub use parameters::{Cost, LaunchCost, MessageCost, Parameter, Unit};
+pub use parameters::{Cost, FitParameter, LaunchCost, MessageCost, Unit};
 pub use prior::{Prior, UnknownPrior};
 
 use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
 use crate::measurement_simulation::MeasurementSimulation;
-use cases::{Cases, Device};
+use cases::{Cases, DeviceTime};
 use cross::{IntervalEvaluation, Rows};
-use fit::Fit;
-use points::{GpuCosts, Point, points};
-use solve::Start;
+use fit::ProfileFit;
+use points::{FitPoint, GpuCosts, points};
+use solve::StartDistance;
 
 /// Reason that a profile cannot be fitted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,7 +86,7 @@ pub struct Residual {
 
 /// Errors of rows that were left out of a fit and predicted by it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HeldOut {
+pub struct HeldOutErrors {
     /// Selection of the rows left out.
     pub selection: HoldOut,
     /// Errors of the rows left out, predicted by the fit to the others.
@@ -113,7 +113,7 @@ pub struct Calibration {
     /// Fitted parameters with their 80 % intervals.
     pub estimates: Vec<Estimate>,
     /// Sets of parameters whose individual values the data do not determine, only combinations of them.
-    pub inseparable: Vec<Vec<Parameter>>,
+    pub inseparable: Vec<Vec<FitParameter>>,
     /// Errors of the rows from which device costs (or network costs) were fitted.
     pub fitted: Vec<Residual>,
     /// Errors of the rows from which only launch costs were fitted.
@@ -125,7 +125,7 @@ pub struct Calibration {
     /// Coverage of the cross-validated rows by intervals from the other folds.
     pub coverage: Coverage,
     /// Results of the requested hold-outs, in their order.
-    pub held_out: Vec<HeldOut>,
+    pub held_out: Vec<HeldOutErrors>,
     /// Number of rows that could not be used because their strategy is unknown.
     pub without_strategy: usize,
     /// Number of rows with the role `check`, which were not used.
@@ -167,7 +167,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     }
     selected.retain(|point| reruns.get(point.row_index.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit));
     let without_strategy = rows(Role::Fit) - selected.len();
-    let (device, further): (Vec<&Point>, Vec<&Point>) =
+    let (device, further): (Vec<&FitPoint>, Vec<&FitPoint>) =
         selected.iter().partition(|point| point.row_index.0 < task.device.len());
     if device.is_empty() {
         return Err(CalibrateError::NothingToFit { without_strategy, check_rows: to_check });
@@ -176,18 +176,19 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     if device.len() < parameters.len() {
         return Err(CalibrateError::TooFewRows { rows: device.len(), parameters: parameters.len() });
     }
-    let fit = Fit { cases: &cases, points: device.clone(), base, parameters: &parameters, prior: task.prior };
-    let (mut profile, minimum) = fit.run(Start::Far);
+    let fit = ProfileFit { cases: &cases, points: device.clone(), base, parameters: &parameters, prior: task.prior };
+    let (mut profile, minimum) = fit.run(StartDistance::Far);
     let mut estimates = estimate::estimate_parameters(&parameters, &minimum, &profile);
     let entangled = estimate::inseparable_parameters(&parameters, &minimum);
     // Launch costs are fitted jointly to all rows.
-    let all_points: Vec<&Point> = device.iter().chain(&further).copied().collect();
+    let all_points: Vec<&FitPoint> = device.iter().chain(&further).copied().collect();
     let modes = if further.is_empty() { Vec::new() } else { launch_parameters(&all_points, base) };
     let mut fitted = errors(&cases, &device, &profile);
     if !modes.is_empty() {
         let start = profile.clone();
-        let fit = Fit { cases: &cases, points: all_points, base: &start, parameters: &modes, prior: Prior::Open };
-        let (with_modes, minimum) = fit.run(Start::Far);
+        let fit =
+            ProfileFit { cases: &cases, points: all_points, base: &start, parameters: &modes, prior: Prior::Open };
+        let (with_modes, minimum) = fit.run(StartDistance::Far);
         estimates.retain(|estimate| !modes.contains(&estimate.parameter));
         estimates.extend(estimate::estimate_parameters(&modes, &minimum, &with_modes));
         profile = with_modes;
@@ -227,7 +228,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
 
 /// Collectives, numbers of GPUs per host and numbers of hosts of the points. The prediction is known to be valid for
 /// these.
-fn fitted_traits(points: &[Point]) -> FittedTraits {
+fn fitted_traits(points: &[FitPoint]) -> FittedTraits {
     fn values<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
         let all: std::collections::BTreeSet<T> = values.collect();
         all.into_iter().collect()
@@ -241,12 +242,12 @@ fn fitted_traits(points: &[Point]) -> FittedTraits {
 
 /// Parameters that the points determine: link efficiencies, costs of the protocols in use, message costs and launch
 /// costs.
-fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
-    let links = [Parameter::Nvlink, Parameter::Pcie].into_iter();
-    let mut parameters: Vec<Parameter> =
+fn determined_parameters(points: &[&FitPoint], base: &Profile) -> Vec<FitParameter> {
+    let links = [FitParameter::Nvlink, FitParameter::Pcie].into_iter();
+    let mut parameters: Vec<FitParameter> =
         links.filter(|&link| points.iter().any(|point| point.depends_on(link))).collect();
     if points.iter().any(|point| point.multicasts) {
-        parameters.push(Parameter::Multicast);
+        parameters.push(FitParameter::Multicast);
     }
     for protocol in Protocol::ALL {
         let protocol_points = points.iter().filter(|point| point.protocol == protocol);
@@ -255,7 +256,8 @@ fn determined_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
             has_several_values(protocol_points.clone().map(|point| point.concurrent_peers).filter(|&peers| peers > 0));
         let is_determined = |cost: &Cost| *cost != Cost::StartupPerPeer || has_several_peer_counts;
         if protocol_points.count() > 0 {
-            let costs = Cost::all().into_iter().filter(is_determined).map(|cost| Parameter::Protocol(protocol, cost));
+            let costs =
+                Cost::all().into_iter().filter(is_determined).map(|cost| FitParameter::Protocol(protocol, cost));
             parameters.extend(costs.filter(|parameter| parameter.applies(base)));
         }
     }
@@ -271,7 +273,7 @@ fn has_several_values<T: PartialEq>(mut values: impl Iterator<Item = T>) -> bool
 
 /// Launch parameters of the points' launch modes. With one process per GPU, the cost that a launch adds cannot be
 /// separated from the cost of a call.
-fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
+fn launch_parameters(points: &[&FitPoint], base: &Profile) -> Vec<FitParameter> {
     let mut modes: Vec<(usize, usize)> = points.iter().map(|point| point.launch()).collect();
     modes.sort_unstable();
     modes.dedup();
@@ -300,14 +302,14 @@ fn launch_parameters(points: &[&Point], base: &Profile) -> Vec<Parameter> {
             points.iter().any(|point| point.launch() == (launch, processes) && point.collective.is_one_way());
         let one_way_cost = is_one_way.then_some(LaunchCost::FloorOneWay);
         let costs = base_costs.iter().copied().chain(peer_cost).chain(one_way_cost).chain([LaunchCost::Jitter]);
-        costs.map(move |cost| Parameter::Launch(launch, processes, cost)).collect::<Vec<_>>()
+        costs.map(move |cost| FitParameter::Launch(launch, processes, cost)).collect::<Vec<_>>()
     });
     parameters.filter(|parameter| parameter.applies(base)).collect()
 }
 
-fn errors(cases: &Cases<'_>, points: &[&Point], profile: &Profile) -> Vec<Residual> {
+fn errors(cases: &Cases<'_>, points: &[&FitPoint], profile: &Profile) -> Vec<Residual> {
     let case_indices: Vec<usize> = points.iter().map(|point| point.case).collect();
-    let error = |(point, device): (&&Point, Device)| Residual {
+    let error = |(point, device): (&&FitPoint, DeviceTime)| Residual {
         measurement: point.row_index.0,
         row: point.row_index.1,
         error: point.residual(device, profile).exp() - 1.0,

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use super::cases::Cases;
 use super::cross::{self, IntervalEvaluation};
-use super::fit::{Fit, residuals};
-use super::parameters::{MessageCost, Parameter};
-use super::points::{GpuCosts, Point, Version, points};
+use super::fit::{ProfileFit, residuals};
+use super::parameters::{FitParameter, MessageCost};
+use super::points::{FitPoint, GpuCosts, Version, points};
 use super::prior::Prior;
-use super::solve::{Minimum, Start};
+use super::solve::{Minimum, StartDistance};
 use super::{
     CalibrateError, Calibration, CalibrationRequest, Estimate, LeftOutUnit, errors, estimate, fitted_traits, hold_out,
 };
@@ -49,7 +49,7 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     if selected.is_empty() {
         return Err(CalibrateError::NothingToFit { without_strategy, check_rows: to_check });
     }
-    let points: Vec<&Point> = selected.iter().collect();
+    let points: Vec<&FitPoint> = selected.iter().collect();
     let parameters = determined_message_costs(&points, task.base);
     if points.len() < parameters.len() + 1 {
         return Err(CalibrateError::TooFewRows { rows: points.len(), parameters: parameters.len() + 1 });
@@ -57,8 +57,9 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     let NetworkFit { mut profile, minimum, rate } = fit_network(&cases, &points, &parameters, task.base);
     let residuals = errors(&cases, &points, &profile);
     // Returns the rows that are left out, with the profile fitted to the others.
-    let without = |leaves_out: &dyn Fn(&Point) -> bool| {
-        let (left_out, remaining): (Vec<&Point>, Vec<&Point>) = points.iter().partition(|point| leaves_out(point));
+    let without = |leaves_out: &dyn Fn(&FitPoint) -> bool| {
+        let (left_out, remaining): (Vec<&FitPoint>, Vec<&FitPoint>) =
+            points.iter().partition(|point| leaves_out(point));
         let refitted = (!remaining.is_empty()).then(|| {
             fit_network(&cases, &remaining, &determined_message_costs(&remaining, task.base), task.base).profile
         });
@@ -111,29 +112,29 @@ struct NetworkFit {
 }
 
 /// Fits the NIC efficiency and the message costs to points.
-fn fit_network(cases: &Cases<'_>, points: &[&Point], parameters: &[Parameter], base: &Profile) -> NetworkFit {
+fn fit_network(cases: &Cases<'_>, points: &[&FitPoint], parameters: &[FitParameter], base: &Profile) -> NetworkFit {
     let (base, rate) = fit_nic_efficiency(cases, points, base);
     // The strategy is least certain for rows that name no library version, so these are not used if there are enough
     // others.
-    let named = |point: &&Point| point.version == Version::Named;
-    let versioned: Vec<&Point> = points.iter().copied().filter(named).collect();
+    let named = |point: &&FitPoint| point.version == Version::Named;
+    let versioned: Vec<&FitPoint> = points.iter().copied().filter(named).collect();
     let selected = if versioned.len() > parameters.len() { versioned } else { points.to_vec() };
     let (profile, minimum) =
-        Fit { cases, points: selected, base: &base, parameters, prior: Prior::Open }.run(Start::Far);
+        ProfileFit { cases, points: selected, base: &base, parameters, prior: Prior::Open }.run(StartDistance::Far);
     NetworkFit { profile, minimum, rate }
 }
 
 /// Fits the NIC efficiency to the points whose bottleneck is the NICs. The efficiency is unchanged if there are too few
 /// such points. A joint fit with the message costs would attribute other slowdowns to the NIC efficiency.
-fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (Profile, Option<Estimate>) {
+fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&FitPoint], base: &Profile) -> (Profile, Option<Estimate>) {
     const SLOWER: f64 = 0.9;
     const FEWEST: usize = 3;
     let mut slower = base.clone();
-    Parameter::Network.set(&mut slower, Parameter::Network.get(base) * SLOWER);
+    FitParameter::Network.set(&mut slower, FitParameter::Network.get(base) * SLOWER);
     let slowdown = -SLOWER.ln();
     let changes =
         residuals(cases, points, &slower).into_iter().zip(residuals(cases, points, base)).map(|(slow, now)| slow - now);
-    let limited: Vec<&Point> = points
+    let limited: Vec<&FitPoint> = points
         .iter()
         .zip(changes)
         .filter(|(_, change)| *change > LIMITED * slowdown)
@@ -142,9 +143,9 @@ fn fit_nic_efficiency(cases: &Cases<'_>, points: &[&Point], base: &Profile) -> (
     if limited.len() < FEWEST {
         return (base.clone(), None);
     }
-    let parameters = [Parameter::Network];
-    let (profile, minimum) =
-        Fit { cases, points: limited, base, parameters: &parameters, prior: Prior::Open }.run(Start::Far);
+    let parameters = [FitParameter::Network];
+    let (profile, minimum) = ProfileFit { cases, points: limited, base, parameters: &parameters, prior: Prior::Open }
+        .run(StartDistance::Far);
     let estimate = estimate::estimate_parameters(&parameters, &minimum, &profile).into_iter().next();
     (profile, estimate)
 }
@@ -156,7 +157,7 @@ const LIMITED: f64 = 0.8;
 /// affects only collectives whose proxies send many messages; without such points it is unchanged. The time of the
 /// GPU's fence can be separated from the latency of a rendezvous only by exchanges between pairs, whose blocks wait for
 /// the fence.
-pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec<Parameter> {
+pub(super) fn determined_message_costs(points: &[&FitPoint], base: &Profile) -> Vec<FitParameter> {
     let sends_many = points.iter().any(|point| point.collective != Collective::AllReduce);
     let exchanges = points.iter().any(|point| point.collective.is_pairwise());
     let costs = MessageCost::FITTED.into_iter().filter(|cost| match cost {
@@ -164,7 +165,7 @@ pub(super) fn determined_message_costs(points: &[&Point], base: &Profile) -> Vec
         MessageCost::Fence => exchanges || base.network.eager.is_none(),
         _ => true,
     });
-    let parameters = costs.map(Parameter::Message);
+    let parameters = costs.map(FitParameter::Message);
     parameters
         .filter(|&parameter| parameter.applies(base) && points.iter().any(|point| point.depends_on(parameter)))
         .collect()

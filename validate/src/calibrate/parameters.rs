@@ -6,7 +6,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 /// A parameter of a profile that can be fitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Parameter {
+pub enum FitParameter {
     /// A device cost of a protocol.
     Protocol(Protocol, Cost),
     /// NVLink efficiency, as a fraction of the nominal rate.
@@ -240,7 +240,7 @@ const PER_MICROSECOND: f64 = 1e6;
 const GIGA: f64 = 1e9;
 const KILOBYTE: f64 = 1024.0;
 
-impl Parameter {
+impl FitParameter {
     /// Name of the parameter, such as `protocol.ll.step`.
     #[must_use]
     pub fn name(self) -> String {

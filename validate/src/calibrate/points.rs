@@ -7,13 +7,13 @@ use fabricast_sim::profile::{Bottleneck, CallTraits, HostWork, LaunchCosts, Prof
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Fabric, LinkKind, Picos};
 
-use super::cases::{Cases, Device, MachineProfile};
-use super::parameters::{LaunchCost, Parameter};
+use super::cases::{Cases, DeviceTime, MachineProfile};
+use super::parameters::{FitParameter, LaunchCost};
 use crate::measured::{Row, interpolation};
 use crate::measurement_simulation::MeasurementSimulation;
 
 /// A measured row with all inputs of its prediction.
-pub(super) struct Point {
+pub(super) struct FitPoint {
     /// Index of the measurement and of the row in it.
     pub row_index: (usize, usize),
     pub measured: Picos,
@@ -73,7 +73,7 @@ pub(super) fn points<'a>(
     reruns: &'a [MeasurementSimulation<'a>],
     base: &Profile,
     gpu_costs: GpuCosts,
-) -> (Vec<Point>, Cases<'a>) {
+) -> (Vec<FitPoint>, Cases<'a>) {
     let (mut points, mut cases) = (Vec::new(), Cases::new());
     for (number, rerun) in reruns.iter().enumerate() {
         let machine = match gpu_costs {
@@ -90,7 +90,7 @@ pub(super) fn points<'a>(
         for ((row_number, row), weight) in rerun.measurement.rows.iter().enumerate().zip(weights) {
             let Some(strategy) = strategies.strategy(row).filter(|_| row.measured() > Picos::ZERO) else { continue };
             let Some(case) = cases.add(rerun, machine.as_ref(), strategy, row, base) else { continue };
-            points.push(Point {
+            points.push(FitPoint {
                 row_index: (number, row_number),
                 measured: row.measured(),
                 weight,
@@ -141,14 +141,14 @@ fn row_weights(rows: &[Row]) -> Vec<f64> {
     weights
 }
 
-impl Point {
+impl FitPoint {
     /// Natural logarithm of predicted ÷ measured time. A predicted time of zero counts as 1 ps.
-    pub fn residual(&self, device: Device, profile: &Profile) -> f64 {
+    pub fn residual(&self, device: DeviceTime, profile: &Profile) -> f64 {
         (self.predicted(device, profile).0.max(1) as f64 / self.measured.0 as f64).ln()
     }
 
     /// Bottleneck of the predicted call: launch, latency or bandwidth.
-    pub fn regime(&self, device: Device, profile: &Profile) -> Bottleneck {
+    pub fn regime(&self, device: DeviceTime, profile: &Profile) -> Bottleneck {
         let added = self.launch_costs(profile).added(self.mode.gpus_per_host);
         Bottleneck::classify(self.predicted(device, profile), device.time + added, device.bytes)
     }
@@ -160,7 +160,7 @@ impl Point {
     }
 
     /// Predicted time of the call, given its device time.
-    pub fn predicted(&self, device: Device, profile: &Profile) -> Picos {
+    pub fn predicted(&self, device: DeviceTime, profile: &Profile) -> Picos {
         let work = HostWork::for_call(self.mode.gpus_per_host, self.collective, self.protocol, self.ranks);
         self.launch_costs(profile).call_time(device.time, work)
     }
@@ -170,22 +170,24 @@ impl Point {
     }
 
     /// Returns true if a parameter can change the prediction.
-    pub fn depends_on(&self, parameter: Parameter) -> bool {
+    pub fn depends_on(&self, parameter: FitParameter) -> bool {
         match parameter {
-            Parameter::Protocol(protocol, _) | Parameter::ProtocolLatencyFactor(protocol) => protocol == self.protocol,
-            Parameter::Launch(launch, processes, LaunchCost::FloorPerPeer) => {
+            FitParameter::Protocol(protocol, _) | FitParameter::ProtocolLatencyFactor(protocol) => {
+                protocol == self.protocol
+            }
+            FitParameter::Launch(launch, processes, LaunchCost::FloorPerPeer) => {
                 (launch, processes) == self.launch() && self.collective.is_pairwise()
             }
-            Parameter::Launch(launch, processes, LaunchCost::FloorOneWay) => {
+            FitParameter::Launch(launch, processes, LaunchCost::FloorOneWay) => {
                 (launch, processes) == self.launch() && self.collective.is_one_way()
             }
-            Parameter::Launch(launch, processes, _) => (launch, processes) == self.launch(),
-            Parameter::Network => self.spans_hosts(),
-            Parameter::Message(cost) => self.spans_hosts() && cost.applies_to(self.protocol),
-            Parameter::Multicast => self.multicasts,
-            Parameter::Nvlink => self.nvlinks == Nvlinks::Some,
-            Parameter::Pcie => self.nvlinks == Nvlinks::None,
-            Parameter::LatencyFactor | Parameter::PassTimeFactor => true,
+            FitParameter::Launch(launch, processes, _) => (launch, processes) == self.launch(),
+            FitParameter::Network => self.spans_hosts(),
+            FitParameter::Message(cost) => self.spans_hosts() && cost.applies_to(self.protocol),
+            FitParameter::Multicast => self.multicasts,
+            FitParameter::Nvlink => self.nvlinks == Nvlinks::Some,
+            FitParameter::Pcie => self.nvlinks == Nvlinks::None,
+            FitParameter::LatencyFactor | FitParameter::PassTimeFactor => true,
         }
     }
 

@@ -4,9 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use fabricast_sim::profile::{LaunchCosts, Profile};
+use strum::VariantArray;
 
 /// Prior of the parameters, which determines how strongly a fit holds them at the starting profile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, VariantArray)]
 pub enum Prior {
     /// Parameters are free, and those on which no row depends keep their values. Combinations that the rows do not
     /// determine get default values: equal waits in all passes, and zero for corrections of other costs (per warp, for
@@ -90,10 +91,7 @@ impl FromStr for Prior {
     type Err = UnknownPrior;
 
     fn from_str(text: &str) -> Result<Self, UnknownPrior> {
-        [Self::Open, Self::Plain, Self::Proportional]
-            .into_iter()
-            .find(|prior| prior.name() == text)
-            .ok_or_else(|| UnknownPrior(text.to_owned()))
+        Self::VARIANTS.iter().copied().find(|prior| prior.name() == text).ok_or_else(|| UnknownPrior(text.to_owned()))
     }
 }
 

@@ -64,7 +64,7 @@ impl EqualityPrior {
 pub(super) struct ZeroPrior {
     /// Index of the coordinate.
     pub coordinate: usize,
-    /// Value that is equivalent to the median residual.
+    /// Distance from zero with the weight of the median residual.
     pub far: f64,
 }
 
@@ -164,7 +164,7 @@ fn weights(residuals: &[f64], soft: f64) -> Vec<f64> {
 
 /// Distance of the starting point from the minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum StartDistance {
     /// Unknown distance: derivatives are recomputed during the descent.
     Far,
     /// The start is the minimum of a similar problem. Derivatives change little, so they are updated and never
@@ -173,10 +173,10 @@ pub(super) enum Start {
 }
 
 /// Minimises the loss of a problem, from `start` until a step decreases it by too little.
-pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: Start) -> Minimum {
+pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: StartDistance) -> Minimum {
     let [coarse, fine] = SOFT;
     match distance {
-        Start::Far => {
+        StartDistance::Far => {
             let mut minimum = descend(problem, start, coarse, distance);
             let mut before = f64::INFINITY;
             for _ in 0..MAX_DESCENTS {
@@ -190,11 +190,11 @@ pub(super) fn minimise(problem: &impl Problem, start: &[f64], distance: Start) -
             }
             minimum
         }
-        Start::Near => descend(problem, start, fine, distance),
+        StartDistance::Near => descend(problem, start, fine, distance),
     }
 }
 
-fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) -> Minimum {
+fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: StartDistance) -> Minimum {
     let mut coordinates = start.to_vec();
     problem.clamp(&mut coordinates);
     let mut residuals = problem.residuals(&coordinates);
@@ -220,7 +220,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
             // with better fits.
             let gain = (before - after) / loss(&residuals, soft).max(f64::MIN_POSITIVE);
             let is_fresh = updates == 0;
-            if distance == Start::Near || (gain > MIN_GAIN && updates < MAX_BROYDEN_UPDATES) {
+            if distance == StartDistance::Near || (gain > MIN_GAIN && updates < MAX_BROYDEN_UPDATES) {
                 let from = Iterate { coordinates: &coordinates, residuals: &residuals };
                 carry(&mut slopes, from, Iterate { coordinates: &next, residuals: &next_residuals });
                 updates += 1;
@@ -229,10 +229,10 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
                 updates = 0;
             }
             (coordinates, residuals, damping, growth) = (next, next_residuals, (damping / 3.0).max(1e-9), 2.0);
-            if gain < MIN_GAIN && (is_fresh || distance == Start::Near) {
+            if gain < MIN_GAIN && (is_fresh || distance == StartDistance::Near) {
                 break;
             }
-        } else if updates > 0 && distance == Start::Near {
+        } else if updates > 0 && distance == StartDistance::Near {
             break;
         } else if updates > 0 {
             slopes = compute_derivatives(problem, &coordinates, &residuals);
@@ -245,7 +245,7 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: Start) ->
             }
         }
     }
-    if updates > 0 && distance == Start::Far {
+    if updates > 0 && distance == StartDistance::Far {
         slopes = compute_derivatives(problem, &coordinates, &residuals);
     }
     Minimum { weighted: times_weights(&residuals, soft), jacobian: weighted(&slopes, &residuals, soft), coordinates }
@@ -365,7 +365,8 @@ mod tests {
     #[test]
     fn priors_decide_only_what_rows_leave_undetermined() {
         let solve = |equality, zero| {
-            minimise(&Sum { rows: 40, alike: equality, nothing: zero }, &[2.0, 0.1, 7.0], Start::Far).coordinates
+            minimise(&Sum { rows: 40, alike: equality, nothing: zero }, &[2.0, 0.1, 7.0], StartDistance::Far)
+                .coordinates
         };
         let tied = solve(vec![EqualityPrior { coordinates: (0, 1), factors: (0.5, 1.0), far: 0.05 }], Vec::new());
         assert!((tied[0] - 2.0).abs() < 0.02 && (tied[1] - 1.0).abs() < 0.02, "{tied:?}");

@@ -11,11 +11,11 @@ use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, Picos, SourceLocation};
 
-use super::fit::Fit;
+use super::fit::ProfileFit;
 use super::points::{GpuCosts, points};
-use super::solve::{Problem, Start};
-use super::{CalibrateError, Calibration, CalibrationRequest, Estimate, HoldOut, Parameter, Prior, calibrate};
-use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
+use super::solve::{Problem, StartDistance};
+use super::{CalibrateError, Calibration, CalibrationRequest, Estimate, FitParameter, HoldOut, Prior, calibrate};
+use crate::measured::manifest::{Configuration, Measurement, Notes, RegistrationKind, Role};
 use crate::measured::{LogContext, Row};
 use crate::measurement_simulation::MeasurementSimulation;
 
@@ -45,7 +45,7 @@ pub(super) fn measurement(collective: Collective, gpus: u32) -> Measurement {
             channels: None,
             library: None,
             in_network: InNetwork::Off,
-            registered: Registered::Plain,
+            registered: RegistrationKind::Plain,
             launch: Launch::Graph,
             processes: Processes::PerGpu,
             dtype: DataType::F32,
@@ -150,7 +150,8 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let (points, cases) = points(&reruns, &base, GpuCosts::Fitted);
     let all: Vec<_> = points.iter().collect();
     let parameters = super::determined_parameters(&all, &base);
-    let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Proportional };
+    let fit =
+        ProfileFit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Proportional };
     let (held_out, _) = super::hold_out::predict(&"gpus=2".parse().unwrap(), &fit);
     assert!(!held_out.residuals.is_empty());
     held_out.residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
@@ -161,7 +162,8 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
 #[test]
 fn common_factors_carry_over_to_other_numbers_of_gpus() {
     let mut truth = base();
-    for (factor, value) in [(Parameter::LatencyFactor, 1.5), (Parameter::PassTimeFactor, 1.2), (Parameter::Nvlink, 0.6)]
+    for (factor, value) in
+        [(FitParameter::LatencyFactor, 1.5), (FitParameter::PassTimeFactor, 1.2), (FitParameter::Nvlink, 0.6)]
     {
         factor.set(&mut truth, value);
     }
@@ -187,7 +189,7 @@ fn common_factors_carry_over_to_other_numbers_of_gpus() {
 fn protocols_of_another_device_have_factors_of_their_own() {
     let mut truth = base();
     for (protocol, value) in [(Protocol::Ll, 2.0), (Protocol::Simple, 1.1)] {
-        Parameter::ProtocolLatencyFactor(protocol).set(&mut truth, value);
+        FitParameter::ProtocolLatencyFactor(protocol).set(&mut truth, value);
     }
     let build = |(gpus, protocol)| {
         [Collective::AllReduce, Collective::AllGather].map(|collective| {
@@ -216,7 +218,7 @@ fn starting_value_of_reduce_does_not_bias_the_fit() {
     start.protocols[Protocol::Ll as usize].reduce += Picos(1_000_000);
     let task = CalibrationRequest { device: &rows, launches: &[], base: &start, prior: Prior::Open, hold_out: &[] };
     let calibration = calibrate(task).unwrap();
-    let adding = Parameter::Protocol(Protocol::Ll, super::Cost::ReduceOverCopy);
+    let adding = FitParameter::Protocol(Protocol::Ll, super::Cost::ReduceOverCopy);
     assert!(adding.get(&start) > 0.9);
     assert!(adding.get(&calibration.profile).abs() < 0.3, "{}", adding.get(&calibration.profile));
 }
@@ -318,8 +320,8 @@ fn identifiable_combinations_come_back() {
     let (points, cases) = points(&reruns, &base, GpuCosts::Fitted);
     let all: Vec<_> = points.iter().collect();
     let parameters = super::determined_parameters(&all, &base);
-    let fit = Fit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Open };
-    let (fitted, minimum) = fit.run(Start::Far);
+    let fit = ProfileFit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Open };
+    let (fitted, minimum) = fit.run(StartDistance::Far);
     let expected = fit.expected();
     let lengths: Vec<f64> = minimum.jacobian.column_iter().map(|column| column.norm()).collect();
     let scaled = nalgebra::DMatrix::from_fn(minimum.jacobian.nrows(), lengths.len(), |row, column| {
@@ -422,8 +424,10 @@ fn too_few_rows_are_an_error() {
 #[test]
 fn parameters_read_back_as_they_were_set() {
     let mut profile = base();
-    let all = Protocol::ALL.into_iter().flat_map(|p| super::Cost::all().map(|cost| Parameter::Protocol(p, cost)));
-    for parameter in all.chain([Parameter::Nvlink, Parameter::Network]).filter(|parameter| parameter.applies(&base())) {
+    let all = Protocol::ALL.into_iter().flat_map(|p| super::Cost::all().map(|cost| FitParameter::Protocol(p, cost)));
+    for parameter in
+        all.chain([FitParameter::Nvlink, FitParameter::Network]).filter(|parameter| parameter.applies(&base()))
+    {
         let value = (parameter.get(&profile) * 0.5).max(0.25);
         parameter.set(&mut profile, value);
         assert!((parameter.get(&profile) - value).abs() < 1e-3, "{}", parameter.name());

@@ -11,7 +11,7 @@ use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::explanation::sample_evenly;
-use super::{CompareError, Compared, Group, Request, profile};
+use super::{CompareError, Compared, ComparisonRequest, Group, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::library;
@@ -60,7 +60,11 @@ const ENOUGH: f64 = 0.95;
 
 /// Finds settings with which the calls of a group are predicted to be faster. Settings that the measurement states are
 /// left as they are.
-pub(super) fn advise(request: &Request<'_>, group: &Group, rows: &[Compared]) -> Result<Vec<Advice>, CompareError> {
+pub(super) fn advise(
+    request: &ComparisonRequest<'_>,
+    group: &Group,
+    rows: &[Compared],
+) -> Result<Vec<Advice>, CompareError> {
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
     let Some(measurement) = first.filter(|measurement| can_gain(measurement)) else { return Ok(Vec::new()) };
     let profile = profile(request, measurement)?;

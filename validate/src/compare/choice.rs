@@ -6,7 +6,7 @@ use fabricast_libraries::rccl::RcclHosts;
 use fabricast_search::candidates::Restriction;
 use fabricast_sim::schedule::Protocol;
 
-use crate::measured::manifest::{Measurement, Registered};
+use crate::measured::manifest::{Measurement, RegistrationKind};
 use crate::measured::{LibraryName, Row};
 use crate::measured_strategy::library;
 
@@ -76,7 +76,7 @@ impl LibraryChoice for FastestPlanned {
                 (Vec::new(), Vec::new())
             }
         };
-        if name == LibraryName::Nccl && measurement.configuration.registered == Registered::Symmetric {
+        if name == LibraryName::Nccl && measurement.configuration.registered == RegistrationKind::Symmetric {
             algorithms.extend(SYMMETRIC);
             protocols.push(Protocol::Symmetric);
         }

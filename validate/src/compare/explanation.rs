@@ -10,10 +10,10 @@ use fabricast_sim::profile::{Profile, Role};
 use fabricast_topologies::LinkKind;
 
 use super::statistics::median;
-use super::{CompareError, Compared, Group, ProfileParameter, Request, profile};
+use super::{CompareError, Compared, ComparisonRequest, Group, ProfileParameter, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
-use crate::measurement_simulation::{MeasurementSimulation, Simulated};
+use crate::measurement_simulation::{MeasurementSimulation, SimulatedRow};
 
 /// A parameter change that would explain the error of a group.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ const CLOSED: f64 = 0.005;
 /// Searches for an explanation of a group's error. `None` if the rows do not deviate in one direction, or if no
 /// parameter explains the gap.
 pub(super) fn explain(
-    request: &Request<'_>,
+    request: &ComparisonRequest<'_>,
     group: &Group,
     rows: &[Compared],
 ) -> Result<Option<Explanation>, CompareError> {
@@ -73,9 +73,9 @@ pub(super) fn explain(
     let numbered =
         |&number: &usize| Some((number, MeasurementSimulation::new(request.measurements.get(number)?, request.routes)));
     let reruns: Vec<(usize, MeasurementSimulation<'_>)> = group.measurements.iter().filter_map(numbered).collect();
-    let full_case = Case { reruns: &reruns, profile: &profile, rows: &thinned };
+    let full_case = ExplainedRows { reruns: &reruns, profile: &profile, rows: &thinned };
     let chosen = full_case.affordable();
-    let case = Case { reruns: &reruns, profile: &profile, rows: &chosen };
+    let case = ExplainedRows { reruns: &reruns, profile: &profile, rows: &chosen };
     let Some(start) = case.gap(&profile).filter(|start| start.abs() > CLOSED && start.signum() == gap.signum()) else {
         return Ok(None);
     };
@@ -148,16 +148,16 @@ fn knobs(measurement: &Measurement, rows: &[&Compared]) -> Vec<ProfileParameter>
 }
 
 /// Rows whose error is to be explained.
-struct Case<'a> {
+struct ExplainedRows<'a> {
     /// Simulations of the rows' measurements, each with the index of its measurement.
     reruns: &'a [(usize, MeasurementSimulation<'a>)],
     profile: &'a Profile,
     rows: &'a [&'a Compared],
 }
 
-impl Case<'_> {
+impl ExplainedRows<'_> {
     /// Simulates a row under a profile; `None` if the row cannot be simulated.
-    fn run(&self, row: &Compared, profile: &Profile) -> Option<Simulated> {
+    fn run(&self, row: &Compared, profile: &Profile) -> Option<SimulatedRow> {
         let (_, rerun) = self.reruns.iter().find(|(number, _)| *number == row.measurement)?;
         let rows: &[Row] = &rerun.measurement.rows;
         // Rows are mostly in the order of their lines.

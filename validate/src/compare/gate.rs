@@ -22,7 +22,7 @@ use toml::Spanned;
 
 use super::{Compared, Comparison};
 use crate::measured::manifest::Measurement;
-use crate::measured::{MeasuredError, Reason, Rejected};
+use crate::measured::{MeasuredError, Reason, RejectedRow};
 
 /// Rules that a machine must meet.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,7 +157,7 @@ impl Gate {
             }
             violations.sort_by_key(|violation| comparison.rows.get(violation.row).map(|row| row.bytes));
             let judged = || measurements.iter().enumerate().filter(|(_, one)| rule.covers_collective(one));
-            let is_wrong = |line: &&Rejected| matches!(line.reason, Reason::WrongResults(_) | Reason::Faulty);
+            let is_wrong = |line: &&RejectedRow| matches!(line.reason, Reason::WrongResults(_) | Reason::Faulty);
             let wrong = judged().flat_map(|(index, measurement)| {
                 measurement.rejected.iter().filter(is_wrong).map(move |line| (index, line.line))
             });

@@ -1,7 +1,7 @@
 //! Comparison of predictions with measurements: errors, expected scatter and possible explanations.
 //!
 //! [`compare`] predicts every row of every measurement with the strategy that was forced, or with the choice of a
-//! [`LibraryChoice`]. Neighbouring sizes share a [`Finding`]: as expected, slow or fast. For slow groups, faults and
+//! [`LibraryChoice`]. Neighbouring sizes share a [`RangeFinding`]: as expected, slow or fast. For slow groups, faults and
 //! settings are simulated and ranked by the likelihood of the measured times ([`RankedCause`]). An [`Explanation`]
 //! names the profile parameter whose change would explain the error of a group, with the factor.
 
@@ -31,11 +31,11 @@ use rayon::prelude::*;
 
 pub use advice::{Advice, Setting};
 pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
-pub use diagnosis::{Cause, Device, Extent, RankedCause};
+pub use diagnosis::{Cause, Extent, PcieDevice, RankedCause};
 pub use explanation::Explanation;
 pub use group::Group;
 pub use knob::ProfileParameter;
-pub use range::{Finding, SizeRange};
+pub use range::{RangeFinding, SizeRange};
 pub use regret::Regret;
 pub use statistics::{Coverage, Summary};
 pub use verdict::Verdict;
@@ -47,7 +47,7 @@ use predict::Predictor;
 
 /// Input of a comparison.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct ComparisonRequest<'a> {
     /// Measurements to compare with predictions.
     pub measurements: &'a [Measurement],
     /// Profile for all predictions; `None` to use the best match for each fabric.
@@ -75,7 +75,7 @@ pub enum Explanations {
 /// A row with its prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// Index of the measurement in [`Request::measurements`].
+    /// Index of the measurement in [`ComparisonRequest::measurements`].
     pub measurement: usize,
     /// Line of the row in its log, from 1.
     pub line: u32,
@@ -178,7 +178,7 @@ pub enum CompareError {
 ///
 /// # Errors
 /// [`CompareError`] if there is nothing to compare or a row cannot be predicted.
-pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
+pub fn compare(request: &ComparisonRequest<'_>) -> Result<Comparison, CompareError> {
     let results: Vec<Result<(Vec<Compared>, String), CompareError>> = request
         .measurements
         .par_iter()
@@ -234,7 +234,7 @@ pub fn compare(request: &Request<'_>) -> Result<Comparison, CompareError> {
     })
 }
 
-fn profile(request: &Request<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {
+fn profile(request: &ComparisonRequest<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {
     match request.profile {
         Some(profile) => Ok(profile.clone()),
         None => {

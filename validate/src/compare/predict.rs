@@ -12,7 +12,7 @@ use fabricast_topologies::Bytes;
 use super::{ChoiceRequest, Compared, LibraryChoice};
 use crate::measured::Row;
 use crate::measured_strategy::call;
-use crate::measurement_simulation::{MeasurementSimulation, Simulated};
+use crate::measurement_simulation::{MeasurementSimulation, SimulatedRow};
 
 /// A measurement and the profile with which it is predicted.
 pub(super) struct Predictor<'a> {
@@ -87,7 +87,7 @@ impl<'a> Predictor<'a> {
     /// Predicts a row whose strategy is known; `None` if the strategy has no schedule or cannot be simulated.
     fn predict_with_strategy(&self, row: &Row, strategy: Strategy) -> Option<TimedStrategy> {
         let schedule = self.rerun.schedule(strategy, row, self.profile)?;
-        let Simulated { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
+        let SimulatedRow { time, band, busiest, .. } = self.rerun.simulate(&*schedule, self.profile)?;
         let TimeInterval { low, high } = band.around(time);
         Some(TimedStrategy { strategy, time, low, high, busiest, measured: None })
     }

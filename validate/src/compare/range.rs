@@ -6,13 +6,15 @@
 //! programming.
 
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use super::statistics::median;
 use super::{Compared, Verdict};
 
 /// Finding on a range of sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
+pub enum RangeFinding {
     /// Times are inside their prediction intervals or near the prediction.
     Expected,
     /// Times are longer than predicted.
@@ -21,8 +23,8 @@ pub enum Finding {
     Fast,
 }
 
-impl Finding {
-    const ALL: [Self; 3] = [Self::Expected, Self::Slow, Self::Fast];
+impl RangeFinding {
+    const ALL: [Self; Self::COUNT] = variants();
 
     /// Name of the finding: `expected`, `slow` or `fast`.
     #[must_use]
@@ -45,7 +47,7 @@ pub struct SizeRange {
     /// Number of distinct sizes.
     pub sizes: usize,
     /// Finding on the range.
-    pub finding: Finding,
+    pub finding: RangeFinding,
     /// Median of measured ÷ predicted over the sizes.
     pub ratio: f64,
     /// Measured bus bandwidth at the largest size, in GB/s.
@@ -72,10 +74,10 @@ pub(super) fn bus_bandwidth(bytes: Bytes, time: fabricast_topologies::Picos, fac
 }
 
 /// A size with the finding of its rows.
-struct Size<'a> {
+struct SizeFinding<'a> {
     bytes: Bytes,
     ratio: f64,
-    finding: Finding,
+    finding: RangeFinding,
     /// The row with the median ratio of measured to predicted time.
     middle: &'a Compared,
 }
@@ -88,22 +90,22 @@ pub(super) fn ranges(rows: &[&Compared], factor: f64) -> Vec<SizeRange> {
         usable = rows.to_vec();
     }
     usable.sort_by_key(|row| (row.bytes, row.measured));
-    let sizes: Vec<Size<'_>> = usable.chunk_by(|a, b| a.bytes == b.bytes).filter_map(classify).collect();
+    let sizes: Vec<SizeFinding<'_>> = usable.chunk_by(|a, b| a.bytes == b.bytes).filter_map(classify).collect();
     let findings = segment(&sizes);
-    let labelled: Vec<(&Size<'_>, Finding)> = sizes.iter().zip(findings).collect();
+    let labelled: Vec<(&SizeFinding<'_>, RangeFinding)> = sizes.iter().zip(findings).collect();
     labelled.chunk_by(|a, b| a.1 == b.1).filter_map(|part| range(part, factor)).collect()
 }
 
 /// Finding on the rows of one size, sorted by measured time.
-fn classify<'a>(rows: &[&'a Compared]) -> Option<Size<'a>> {
+fn classify<'a>(rows: &[&'a Compared]) -> Option<SizeFinding<'a>> {
     let middle = *rows.get((rows.len() - 1) / 2)?;
     let ratio = ratio(middle);
     let finding = match middle.verdict() {
-        Verdict::Slower { .. } | Verdict::Slow { .. } if ratio >= MIN_RATIO => Finding::Slow,
-        Verdict::Faster { .. } if ratio <= 1.0 / MIN_RATIO => Finding::Fast,
-        _ => Finding::Expected,
+        Verdict::Slower { .. } | Verdict::Slow { .. } if ratio >= MIN_RATIO => RangeFinding::Slow,
+        Verdict::Faster { .. } if ratio <= 1.0 / MIN_RATIO => RangeFinding::Fast,
+        _ => RangeFinding::Expected,
     };
-    Some(Size { bytes: middle.bytes, ratio, finding, middle })
+    Some(SizeFinding { bytes: middle.bytes, ratio, finding, middle })
 }
 
 fn ratio(row: &Compared) -> f64 {
@@ -111,13 +113,13 @@ fn ratio(row: &Compared) -> f64 {
 }
 
 /// Findings of the sizes that minimize the number of sizes with a different finding plus the penalty of boundaries.
-fn segment(sizes: &[Size<'_>]) -> Vec<Finding> {
+fn segment(sizes: &[SizeFinding<'_>]) -> Vec<RangeFinding> {
     let mut costs = [0.0; 3];
     let mut previous: Vec<[usize; 3]> = Vec::with_capacity(sizes.len());
     for (number, size) in sizes.iter().enumerate() {
         let mut next = [0.0; 3];
         let mut from = [0; 3];
-        for (index, finding) in Finding::ALL.into_iter().enumerate() {
+        for (index, finding) in RangeFinding::ALL.into_iter().enumerate() {
             let step = |&before: &usize| {
                 let boundary = if number > 0 && before != index { BOUNDARY } else { 0.0 };
                 costs.get(before).copied().unwrap_or(f64::INFINITY) + boundary
@@ -133,14 +135,14 @@ fn segment(sizes: &[Size<'_>]) -> Vec<Finding> {
     let mut last = (0..3).min_by(|&a, &b| costs[a].total_cmp(&costs[b])).unwrap_or(0);
     let mut findings = Vec::with_capacity(sizes.len());
     for from in previous.iter().rev() {
-        findings.push(Finding::ALL[last]);
+        findings.push(RangeFinding::ALL[last]);
         last = from[last];
     }
     findings.reverse();
     findings
 }
 
-fn range(part: &[(&Size<'_>, Finding)], factor: f64) -> Option<SizeRange> {
+fn range(part: &[(&SizeFinding<'_>, RangeFinding)], factor: f64) -> Option<SizeRange> {
     let ((first, finding), (last, _)) = (part.first()?, part.last()?);
     let mut ratios: Vec<f64> = part.iter().map(|(size, _)| size.ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
@@ -188,14 +190,14 @@ mod tests {
         }
     }
 
-    fn findings(times: &[u64]) -> Vec<(Finding, usize)> {
+    fn findings(times: &[u64]) -> Vec<(RangeFinding, usize)> {
         let rows: Vec<Compared> = (10..).zip(times).map(|(power, &time)| row(power, time)).collect();
         ranges(&rows.iter().collect::<Vec<_>>(), 1.0).iter().map(|range| (range.finding, range.sizes)).collect()
     }
 
     #[test]
     fn neighbouring_sizes_share_a_finding() {
-        use Finding::{Expected, Fast, Slow};
+        use RangeFinding::{Expected, Fast, Slow};
         assert_eq!(findings(&[100; 8]), [(Expected, 8)]);
         assert_eq!(findings(&[100, 100, 100, 100, 200, 200, 200]), [(Expected, 4), (Slow, 3)]);
         assert_eq!(findings(&[50, 50, 50, 100, 100, 100]), [(Fast, 3), (Expected, 3)]);

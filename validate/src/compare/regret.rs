@@ -25,7 +25,7 @@ pub struct Regret {
 
 /// Properties that identify a call, regardless of its strategy.
 #[derive(PartialEq)]
-struct Call<'a> {
+struct CallKey<'a> {
     request: &'a FabricRequest,
     configuration: Configuration,
     bytes: Bytes,
@@ -34,7 +34,7 @@ struct Call<'a> {
 /// Slowdown over the rows whose algorithm and protocol were forced; `None` if no call was measured with several
 /// strategies.
 pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<Regret> {
-    let mut calls: Vec<(Call<'_>, Vec<&Compared>)> = Vec::new();
+    let mut calls: Vec<(CallKey<'_>, Vec<&Compared>)> = Vec::new();
     // Indices of the calls by size, because logs have many calls of each size.
     let mut by_size: HashMap<Bytes, Vec<usize>> = HashMap::new();
     for row in rows {
@@ -44,7 +44,7 @@ pub(super) fn regret(measurements: &[Measurement], rows: &[Compared]) -> Option<
             continue;
         }
         let configuration = Configuration { algorithm: None, protocol: None, channels: None, ..forced.clone() };
-        let call = Call { request: &measurement.request, configuration, bytes: row.bytes };
+        let call = CallKey { request: &measurement.request, configuration, bytes: row.bytes };
         let same_size = by_size.entry(row.bytes).or_default();
         let existing =
             same_size.iter().copied().find(|&number| calls.get(number).is_some_and(|(existing, _)| *existing == call));

@@ -107,8 +107,8 @@ pub enum CompileError {
     Zero,
 }
 
-type Program = *mut c_void;
-type Code = c_int;
+type NvrtcProgram = *mut c_void;
+type NvrtcCode = c_int;
 
 /// Functions of NVRTC, resolved once.
 #[derive(Debug)]
@@ -116,20 +116,20 @@ struct Nvrtc {
     library: SharedLibrary,
     version: CudaVersion,
     create: unsafe extern "C" fn(
-        *mut Program,
+        *mut NvrtcProgram,
         *const c_char,
         *const c_char,
         c_int,
         *const *const c_char,
         *const *const c_char,
-    ) -> Code,
-    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> Code,
-    log_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
-    log: unsafe extern "C" fn(Program, *mut c_char) -> Code,
-    code_size: unsafe extern "C" fn(Program, *mut usize) -> Code,
-    code: unsafe extern "C" fn(Program, *mut c_char) -> Code,
-    destroy: unsafe extern "C" fn(*mut Program) -> Code,
-    text: unsafe extern "C" fn(Code) -> *const c_char,
+    ) -> NvrtcCode,
+    compile: unsafe extern "C" fn(NvrtcProgram, c_int, *const *const c_char) -> NvrtcCode,
+    log_size: unsafe extern "C" fn(NvrtcProgram, *mut usize) -> NvrtcCode,
+    log: unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> NvrtcCode,
+    code_size: unsafe extern "C" fn(NvrtcProgram, *mut usize) -> NvrtcCode,
+    code: unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> NvrtcCode,
+    destroy: unsafe extern "C" fn(*mut NvrtcProgram) -> NvrtcCode,
+    text: unsafe extern "C" fn(NvrtcCode) -> *const c_char,
 }
 
 /// NVRTC of this machine, searched for once.
@@ -186,8 +186,9 @@ impl Nvrtc {
         let library = open_library()?;
         // SAFETY: the types are those of nvrtc.h (CUDA 13.0), unchanged since the functions were introduced.
         unsafe {
-            let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> Code = library.function("nvrtcVersion")?;
-            let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("nvrtcGetErrorString")?;
+            let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> NvrtcCode =
+                library.function("nvrtcVersion")?;
+            let text: unsafe extern "C" fn(NvrtcCode) -> *const c_char = library.function("nvrtcGetErrorString")?;
             let (mut major, mut minor) = (0, 0);
             let code = version(&raw mut major, &raw mut minor);
             if code != 0 {
@@ -208,7 +209,7 @@ impl Nvrtc {
         }
     }
 
-    fn check(&self, code: Code, call: &'static str) -> Result<(), CompileError> {
+    fn check(&self, code: NvrtcCode, call: &'static str) -> Result<(), CompileError> {
         if code == 0 {
             return Ok(());
         }
@@ -223,7 +224,7 @@ impl Nvrtc {
         let options = std::iter::once(architecture.as_str()).chain(options.iter().copied());
         let options = options.map(c_string).collect::<Result<Vec<_>, _>>()?;
         let pointers: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
-        let mut program = Owned { nvrtc: self, program: std::ptr::null_mut() };
+        let mut program = ProgramOwner { nvrtc: self, program: std::ptr::null_mut() };
         let none = std::ptr::null();
         // SAFETY: the source and its name are zero-terminated and live until the program is destroyed at the end.
         let created =
@@ -233,7 +234,7 @@ impl Nvrtc {
         // SAFETY: the count matches the array; each option is zero-terminated.
         let compiled = unsafe { (self.compile)(program.program, count, pointers.as_ptr()) };
         /// NVRTC_ERROR_COMPILATION of nvrtc.h.
-        const DOES_NOT_COMPILE: Code = 6;
+        const DOES_NOT_COMPILE: NvrtcCode = 6;
         if compiled == DOES_NOT_COMPILE {
             let log = self.bytes(&program, self.log_size, self.log, "nvrtcGetProgramLog")?;
             let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
@@ -246,9 +247,9 @@ impl Nvrtc {
     /// Reads one output of a program, the log or the code, with its pair of size and data getters.
     fn bytes(
         &self,
-        program: &Owned<'_>,
-        size: unsafe extern "C" fn(Program, *mut usize) -> Code,
-        get: unsafe extern "C" fn(Program, *mut c_char) -> Code,
+        program: &ProgramOwner<'_>,
+        size: unsafe extern "C" fn(NvrtcProgram, *mut usize) -> NvrtcCode,
+        get: unsafe extern "C" fn(NvrtcProgram, *mut c_char) -> NvrtcCode,
         call: &'static str,
     ) -> Result<Vec<u8>, CompileError> {
         let mut length = 0;
@@ -289,12 +290,12 @@ fn string(text: *const c_char) -> String {
 }
 
 /// An NVRTC program, destroyed when dropped.
-struct Owned<'a> {
+struct ProgramOwner<'a> {
     nvrtc: &'a Nvrtc,
-    program: Program,
+    program: NvrtcProgram,
 }
 
-impl Drop for Owned<'_> {
+impl Drop for ProgramOwner<'_> {
     fn drop(&mut self) {
         if !self.program.is_null() {
             // SAFETY: created once, destroyed once.

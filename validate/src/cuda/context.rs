@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cudarc::driver::sys::{self, CUresult};
 use fabricast_topologies::Bytes;
 
-use super::device::{Access, Device};
+use super::device::{Access, CudaDevice};
 use super::error::{CudaError, check};
 
 /// The primary context of a GPU. Every resource in the context holds a reference, so the context is released last.
 #[derive(Debug)]
 pub struct Context {
-    device: Device,
+    device: CudaDevice,
     raw: sys::CUcontext,
     abandoned: AtomicBool,
 }
@@ -46,7 +46,7 @@ pub fn exit_immediately(code: u8) -> ! {
     _exit(code.into())
 }
 
-impl Device {
+impl CudaDevice {
     /// Retains the primary context of the GPU until the last owner of the context drops it.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Device {
 }
 
 impl Context {
-    fn retain(device: Device) -> Result<Self, CudaError> {
+    fn retain(device: CudaDevice) -> Result<Self, CudaError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device's handle comes from the driver, which writes one pointer.
         let result = unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut raw, device.handle()) };
@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// GPU that the context belongs to.
-    pub fn device(&self) -> Device {
+    pub fn device(&self) -> CudaDevice {
         self.device
     }
 

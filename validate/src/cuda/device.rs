@@ -11,7 +11,7 @@ use super::error::{CudaError, check};
 
 /// A GPU, identified by its ordinal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct CudaDevice {
     ordinal: usize,
     handle: sys::CUdevice,
 }
@@ -87,7 +87,7 @@ pub enum Atomics {
     None,
 }
 
-impl Device {
+impl CudaDevice {
     pub(super) fn get(ordinal: usize) -> Result<Self, CudaError> {
         let mut handle = 0;
         let number = i32::try_from(ordinal).unwrap_or(i32::MAX);

@@ -6,7 +6,7 @@
 
 use cudarc::driver::sys;
 
-use super::device::Device;
+use super::device::CudaDevice;
 use super::error::{CudaError, check};
 use super::version::CudaVersion;
 
@@ -129,19 +129,19 @@ impl Driver {
     ///
     /// # Errors
     /// [`CudaError::NoSuchDevice`], or a failing driver call.
-    pub fn device(self, ordinal: usize) -> Result<Device, CudaError> {
+    pub fn device(self, ordinal: usize) -> Result<CudaDevice, CudaError> {
         if ordinal >= self.devices {
             return Err(CudaError::NoSuchDevice { ordinal, count: self.devices });
         }
-        Device::get(ordinal)
+        CudaDevice::get(ordinal)
     }
 
     /// Returns all visible GPUs, in the order of their ordinals.
     ///
     /// # Errors
     /// A driver call fails.
-    pub fn devices(self) -> Result<Vec<Device>, CudaError> {
-        (0..self.devices).map(Device::get).collect()
+    pub fn devices(self) -> Result<Vec<CudaDevice>, CudaError> {
+        (0..self.devices).map(CudaDevice::get).collect()
     }
 }
 

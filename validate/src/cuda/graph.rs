@@ -46,7 +46,7 @@ impl<'a> Graph<'a> {
         let mut graph = std::ptr::null_mut();
         // SAFETY: the capture was begun above by this thread; the driver writes one pointer, null on failure.
         let ended = unsafe { sys::cuStreamEndCapture(stream.raw(), &raw mut graph) };
-        let captured = Captured(graph);
+        let captured = CapturedGraph(graph);
         enqueued?;
         context.check(ended, "cuStreamEndCapture")?;
         let mut executable = std::ptr::null_mut();
@@ -88,9 +88,9 @@ impl Drop for Graph<'_> {
 }
 
 /// A captured graph that is not yet instantiated.
-struct Captured(sys::CUgraph);
+struct CapturedGraph(sys::CUgraph);
 
-impl Drop for Captured {
+impl Drop for CapturedGraph {
     fn drop(&mut self) {
         if !self.0.is_null() {
             // SAFETY: captured once, destroyed once.

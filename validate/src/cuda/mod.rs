@@ -5,7 +5,7 @@
 //! symbol is missing, and because it adds event waits to copies and launches that are timed here. Every result is
 //! checked, an error names the call, the device and the code, and resources are released on every path.
 //!
-//! Entry points: [`Driver::load`] → [`Device`] → [`Context`] → [`Stream`], [`DeviceMemory`], [`Module`]; a
+//! Entry points: [`Driver::load`] → [`CudaDevice`] → [`Context`] → [`Stream`], [`DeviceMemory`], [`Module`]; a
 //! [`team`](team::run) of host threads, one per GPU; a [`Watchdog`] for every wait that may never end.
 
 mod arch;
@@ -35,7 +35,7 @@ pub use arch::Arch;
 pub use arguments::Arguments;
 pub use compile::{CompileError, Cubin};
 pub use context::{Context, enable_peer_access_between, exit_if_hanging, exit_immediately};
-pub use device::{Access, Atomics, Attribute, Device, PeerPath};
+pub use device::{Access, Atomics, Attribute, CudaDevice, PeerPath};
 pub use driver::{Driver, SYMBOLS};
 pub use error::CudaError;
 pub use event::Event;

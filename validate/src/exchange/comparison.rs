@@ -9,7 +9,7 @@ use fabricast_sim::profile::Profile;
 use fabricast_topologies::route::{PeerAccess, RouteOptions, Router};
 use fabricast_topologies::{Fabric, Picos};
 
-use super::{ExchangeCompareError, ExchangeMeasurement, ExchangeRow, Measured};
+use super::{ExchangeCompareError, ExchangeMeasurement, ExchangeRow, MeasuredQuantity};
 use crate::compare::{Coverage, Summary};
 
 /// Measured exchange with its prediction.
@@ -214,8 +214,8 @@ impl<'a> Routes<'a> {
         let load = exchange.load(measurement.operation, measurement.token_type)?;
         let bound = exchange.bound(measurement.operation, measurement.token_type)?;
         let measured = match row.measured {
-            Measured::Time(time) => time,
-            Measured::Bandwidth(gb_per_s) => {
+            MeasuredQuantity::Time(time) => time,
+            MeasuredQuantity::Bandwidth(gb_per_s) => {
                 // The bandwidth of an operation that takes one second equals its number of bytes.
                 let second = Picos::from_us(1e6);
                 let bytes = match exchange.network_bandwidth(measurement.token_type, second)? {

@@ -24,7 +24,7 @@ const TOLERANCE: f64 = 1e-6;
 
 /// Predictions of a cluster with costs that were fitted without it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct HeldOut {
+pub struct HeldOutCluster {
     /// Name of the cluster.
     pub cluster: String,
     /// Costs fitted to the other clusters.
@@ -65,8 +65,8 @@ impl HeldOutRow {
 /// 80 % prediction interval: the 10th and 90th percentile of measured ÷ predicted time over the rows of an extent. The
 /// rows of a cluster share the weight that the cluster has in the fit.
 #[must_use]
-pub fn prediction_interval(held_out: &[HeldOut], extent: ExchangeExtent) -> [f64; 2] {
-    let own = |cluster: &HeldOut| -> Vec<f64> {
+pub fn prediction_interval(held_out: &[HeldOutCluster], extent: ExchangeExtent) -> [f64; 2] {
+    let own = |cluster: &HeldOutCluster| -> Vec<f64> {
         cluster.rows.iter().filter(|row| row.extent == extent).map(HeldOutRow::ratio).collect()
     };
     let mut weighted: Vec<(f64, f64)> = Vec::new();
@@ -94,14 +94,14 @@ pub fn fit(measurements: &[ExchangeMeasurement]) -> Result<ExchangeCosts, Exchan
     let machines = Machine::list(measurements, None)?;
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
-    Ok(Fit::new(measurements, &routes.rows(measurements)?, None).run())
+    Ok(ExchangeFit::new(measurements, &routes.rows(measurements)?, None).run())
 }
 
 /// Predicts the rows of each cluster with costs fitted to the other clusters.
 ///
 /// # Errors
 /// [`ExchangeCompareError`]: there are no rows, or one of them cannot be predicted.
-pub fn hold_out(measurements: &[ExchangeMeasurement]) -> Result<Vec<HeldOut>, ExchangeCompareError> {
+pub fn hold_out(measurements: &[ExchangeMeasurement]) -> Result<Vec<HeldOutCluster>, ExchangeCompareError> {
     let machines = Machine::list(measurements, None)?;
     let routers: Vec<Router<'_>> = machines.iter().map(Machine::router).collect();
     let routes = Routes::new(&machines, &routers)?;
@@ -113,7 +113,7 @@ pub fn hold_out(measurements: &[ExchangeMeasurement]) -> Result<Vec<HeldOut>, Ex
         }
     }
     let held_out = clusters.into_iter().map(|cluster| {
-        let costs = Fit::new(measurements, &rows, Some(cluster)).run();
+        let costs = ExchangeFit::new(measurements, &rows, Some(cluster)).run();
         let own = rows.iter().filter(|row| cluster_name(measurements, row) == cluster);
         let rows = own.map(|row| HeldOutRow {
             measurement: row.measurement,
@@ -122,7 +122,7 @@ pub fn hold_out(measurements: &[ExchangeMeasurement]) -> Result<Vec<HeldOut>, Ex
             measured: row.measured,
             predicted: row.predict(measurements, &costs),
         });
-        HeldOut { cluster: cluster.to_owned(), costs, rows: rows.collect() }
+        HeldOutCluster { cluster: cluster.to_owned(), costs, rows: rows.collect() }
     });
     Ok(held_out.collect())
 }
@@ -132,12 +132,12 @@ fn cluster_name<'m>(measurements: &'m [ExchangeMeasurement], row: &RoutedRow<'_>
 }
 
 /// Rows by cluster that are used in a fit.
-struct Fit<'a> {
+struct ExchangeFit<'a> {
     measurements: &'a [ExchangeMeasurement],
     clusters: Vec<Vec<&'a RoutedRow<'a>>>,
 }
 
-impl<'a> Fit<'a> {
+impl<'a> ExchangeFit<'a> {
     fn new(measurements: &'a [ExchangeMeasurement], rows: &'a [RoutedRow<'a>], without: Option<&str>) -> Self {
         let mut clusters: Vec<(&str, Vec<&RoutedRow<'_>>)> = Vec::new();
         for row in rows {

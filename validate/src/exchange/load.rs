@@ -9,8 +9,8 @@ use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_topologies::route::PeerAccess;
 use fabricast_topologies::{Fabric, FabricRequest, Picos, SourceLocation, preset};
 
-use super::manifest::{Count, Entry, read};
-use super::{ExchangeMeasurement, ExchangeRow, Measured};
+use super::manifest::{Count, ExchangeEntry, read};
+use super::{ExchangeMeasurement, ExchangeRow, MeasuredQuantity};
 use crate::measured::MeasuredError;
 
 /// Maximum time (in µs) or bandwidth (in GB/s) that a table may state.
@@ -36,14 +36,14 @@ struct Loader<'a> {
 }
 
 /// Line of a table, with the names of its columns.
-struct Line<'a> {
+struct TableLine<'a> {
     source: &'a str,
     number: u32,
     columns: &'a [&'a str],
     fields: Vec<&'a str>,
 }
 
-impl Line<'_> {
+impl TableLine<'_> {
     fn error(&self, message: String) -> MeasuredError {
         let place = SourceLocation { line: self.number, ..SourceLocation::from_source(self.source) };
         MeasuredError::Invalid { place, message, help: None }
@@ -87,7 +87,7 @@ impl Line<'_> {
 }
 
 impl Loader<'_> {
-    fn measurement(&mut self, entry: &Entry) -> Result<ExchangeMeasurement, MeasuredError> {
+    fn measurement(&mut self, entry: &ExchangeEntry) -> Result<ExchangeMeasurement, MeasuredError> {
         let path = self.folder.join(&entry.file);
         let text = read_text_file(&path, Limit::LOG).map_err(MeasuredError::Unreadable)?;
         let source = path.display().to_string();
@@ -102,7 +102,7 @@ impl Loader<'_> {
                 columns = fields;
                 continue;
             }
-            let line = Line { source: &source, number, columns: &columns, fields };
+            let line = TableLine { source: &source, number, columns: &columns, fields };
             if line.fields.len() != columns.len() {
                 return Err(line.error(format!("{} fields; expected {}", line.fields.len(), columns.len())));
             }
@@ -133,10 +133,10 @@ impl Loader<'_> {
         })
     }
 
-    fn row(&mut self, entry: &Entry, line: &Line<'_>) -> Result<ExchangeRow, MeasuredError> {
+    fn row(&mut self, entry: &ExchangeEntry, line: &TableLine<'_>) -> Result<ExchangeRow, MeasuredError> {
         let measured = match (&entry.time_us, &entry.bandwidth_gb_per_s) {
-            (Some(column), _) => Measured::Time(Picos::from_us(line.measured(column)?)),
-            (None, Some(column)) => Measured::Bandwidth(line.measured(column)?),
+            (Some(column), _) => MeasuredQuantity::Time(Picos::from_us(line.measured(column)?)),
+            (None, Some(column)) => MeasuredQuantity::Bandwidth(line.measured(column)?),
             (None, None) => return Err(line.error("no measured column".to_owned())),
         };
         Ok(ExchangeRow {
@@ -152,7 +152,7 @@ impl Loader<'_> {
     }
 
     /// Fabric of a row: the stated number of hosts, or the number of full hosts that the ranks fill.
-    fn row_fabric(&mut self, entry: &Entry, line: &Line<'_>) -> Result<Arc<Fabric>, MeasuredError> {
+    fn row_fabric(&mut self, entry: &ExchangeEntry, line: &TableLine<'_>) -> Result<Arc<Fabric>, MeasuredError> {
         let Some(ranks) = &entry.ranks else {
             let nodes = entry.nodes.as_ref().map_or(Ok(1), |nodes| line.rank_count(nodes))?;
             return self.fabric(entry, nodes, entry.gpus);
@@ -165,7 +165,7 @@ impl Loader<'_> {
         if ranks <= host { self.fabric(entry, 1, Some(ranks)) } else { self.fabric(entry, ranks / host, entry.gpus) }
     }
 
-    fn fabric(&mut self, entry: &Entry, nodes: u32, gpus: Option<u32>) -> Result<Arc<Fabric>, MeasuredError> {
+    fn fabric(&mut self, entry: &ExchangeEntry, nodes: u32, gpus: Option<u32>) -> Result<Arc<Fabric>, MeasuredError> {
         let path = self.folder.join(&entry.fabric);
         let is_file = preset::text(&entry.fabric).is_none() && path.exists();
         let fabric = if is_file { path.display().to_string() } else { entry.fabric.clone() };

@@ -22,7 +22,7 @@ pub(super) enum Count {
 /// Entry of a manifest, which selects rows of a table.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct ExchangeEntry {
     pub file: String,
     pub fabric: String,
     #[serde(deserialize_with = "word")]
@@ -133,7 +133,7 @@ impl From<RoleName> for Role {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    exchange: Vec<Entry>,
+    exchange: Vec<ExchangeEntry>,
 }
 
 fn allowed() -> bool {
@@ -159,7 +159,7 @@ pub fn is_manifest(text: &str) -> bool {
 }
 
 /// Parses a manifest; `source` names the manifest in errors.
-pub(super) fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
+pub(super) fn read(text: &str, source: &str) -> Result<Vec<ExchangeEntry>, MeasuredError> {
     let file: File = toml::from_str(text).map_err(|error| MeasuredError::Invalid {
         place: Origin::new(source, text).locate(error.span().unwrap_or_default()),
         message: error.message().to_owned(),

@@ -21,7 +21,7 @@ use fabricast_topologies::{Fabric, Picos};
 
 use crate::measured::manifest::Role;
 pub use comparison::{ComparedExchange, ExchangeComparison, ExchangeGroup, compare};
-pub use fit::{HeldOut, HeldOutRow, fit, hold_out, prediction_interval};
+pub use fit::{HeldOutCluster, HeldOutRow, fit, hold_out, prediction_interval};
 pub use load::load;
 pub use manifest::is_manifest;
 
@@ -71,12 +71,12 @@ pub struct ExchangeRow {
     /// Number of SMs of the kernel, if the table states it.
     pub sms: Option<u32>,
     /// Measured quantity.
-    pub measured: Measured,
+    pub measured: MeasuredQuantity,
 }
 
 /// Measured quantity of a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measured {
+pub enum MeasuredQuantity {
     /// Time of the operation.
     Time(Picos),
     /// Bandwidth in GB/s as DeepEP defines it: over the network, or over NVLink in a single domain.

@@ -14,21 +14,21 @@ use super::{ExecuteError, Job, Testbed};
 /// freed with the last clone.
 #[derive(Clone, Debug)]
 pub struct Buffers {
-    inputs: Vec<Memory>,
-    outputs: Vec<Memory>,
+    inputs: Vec<BufferMemory>,
+    outputs: Vec<BufferMemory>,
     offset: Bytes,
 }
 
 /// Memory of the buffers, by allocator.
 #[derive(Clone, Debug)]
-enum Memory {
+enum BufferMemory {
     /// Allocated by this crate.
     Own(Arc<DeviceMemory>),
     /// Allocated by NCCL, for its symmetric windows.
     Window(Arc<WindowMemory>),
 }
 
-impl Memory {
+impl BufferMemory {
     fn part(&self, offset: Bytes, length: Bytes) -> Result<DeviceSlice<'_>, CudaError> {
         match self {
             Self::Own(memory) => memory.part(offset, length),
@@ -55,7 +55,7 @@ impl Buffers {
             let allocate_rank =
                 |rank| DeviceMemory::new(testbed.rank_context(rank), Bytes(max_bytes.0 + offset.0 + 16));
             (0..testbed.ranks() as usize)
-                .map(|rank| allocate_rank(rank).map(|memory| Memory::Own(Arc::new(memory))))
+                .map(|rank| allocate_rank(rank).map(|memory| BufferMemory::Own(Arc::new(memory))))
                 .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
@@ -64,8 +64,9 @@ impl Buffers {
     /// Wraps memory that another module allocated for every rank. The memory must be large enough for the calls and
     /// `offset`.
     pub(super) fn from_external(inputs: Vec<DeviceMemory>, outputs: Vec<DeviceMemory>, offset: Bytes) -> Self {
-        let wrap =
-            |memories: Vec<DeviceMemory>| memories.into_iter().map(|memory| Memory::Own(Arc::new(memory))).collect();
+        let wrap = |memories: Vec<DeviceMemory>| {
+            memories.into_iter().map(|memory| BufferMemory::Own(Arc::new(memory))).collect()
+        };
         Self { inputs: wrap(inputs), outputs: wrap(outputs), offset }
     }
 
@@ -83,7 +84,7 @@ impl Buffers {
             let allocate_rank =
                 |rank| WindowMemory::new(nccl, testbed.rank_context(rank), Bytes(max_bytes.0 + offset.0 + 16));
             (0..testbed.ranks() as usize)
-                .map(|rank| allocate_rank(rank).map(|memory| Memory::Window(Arc::new(memory))))
+                .map(|rank| allocate_rank(rank).map(|memory| BufferMemory::Window(Arc::new(memory))))
                 .collect::<Result<Vec<_>, _>>()
         };
         Ok(Self { inputs: allocate()?, outputs: allocate()?, offset })
@@ -101,7 +102,7 @@ impl Buffers {
         [&self.inputs, &self.outputs]
             .into_iter()
             .filter_map(|memories| match memories.get(rank) {
-                Some(Memory::Window(memory)) => Some(memory),
+                Some(BufferMemory::Window(memory)) => Some(memory),
                 _ => None,
             })
             .collect()
@@ -136,7 +137,7 @@ impl Buffers {
     /// Addresses of the input and output of every rank, for kernels. The arena addresses are unset; the owner of the
     /// arenas sets them.
     pub(super) fn addresses(&self, job: &Job) -> Vec<Addresses> {
-        let address_of = |memory: &Memory| memory.address().plus(self.offset).0;
+        let address_of = |memory: &BufferMemory| memory.address().plus(self.offset).0;
         let inputs = if job.in_place() { &self.outputs } else { &self.inputs };
         let pairs = inputs.iter().zip(&self.outputs);
         pairs

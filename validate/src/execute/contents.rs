@@ -63,7 +63,7 @@ pub(super) struct WrongElement {
 
 /// Part of an expected result: its position, and the input from which it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Expected {
+struct ExpectedPart {
     /// First element, in the numbering of the call.
     start: u64,
     count: u64,
@@ -74,32 +74,32 @@ struct Expected {
 }
 
 /// Parts of the expected result of a rank.
-fn expected(job: &Job, rank: u32) -> Vec<Expected> {
+fn expected(job: &Job, rank: u32) -> Vec<ExpectedPart> {
     let call = &job.header.call;
     let size = job.dtype.size().0;
     let (total, ranks) = (job.header.layout.bytes().0 / size, u64::from(call.ranks.max(1)));
     let block = total / ranks;
     let block_start = block * u64::from(rank);
-    let entire_call = |source: Option<u32>| vec![Expected { start: 0, count: total, source, first: 0 }];
+    let entire_call = |source: Option<u32>| vec![ExpectedPart { start: 0, count: total, source, first: 0 }];
     let is_root = rank == call.root.0;
     match call.collective {
         Collective::AllReduce => entire_call(None),
         Collective::Reduce if is_root => entire_call(None),
         Collective::ReduceScatter => {
-            vec![Expected { start: block_start, count: block, source: None, first: block_start }]
+            vec![ExpectedPart { start: block_start, count: block, source: None, first: block_start }]
         }
         Collective::Broadcast => entire_call(Some(call.root.0)),
         Collective::SendRecv => entire_call(Some((rank + call.ranks - 1) % call.ranks)),
         Collective::Scatter => {
-            vec![Expected { start: block_start, count: block, source: Some(call.root.0), first: block_start }]
+            vec![ExpectedPart { start: block_start, count: block, source: Some(call.root.0), first: block_start }]
         }
         Collective::AllGather | Collective::Gather if call.collective == Collective::AllGather || is_root => (0..call
             .ranks)
             .map(|from| (from, block * u64::from(from)))
-            .map(|(from, at)| Expected { start: at, count: block, source: Some(from), first: at })
+            .map(|(from, at)| ExpectedPart { start: at, count: block, source: Some(from), first: at })
             .collect(),
         Collective::AllToAll => (0..call.ranks)
-            .map(|from| Expected {
+            .map(|from| ExpectedPart {
                 start: block * u64::from(from),
                 count: block,
                 source: Some(from),
@@ -108,7 +108,12 @@ fn expected(job: &Job, rank: u32) -> Vec<Expected> {
             .collect(),
         Collective::AllToAllV => pair_blocks(job)
             .filter(|block| block.receiver == rank)
-            .map(|PairBlock { first, sender, count, .. }| Expected { start: first, count, source: Some(sender), first })
+            .map(|PairBlock { first, sender, count, .. }| ExpectedPart {
+                start: first,
+                count,
+                source: Some(sender),
+                first,
+            })
             .collect(),
         _ => Vec::new(),
     }

@@ -83,11 +83,11 @@ impl<'a> Copies<'a> {
     }
 
     /// Word in the memory of rank `owner` that rank `setter` sets to signal its entry or completion.
-    fn word(&self, owner: usize, setter: usize, kind: Kind) -> Result<DeviceSlice<'_>, ExecuteError> {
+    fn word(&self, owner: usize, setter: usize, kind: FlagKind) -> Result<DeviceSlice<'_>, ExecuteError> {
         let ranks = self.testbed.ranks() as usize;
         let number = match kind {
-            Kind::Entered => setter,
-            Kind::Done => ranks + setter,
+            FlagKind::Entered => setter,
+            FlagKind::Done => ranks + setter,
         };
         Ok(self.words[owner].part(Bytes(number as u64 * 4), Bytes(4))?)
     }
@@ -113,14 +113,14 @@ impl<'a> Copies<'a> {
             if steps.is_empty() { Ok(()) } else { Ok::<_, ExecuteError>(stream.enqueue_word_operations(&steps)?) }
         };
         // A receiver signals that it has entered the call, and its sender waits for this signal.
-        signal_and_wait(Kind::Entered, receives && !is_local, sends && !is_local)?;
+        signal_and_wait(FlagKind::Entered, receives && !is_local, sends && !is_local)?;
         let (me, to) = (member as u32, peer as u32);
         for copy in self.copies.iter().filter(|copy| copy.from == me && copy.to == to && copy.bytes.0 > 0) {
             let source = self.buffers.range(self.job, member, UserBuffer::Input, copy.source, copy.bytes)?;
             let target = self.buffers.range(self.job, peer, UserBuffer::Output, copy.target, copy.bytes)?;
             stream.copy_accessible(target, source)?;
         }
-        signal_and_wait(Kind::Done, sends && !is_local, receives && !is_local)
+        signal_and_wait(FlagKind::Done, sends && !is_local, receives && !is_local)
     }
 }
 
@@ -157,7 +157,7 @@ fn merge_adjacent(mut copies: Vec<CopyOperation>) -> Vec<CopyOperation> {
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum FlagKind {
     Entered,
     Done,
 }

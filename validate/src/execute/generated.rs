@@ -35,10 +35,10 @@ pub enum CallOrder {
 
 /// A kernel loaded on every GPU of a run, with its memory.
 #[derive(Debug)]
-pub struct Generated {
+pub struct GeneratedExecutor {
     kernel: Kernel,
     shape: GridShape,
-    members: Vec<Loaded>,
+    members: Vec<LoadedKernel>,
     records: Vec<HostMemory>,
     /// Keeps the memory of the kernels allocated.
     _memory: Vec<DeviceMemory>,
@@ -46,7 +46,7 @@ pub struct Generated {
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct LoadedKernel {
     function: Function,
     launch: Launch,
     arguments: Arguments,
@@ -55,8 +55,8 @@ struct Loaded {
 /// Options of NVRTC for every kernel.
 pub const KERNEL_OPTIONS: [&str; 1] = ["--std=c++17"];
 
-impl Generated {
-    /// Compiles the code for [`Generated::new`] and stores it in the cache.
+impl GeneratedExecutor {
+    /// Compiles the code for [`GeneratedExecutor::new`] and stores it in the cache.
     ///
     /// # Errors
     /// [`ExecuteError`] if the kernel does not compile.
@@ -156,7 +156,7 @@ impl Generated {
                     Arguments::new().pointer(address).u32(blocks)
                 }
             };
-            members.push(Loaded { function, launch, arguments });
+            members.push(LoadedKernel { function, launch, arguments });
         }
         Ok(Self { kernel, shape, members, records, _memory: memory, _buffers: buffers.clone() })
     }
@@ -195,10 +195,10 @@ fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-impl Executor for Generated {
+impl Executor for GeneratedExecutor {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, member: usize, stream: &Stream) -> Result<(), ExecuteError> {
-        let Loaded { function, launch, arguments } = &self.members[member];
+        let LoadedKernel { function, launch, arguments } = &self.members[member];
         // SAFETY: the arguments are those of the generated kernel, and `self` owns all memory that they refer to.
         // Freeing it waits for the streams of its own GPU; members wait for the streams of peers before the executor is
         // dropped.

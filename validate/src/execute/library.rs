@@ -8,30 +8,30 @@ use fabricast_topologies::Bytes;
 
 use crate::cuda::{DeviceAddress, Stream, Watchdog, team};
 use crate::kernel::{Devices, UserBuffer};
-use crate::nccl::{Communicator, Config, Forced, Nccl, NcclError, NcclVersion, Operands, Operation};
+use crate::nccl::{Communicator, CommunicatorConfig, ForcedChoice, Nccl, NcclError, NcclVersion, Operands, Operation};
 
 use super::{Buffers, ExecuteError, Executor, Job, Testbed};
 
 /// Choice of NCCL's strategy.
 #[derive(Clone, Copy, Debug)]
-pub enum Choice<'a> {
+pub enum NcclChoice<'a> {
     /// NCCL chooses the strategy.
     Own,
     /// NCCL chooses the strategy, with these buffers registered as windows, which its symmetric kernels need (`-R 2` of
     /// nccl-tests).
     Windows(&'a Buffers),
     /// A forced algorithm, protocol and number of channels.
-    Forced(&'a Forced),
+    Forced(&'a ForcedChoice),
 }
 
 /// NCCL communicators of all ranks.
 #[derive(Debug)]
-pub struct Library {
+pub struct NcclCommunicators {
     nccl: Arc<Nccl>,
     communicators: Vec<Mutex<Communicator>>,
 }
 
-impl Library {
+impl NcclCommunicators {
     /// Creates the communicators, always without NVLink multicast ([`crate::nccl::SHARED_HOST`]). NCCL reads forced
     /// settings from the environment during creation; the environment must have been [reserved](crate::nccl::reserve).
     /// Communicators that other threads create concurrently wait for this creation.
@@ -41,7 +41,7 @@ impl Library {
     pub fn new(
         testbed: &Testbed,
         nccl: &Arc<Nccl>,
-        choice: Choice<'_>,
+        choice: NcclChoice<'_>,
         watchdog: &Watchdog,
     ) -> Result<Self, ExecuteError> {
         if testbed.devices() == Devices::Shared && testbed.ranks() > 1 {
@@ -50,15 +50,15 @@ impl Library {
         // The number of channels is set per communicator, because NCCL reads the variables for it only once per
         // process.
         let (forced, blocks) = match choice {
-            Choice::Forced(forced) => (Forced { channels: None, ..forced.clone() }, forced.channels),
-            Choice::Own | Choice::Windows(_) => (Forced::default(), None),
+            NcclChoice::Forced(forced) => (ForcedChoice { channels: None, ..forced.clone() }, forced.channels),
+            NcclChoice::Own | NcclChoice::Windows(_) => (ForcedChoice::default(), None),
         };
-        let config = Config { min_blocks: blocks, max_blocks: blocks };
+        let config = CommunicatorConfig { min_blocks: blocks, max_blocks: blocks };
         let make = || {
             let id = nccl.unique_id()?;
             team::run(testbed.contexts(), watchdog, |member| -> Result<Communicator, ExecuteError> {
                 let mut communicator = Communicator::new(nccl, member.context, id, member.rank, member.size, config)?;
-                if let Choice::Windows(buffers) = choice {
+                if let NcclChoice::Windows(buffers) = choice {
                     buffers.windows(member.rank).into_iter().try_for_each(|memory| communicator.register(memory))?;
                 }
                 Ok(communicator)
@@ -83,12 +83,12 @@ impl Library {
         match job.header.call.collective {
             C::AllToAllV | C::Barrier => Err(unsupported("it has no such collective")),
             C::AllToAll | C::SendRecv if job.in_place() => Err(unsupported("it does not send and receive in place")),
-            _ => Ok(Call { library: self, buffers, job }),
+            _ => Ok(NcclCall { library: self, buffers, job }),
         }
     }
 }
 
-impl Drop for Library {
+impl Drop for NcclCommunicators {
     /// Drops all ranks concurrently, because releasing a window or a communicator may wait for the other ranks.
     fn drop(&mut self) {
         std::thread::scope(|scope| {
@@ -103,13 +103,13 @@ fn unsupported(reason: &str) -> ExecuteError {
     ExecuteError::Unsupported { executor: "nccl", reason: reason.to_owned() }
 }
 
-struct Call<'a> {
-    library: &'a Library,
+struct NcclCall<'a> {
+    library: &'a NcclCommunicators,
     buffers: &'a Buffers,
     job: &'a Job,
 }
 
-impl Executor for Call<'_> {
+impl Executor for NcclCall<'_> {
     fn waiting(&self, member: usize) -> String {
         format!("rank {member}, in {} by NCCL", self.job)
     }

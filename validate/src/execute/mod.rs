@@ -31,8 +31,8 @@ pub use buffers::Buffers;
 pub use contents::Contents;
 pub use copies::Copies;
 pub use covering::pairwise_cases;
-pub use generated::{CallOrder, Generated, KERNEL_OPTIONS, KernelOptions};
-pub use library::{Choice, Library};
+pub use generated::{CallOrder, GeneratedExecutor, KERNEL_OPTIONS, KernelOptions};
+pub use library::{NcclChoice, NcclCommunicators};
 pub use measure::{Effort, Times, check, check_series, measure};
 pub use testbed::Testbed;
 

@@ -60,7 +60,7 @@ pub struct WaitMonitor {
 
 /// 64-bit kernel parameter before the addresses of buffers are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameter {
+pub enum KernelParameter {
     /// Number that depends on the kernel only.
     Number(u64),
     /// Address in the input buffer of a rank.
@@ -92,7 +92,7 @@ pub enum Parameter {
     TimeLimit,
 }
 
-impl Parameter {
+impl KernelParameter {
     /// Returns the value of the parameter.
     #[must_use]
     pub fn value(self, addresses: &[Addresses], watch: WaitMonitor) -> u64 {
@@ -176,56 +176,59 @@ impl Kernel {
         if is_aligned { Alignment::Vectors } else { Alignment::Bytes }
     }
 
-    fn user(&self, rank: u32, place: UserChunk) -> Parameter {
+    fn user(&self, rank: u32, place: UserChunk) -> KernelParameter {
         let offset = |buffer: UserBuffer, chunk: u32| {
             self.cut.start(chunk).wrapping_sub(BufferExtent::new(&self.header, rank, buffer).start)
         };
         match place {
-            UserChunk::Input(chunk) => Parameter::Input { rank, offset: offset(UserBuffer::Input, chunk) },
-            UserChunk::Output(chunk) => Parameter::Output { rank, offset: offset(UserBuffer::Output, chunk) },
+            UserChunk::Input(chunk) => KernelParameter::Input { rank, offset: offset(UserBuffer::Input, chunk) },
+            UserChunk::Output(chunk) => KernelParameter::Output { rank, offset: offset(UserBuffer::Output, chunk) },
         }
     }
 
     /// Operand table of a rank: for each channel the begin and end index of its rows, then the rows. A row contains the
     /// index of its body with the number of operands, the number of words, and the operands.
-    fn operand_table(&self, rank: u32, arena: &Arena) -> Vec<Parameter> {
+    fn operand_table(&self, rank: u32, arena: &Arena) -> Vec<KernelParameter> {
         let channels = usize::from(self.header.channels.max(1));
-        let mut table = vec![Parameter::Number(0); channels];
+        let mut table = vec![KernelParameter::Number(0); channels];
         for channel in 0..channels {
             let begin = table.len() as u64;
             for round in self.rounds.iter().filter(|round| usize::from(round.channel) == channel) {
                 let Some((number, operands)) = round.rows.get(rank as usize) else { continue };
-                table.push(Parameter::Number(u64::from(*number) | (operands.len() as u64) << 32));
-                table.push(Parameter::Number(round.words));
+                table.push(KernelParameter::Number(u64::from(*number) | (operands.len() as u64) << 32));
+                table.push(KernelParameter::Number(round.words));
                 table.extend(operands.iter().map(|operand| match *operand {
                     Operand::User { rank, place } => self.user(rank, place),
-                    Operand::Bytes { chunk: place } => Parameter::Number(self.bytes(place)),
-                    Operand::Slot { message } => Parameter::Arena {
+                    Operand::Bytes { chunk: place } => KernelParameter::Number(self.bytes(place)),
+                    Operand::Slot { message } => KernelParameter::Arena {
                         rank: self.receivers[message as usize],
                         offset: arena.slots + self.slots[message as usize].0,
                     },
-                    Operand::Words { message } => Parameter::Number(self.slots[message as usize].1),
-                    Operand::Peer { rank } => Parameter::Number(rank.into()),
-                    Operand::Flushed { rank, flush } => Parameter::Number(u64::from(rank) | u64::from(flush) << 32),
+                    Operand::Words { message } => KernelParameter::Number(self.slots[message as usize].1),
+                    Operand::Peer { rank } => KernelParameter::Number(rank.into()),
+                    Operand::Flushed { rank, flush } => {
+                        KernelParameter::Number(u64::from(rank) | u64::from(flush) << 32)
+                    }
                 }));
             }
-            table[channel] = Parameter::Number(begin | (table.len() as u64) << 32);
+            table[channel] = KernelParameter::Number(begin | (table.len() as u64) << 32);
         }
         table
     }
 
     /// Returns the parameters of a rank's kernel on an arena, in the order in which the kernel reads them. If the
-    /// operands exceed the parameter limit, also returns the table that must be stored at [`Parameter::Table`].
+    /// operands exceed the parameter limit, also returns the table that must be stored at [`KernelParameter::Table`].
     #[must_use]
     pub fn unresolved_parameters(
         &self,
         rank: u32,
         shape: GridShape,
         arena: &Arena,
-    ) -> (Vec<Parameter>, Option<Vec<Parameter>>) {
+    ) -> (Vec<KernelParameter>, Option<Vec<KernelParameter>>) {
         let set = |sets: &[u64]| sets.get(rank as usize).copied().unwrap_or(0);
-        let mut all: Vec<Parameter> = (0..self.ranks()).map(|rank| Parameter::Arena { rank, offset: 0 }).collect();
-        all.extend([Parameter::Table, Parameter::Records, Parameter::TimeLimit]);
+        let mut all: Vec<KernelParameter> =
+            (0..self.ranks()).map(|rank| KernelParameter::Arena { rank, offset: 0 }).collect();
+        all.extend([KernelParameter::Table, KernelParameter::Records, KernelParameter::TimeLimit]);
         let numbers = [
             set(&self.notify_on_entry),
             set(&self.wait_before_start),
@@ -239,14 +242,14 @@ impl Kernel {
             shape.split.into(),
             shape.tiles_per_phase.max(1).into(),
         ];
-        all.extend(numbers.map(Parameter::Number));
+        all.extend(numbers.map(KernelParameter::Number));
         let mut table = self.operand_table(rank, arena);
         let embedded = self.embedded_rows();
         if embedded == 0 {
-            all.push(Parameter::Number(0));
+            all.push(KernelParameter::Number(0));
             return (all, Some(table));
         }
-        table.resize(embedded as usize, Parameter::Number(0));
+        table.resize(embedded as usize, KernelParameter::Number(0));
         all.extend(table);
         (all, None)
     }
@@ -263,7 +266,7 @@ impl Kernel {
     ) -> (Vec<u64>, Option<Vec<u64>>) {
         let (all, table) = self.unresolved_parameters(rank, shape, &self.arena(shape));
         let resolve =
-            |list: Vec<Parameter>| list.into_iter().map(|parameter| parameter.value(addresses, watch)).collect();
+            |list: Vec<KernelParameter>| list.into_iter().map(|parameter| parameter.value(addresses, watch)).collect();
         (resolve(all), table.map(resolve))
     }
 

@@ -3,14 +3,14 @@
 
 use rustc_hash::FxHashMap;
 
-use super::exchange::Exchange;
+use super::exchange::MessageExchange;
 use super::local_operations::Moves;
-use super::program::{Instruction, Program, UserChunk, Value};
+use super::program::{Instruction, RankProgram, UserChunk, Value};
 use super::{Carrier, KernelError};
 
 /// A line of generated code. Operands are indexed in the order in which the lines use them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Line {
+pub(super) enum CodeLine {
     /// Reads a chunk of the caller's buffers. Operands: address and bytes.
     Load { value: Value, operand: u32 },
     /// Writes a chunk of the caller's buffers, on this rank or a peer. Operands: address and bytes.
@@ -50,7 +50,7 @@ pub(super) enum Operand {
 /// Code of one rank in a round: lines, with the operands that they refer to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Body {
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<CodeLine>,
     pub(super) operands: Vec<Operand>,
     /// Number of flushes among the lines of the body.
     pub(super) flushes: u32,
@@ -92,13 +92,13 @@ pub(super) enum Sizes {
 /// [`KernelError::Deadlock`] for a message that no rank sends.
 pub(super) fn bodies(
     moves: &Moves,
-    programs: &[Program],
-    exchange: &Exchange,
+    programs: &[RankProgram],
+    exchange: &MessageExchange,
     carrier: Carrier,
     sizes: Sizes,
 ) -> Result<Vec<Body>, KernelError> {
     if carrier != Carrier::Flags {
-        let packets = |(rank, program): (usize, &Program)| packets(program, rank as u32, sizes);
+        let packets = |(rank, program): (usize, &RankProgram)| packets(program, rank as u32, sizes);
         return Ok(programs.iter().enumerate().map(packets).collect());
     }
     // Index of the flush that follows each message, for all ranks. It is computed before waits are generated.
@@ -128,12 +128,12 @@ pub(super) fn bodies(
 
 /// Body for message formats that contain arrival flags (packets, lines). Loads come first, and all receives between two
 /// sends are polled together.
-fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
+fn packets(program: &RankProgram, rank: u32, sizes: Sizes) -> Body {
     let mut body = Body::default();
     for instruction in &program.instructions {
         if let Instruction::Load { value, place } = *instruction {
             let operand = body.user(rank, place);
-            body.lines.push(Line::Load { value, operand });
+            body.lines.push(CodeLine::Load { value, operand });
         }
     }
     // Receives since the last send are moved in front of the operations that use them.
@@ -143,20 +143,20 @@ fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
             Instruction::Load { .. } => {}
             Instruction::Send { message, value } => {
                 let operand = body.slot(message, sizes);
-                body.lines.push(Line::Send { value, operand });
+                body.lines.push(CodeLine::Send { value, operand });
                 receive_index = body.lines.len();
             }
             Instruction::Receive { message, value } => {
                 let operand = body.slot(message, sizes);
-                body.lines.insert(receive_index, Line::Receive { value, operand });
+                body.lines.insert(receive_index, CodeLine::Receive { value, operand });
                 receive_index += 1;
             }
-            Instruction::Reduce { value, left, right } => body.lines.push(Line::Reduce { value, left, right }),
+            Instruction::Reduce { value, left, right } => body.lines.push(CodeLine::Reduce { value, left, right }),
             Instruction::Store { place, value } => {
                 let operand = body.user(rank, place);
-                body.lines.push(Line::Store { value, operand });
+                body.lines.push(CodeLine::Store { value, operand });
             }
-            Instruction::Token { value } => body.lines.push(Line::Token { value }),
+            Instruction::Token { value } => body.lines.push(CodeLine::Token { value }),
         }
     }
     body
@@ -164,9 +164,9 @@ fn packets(program: &Program, rank: u32, sizes: Sizes) -> Body {
 
 fn flags(
     moves: &Moves,
-    program: &Program,
+    program: &RankProgram,
     rank: u32,
-    exchange: &Exchange,
+    exchange: &MessageExchange,
     flushed: &FxHashMap<u32, u32>,
     sizes: Sizes,
 ) -> Result<Body, KernelError> {
@@ -185,18 +185,18 @@ fn flags(
         match *instruction {
             Instruction::Load { value, place } => {
                 let operand = body.user(rank, place);
-                body.lines.push(Line::Load { value, operand });
+                body.lines.push(CodeLine::Load { value, operand });
             }
             Instruction::Send { message, value } => {
                 let to = moves.messages[message as usize].to;
                 match exchange.direct[message as usize] {
                     Some(place) => {
                         let operand = body.user(to, place);
-                        body.lines.push(Line::Store { value, operand });
+                        body.lines.push(CodeLine::Store { value, operand });
                     }
                     None => {
                         let operand = body.slot(message, sizes);
-                        body.lines.push(Line::Send { value, operand });
+                        body.lines.push(CodeLine::Send { value, operand });
                     }
                 }
                 if !pending.contains(&to) {
@@ -212,21 +212,21 @@ fn flags(
                 match exchange.direct[message as usize] {
                     Some(place) if is_used(value) => {
                         let operand = body.user(rank, place);
-                        body.lines.push(Line::Load { value, operand });
+                        body.lines.push(CodeLine::Load { value, operand });
                     }
                     Some(_) => {}
                     None => {
                         let operand = body.slot(message, sizes);
-                        body.lines.push(Line::Receive { value, operand });
+                        body.lines.push(CodeLine::Receive { value, operand });
                     }
                 }
             }
-            Instruction::Reduce { value, left, right } => body.lines.push(Line::Reduce { value, left, right }),
+            Instruction::Reduce { value, left, right } => body.lines.push(CodeLine::Reduce { value, left, right }),
             Instruction::Store { place, value } => {
                 let operand = body.user(rank, place);
-                body.lines.push(Line::Store { value, operand });
+                body.lines.push(CodeLine::Store { value, operand });
             }
-            Instruction::Token { value } => body.lines.push(Line::Token { value }),
+            Instruction::Token { value } => body.lines.push(CodeLine::Token { value }),
         }
     }
     flush(&mut body, &mut pending);
@@ -240,7 +240,7 @@ fn flush(body: &mut Body, pending: &mut Vec<u32>) {
         body.operand(Operand::Peer { rank });
     }
     if count > 0 {
-        body.lines.push(Line::Flush { flush: body.flushes, operand, count });
+        body.lines.push(CodeLine::Flush { flush: body.flushes, operand, count });
         body.flushes += 1;
     }
 }
@@ -271,6 +271,6 @@ fn wait(
     for (rank, flush) in awaited {
         body.operand(Operand::Flushed { rank, flush });
     }
-    body.lines.push(Line::Wait { operand, count });
+    body.lines.push(CodeLine::Wait { operand, count });
     Ok(())
 }

@@ -4,7 +4,7 @@
 use fabricast_topologies::Bytes;
 
 use super::chunk_layout::ChunkLayout;
-use super::local_operations::{Memory, MoveKind, Moves};
+use super::local_operations::{CellMemory, MoveKind, Moves};
 
 /// Copy from one rank's input to another rank's output. Offsets are in the byte numbering of the call, like chunk
 /// offsets.
@@ -48,8 +48,8 @@ pub(super) fn copy_operations(moves: &Moves, cut: &ChunkLayout) -> Option<Vec<Co
                 return None;
             }
         };
-        let (Memory::Input(source) | Memory::Output(source)) = moves.memory(src).1 else { return None };
-        let Memory::Output(target) = moves.memory(dst).1 else { return None };
+        let (CellMemory::Input(source) | CellMemory::Output(source)) = moves.memory(src).1 else { return None };
+        let CellMemory::Output(target) = moves.memory(dst).1 else { return None };
         if !written.insert(dst) {
             return None;
         }

@@ -8,16 +8,16 @@
 //! call k read. Rank A may write to rank P in call k + 2 only after P has left call k. Suppose that before A left call
 //! k + 1, messages implied that P had entered call k + 1. Kernels of a rank run one after another, so P had left call
 //! k. If the messages of a call do not imply this, P notifies A by a flag when it enters, and A checks the flag before
-//! it leaves ([`Exchange::close`]). Writing to the caller's output requires more: P must have entered the same call. If
-//! messages do not imply this, A checks the same flag before it begins ([`Exchange::enter`]).
+//! it leaves ([`MessageExchange::close`]). Writing to the caller's output requires more: P must have entered the same call. If
+//! messages do not imply this, A checks the same flag before it begins ([`MessageExchange::enter`]).
 
 use super::local_operations::Moves;
-use super::program::{Instruction, Program, UserChunk};
+use super::program::{Instruction, RankProgram, UserChunk};
 use super::{Carrier, KernelError};
 
 /// Placement of the messages of a round, and the notifications between ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Exchange {
+pub(super) struct MessageExchange {
     /// Destination, in the receiver's output, of every message of the schedule that is written directly; `None` for a
     /// message that uses a slot.
     pub(super) direct: Vec<Option<UserChunk>>,
@@ -38,9 +38,13 @@ pub(super) const MAX_RANKS: u32 = 64;
 ///
 /// # Errors
 /// [`KernelError::Deadlock`] if receives wait for each other, which a verified schedule never causes.
-pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier) -> Result<Exchange, KernelError> {
+pub(super) fn exchange(
+    moves: &Moves,
+    programs: &mut [RankProgram],
+    carrier: Carrier,
+) -> Result<MessageExchange, KernelError> {
     let ranks = programs.len();
-    let mut result = Exchange {
+    let mut result = MessageExchange {
         direct: vec![None; moves.messages.len()],
         enter: vec![0; ranks],
         close: vec![0; ranks],
@@ -97,10 +101,10 @@ pub(super) fn exchange(moves: &Moves, programs: &mut [Program], carrier: Carrier
 /// Finds the messages to `rank` that may be written directly to their destination, and removes their store operations.
 fn store_on_arrival(
     moves: &Moves,
-    program: &mut Program,
+    program: &mut RankProgram,
     rank: usize,
     sent: &[Option<Vec<u32>>],
-    result: &mut Exchange,
+    result: &mut MessageExchange,
 ) {
     let mut removed = Vec::new();
     for instruction in &program.instructions {

@@ -25,7 +25,7 @@ const NONE: u32 = u32::MAX;
 
 /// Memory to which a cell belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Memory {
+pub(super) enum CellMemory {
     /// Chunk of the caller's input, by index.
     Input(u32),
     /// Chunk of the caller's output, by index. In place, the chunk of the input with this index is the same memory.
@@ -177,21 +177,21 @@ impl Moves {
     }
 
     /// Returns the rank that owns a cell, and the memory that the cell belongs to.
-    pub(super) fn memory(&self, cell: Cell) -> (u32, Memory) {
+    pub(super) fn memory(&self, cell: Cell) -> (u32, CellMemory) {
         let (rank, offset) = (cell / self.per_rank, cell % self.per_rank);
         let memory = if offset < self.chunks {
-            Memory::Output(offset)
+            CellMemory::Output(offset)
         } else if offset < 2 * self.chunks {
-            Memory::Input(offset - self.chunks)
+            CellMemory::Input(offset - self.chunks)
         } else {
-            Memory::Scratch
+            CellMemory::Scratch
         };
         (rank, memory)
     }
 
     /// Returns true if the cell belongs to an input buffer, which no move writes.
     pub(super) fn is_input(&self, cell: Cell) -> bool {
-        matches!(self.memory(cell).1, Memory::Input(_))
+        matches!(self.memory(cell).1, CellMemory::Input(_))
     }
 
     /// Number of cells of all ranks.
@@ -315,7 +315,7 @@ impl Moves {
     fn size_messages(&mut self, ranks: u32) {
         let mut contents = vec![NONE; self.cells(ranks)];
         for (cell, contents) in contents.iter_mut().enumerate() {
-            if let (_, Memory::Input(chunk) | Memory::Output(chunk)) = self.memory(cell as u32) {
+            if let (_, CellMemory::Input(chunk) | CellMemory::Output(chunk)) = self.memory(cell as u32) {
                 *contents = chunk;
             }
         }
@@ -328,7 +328,7 @@ impl Moves {
                 MoveKind::Reduce { .. } | MoveKind::ReceiveReduce { .. } => {}
             }
             if let Some(dst) = operation.kind.written()
-                && let (_, Memory::Output(chunk)) = self.memory(dst)
+                && let (_, CellMemory::Output(chunk)) = self.memory(dst)
                 && contents[dst as usize] != chunk
             {
                 self.stored_in.insert((contents[dst as usize], chunk));

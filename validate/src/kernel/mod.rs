@@ -36,27 +36,41 @@ mod steps;
 mod tests;
 mod text;
 
+use fabricast_topologies::variants::variants;
 use rustc_hash::FxHashMap;
+use strum::{EnumCount, VariantArray};
 
 use fabricast_sim::schedule::{BufferUse, Collective, DataType, Header, Protocol, ReduceOp, Schedule};
 use fabricast_sim::verify::{self, VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 
-pub use arena::{Addresses, Arena, Parameter, WaitMonitor};
-use body::{Body, Line, Operand, Sizes};
+pub use arena::{Addresses, Arena, KernelParameter, WaitMonitor};
+use body::{Body, CodeLine, Operand, Sizes};
 pub use chunk_layout::ChunkLayout;
 pub use combine::{COMBINE_THREADS, combine_text, steps_text};
 pub use copy_schedule::CopyOperation;
 use element_codes::{check_reducible, operation_code, type_code};
 use local_operations::Moves;
 pub use phases::Tiles;
-use program::{Instruction, Program, UserChunk};
-pub use shape::{GridShape, MAX_BLOCKS, Resident};
+use program::{Instruction, RankProgram, UserChunk};
+pub use shape::{GridShape, MAX_BLOCKS, ResidentBlocks};
 pub use shared_arena::SharedArena;
 pub use steps::{Location, Step, Steps};
 
 /// Format in which messages are transferred from one GPU to another; each format corresponds to a protocol of NCCL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    EnumCount,
+    VariantArray,
+    serde::Serialize,
+    serde::Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Carrier {
     /// Packets of 8 bytes of data and 8 bytes of flags, with the lowest latency (NCCL's LL).
@@ -69,7 +83,7 @@ pub enum Carrier {
 
 impl Carrier {
     /// All message formats.
-    pub const ALL: [Self; 3] = [Self::Packets, Self::Lines, Self::Flags];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Message format of a protocol for chunks of the given size. `None` for a protocol that thread blocks do not run.
     ///
@@ -197,7 +211,7 @@ pub struct Kernel {
     carrier: Carrier,
     cut: ChunkLayout,
     sizes: Sizes,
-    bodies: Vec<Vec<Line>>,
+    bodies: Vec<Vec<CodeLine>>,
     flushes: u32,
     tiles: Tiles,
     rounds: Vec<RoundRows>,
@@ -272,7 +286,7 @@ impl Kernel {
         let ranks = self.header.call.ranks;
         let rounds = rounds::rounds(moves, ranks);
         let message_words = |message: u32| self.carrier.words(self.cut.len(moves.messages[message as usize].data));
-        let mut prepared: Vec<(u16, u64, Vec<u32>, Vec<Program>)> = Vec::with_capacity(rounds.len());
+        let mut prepared: Vec<(u16, u64, Vec<u32>, Vec<RankProgram>)> = Vec::with_capacity(rounds.len());
         for round in &rounds {
             let programs = program::programs(moves, round, ranks);
             let mut words = 1;
@@ -295,8 +309,8 @@ impl Kernel {
             prepared.push((round.channel, words, messages, programs));
         }
         // Packets and lines contain arrival flags, so no block waits per tile.
-        let phase_local = |programs: &Vec<Program>| {
-            programs.iter().map(phases::with_phase_local_loads).collect::<Option<Vec<Program>>>()
+        let phase_local = |programs: &Vec<RankProgram>| {
+            programs.iter().map(phases::with_phase_local_loads).collect::<Option<Vec<RankProgram>>>()
         };
         if self.carrier == Carrier::Flags
             && !prepared.iter().all(|round| round.3.iter().any(phases::reduces_without_forwarding))
@@ -305,7 +319,7 @@ impl Kernel {
             self.tiles = Tiles::Grouped;
             prepared.iter_mut().zip(separated).for_each(|(round, programs)| round.3 = programs);
         }
-        let mut numbers: FxHashMap<Vec<Line>, u32> = FxHashMap::default();
+        let mut numbers: FxHashMap<Vec<CodeLine>, u32> = FxHashMap::default();
         let mut filled = vec![0u64; ranks as usize];
         let mut sends_to = vec![0u64; ranks as usize];
         for (channel, words, messages, mut programs) in prepared {
@@ -409,7 +423,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`KernelError::NoSuchType`] if a GPU of this compute capability cannot reduce the data type.
-    pub fn text(&self, op: ReduceOp, variant: Variant, capability: u32) -> Result<String, KernelError> {
+    pub fn text(&self, op: ReduceOp, variant: KernelVariant, capability: u32) -> Result<String, KernelError> {
         if self.reduces() {
             check_reducible(self.dtype, capability)?;
         }
@@ -423,10 +437,10 @@ impl Kernel {
     }
 
     fn reduces(&self) -> bool {
-        self.bodies.iter().flatten().any(|line| matches!(line, Line::Reduce { .. }))
+        self.bodies.iter().flatten().any(|line| matches!(line, CodeLine::Reduce { .. }))
     }
 
-    fn constants(&self, dtype: DataType, op: ReduceOp, variant: Variant) -> text::Constants {
+    fn constants(&self, dtype: DataType, op: ReduceOp, variant: KernelVariant) -> text::Constants {
         let carrier = match self.carrier {
             Carrier::Packets => 0,
             Carrier::Lines => 1,
@@ -444,7 +458,7 @@ impl Kernel {
             ("OP", operation_code(op)),
             ("ALIGNED", u64::from(variant.alignment == Alignment::Vectors)),
             ("FLUSHES", self.flushes.into()),
-            ("RESIDENT", if variant.resident == Resident::Two { 2 } else { 1 }),
+            ("RESIDENT", if variant.resident == ResidentBlocks::Two { 2 } else { 1 }),
             ("GROUPED", u64::from(variant.tiles == Tiles::Grouped)),
             ("SHARED", u64::from(variant.devices == Devices::Shared)),
         ]
@@ -559,7 +573,7 @@ pub enum Devices {
 
 /// Properties of a kernel that determine its compiled code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Variant {
+pub struct KernelVariant {
     /// Largest number of threads per block.
     pub threads: u32,
     /// Number of words that a thread moves per tile.
@@ -571,5 +585,5 @@ pub struct Variant {
     /// Order in which a block processes its tiles and phases.
     pub tiles: Tiles,
     /// Number of blocks that a multiprocessor must be able to hold.
-    pub resident: Resident,
+    pub resident: ResidentBlocks,
 }

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::body::Line;
-use super::program::{Instruction, Program, UserChunk, Value};
+use super::body::CodeLine;
+use super::program::{Instruction, RankProgram, UserChunk, Value};
 
 /// Order in which a block processes tiles and phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub enum Tiles {
 
 /// Origin of a value, which determines if a later phase can obtain the value again.
 #[derive(Clone, Copy)]
-enum Origin {
+enum ValueOrigin {
     /// Read from a chunk of the caller's buffers.
     Loaded(UserChunk),
     /// Token without contents.
@@ -39,9 +39,9 @@ enum Origin {
 
 /// Rewrites a program so that each phase itself reads the memory of the caller that it needs. `None` if a phase needs a
 /// value that an earlier phase received or computed, or memory that was overwritten since an earlier phase read it.
-pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
+pub(super) fn with_phase_local_loads(program: &RankProgram) -> Option<RankProgram> {
     let phases = assign_phases(program);
-    let mut origin: FxHashMap<Value, (usize, Origin)> = FxHashMap::default();
+    let mut origin: FxHashMap<Value, (usize, ValueOrigin)> = FxHashMap::default();
     let mut next = 0;
     for (instruction, &phase) in program.instructions.iter().zip(&phases) {
         if let Some((value, from)) = defined(*instruction) {
@@ -66,25 +66,25 @@ pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
             let fresh = Value(next);
             next += 1;
             let read = match from {
-                Origin::Loaded(place) => {
+                ValueOrigin::Loaded(place) => {
                     let is_stored = |candidate: &Instruction| matches!(*candidate, Instruction::Store { place: to, .. } if to == place);
                     if program.instructions.iter().take(i).any(is_stored) {
                         return None;
                     }
                     Instruction::Load { value: fresh, place }
                 }
-                Origin::Token => Instruction::Token { value: fresh },
-                Origin::Computed => return None,
+                ValueOrigin::Token => Instruction::Token { value: fresh },
+                ValueOrigin::Computed => return None,
             };
             repeated.insert((value, phase), fresh);
             reread.get_mut(phase)?.push(read);
         }
     }
-    let mut written = Program::default();
+    let mut written = RankProgram::default();
     let mut last_phase = None;
     for (instruction, &phase) in program.instructions.iter().zip(&phases) {
         let is_idle = match defined(*instruction) {
-            Some((_, Origin::Computed)) | None => false,
+            Some((_, ValueOrigin::Computed)) | None => false,
             Some((value, _)) => !used_in_own_phase.contains_key(&value),
         };
         if !is_idle {
@@ -102,7 +102,7 @@ pub(super) fn with_phase_local_loads(program: &Program) -> Option<Program> {
 /// Returns true if a rank reduces the data that it receives and forwards none of it. The links of a block are idle
 /// during the reduction. If tiles run one by one, other blocks use the links in the meantime (reduce_scatter of 256 MiB
 /// on 4 × H200: 597 µs, compared with 640 µs for grouped tiles, validate/runs/2026-11-21-4xh200).
-pub(super) fn reduces_without_forwarding(program: &Program) -> bool {
+pub(super) fn reduces_without_forwarding(program: &RankProgram) -> bool {
     let after = program.instructions.iter().skip_while(|one| !matches!(one, Instruction::Receive { .. }));
     let (mut sums, mut sends) = (false, false);
     for instruction in after {
@@ -113,7 +113,7 @@ pub(super) fn reduces_without_forwarding(program: &Program) -> bool {
 }
 
 /// Returns the index of the phase of every instruction, from 0.
-fn assign_phases(program: &Program) -> Vec<usize> {
+fn assign_phases(program: &RankProgram) -> Vec<usize> {
     let (mut phase, mut receives) = (0, false);
     let number = |instruction: &Instruction| {
         match instruction {
@@ -129,11 +129,11 @@ fn assign_phases(program: &Program) -> Vec<usize> {
     program.instructions.iter().map(number).collect()
 }
 
-fn defined(instruction: Instruction) -> Option<(Value, Origin)> {
+fn defined(instruction: Instruction) -> Option<(Value, ValueOrigin)> {
     match instruction {
-        Instruction::Load { value, place } => Some((value, Origin::Loaded(place))),
-        Instruction::Token { value } => Some((value, Origin::Token)),
-        Instruction::Receive { value, .. } | Instruction::Reduce { value, .. } => Some((value, Origin::Computed)),
+        Instruction::Load { value, place } => Some((value, ValueOrigin::Loaded(place))),
+        Instruction::Token { value } => Some((value, ValueOrigin::Token)),
+        Instruction::Receive { value, .. } | Instruction::Reduce { value, .. } => Some((value, ValueOrigin::Computed)),
         Instruction::Send { .. } | Instruction::Store { .. } => None,
     }
 }
@@ -157,14 +157,14 @@ fn renamed(instruction: Instruction, name: impl Fn(Value) -> Option<Value>) -> I
 }
 
 /// Divides lines into ranges that run for every tile, and flushes and waits, which a block runs once for all tiles.
-pub(super) fn line_ranges(lines: &[Line], tiles: Tiles) -> Vec<LineRange> {
+pub(super) fn line_ranges(lines: &[CodeLine], tiles: Tiles) -> Vec<LineRange> {
     if tiles == Tiles::OneByOne {
         return vec![LineRange::EachTile(0..lines.len())];
     }
     let mut ranges: Vec<LineRange> = Vec::new();
     for (i, line) in lines.iter().enumerate() {
         match (line, ranges.last_mut()) {
-            (Line::Flush { .. } | Line::Wait { .. }, _) => ranges.push(LineRange::Once(i)),
+            (CodeLine::Flush { .. } | CodeLine::Wait { .. }, _) => ranges.push(LineRange::Once(i)),
             (_, Some(LineRange::EachTile(range))) => range.end = i + 1,
             _ => ranges.push(LineRange::EachTile(i..i + 1)),
         }

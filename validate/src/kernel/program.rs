@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::local_operations::{Cell, Memory, MoveKind, Moves};
+use super::local_operations::{Cell, CellMemory, MoveKind, Moves};
 use super::rounds::Round;
 
 /// Index of a value. Exactly one instruction of the program computes the value.
@@ -38,19 +38,19 @@ pub(super) enum Instruction {
 
 /// Instructions of one rank in a round, in execution order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Program {
+pub(super) struct RankProgram {
     pub(super) instructions: Vec<Instruction>,
 }
 
 /// State of the generator of one rank's program: the current value of each cell.
-struct Writer<'a> {
+struct ProgramWriter<'a> {
     moves: &'a Moves,
     values: FxHashMap<Cell, Value>,
     next: u32,
-    program: Program,
+    program: RankProgram,
 }
 
-impl Writer<'_> {
+impl ProgramWriter<'_> {
     fn value(&mut self) -> Value {
         self.next += 1;
         Value(self.next - 1)
@@ -63,9 +63,9 @@ impl Writer<'_> {
         }
         let value = self.value();
         let instruction = match self.moves.memory(cell).1 {
-            Memory::Input(chunk) => Instruction::Load { value, place: UserChunk::Input(chunk) },
-            Memory::Output(chunk) => Instruction::Load { value, place: UserChunk::Output(chunk) },
-            Memory::Scratch => Instruction::Token { value },
+            CellMemory::Input(chunk) => Instruction::Load { value, place: UserChunk::Input(chunk) },
+            CellMemory::Output(chunk) => Instruction::Load { value, place: UserChunk::Output(chunk) },
+            CellMemory::Scratch => Instruction::Token { value },
         };
         self.program.instructions.push(instruction);
         self.values.insert(cell, value);
@@ -84,12 +84,13 @@ impl Writer<'_> {
         value
     }
 
-    fn step(&mut self, kind: MoveKind, is_last: bool) {
+    /// Adds the instructions of a move. Returns the cell that it writes, with its new value.
+    fn step(&mut self, kind: MoveKind) -> Option<(Cell, Value)> {
         let (dst, value) = match kind {
             MoveKind::Send { message, src } => {
                 let value = self.read(src);
                 self.program.instructions.push(Instruction::Send { message, value });
-                return;
+                return None;
             }
             MoveKind::Copy { src, dst } => (dst, self.read(src)),
             MoveKind::Reduce { src, dst } => {
@@ -107,26 +108,33 @@ impl Writer<'_> {
             }
         };
         self.values.insert(dst, value);
-        if let (true, Memory::Output(chunk)) = (is_last, self.moves.memory(dst).1) {
+        Some((dst, value))
+    }
+
+    /// Stores the final value of a cell if the cell is in the output.
+    fn store(&mut self, cell: Cell, value: Value) {
+        if let CellMemory::Output(chunk) = self.moves.memory(cell).1 {
             self.program.instructions.push(Instruction::Store { place: UserChunk::Output(chunk), value });
         }
     }
 }
 
 /// Returns the programs of all ranks in a round.
-pub(super) fn programs(moves: &Moves, round: &Round, ranks: u32) -> Vec<Program> {
+pub(super) fn programs(moves: &Moves, round: &Round, ranks: u32) -> Vec<RankProgram> {
     let mut last: FxHashMap<Cell, u32> = FxHashMap::default();
     for &i in &round.moves {
         if let Some(cell) = moves.moves[i as usize].kind.written() {
             last.insert(cell, i);
         }
     }
-    let writer = || Writer { moves, values: FxHashMap::default(), next: 0, program: Program::default() };
-    let mut writers: Vec<Writer<'_>> = (0..ranks).map(|_| writer()).collect();
+    let writer = || ProgramWriter { moves, values: FxHashMap::default(), next: 0, program: RankProgram::default() };
+    let mut writers: Vec<ProgramWriter<'_>> = (0..ranks).map(|_| writer()).collect();
     for &i in &round.moves {
         let operation = moves.moves[i as usize];
-        let is_last = operation.kind.written().is_some_and(|cell| last.get(&cell) == Some(&i));
-        writers[operation.rank as usize].step(operation.kind, is_last);
+        let writer = &mut writers[operation.rank as usize];
+        if let Some((cell, value)) = writer.step(operation.kind).filter(|(cell, _)| last.get(cell) == Some(&i)) {
+            writer.store(cell, value);
+        }
     }
     writers.into_iter().map(|writer| writer.program).collect()
 }

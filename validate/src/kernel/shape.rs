@@ -1,6 +1,6 @@
 //! Numbers of blocks, threads and words of a kernel, selected from measurements.
 
-use super::{Alignment, Carrier, Devices, Kernel, Tiles, Variant, WordCounts};
+use super::{Alignment, Carrier, Devices, Kernel, KernelVariant, Tiles, WordCounts};
 
 /// Maximum chunk size in bytes at which a one-sided schedule uses packets. Measured on 4 × H200 for all_reduce,
 /// all_gather, reduce_scatter and all_to_all (validate/runs/2026-11-21-4xh200).
@@ -38,23 +38,30 @@ pub struct GridShape {
 impl GridShape {
     /// Returns the code variant for this shape with `blocks` blocks per rank. Similar shapes share a variant.
     #[must_use]
-    pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> Variant {
+    pub fn variant(self, blocks: u32, alignment: Alignment, devices: Devices) -> KernelVariant {
         let threads = if self.threads <= 256 { 256 } else { self.threads.next_power_of_two() };
         let tiles = if self.tiles_per_phase > 1 { Tiles::Grouped } else { Tiles::OneByOne };
-        Variant { threads, unroll: self.unroll, tiles, alignment, devices, resident: Resident::for_blocks(blocks) }
+        KernelVariant {
+            threads,
+            unroll: self.unroll,
+            tiles,
+            alignment,
+            devices,
+            resident: ResidentBlocks::for_blocks(blocks),
+        }
     }
 }
 
 /// Number of blocks that a multiprocessor must be able to hold, which limits the registers per thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Resident {
+pub enum ResidentBlocks {
     /// One block per multiprocessor.
     One,
     /// Two blocks per multiprocessor; while one waits, the other runs.
     Two,
 }
 
-impl Resident {
+impl ResidentBlocks {
     fn for_blocks(blocks: u32) -> Self {
         if blocks > MAX_BLOCKS_ONE_PER_SM { Self::Two } else { Self::One }
     }

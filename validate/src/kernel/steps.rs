@@ -12,7 +12,7 @@ use fabricast_sim::verify::{VerifyOptions, verify};
 use fabricast_topologies::Bytes;
 
 use super::chunk_layout::ChunkLayout;
-use super::local_operations::{Cell, Memory, MoveKind, Moves};
+use super::local_operations::{Cell, CellMemory, MoveKind, Moves};
 use super::{KernelError, UserBuffer};
 
 /// A location in a rank's memory.
@@ -100,7 +100,7 @@ impl Steps {
         let cut = ChunkLayout::new(header, dtype.size())?;
         let moves = Moves::new(schedule)?;
         let ranks = header.call.ranks as usize;
-        let mut writer = Writer::new(&moves, &cut, ranks);
+        let mut writer = StepWriter::new(&moves, &cut, ranks);
         for number in 0..moves.moves.len() {
             writer.write(number);
         }
@@ -134,7 +134,7 @@ impl Steps {
     }
 }
 
-struct Writer<'a> {
+struct StepWriter<'a> {
     moves: &'a Moves,
     chunk_layout: &'a ChunkLayout,
     steps: Steps,
@@ -146,7 +146,7 @@ struct Writer<'a> {
     filled: Vec<u64>,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> StepWriter<'a> {
     fn new(moves: &'a Moves, cut: &'a ChunkLayout, ranks: usize) -> Self {
         let steps = Steps {
             by_rank: vec![Vec::new(); ranks],
@@ -175,7 +175,7 @@ impl<'a> Writer<'a> {
             let dst = operation.kind.written();
             if let (Some(message), Some(dst)) = (operation.kind.message(), dst) {
                 let direct = match (operation.kind, self.moves.memory(dst).1) {
-                    (MoveKind::Receive { .. }, Memory::Output(chunk)) if !touched.contains(&dst) => {
+                    (MoveKind::Receive { .. }, CellMemory::Output(chunk)) if !touched.contains(&dst) => {
                         Some(Location::User(UserBuffer::Output, Bytes(self.chunk_layout.start(chunk))))
                     }
                     _ => None,
@@ -198,8 +198,8 @@ impl<'a> Writer<'a> {
 
     fn bytes(&self, cell: Cell) -> u64 {
         match self.moves.memory(cell).1 {
-            Memory::Input(chunk) | Memory::Output(chunk) => self.chunk_layout.len(chunk),
-            Memory::Scratch => self.scratch_bytes.get(&cell).copied().unwrap_or(0),
+            CellMemory::Input(chunk) | CellMemory::Output(chunk) => self.chunk_layout.len(chunk),
+            CellMemory::Scratch => self.scratch_bytes.get(&cell).copied().unwrap_or(0),
         }
     }
 
@@ -207,9 +207,9 @@ impl<'a> Writer<'a> {
     fn spot(&mut self, cell: Cell, bytes: u64) -> Location {
         let (rank, memory) = self.moves.memory(cell);
         match memory {
-            Memory::Input(chunk) => Location::User(UserBuffer::Input, Bytes(self.chunk_layout.start(chunk))),
-            Memory::Output(chunk) => Location::User(UserBuffer::Output, Bytes(self.chunk_layout.start(chunk))),
-            Memory::Scratch => {
+            CellMemory::Input(chunk) => Location::User(UserBuffer::Input, Bytes(self.chunk_layout.start(chunk))),
+            CellMemory::Output(chunk) => Location::User(UserBuffer::Output, Bytes(self.chunk_layout.start(chunk))),
+            CellMemory::Scratch => {
                 // Later contents may be longer by at most one vector, because the chunks of a call differ by at most
                 // one vector.
                 let room = (bytes + ALIGNMENT).next_multiple_of(ALIGNMENT);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use super::Carrier;
-use super::body::{Line, Sizes};
+use super::body::{CodeLine, Sizes};
 use super::phases::{LineRange, Tiles, line_ranges};
 
 /// Fixed CUDA source at the start of every kernel.
@@ -21,7 +21,7 @@ pub(super) type Constants = Vec<(&'static str, u64)>;
 pub(super) fn text(
     title: &str,
     constants: &Constants,
-    bodies: &[Vec<Line>],
+    bodies: &[Vec<CodeLine>],
     carrier: Carrier,
     sizes: Sizes,
     tiles: Tiles,
@@ -48,7 +48,7 @@ pub(super) fn prelude(title: &str, constants: &Constants) -> String {
     text
 }
 
-fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, sizes: Sizes, tiles: Tiles) {
+fn body(text: &mut String, number: usize, lines: &[CodeLine], carrier: Carrier, sizes: Sizes, tiles: Tiles) {
     let _ = write!(
         text,
         "\n__device__ __forceinline__ void body_{number}(const Params& p, Here& h, u32 row, u32 first, u32 tiles, u32 words) {{\n    \
@@ -67,23 +67,23 @@ fn body(text: &mut String, number: usize, lines: &[Line], carrier: Carrier, size
     text.push_str("}\n");
 }
 
-fn write_lines(text: &mut String, lines: &[Line], range: Range<usize>, carrier: Carrier, sizes: Sizes) {
+fn write_lines(text: &mut String, lines: &[CodeLine], range: Range<usize>, carrier: Carrier, sizes: Sizes) {
     let mut i = range.start;
     while let Some(line) = lines.get(i).filter(|_| i < range.end) {
         let _ = match *line {
-            Line::Load { value, operand } => write!(
+            CodeLine::Load { value, operand } => write!(
                 text,
                 "    Word v{v}[UNROLL];\n{EACH}if (on[u]) v{v}[u] = load(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]));\n",
                 operand + 1,
                 v = value.0
             ),
-            Line::Store { value, operand } => writeln!(
+            CodeLine::Store { value, operand } => writeln!(
                 text,
                 "{EACH}if (on[u]) store(OPERAND(row + {operand}), OPERAND(row + {}), span_of(word[u]), v{}[u]);",
                 operand + 1,
                 value.0
             ),
-            Line::Send { value, operand } => {
+            CodeLine::Send { value, operand } => {
                 let flag = if carrier == Carrier::Flags { "" } else { ", flag" };
                 let condition = word_condition(sizes, operand);
                 writeln!(
@@ -92,35 +92,35 @@ fn write_lines(text: &mut String, lines: &[Line], range: Range<usize>, carrier: 
                     value.0
                 )
             }
-            Line::Receive { .. } if carrier != Carrier::Flags => {
+            CodeLine::Receive { .. } if carrier != Carrier::Flags => {
                 let receives = lines[i..].iter().take(MAX_PACKETS_PER_POLL).map_while(|line| match *line {
-                    Line::Receive { value, operand } => Some((value.0, operand)),
+                    CodeLine::Receive { value, operand } => Some((value.0, operand)),
                     _ => None,
                 });
                 let receives: Vec<(u32, u32)> = receives.collect();
                 i += receives.len() - 1;
                 write_polled_receives(text, i, &receives, sizes)
             }
-            Line::Receive { value, operand } => write!(
+            CodeLine::Receive { value, operand } => write!(
                 text,
                 "    Word v{v}[UNROLL];\n{EACH}if ({}) v{v}[u] = take(OPERAND(row + {operand}) + parity, word[u]);\n",
                 word_condition(sizes, operand),
                 v = value.0
             ),
-            Line::Reduce { value, left, right } => write!(
+            CodeLine::Reduce { value, left, right } => write!(
                 text,
                 "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = reduce(v{}[u], v{}[u]);\n",
                 left.0,
                 right.0,
                 v = value.0
             ),
-            Line::Token { value } => write!(text, "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = Word();\n", v = value.0),
-            Line::Flush { flush, operand, count } => write!(
+            CodeLine::Token { value } => write!(text, "    Word v{v}[UNROLL];\n{EACH}v{v}[u] = Word();\n", v = value.0),
+            CodeLine::Flush { flush, operand, count } => write!(
                 text,
                 "    __syncthreads();\n    if (threadIdx.x < {count}) tell(p.arena[OPERAND(row + {operand} + threadIdx.x)] + \
                  p.ticks + ((u64)h.block * RANKS + p.self) * 8, tick(p, h, {flush}));\n"
             ),
-            Line::Wait { operand, count } => write!(
+            CodeLine::Wait { operand, count } => write!(
                 text,
                 "    h.line = {i};\n    if (threadIdx.x < {count}) {{\n        const u64 one = OPERAND(row + {operand} + \
                  threadIdx.x);\n        wait_for(p, h, p.arena[p.self] + p.ticks + ((u64)h.block * RANKS + (u32)one) * 8, \

@@ -4,7 +4,7 @@ use fabricast_topologies::fabric::suggest_names;
 use fabricast_topologies::{Bytes, SourceLocation, UnitError};
 
 use super::table::{Clock, Counting, Header, Row, Table, Timing};
-use super::{MeasuredError, Reason, Rejected, number};
+use super::{MeasuredError, Reason, RejectedRow, number};
 
 /// Names of the columns that a CSV log may have.
 const COLUMNS: [&str; 3] = ["bytes", "time_us", "in_place_us"];
@@ -31,7 +31,7 @@ pub(super) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError
             }
             Some((table, head)) => match head.row(&record, line) {
                 Ok(row) => table.rows.push(row),
-                Err(reason) => table.rejected.push(Rejected { line, reason }),
+                Err(reason) => table.rejected.push(RejectedRow { line, reason }),
             },
         }
     }

@@ -22,12 +22,12 @@ pub struct Factor {
 
 /// A printed figure, which represents all values that round to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Printed {
+pub(super) struct PrintedFigure {
     value: f64,
     rounding: f64,
 }
 
-impl Printed {
+impl PrintedFigure {
     /// Parses a figure. The number of its decimals determines the rounding error.
     pub fn read(text: &str) -> Option<Self> {
         let value: f64 = text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 0.0)?;
@@ -42,7 +42,7 @@ impl Printed {
 
 impl Factor {
     /// Interval of busbw ÷ algbw from two printed figures; `None` if algbw has too few significant digits.
-    pub(super) fn from_printed(algbw: Printed, busbw: Printed) -> Option<Self> {
+    pub(super) fn from_printed(algbw: PrintedFigure, busbw: PrintedFigure) -> Option<Self> {
         const MIN_SIGNIFICANCE: f64 = 10.0;
         if algbw.value < MIN_SIGNIFICANCE * algbw.rounding {
             return None;

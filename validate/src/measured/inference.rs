@@ -161,14 +161,14 @@ fn range(collective: Collective, factor: Factor) -> std::ops::RangeInclusive<u32
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measured::evidence::{Evidence, Printed};
+    use crate::measured::evidence::{Evidence, PrintedFigure};
     use fabricast_sim::schedule::DataType;
     use fabricast_topologies::{Bytes, Picos};
     use proptest::prelude::*;
 
     /// Creates a row with bandwidths of two decimals, as nccl-tests prints them.
     fn row(collective: Collective, ranks: u32, algbw: f64) -> Row {
-        let printed = |value: f64| Printed::read(&format!("{value:.2}"));
+        let printed = |value: f64| PrintedFigure::read(&format!("{value:.2}"));
         let busbw = algbw * collective.busbw_factor(ranks);
         let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
         let rooted = [Collective::Broadcast, Collective::Reduce, Collective::Gather, Collective::Scatter];

@@ -8,7 +8,7 @@ use fabricast_topologies::{Bytes, Picos};
 /// have the same size.
 pub(crate) fn interpolate_neighbours(sweep: &[(Bytes, Picos)]) -> Vec<Option<Picos>> {
     let inner = sweep.windows(3).map(|neighbours| match neighbours {
-        [before, current, after] => interpolate(*before, current.0, *after),
+        [before, current, after] => interpolate([*before, *after], current.0),
         _ => None,
     });
     let ends = sweep.len().min(2);
@@ -30,7 +30,7 @@ pub(crate) fn monotone_lower_envelope(sweep: &[(Bytes, Picos)]) -> Vec<(Bytes, P
 
 /// Interpolates log(time) linearly in log(size) between two measured points; `None` unless `after` is larger than
 /// `before`.
-fn interpolate(before: (Bytes, Picos), size: Bytes, after: (Bytes, Picos)) -> Option<Picos> {
+fn interpolate([before, after]: [(Bytes, Picos); 2], size: Bytes) -> Option<Picos> {
     let ln = |value: u64| (value.max(1) as f64).ln();
     let length = ln(after.0.0) - ln(before.0.0);
     if length <= 0.0 {
@@ -51,9 +51,9 @@ mod tests {
 
     #[test]
     fn interpolation_is_linear_in_logarithms() {
-        assert_eq!(interpolate(point(1 << 10, 1_000), Bytes(1 << 12), point(1 << 14, 4_000)), Some(Picos(2_000)));
-        assert_eq!(interpolate(point(1 << 10, 500), Bytes(1 << 11), point(1 << 14, 4_000)), Some(Picos(841)));
-        assert_eq!(interpolate(point(1 << 10, 500), Bytes(1 << 10), point(1 << 10, 600)), None);
+        assert_eq!(interpolate([point(1 << 10, 1_000), point(1 << 14, 4_000)], Bytes(1 << 12)), Some(Picos(2_000)));
+        assert_eq!(interpolate([point(1 << 10, 500), point(1 << 14, 4_000)], Bytes(1 << 11)), Some(Picos(841)));
+        assert_eq!(interpolate([point(1 << 10, 500), point(1 << 10, 600)], Bytes(1 << 10)), None);
     }
 
     #[test]

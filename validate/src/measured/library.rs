@@ -7,7 +7,7 @@ use fabricast_sim::schedule::UnknownName;
 
 /// Measured library, with its version if known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Library {
+pub struct MeasuredLibrary {
     /// Name of the library.
     pub name: LibraryName,
     /// Version as stated by the log or manifest; empty if unknown.
@@ -60,7 +60,7 @@ impl LibraryName {
     }
 }
 
-impl Library {
+impl MeasuredLibrary {
     /// Creates an NCCL library from the version code that NCCL and nccl-tests print: 22809 is 2.28.9. Codes before 2.9
     /// have one digit less for the minor version: 2708 is 2.7.8 (`NCCL_VERSION` in nccl.h).
     #[must_use]
@@ -71,7 +71,7 @@ impl Library {
     }
 }
 
-impl FromStr for Library {
+impl FromStr for MeasuredLibrary {
     type Err = UnknownName;
 
     fn from_str(text: &str) -> Result<Self, UnknownName> {
@@ -88,7 +88,7 @@ impl FromStr for Library {
     }
 }
 
-impl fmt::Display for Library {
+impl fmt::Display for MeasuredLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let dash = if self.version.is_empty() { "" } else { "-" };
         f.pad(&format!("{}{dash}{}", self.name.name(), self.version))
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn codes_and_names() {
-        assert_eq!(Library::from_nccl_code(22_809).to_string(), "nccl-2.28.9");
-        assert_eq!(Library::from_nccl_code(2708).to_string(), "nccl-2.7.8");
-        assert_eq!("trtllm-1.3.0rc20".parse::<Library>().unwrap().version, "1.3.0rc20");
-        assert_eq!("nccl".parse::<Library>().unwrap().to_string(), "nccl");
-        assert!("nccl-".parse::<Library>().is_err());
-        let error = "ncl-2.28".parse::<Library>().unwrap_err().to_string();
+        assert_eq!(MeasuredLibrary::from_nccl_code(22_809).to_string(), "nccl-2.28.9");
+        assert_eq!(MeasuredLibrary::from_nccl_code(2708).to_string(), "nccl-2.7.8");
+        assert_eq!("trtllm-1.3.0rc20".parse::<MeasuredLibrary>().unwrap().version, "1.3.0rc20");
+        assert_eq!("nccl".parse::<MeasuredLibrary>().unwrap().to_string(), "nccl");
+        assert!("nccl-".parse::<MeasuredLibrary>().is_err());
+        let error = "ncl-2.28".parse::<MeasuredLibrary>().unwrap_err().to_string();
         assert!(error.contains("did you mean nccl"), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`read_log`] parses a text into [`Table`]s of [`Row`]s. [`manifest::load`] loads a manifest into
 //! [`Measurement`](manifest::Measurement)s, each a table with its fabric and configuration. Rows that cannot be used
-//! are returned as [`Rejected`], with line and reason. No GPU is needed.
+//! are returned as [`RejectedRow`], with line and reason. No GPU is needed.
 
 mod context;
 mod csv_table;
@@ -22,9 +22,9 @@ mod table;
 pub use context::LogContext;
 pub use error::MeasuredError;
 pub use evidence::{Evidence, Factor};
-pub use library::{Library, LibraryName};
-pub use rejected::{Reason, Rejected};
-pub use table::{Clock, Counting, Device, Header, Inferred, P2pChannels, Row, Spread, Table, Timing};
+pub use library::{LibraryName, MeasuredLibrary};
+pub use rejected::{Reason, RejectedRow};
+pub use table::{Clock, Counting, Header, InferredHeader, ListedDevice, P2pChannels, Row, Spread, Table, Timing};
 
 /// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

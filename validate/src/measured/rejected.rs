@@ -5,7 +5,7 @@ use fabricast_topologies::Bytes;
 
 /// A row that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejected {
+pub struct RejectedRow {
     /// Line of the row, from 1.
     pub line: u32,
     /// Reason why the row cannot be used.

@@ -5,7 +5,7 @@ use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::evidence::Evidence;
-use super::{Library, Rejected};
+use super::{MeasuredLibrary, RejectedRow};
 
 /// A table of a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Table {
     /// Usable rows, in the order of the log.
     pub rows: Vec<Row>,
     /// Rows that cannot be used.
-    pub rejected: Vec<Rejected>,
+    pub rejected: Vec<RejectedRow>,
     /// Line of the table's header line, from 1.
     pub line: u32,
 }
@@ -30,7 +30,7 @@ pub struct Header {
     /// Version of nccl-tests, such as `2.19.6`.
     pub tests_version: Option<String>,
     /// Library that was measured, with its version if known.
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// Number of ranks of the communicator.
     pub ranks: Option<u32>,
     /// Number of GPUs driven by one thread.
@@ -38,7 +38,7 @@ pub struct Header {
     /// Number of threads of one process.
     pub threads: Option<u32>,
     /// Devices listed; nccl-tests truncates the list of a process with many devices.
-    pub devices: Vec<Device>,
+    pub devices: Vec<ListedDevice>,
     /// Launch mode: CUDA graph or one launch per call.
     pub launch: Option<Launch>,
     /// Process layout: one process per GPU or one for all GPUs of a host.
@@ -57,7 +57,7 @@ pub struct Header {
     /// Collectives consistent with the columns; empty if the columns identify none.
     pub candidates: Vec<Collective>,
     /// Parts of the header that are inferred from the columns of the table.
-    pub inferred: Inferred,
+    pub inferred: InferredHeader,
     /// Number of ranks that is consistent with the columns, if it contradicts the manifest entry.
     pub contradicted_ranks: Option<u32>,
     /// Collective that is consistent with the columns, if it contradicts the manifest entry.
@@ -66,7 +66,7 @@ pub struct Header {
 
 /// Parts of a header that are inferred from the columns of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Inferred {
+pub struct InferredHeader {
     /// True if the collective is inferred.
     pub collective: bool,
     /// True if the number of ranks is inferred.
@@ -94,7 +94,7 @@ pub enum Counting {
 
 /// A device as listed by nccl-tests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+pub struct ListedDevice {
     /// Rank of the device in its communicator.
     pub rank: u32,
     /// Index of the communicator of the rank; 0 unless nccl-tests split the ranks.
@@ -195,7 +195,7 @@ impl Table {
         let Self { rows, rejected, .. } = self;
         rows.retain(|row| match fault(row) {
             Some(reason) => {
-                rejected.push(Rejected { line: row.line, reason });
+                rejected.push(RejectedRow { line: row.line, reason });
                 false
             }
             None => true,

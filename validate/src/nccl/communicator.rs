@@ -6,13 +6,13 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use super::error::NcclError;
-use super::library::{Comm, Nccl, UniqueId};
+use super::library::{Comm, Nccl, NcclUniqueId};
 use super::window::{Window, WindowMemory};
 use crate::cuda::Context;
 
 /// Configuration of a communicator; `None` leaves a value to NCCL or its environment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct CommunicatorConfig {
     /// Minimum number of thread blocks of a collective: `minCTAs`.
     pub min_blocks: Option<u32>,
     /// Maximum number of thread blocks of a collective: `maxCTAs`.
@@ -45,7 +45,7 @@ struct RawConfig {
 }
 
 impl RawConfig {
-    fn new(config: Config) -> Self {
+    fn new(config: CommunicatorConfig) -> Self {
         /// `NCCL_CONFIG_UNDEF_INT`, which leaves a value to NCCL.
         const UNDEFINED: c_int = c_int::MIN;
         let number = |value: Option<u32>| value.and_then(|value| c_int::try_from(value).ok()).unwrap_or(UNDEFINED);
@@ -88,10 +88,10 @@ impl Communicator {
     pub fn new(
         nccl: &Arc<Nccl>,
         context: &Arc<Context>,
-        id: UniqueId,
+        id: NcclUniqueId,
         rank: usize,
         size: usize,
-        config: Config,
+        config: CommunicatorConfig,
     ) -> Result<Self, NcclError> {
         context.bind()?;
         let mut raw = std::ptr::null_mut();
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(RawConfig, blocking), 16);
         assert_eq!(std::mem::offset_of!(RawConfig, net_name), 32);
         assert_eq!(size_of::<RawConfig>(), 48);
-        let raw = RawConfig::new(Config { max_blocks: Some(4), ..Config::default() });
+        let raw = RawConfig::new(CommunicatorConfig { max_blocks: Some(4), ..CommunicatorConfig::default() });
         assert_eq!((raw.min_ctas, raw.max_ctas), (c_int::MIN, 4));
     }
 }

@@ -17,7 +17,7 @@ pub const SHARED_HOST: [(&str, &str); 2] = [("NCCL_NVLS_ENABLE", "0"), ("NVSHMEM
 
 /// Choices forced on NCCL; `None` leaves the choice to NCCL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Forced {
+pub struct ForcedChoice {
     /// Algorithm for `NCCL_ALGO`, such as `Ring` or `Tree`.
     pub algorithm: Option<String>,
     /// Protocol for `NCCL_PROTO`: `LL`, `LL128` or `Simple`.
@@ -91,7 +91,7 @@ fn is_alone() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
 }
 
-impl Forced {
+impl ForcedChoice {
     /// Names and values of the variables, including [`SHARED_HOST`]. `None` leaves a variable unchanged.
     fn variables(&self) -> [(&'static str, Option<&str>); 4] {
         let [algorithm, protocol, nccl, nvshmem] = NAMES;
@@ -231,7 +231,7 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || receiver.recv());
         assert_eq!(reserve(), Err(EnvironmentError::Threads));
-        assert_eq!(Forced::default().with_environment(|| ()), Err(EnvironmentError::NotReserved));
+        assert_eq!(ForcedChoice::default().with_environment(|| ()), Err(EnvironmentError::NotReserved));
         drop(sender);
         let _ = thread.join();
     }

@@ -48,41 +48,43 @@ impl NcclVersion {
 /// Identifier by which the ranks of a communicator find each other. One rank creates it and sends it to the others.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct UniqueId {
+pub struct NcclUniqueId {
     /// Opaque content of `NCCL_UNIQUE_ID_BYTES` bytes.
     pub bytes: [u8; 128],
 }
 
-impl fmt::Debug for UniqueId {
+impl fmt::Debug for NcclUniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UniqueId")
     }
 }
 
-pub(super) type Code = c_int;
+pub(super) type NcclCode = c_int;
 pub(super) type Comm = *mut c_void;
 pub(super) type RawWindow = *mut c_void;
-pub(super) type RawStream = *mut c_void;
+pub(super) type NcclStream = *mut c_void;
 
 /// Functions that every version since 2.18 has; types as in `nccl.h`.
 #[derive(Debug)]
-pub(super) struct Functions {
-    pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Code,
-    pub init_rank_config: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int, *const c_void) -> Code,
-    pub destroy: unsafe extern "C" fn(Comm) -> Code,
-    pub abort: unsafe extern "C" fn(Comm) -> Code,
-    pub async_error: unsafe extern "C" fn(Comm, *mut Code) -> Code,
-    pub text: unsafe extern "C" fn(Code) -> *const c_char,
+pub(super) struct NcclFunctions {
+    pub get_unique_id: unsafe extern "C" fn(*mut NcclUniqueId) -> NcclCode,
+    pub init_rank_config: unsafe extern "C" fn(*mut Comm, c_int, NcclUniqueId, c_int, *const c_void) -> NcclCode,
+    pub destroy: unsafe extern "C" fn(Comm) -> NcclCode,
+    pub abort: unsafe extern "C" fn(Comm) -> NcclCode,
+    pub async_error: unsafe extern "C" fn(Comm, *mut NcclCode) -> NcclCode,
+    pub text: unsafe extern "C" fn(NcclCode) -> *const c_char,
     pub last_error: unsafe extern "C" fn(Comm) -> *const c_char,
-    pub group_start: unsafe extern "C" fn() -> Code,
-    pub group_end: unsafe extern "C" fn() -> Code,
-    pub all_reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
-    pub all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Comm, RawStream) -> Code,
-    pub reduce_scatter: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
-    pub broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
-    pub reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, RawStream) -> Code,
-    pub send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
-    pub recv: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Comm, RawStream) -> Code,
+    pub group_start: unsafe extern "C" fn() -> NcclCode,
+    pub group_end: unsafe extern "C" fn() -> NcclCode,
+    pub all_reduce: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, NcclStream) -> NcclCode,
+    pub all_gather: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, Comm, NcclStream) -> NcclCode,
+    pub reduce_scatter:
+        unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, NcclStream) -> NcclCode,
+    pub broadcast: unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, Comm, NcclStream) -> NcclCode,
+    pub reduce:
+        unsafe extern "C" fn(*const c_void, *mut c_void, usize, c_int, c_int, c_int, Comm, NcclStream) -> NcclCode,
+    pub send: unsafe extern "C" fn(*const c_void, usize, c_int, c_int, Comm, NcclStream) -> NcclCode,
+    pub recv: unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, Comm, NcclStream) -> NcclCode,
 }
 
 /// The loaded NCCL library.
@@ -90,7 +92,7 @@ pub(super) struct Functions {
 pub struct Nccl {
     library: SharedLibrary,
     version: NcclVersion,
-    pub(super) functions: Functions,
+    pub(super) functions: NcclFunctions,
 }
 
 impl Nccl {
@@ -103,15 +105,15 @@ impl Nccl {
         let library = SharedLibrary::open(&NCCL, choice, Visibility::Local)?;
         // SAFETY: the types are those of nccl.h.
         let (version, functions) = unsafe {
-            let get_version: unsafe extern "C" fn(*mut c_int) -> Code = library.function("ncclGetVersion")?;
-            let text: unsafe extern "C" fn(Code) -> *const c_char = library.function("ncclGetErrorString")?;
+            let get_version: unsafe extern "C" fn(*mut c_int) -> NcclCode = library.function("ncclGetVersion")?;
+            let text: unsafe extern "C" fn(NcclCode) -> *const c_char = library.function("ncclGetErrorString")?;
             let mut number = 0;
             let code = get_version(&raw mut number);
             if code != 0 {
                 let (text, last) = (string(text(code)), String::new());
                 return Err(NcclError::Call { call: "ncclGetVersion", rank: None, code, text, last });
             }
-            (NcclVersion::from_code(number.unsigned_abs()), Functions::load(&library, text)?)
+            (NcclVersion::from_code(number.unsigned_abs()), NcclFunctions::load(&library, text)?)
         };
         Ok(Arc::new(Self { library, version, functions }))
     }
@@ -130,8 +132,8 @@ impl Nccl {
     ///
     /// # Errors
     /// An NCCL function returns an error.
-    pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
-        let mut id = UniqueId { bytes: [0; 128] };
+    pub fn unique_id(&self) -> Result<NcclUniqueId, NcclError> {
+        let mut id = NcclUniqueId { bytes: [0; 128] };
         // SAFETY: NCCL writes 128 bytes.
         self.check(unsafe { (self.functions.get_unique_id)(&raw mut id) }, "ncclGetUniqueId", None)?;
         Ok(id)
@@ -161,9 +163,9 @@ impl Nccl {
         unsafe { self.library.function(symbol) }
     }
 
-    pub(super) fn check(&self, code: Code, call: &'static str, rank: Option<usize>) -> Result<(), NcclError> {
+    pub(super) fn check(&self, code: NcclCode, call: &'static str, rank: Option<usize>) -> Result<(), NcclError> {
         /// `ncclInProgress`, which only non-blocking communicators return; communicators of this module are blocking.
-        const IN_PROGRESS: Code = 7;
+        const IN_PROGRESS: NcclCode = 7;
         if code == 0 || code == IN_PROGRESS {
             return Ok(());
         }
@@ -174,14 +176,14 @@ impl Nccl {
     }
 }
 
-impl Functions {
+impl NcclFunctions {
     /// Looks up the functions of NCCL.
     ///
     /// # Safety
     /// The library must be NCCL.
     unsafe fn load(
         library: &SharedLibrary,
-        text: unsafe extern "C" fn(Code) -> *const c_char,
+        text: unsafe extern "C" fn(NcclCode) -> *const c_char,
     ) -> Result<Self, LibraryError> {
         // SAFETY: each field has the type that nccl.h gives the function.
         unsafe {

@@ -5,7 +5,7 @@
 //! function returns an error.
 //!
 //! NCCL reads its settings from the environment when a communicator is created. An algorithm, a protocol or a number of
-//! channels is therefore [forced](Forced) while communicators are created, in a process that has [reserved](reserve)
+//! channels is therefore [forced](ForcedChoice) while communicators are created, in a process that has [reserved](reserve)
 //! its environment. [`SHARED_HOST`], which disables NVLink multicast, is set at the same time.
 
 mod collectives;
@@ -17,8 +17,8 @@ mod types;
 mod window;
 
 pub use collectives::{Operands, Operation};
-pub use communicator::{Communicator, Config, Registration};
+pub use communicator::{Communicator, CommunicatorConfig, Registration};
 pub use error::NcclError;
-pub use forced::{EnvironmentError, Forced, SHARED_HOST, reserve};
-pub use library::{Nccl, NcclVersion, UniqueId};
+pub use forced::{EnvironmentError, ForcedChoice, SHARED_HOST, reserve};
+pub use library::{Nccl, NcclUniqueId, NcclVersion};
 pub use window::WindowMemory;

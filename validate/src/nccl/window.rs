@@ -7,13 +7,13 @@ use std::sync::Arc;
 use fabricast_topologies::Bytes;
 
 use super::error::NcclError;
-use super::library::{Code, Comm, Nccl, RawWindow};
+use super::library::{Comm, Nccl, NcclCode, RawWindow};
 use crate::cuda::{Context, DeviceAddress, DeviceSlice};
 
-type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> Code;
-type Free = unsafe extern "C" fn(*mut c_void) -> Code;
-type Register = unsafe extern "C" fn(Comm, *mut c_void, usize, *mut RawWindow, c_int) -> Code;
-type Deregister = unsafe extern "C" fn(Comm, RawWindow) -> Code;
+type Alloc = unsafe extern "C" fn(*mut *mut c_void, usize) -> NcclCode;
+type Free = unsafe extern "C" fn(*mut c_void) -> NcclCode;
+type Register = unsafe extern "C" fn(Comm, *mut c_void, usize, *mut RawWindow, c_int) -> NcclCode;
+type Deregister = unsafe extern "C" fn(Comm, RawWindow) -> NcclCode;
 
 /// Flag of `ncclCommWindowRegister`: the window has the same offset on every rank (`NCCL_WIN_COLL_SYMMETRIC`).
 const SYMMETRIC: c_int = 1;

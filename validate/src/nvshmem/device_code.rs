@@ -104,19 +104,19 @@ fn cuda_headers() -> Result<Vec<PathBuf>, DeviceCodeError> {
     Ok(vec![more.ok_or_else(|| missing("libcu++ of CUDA", Path::new(LIBCUPP)))?, folder])
 }
 
-type Handle = *mut c_void;
-type Create = unsafe extern "C" fn(*mut Handle, u32, *const *const c_char) -> c_int;
-type AddData = unsafe extern "C" fn(Handle, c_int, *const c_void, usize, *const c_char) -> c_int;
-type AddFile = unsafe extern "C" fn(Handle, c_int, *const c_char) -> c_int;
-type Plain = unsafe extern "C" fn(Handle) -> c_int;
-type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
-type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
-type Destroy = unsafe extern "C" fn(*mut Handle) -> c_int;
+type LinkHandle = *mut c_void;
+type Create = unsafe extern "C" fn(*mut LinkHandle, u32, *const *const c_char) -> c_int;
+type AddData = unsafe extern "C" fn(LinkHandle, c_int, *const c_void, usize, *const c_char) -> c_int;
+type AddFile = unsafe extern "C" fn(LinkHandle, c_int, *const c_char) -> c_int;
+type Plain = unsafe extern "C" fn(LinkHandle) -> c_int;
+type SizeFunction = unsafe extern "C" fn(LinkHandle, *mut usize) -> c_int;
+type Get = unsafe extern "C" fn(LinkHandle, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut LinkHandle) -> c_int;
 
 /// Link operation of nvJitLink in progress.
 struct Link {
     linker: SharedLibrary,
-    handle: Handle,
+    handle: LinkHandle,
 }
 
 fn link(object: &Cubin, arch: Arch, library: &Path) -> Result<Cubin, DeviceCodeError> {
@@ -173,7 +173,7 @@ impl Link {
         }
         // SAFETY: the types are those of nvJitLink.h; the getter writes as many bytes as the size getter returned.
         unsafe {
-            let size: Size = self.linker.function(size).ok()?;
+            let size: SizeFunction = self.linker.function(size).ok()?;
             let get: Get = self.linker.function(get).ok()?;
             let mut length = 0;
             if size(self.handle, &raw mut length) != 0 {

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use super::error::NvshmemError;
-use super::initialization::{InitAttributes, UniqueId};
+use super::initialization::{InitAttributes, NvshmemUniqueId};
 use super::library::Nvshmem;
 use crate::cuda::{Context, Module};
 
@@ -16,8 +16,8 @@ impl Nvshmem {
     ///
     /// # Errors
     /// An NVSHMEM function returns an error.
-    pub fn unique_id(&self) -> Result<UniqueId, NvshmemError> {
-        let mut id = UniqueId::new();
+    pub fn unique_id(&self) -> Result<NvshmemUniqueId, NvshmemError> {
+        let mut id = NvshmemUniqueId::new();
         // SAFETY: writes 128 bytes, as the structure's version states.
         let code = unsafe { (self.functions.get_unique_id)(&raw mut id) };
         check(code, "nvshmemx_get_uniqueid", None)?;
@@ -48,7 +48,7 @@ impl Element {
     pub fn join(
         nvshmem: &Arc<Nvshmem>,
         context: &Arc<Context>,
-        id: &UniqueId,
+        id: &NvshmemUniqueId,
         rank: usize,
         size: usize,
     ) -> Result<Arc<Self>, NvshmemError> {

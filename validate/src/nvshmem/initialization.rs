@@ -6,12 +6,12 @@ use std::fmt;
 /// ID with which the processes find each other: `nvshmemx_uniqueid_t`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct UniqueId {
+pub struct NvshmemUniqueId {
     version: c_int,
     content: [u8; 124],
 }
 
-impl fmt::Debug for UniqueId {
+impl fmt::Debug for NvshmemUniqueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UniqueId")
     }
@@ -22,7 +22,7 @@ const fn version<T>() -> c_int {
     (1 << 16) + size_of::<T>() as c_int
 }
 
-impl UniqueId {
+impl NvshmemUniqueId {
     /// Empty ID, which the library fills.
     pub(super) fn new() -> Self {
         Self { version: version::<Self>(), content: [0; 124] }
@@ -46,7 +46,7 @@ impl UniqueId {
 #[repr(C)]
 struct UniqueIdArguments {
     version: c_int,
-    id: *const UniqueId,
+    id: *const NvshmemUniqueId,
     rank: c_int,
     size: c_int,
 }
@@ -89,18 +89,18 @@ mod tests {
     #[test]
     fn structure_sizes_match_nvshmem_headers() {
         // Sizes that are asserted in nvshmem_uniqueid.h and nvshmem_types.h 3.4.5.
-        assert_eq!(size_of::<UniqueId>(), 128);
+        assert_eq!(size_of::<NvshmemUniqueId>(), 128);
         assert_eq!(size_of::<UniqueIdArguments>(), 24);
         assert_eq!(size_of::<InitArguments>(), 128);
         assert_eq!(size_of::<InitAttributes>(), 144);
-        assert_eq!(version::<UniqueId>(), 0x1_0080);
+        assert_eq!(version::<NvshmemUniqueId>(), 0x1_0080);
     }
 
     #[test]
     fn unique_id_round_trips_through_bytes() {
-        let id = UniqueId { version: version::<UniqueId>(), content: std::array::from_fn(|i| i as u8) };
-        assert_eq!(UniqueId::from_bytes(&id.bytes()), Some(id));
-        assert_eq!(UniqueId::from_bytes(&[0; 127]), None);
-        assert_eq!(UniqueId::from_bytes(&[]), None);
+        let id = NvshmemUniqueId { version: version::<NvshmemUniqueId>(), content: std::array::from_fn(|i| i as u8) };
+        assert_eq!(NvshmemUniqueId::from_bytes(&id.bytes()), Some(id));
+        assert_eq!(NvshmemUniqueId::from_bytes(&[0; 127]), None);
+        assert_eq!(NvshmemUniqueId::from_bytes(&[]), None);
     }
 }

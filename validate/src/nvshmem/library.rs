@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fabricast_sim::schedule::{DataType, ReduceOp};
 
 use super::error::NvshmemError;
-use super::initialization::{InitAttributes, UniqueId};
+use super::initialization::{InitAttributes, NvshmemUniqueId};
 use crate::shared_library::{LibraryError, LibrarySpec, SharedLibrary, Visibility};
 
 const NVSHMEM: LibrarySpec = LibrarySpec {
@@ -39,20 +39,21 @@ impl fmt::Display for NvshmemVersion {
     }
 }
 
-pub(super) type RawStream = *mut c_void;
+pub(super) type NvshmemStream = *mut c_void;
 /// Handle of a team of elements: `nvshmem_team_t`.
 pub(super) type Team = i32;
 
 /// Reduction of one element type and operation, such as `nvshmemx_float_sum_reduce_on_stream`.
-pub(super) type Reduce = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
+pub(super) type Reduce = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, NvshmemStream) -> c_int;
 /// All-gather or all-to-all of bytes, such as `nvshmemx_fcollectmem_on_stream`.
-pub(super) type Exchange = unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, RawStream) -> c_int;
+pub(super) type ExchangeFunction =
+    unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, NvshmemStream) -> c_int;
 
 /// Functions of the library, with the types that its headers state.
 #[derive(Debug)]
-pub(super) struct Functions {
-    pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> c_int,
-    pub set_unique_id: unsafe extern "C" fn(c_int, c_int, *const UniqueId, *mut InitAttributes) -> c_int,
+pub(super) struct NvshmemFunctions {
+    pub get_unique_id: unsafe extern "C" fn(*mut NvshmemUniqueId) -> c_int,
+    pub set_unique_id: unsafe extern "C" fn(c_int, c_int, *const NvshmemUniqueId, *mut InitAttributes) -> c_int,
     pub init: unsafe extern "C" fn(c_uint, *mut InitAttributes) -> c_int,
     pub status: unsafe extern "C" fn() -> c_int,
     pub my_pe: unsafe extern "C" fn() -> c_int,
@@ -60,13 +61,13 @@ pub(super) struct Functions {
     pub malloc: unsafe extern "C" fn(usize) -> *mut c_void,
     pub free: unsafe extern "C" fn(*mut c_void),
     pub ptr: unsafe extern "C" fn(*const c_void, c_int) -> *mut c_void,
-    pub put_signal: unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut u64, u64, c_int, c_int, RawStream),
-    pub signal: unsafe extern "C" fn(*mut u64, u64, c_int, c_int, RawStream),
-    pub wait: unsafe extern "C" fn(*mut u64, c_int, u64, RawStream),
-    pub barrier: unsafe extern "C" fn(RawStream),
-    pub fcollect: Exchange,
-    pub alltoall: Exchange,
-    pub broadcast: unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, c_int, RawStream) -> c_int,
+    pub put_signal: unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut u64, u64, c_int, c_int, NvshmemStream),
+    pub signal: unsafe extern "C" fn(*mut u64, u64, c_int, c_int, NvshmemStream),
+    pub wait: unsafe extern "C" fn(*mut u64, c_int, u64, NvshmemStream),
+    pub barrier: unsafe extern "C" fn(NvshmemStream),
+    pub fcollect: ExchangeFunction,
+    pub alltoall: ExchangeFunction,
+    pub broadcast: unsafe extern "C" fn(Team, *mut c_void, *const c_void, usize, c_int, NvshmemStream) -> c_int,
     pub module_init: unsafe extern "C" fn(*mut c_void) -> c_int,
     pub module_finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
@@ -76,7 +77,7 @@ pub(super) struct Functions {
 pub struct Nvshmem {
     library: SharedLibrary,
     version: NvshmemVersion,
-    pub(super) functions: Functions,
+    pub(super) functions: NvshmemFunctions,
 }
 
 impl Nvshmem {
@@ -93,7 +94,7 @@ impl Nvshmem {
         let functions = unsafe {
             let get: Version = library.function("nvshmemx_vendor_get_version_info")?;
             get(&raw mut version.major, &raw mut version.minor, &raw mut version.patch);
-            Functions::load(&library)?
+            NvshmemFunctions::load(&library)?
         };
         if version < OLDEST_SUPPORTED || version.major != OLDEST_SUPPORTED.major {
             let (path, found_version) = (library.path().display().to_string(), version.to_string());
@@ -144,7 +145,7 @@ impl Nvshmem {
     }
 }
 
-impl Functions {
+impl NvshmemFunctions {
     /// Looks up the functions of NVSHMEM.
     ///
     /// # Safety

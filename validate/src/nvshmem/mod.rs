@@ -28,7 +28,7 @@ pub use device_code::{DeviceCodeError, compile_with_library};
 pub use element::{Element, PreparedModule};
 pub use error::NvshmemError;
 pub use heap::SymmetricMemory;
-pub use initialization::UniqueId;
+pub use initialization::NvshmemUniqueId;
 pub use library::{Nvshmem, NvshmemVersion, Reduction};
 pub use on_stream::{Signal, SourceAndDestination};
 pub use processes::{Channel, ProcessMessage, Processes, environment};

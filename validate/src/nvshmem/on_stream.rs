@@ -10,7 +10,7 @@ use fabricast_topologies::Bytes;
 
 use super::element::{Element, check};
 use super::error::NvshmemError;
-use super::library::{Exchange, Reduction, Team};
+use super::library::{ExchangeFunction, Reduction, Team};
 use crate::cuda::{DeviceAddress, Stream};
 
 /// Team of all elements: `NVSHMEM_TEAM_WORLD`.
@@ -124,7 +124,7 @@ impl Element {
     unsafe fn exchange(
         &self,
         stream: &Stream,
-        function: Exchange,
+        function: ExchangeFunction,
         call: &'static str,
         ends: SourceAndDestination,
         block: Bytes,

@@ -56,7 +56,7 @@ enum SocketEvent {
 /// The last bytes of the output of a process.
 type Tail = Arc<Mutex<Vec<u8>>>;
 
-struct Started {
+struct StartedProcess {
     child: Child,
     socket: UnixStream,
     tail: Tail,
@@ -64,7 +64,7 @@ struct Started {
 
 /// Processes of all ranks, from the point of view of their parent.
 pub struct Processes {
-    all: Vec<Started>,
+    all: Vec<StartedProcess>,
     events: Receiver<(usize, SocketEvent)>,
 }
 
@@ -104,7 +104,7 @@ impl Processes {
             }
             let say = say.clone();
             std::thread::spawn(move || listen(rank, reading, &say));
-            processes.all.push(Started { child, socket, tail });
+            processes.all.push(StartedProcess { child, socket, tail });
         }
         Ok(processes)
     }

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use fabricast_libraries::nccl::Function;
-use fabricast_search::export::nccl_tuner::{Buffers, Lookup, Row, Table};
+use fabricast_search::export::nccl_tuner::{Buffers, Lookup, Table, TunerRow};
 
 /// Properties of a call by which rows of a tuner table are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl CommunicatorTable {
         // A table that was not read from a CSV file has no line numbers.
         let lines = table.lines.into_iter().chain(std::iter::repeat(0));
         let rows = table.rows.into_iter().zip(lines).filter(|(row, _)| row.matches(nodes, ranks));
-        let (rows, lines): (Vec<Row>, Vec<u32>) = rows.unzip();
+        let (rows, lines): (Vec<TunerRow>, Vec<u32>) = rows.unzip();
         let table = Table { rows, lines, ..Table::default() };
         let logged = table.rows.iter().map(|_| AtomicU8::new(0)).collect();
         Self { lookup: Lookup::new(&table, nodes, ranks), logged, table }
@@ -61,10 +61,10 @@ impl CommunicatorTable {
     }
 
     /// Rows that match a call, with their indices, in the table's order.
-    pub fn matching_rows(&self, query: TableQuery) -> impl Iterator<Item = (usize, &Row)> {
+    pub fn matching_rows(&self, query: TableQuery) -> impl Iterator<Item = (usize, &TunerRow)> {
         let TableQuery { function, bytes, operations, buffers } = query;
         let first = self.lookup.find(function, bytes, operations, buffers).map(|answer| answer.row as usize);
-        let fits = move |row: &Row| {
+        let fits = move |row: &TunerRow| {
             row.function == function
                 && (row.min_bytes.0..=row.max_bytes.0).contains(&bytes)
                 && row.pipe_ops.is_none_or(|of| of == operations)

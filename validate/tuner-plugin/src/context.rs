@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use fabricast_libraries::nccl::{Algo, Function};
-use fabricast_search::export::nccl_tuner::{Buffers, Row};
+use fabricast_search::export::nccl_tuner::{Buffers, TunerRow};
 
 use crate::abi::Logger;
 use crate::choices::{CommunicatorTable, TableQuery};
@@ -139,8 +139,8 @@ impl Context {
         None
     }
 
-    fn log_selected(&self, index: usize, row: &Row, bytes: u64, channels: Option<NonZeroU16>) {
-        let (Row { function, algo, proto, .. }, line) = (row, self.choices.line_number(index));
+    fn log_selected(&self, index: usize, row: &TunerRow, bytes: u64, channels: Option<NonZeroU16>) {
+        let (TunerRow { function, algo, proto, .. }, line) = (row, self.choices.line_number(index));
         match channels {
             Some(channels) => self
                 .log
@@ -151,9 +151,9 @@ impl Context {
         }
     }
 
-    fn log_skipped(&self, index: usize, event: u8, row: &Row, bytes: u64, reason: &str) {
+    fn log_skipped(&self, index: usize, event: u8, row: &TunerRow, bytes: u64, reason: &str) {
         if self.choices.mark_logged(index, event) {
-            let (Row { function, algo, proto, .. }, line) = (row, self.choices.line_number(index));
+            let (TunerRow { function, algo, proto, .. }, line) = (row, self.choices.line_number(index));
             self.log.choice(format_args!("{function} of {bytes} bytes: not {algo} {proto}{line}: {reason}"));
         }
     }
@@ -171,7 +171,7 @@ impl Context {
 /// Number of channels that is passed to NCCL; `None` leaves the number to NCCL. For in-network reductions, NCCL uses
 /// the given number even if fewer channels exist (`scheduleCollTasksToPlan` in `src/enqueue.cc`), so none is passed.
 /// For all others, NCCL limits it to the existing channels.
-fn channels(row: &Row) -> Option<NonZeroU16> {
+fn channels(row: &TunerRow) -> Option<NonZeroU16> {
     let in_network = matches!(row.algo, Algo::CollNetDirect | Algo::CollNetChain);
     row.channels.filter(|_| !in_network)
 }

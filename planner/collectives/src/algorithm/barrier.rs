@@ -53,13 +53,13 @@ use super::{Algorithm, Shape, Unsupported};
 /// Schedule generator of a barrier.
 pub(super) struct Barrier {
     header: Header,
-    pattern: Pattern,
+    pattern: BarrierPattern,
     symmetry: Symmetry,
 }
 
 /// Signalling pattern of a barrier.
 #[derive(Clone, Copy, Debug)]
-enum Pattern {
+enum BarrierPattern {
     Dissemination,
     OneShot(Peers),
     Tree(Binomial),
@@ -75,14 +75,14 @@ impl Barrier {
         let (pattern, symmetry) = match algorithm {
             Algorithm::OneShot => {
                 let peers = Peers::new(shape);
-                (Pattern::OneShot(peers), peers.symmetry())
+                (BarrierPattern::OneShot(peers), peers.symmetry())
             }
-            Algorithm::Tree => (Pattern::Tree(Binomial::smallest_first(shape.call.ranks)), Symmetry::None),
-            Algorithm::Linear => (Pattern::Linear(Star { ranks: shape.call.ranks }), Symmetry::None),
+            Algorithm::Tree => (BarrierPattern::Tree(Binomial::smallest_first(shape.call.ranks)), Symmetry::None),
+            Algorithm::Linear => (BarrierPattern::Linear(Star { ranks: shape.call.ranks }), Symmetry::None),
             Algorithm::RecursiveDoubling => {
-                (Pattern::Doubling(PowerOfTwoMapping::new(shape.call.ranks)), Symmetry::None)
+                (BarrierPattern::Doubling(PowerOfTwoMapping::new(shape.call.ranks)), Symmetry::None)
             }
-            _ => (Pattern::Dissemination, Symmetry::Rotations(vec![shape.rotation()])),
+            _ => (BarrierPattern::Dissemination, Symmetry::Rotations(vec![shape.rotation()])),
         };
         Ok(Self { header: shape.header(algorithm, Layout::new(Vec::new()), 0), pattern, symmetry })
     }
@@ -168,11 +168,11 @@ impl ScheduleGenerator for Barrier {
         }
         let at = Lane { rank: rank.0, channel: 0 };
         match self.pattern {
-            Pattern::Dissemination => self.dissemination(at, program),
-            Pattern::OneShot(peers) => self.one_shot(peers, at, program),
-            Pattern::Tree(tree) => Self::write_tree(&tree, at, program),
-            Pattern::Linear(tree) => Self::write_tree(&tree, at, program),
-            Pattern::Doubling(mapping) => Self::doubling(mapping, at, program),
+            BarrierPattern::Dissemination => self.dissemination(at, program),
+            BarrierPattern::OneShot(peers) => self.one_shot(peers, at, program),
+            BarrierPattern::Tree(tree) => Self::write_tree(&tree, at, program),
+            BarrierPattern::Linear(tree) => Self::write_tree(&tree, at, program),
+            BarrierPattern::Doubling(mapping) => Self::doubling(mapping, at, program),
         }
     }
 

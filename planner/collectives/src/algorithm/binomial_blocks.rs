@@ -36,7 +36,7 @@ use fabricast_sim::schedule::{Buffer, Collective, Header, Program, Rank, Schedul
 use super::bruck::{rank_after, step_count};
 use super::cut::Chunking;
 use super::ring::copy_part;
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of binomial gather and scatter.
@@ -82,15 +82,15 @@ impl BinomialBlocks {
     }
 }
 
-impl Pattern for BinomialBlocks {
+impl MessagePattern for BinomialBlocks {
     fn steps(&self) -> u32 {
         step_count(self.header.call.ranks)
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let ranks = self.header.call.ranks;
         let Some((branch, _)) = self.branch(rank, step).filter(|&(_, is_child)| is_child == self.gathers()) else {
-            return vec![Piece::empty(rank); 2];
+            return vec![MessagePiece::empty(rank); 2];
         };
         let child = self.rank_at(branch.child);
         let is_rooted = branch.parent == 0;
@@ -107,13 +107,13 @@ impl Pattern for BinomialBlocks {
         if self.gathers() {
             let to = self.rank_at(branch.parent);
             vec![
-                Piece::put(to, Parts::new(Buffer::Input, child_block), above(child_block), 1),
-                Piece::put(to, below(subtree_blocks), above(subtree_blocks), others),
+                MessagePiece::put(to, Parts::new(Buffer::Input, child_block), above(child_block), 1),
+                MessagePiece::put(to, below(subtree_blocks), above(subtree_blocks), others),
             ]
         } else {
             vec![
-                Piece::put(child, above(child_block), Parts::new(Buffer::Output, child_block), 1),
-                Piece::put(child, above(subtree_blocks), below(subtree_blocks), others),
+                MessagePiece::put(child, above(child_block), Parts::new(Buffer::Output, child_block), 1),
+                MessagePiece::put(child, above(subtree_blocks), below(subtree_blocks), others),
             ]
         }
     }

@@ -43,7 +43,7 @@ use fabricast_sim::schedule::{
 
 use super::cut::{Chunking, check_chunks};
 use super::ring::copy_part;
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Number of steps for `ranks` ranks: ⌈log2 ranks⌉.
@@ -57,33 +57,33 @@ pub(super) fn rank_after(rank: u32, distance: u32, ranks: u32) -> u32 {
 }
 
 /// Schedule generator of Bruck's all_gather.
-pub(super) struct AllGather {
+pub(super) struct BruckAllGather {
     header: Header,
     cut: Chunking,
     rotation: RotationDigit,
 }
 
-impl AllGather {
+impl BruckAllGather {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_blocks(shape)?;
         Ok(Self { header: shape.header(Algorithm::Bruck, layout, 0), cut, rotation: shape.rotation() })
     }
 }
 
-impl Pattern for AllGather {
+impl MessagePattern for BruckAllGather {
     fn steps(&self) -> u32 {
         step_count(self.header.call.ranks)
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let ranks = self.header.call.ranks;
         let to = rank_after(rank, ranks - (1 << step), ranks);
         let own_block = Walk::fixed(rank);
         let others = (ranks - (1 << step)).min(1 << step) - 1;
         let next = Parts::new(Buffer::Output, Walk::cyclic(0, rank_after(rank, 1, ranks), 1, ranks));
         vec![
-            Piece::put(to, Parts::new(Buffer::Input, own_block), Parts::new(Buffer::Output, own_block), 1),
-            Piece::put(to, next, next, others),
+            MessagePiece::put(to, Parts::new(Buffer::Input, own_block), Parts::new(Buffer::Output, own_block), 1),
+            MessagePiece::put(to, next, next, others),
         ]
     }
 
@@ -92,7 +92,7 @@ impl Pattern for AllGather {
     }
 }
 
-impl ScheduleGenerator for AllGather {
+impl ScheduleGenerator for BruckAllGather {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -108,7 +108,7 @@ impl ScheduleGenerator for AllGather {
 }
 
 /// Schedule generator of Bruck's all_to_all.
-pub(super) struct AllToAll {
+pub(super) struct BruckAllToAll {
     header: Header,
     cut: Chunking,
     rotation: RotationDigit,
@@ -135,7 +135,7 @@ impl BlockLine {
     }
 }
 
-impl AllToAll {
+impl BruckAllToAll {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_blocks(shape)?;
         let in_place = shape.call.buffers == BufferUse::InPlace;
@@ -177,24 +177,24 @@ impl AllToAll {
 
     /// Returns the copies that move the blocks that arrived last in each step to their final position. Needed only in
     /// place.
-    fn copies(&self, rank: u32) -> Vec<Piece> {
+    fn copies(&self, rank: u32) -> Vec<MessagePiece> {
         let ranks = self.header.call.ranks;
         let copies = (0..self.exchanges()).map(|step| {
             let first = 1 << step;
             let line = BlockLine { first, step: 1, len: (ranks - first).min(first), before: Some(step), arrives: true };
             let origins = Walk::cyclic(0, rank_after(rank, ranks - first, ranks), ranks - 1, ranks);
-            Piece::copy(rank, line.slots(step), Parts::new(Buffer::Output, origins), line.len)
+            MessagePiece::copy(rank, line.slots(step), Parts::new(Buffer::Output, origins), line.len)
         });
         copies.collect()
     }
 }
 
-impl Pattern for AllToAll {
+impl MessagePattern for BruckAllToAll {
     fn steps(&self) -> u32 {
         self.exchanges() + u32::from(self.in_place)
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         if step == self.exchanges() {
             return self.copies(rank);
         }
@@ -216,7 +216,7 @@ impl Pattern for AllToAll {
             } else {
                 line.slots(step)
             };
-            Piece::put(to, src, dst, line.len)
+            MessagePiece::put(to, src, dst, line.len)
         };
         self.lines(step).into_iter().map(piece).collect()
     }
@@ -227,7 +227,7 @@ impl Pattern for AllToAll {
     }
 }
 
-impl ScheduleGenerator for AllToAll {
+impl ScheduleGenerator for BruckAllToAll {
     fn header(&self) -> &Header {
         &self.header
     }

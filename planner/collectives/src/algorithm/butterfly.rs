@@ -37,7 +37,7 @@ use fabricast_sim::schedule::{Buffer, Header, OpKind, Program, Rank, ScheduleGen
 
 use super::cut::Chunking;
 use super::power_of_two::{Phase, PowerOfTwoMapping};
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the butterfly reduce_scatter.
@@ -76,8 +76,8 @@ impl Butterfly {
         ]
     }
 
-    fn sums(&self, to: u32, src: Buffer, blocks: [Blocks; 3], kind: OpKind) -> Vec<Piece> {
-        let piece = |(walk, len)| Piece::put(to, Parts::new(src, walk), Parts::new(Buffer::Scratch, walk), len);
+    fn sums(&self, to: u32, src: Buffer, blocks: [Blocks; 3], kind: OpKind) -> Vec<MessagePiece> {
+        let piece = |(walk, len)| MessagePiece::put(to, Parts::new(src, walk), Parts::new(Buffer::Scratch, walk), len);
         blocks.into_iter().map(|blocks| piece(blocks).reducing(kind)).collect()
     }
 
@@ -91,7 +91,7 @@ impl Butterfly {
     }
 }
 
-impl Pattern for Butterfly {
+impl MessagePattern for Butterfly {
     fn steps(&self) -> u32 {
         self.mapping.bits() + 1 + u32::from(self.mapping.has_guests())
     }
@@ -106,7 +106,7 @@ impl Pattern for Butterfly {
         vec![with_guest, with_guest, self.mapping.count() / modulus - self.guests() / modulus]
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let mapping = self.mapping;
         let message = match self.phase(step) {
             Phase::FoldIn => mapping
@@ -121,12 +121,17 @@ impl Pattern for Butterfly {
             }),
             Phase::FoldOut => mapping.position(rank).map(|_| {
                 let block = |buffer, rank| Parts::new(buffer, Walk::fixed(rank));
-                let guest_result = |to: u32| Piece::put(to, block(Buffer::Scratch, to), block(Buffer::Output, to), 1);
-                let own_result = Piece::copy(rank, block(Buffer::Scratch, rank), block(Buffer::Output, rank), 1);
-                vec![mapping.guest(rank).map_or(Piece::empty(rank), guest_result), own_result, Piece::empty(rank)]
+                let guest_result =
+                    |to: u32| MessagePiece::put(to, block(Buffer::Scratch, to), block(Buffer::Output, to), 1);
+                let own_result = MessagePiece::copy(rank, block(Buffer::Scratch, rank), block(Buffer::Output, rank), 1);
+                vec![
+                    mapping.guest(rank).map_or(MessagePiece::empty(rank), guest_result),
+                    own_result,
+                    MessagePiece::empty(rank),
+                ]
             }),
         };
-        message.unwrap_or_else(|| vec![Piece::empty(rank); 3])
+        message.unwrap_or_else(|| vec![MessagePiece::empty(rank); 3])
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {

@@ -48,11 +48,11 @@ impl RingTraversal<'_> {
         stages.iter().map(|stage| stage.steps).sum()
     }
 
-    /// Returns the number of runs per lane. If `regular` (the parts form an arithmetic walk), this is the smaller of
-    /// one run per phase and loop, and one run per step over all loops.
-    pub(super) fn runs(stages: &[RingPhase], loops: u32, regular: bool) -> u32 {
-        let by_loop = (stages.len() as u32).saturating_mul(loops);
-        if regular && by_loop <= Self::steps(stages) { by_loop } else { Self::steps(stages) }
+    /// Returns the number of runs of the lane that [`Self::write`] writes for a walk.
+    pub(super) fn runs(&self, walk: Option<Walk>) -> u32 {
+        let by_loop = (self.stages.len() as u32).saturating_mul(self.cut.loops);
+        let by_step = Self::steps(self.stages);
+        if walk.is_some() { by_loop.min(by_step) } else { by_step }
     }
 
     /// Writes the runs of the lane. `part` returns the part of the buffer that the rank forwards at each step; `walk`

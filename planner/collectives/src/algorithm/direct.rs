@@ -208,7 +208,8 @@ impl Direct {
     }
 
     /// Writes a send_recv to the next rank; in place, the data passes through scratch.
-    fn shift(&self, rank: Rank, in_place: bool, program: &mut Program) {
+    fn shift(&self, rank: Rank, program: &mut Program) {
+        let in_place = self.header.call.buffers == BufferUse::InPlace;
         let ranks = self.header.call.ranks;
         let (next, previous) = ((rank.0 + 1) % ranks, (rank.0 + ranks - 1) % ranks);
         let dst = if in_place { Buffer::Scratch } else { Buffer::Output };
@@ -239,7 +240,7 @@ impl ScheduleGenerator for Direct {
             Collective::AllToAll => self.scatter_out(rank, Part::Receiver, Part::Sender, program),
             Collective::Scatter if is_root => self.scatter_out(rank, Part::Receiver, Part::Receiver, program),
             Collective::Gather if !is_root => self.put_part(rank, call.root.0, rank.0, Buffer::Output, program),
-            Collective::SendRecv => self.shift(rank, in_place, program),
+            Collective::SendRecv => self.shift(rank, program),
             _ => {}
         }
         let copies_own_block = match call.collective {

@@ -43,17 +43,17 @@ use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
 use super::power_of_two::{Phase, PowerOfTwoMapping};
 use super::ring::copy_part;
-use super::steps::{self, Parts, Pattern, Piece, all_but};
+use super::steps::{self, MessagePattern, MessagePiece, Parts, all_but};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the recursive-doubling all_gather.
-pub(super) struct AllGather {
+pub(super) struct DoublingAllGather {
     header: Header,
     cut: Chunking,
     mapping: PowerOfTwoMapping,
 }
 
-impl AllGather {
+impl DoublingAllGather {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_blocks(shape)?;
         let header = shape.header(Algorithm::RecursiveDoubling, layout, 0);
@@ -61,17 +61,17 @@ impl AllGather {
     }
 }
 
-impl Pattern for AllGather {
+impl MessagePattern for DoublingAllGather {
     fn steps(&self) -> u32 {
         self.mapping.bits() + 2 * u32::from(self.mapping.has_guests())
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let own_block = Walk::fixed(rank);
         let put_blocks = |to: u32, others: Walk, len: u32| {
             let (input, output) = (Parts::new(Buffer::Input, own_block), Parts::new(Buffer::Output, own_block));
             let others = Parts::new(Buffer::Output, others);
-            vec![Piece::put(to, input, output, 1), Piece::put(to, others, others, len)]
+            vec![MessagePiece::put(to, input, output, 1), MessagePiece::put(to, others, others, len)]
         };
         let ranks = self.header.call.ranks;
         let message = match Phase::from_step(step, self.mapping.bits(), self.mapping) {
@@ -85,7 +85,7 @@ impl Pattern for AllGather {
                 self.mapping.guest(rank).map(|guest| put_blocks(guest, all_but(rank, 0, ranks), ranks - 2))
             }
         };
-        message.unwrap_or_else(|| vec![Piece::empty(rank); 2])
+        message.unwrap_or_else(|| vec![MessagePiece::empty(rank); 2])
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
@@ -97,7 +97,7 @@ impl Pattern for AllGather {
     }
 }
 
-impl ScheduleGenerator for AllGather {
+impl ScheduleGenerator for DoublingAllGather {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -109,14 +109,14 @@ impl ScheduleGenerator for AllGather {
 }
 
 /// Schedule generator of the recursive-doubling all_reduce.
-pub(super) struct AllReduce {
+pub(super) struct DoublingAllReduce {
     header: Header,
     cut: Chunking,
     mapping: PowerOfTwoMapping,
     out_of_place: bool,
 }
 
-impl AllReduce {
+impl DoublingAllReduce {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let mapping = PowerOfTwoMapping::new(shape.call.ranks);
@@ -136,7 +136,7 @@ impl AllReduce {
 
     /// Returns the dependency on the operation before `step` that produced the rank's current sum; `None` if the sum is
     /// the rank's input.
-    fn sum_before(&self, rank: u32, step: u32, runs: Runs) -> Option<Dependency> {
+    fn sum_before(&self, rank: u32, step: u32, runs: DoublingRuns) -> Option<Dependency> {
         let Some(before) = step.checked_sub(1) else {
             return self.mapping.guest(rank).map(|guest| Dependency::shifted(Rank(guest), runs.fold_in(), 0));
         };
@@ -147,7 +147,7 @@ impl AllReduce {
         Some(Dependency::shifted(Rank(rank), runs.reduce(before), 0))
     }
 
-    fn write_exchange(&self, position: u32, step: u32, at: Lane, lane: u32, runs: Runs, program: &mut Program) {
+    fn write_exchange(&self, position: u32, step: u32, at: Lane, lane: u32, runs: DoublingRuns, program: &mut Program) {
         let loops = self.cut.loops;
         let chunks = self.cut.over_loops(0, lane);
         let slot = Walk { base: chunks.base + step * self.header.layout.chunks(), ..chunks };
@@ -172,12 +172,12 @@ impl AllReduce {
 
 /// Numbers of the runs of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
-struct Runs {
+struct DoublingRuns {
     first: u32,
     steps: u32,
 }
 
-impl Runs {
+impl DoublingRuns {
     fn fold_in(self) -> u32 {
         self.first
     }
@@ -195,7 +195,7 @@ impl Runs {
     }
 }
 
-impl ScheduleGenerator for AllReduce {
+impl ScheduleGenerator for DoublingAllReduce {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -204,7 +204,7 @@ impl ScheduleGenerator for AllReduce {
         let (loops, steps) = (self.cut.loops, self.mapping.bits());
         for lane in 0..self.cut.lanes {
             let at = Lane { rank: rank.0, channel: lane_channel(self.header.channels, lane) };
-            let runs = Runs { first: program.runs().len() as u32, steps };
+            let runs = DoublingRuns { first: program.runs().len() as u32, steps };
             let chunks = self.cut.over_loops(0, lane);
             let output = (Buffer::Output, chunks);
             let stand_in = self.mapping.stand_in(rank.0);

@@ -43,7 +43,7 @@ use fabricast_sim::schedule::{
 
 use super::cut::Chunking;
 use super::ring::copy_part;
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of rings along the dimensions of a grid.
@@ -106,10 +106,10 @@ impl GridRing {
         let collective = self.header.call.collective;
         let mut steps = Vec::new();
         for (dimension, side) in sides.iter().enumerate().filter(|_| collective != Collective::AllGather) {
-            steps.extend((0..side.length - 1).map(|time| Step { dimension, time, reduces: true }));
+            steps.extend((0..side.length - 1).map(|time| LaneStep { dimension, time, reduces: true }));
         }
         for (dimension, side) in sides.iter().enumerate().rev().filter(|_| collective != Collective::ReduceScatter) {
-            steps.extend((0..side.length - 1).map(|time| Step { dimension, time, reduces: false }));
+            steps.extend((0..side.length - 1).map(|time| LaneStep { dimension, time, reduces: false }));
         }
         LaneSchedule { sides, backwards, steps }
     }
@@ -117,7 +117,7 @@ impl GridRing {
 
 /// Step of a lane: step number `time` along a dimension, given as an index into the sides of the lane schedule.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct LaneStep {
     dimension: usize,
     time: u32,
     reduces: bool,
@@ -127,11 +127,11 @@ struct Step {
 struct LaneSchedule {
     sides: Vec<Side>,
     backwards: bool,
-    steps: Vec<Step>,
+    steps: Vec<LaneStep>,
 }
 
 impl LaneSchedule {
-    fn step(&self, step: u32) -> Step {
+    fn step(&self, step: u32) -> LaneStep {
         self.steps[step as usize]
     }
 
@@ -145,7 +145,7 @@ impl LaneSchedule {
 
     /// Returns the rank that identifies the data moved in a step: it has the sender's coordinates in all dimensions
     /// except that of the step.
-    fn data_representative(&self, rank: u32, step: Step) -> u32 {
+    fn data_representative(&self, rank: u32, step: LaneStep) -> u32 {
         let length = self.sides[step.dimension].length;
         // The last sum to move along a dimension is the receiver's; the first data to move is the sender's own.
         let back = step.time + u32::from(step.reduces);
@@ -159,24 +159,24 @@ impl LaneSchedule {
     }
 
     /// Returns the rank to which `rank` sends in a step.
-    fn receiver(&self, rank: u32, step: Step) -> u32 {
+    fn receiver(&self, rank: u32, step: LaneStep) -> u32 {
         self.along(rank, step.dimension, 1)
     }
 
-    fn sender(&self, rank: u32, step: Step) -> u32 {
+    fn sender(&self, rank: u32, step: LaneStep) -> u32 {
         self.along(rank, step.dimension, self.sides[step.dimension].length - 1)
     }
 
     /// Returns the type of the operation in a step. Along the first dimension, a sum starts from the receiver's input.
-    fn kind(step: Step) -> OpKind {
+    fn kind(step: LaneStep) -> OpKind {
         match step {
-            Step { reduces: false, .. } => OpKind::Put,
-            Step { dimension: 0, .. } => OpKind::PutReduceInput,
-            Step { .. } => OpKind::PutReduce,
+            LaneStep { reduces: false, .. } => OpKind::Put,
+            LaneStep { dimension: 0, .. } => OpKind::PutReduceInput,
+            LaneStep { .. } => OpKind::PutReduce,
         }
     }
 
-    fn is_input(step: Step) -> bool {
+    fn is_input(step: LaneStep) -> bool {
         step.reduces && step.dimension == 0 && step.time == 0
     }
 
@@ -208,23 +208,23 @@ fn ranks_along_side(rank: u32, side: Side) -> Walk {
 }
 
 /// Pattern of all_reduce, which moves contiguous ranges of parts.
-struct AllReducePattern(LaneSchedule);
+struct GridAllReducePattern(LaneSchedule);
 
-impl Pattern for AllReducePattern {
+impl MessagePattern for GridAllReducePattern {
     const SINGLE: bool = true;
 
     fn steps(&self) -> u32 {
         self.0.steps.len() as u32
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let step = self.0.step(step);
         let span = self.0.sides[step.dimension + 1..].iter().map(|side| side.length).product();
         let first = Walk::fixed(self.0.part(self.0.data_representative(rank, step)) / span * span);
         let src = if LaneSchedule::is_input(step) { Buffer::Input } else { Buffer::Output };
         let to = self.0.receiver(rank, step);
-        let piece = Piece::put(to, Parts::new(src, first), Parts::new(Buffer::Output, first), 1);
-        vec![Piece { span, ..piece.reducing(LaneSchedule::kind(step)) }]
+        let piece = MessagePiece::put(to, Parts::new(src, first), Parts::new(Buffer::Output, first), 1);
+        vec![MessagePiece { span, ..piece.reducing(LaneSchedule::kind(step)) }]
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
@@ -235,12 +235,12 @@ impl Pattern for AllReducePattern {
 /// Pattern of all_gather and reduce_scatter, which move the blocks of ranks.
 struct BlockPattern(LaneSchedule);
 
-impl Pattern for BlockPattern {
+impl MessagePattern for BlockPattern {
     fn steps(&self) -> u32 {
         self.0.steps.len() as u32
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let step = self.0.step(step);
         let (representative, to) = (self.0.data_representative(rank, step), self.0.receiver(rank, step));
         let [rows, row] = self.0.rows(step.dimension);
@@ -253,7 +253,8 @@ impl Pattern for BlockPattern {
         let (separate_owner, separate_src) = if step.reduces { (to, src) } else { (rank, Buffer::Input) };
         let separate_len = u32::from(representative == separate_owner);
         let piece = |src: Buffer, dst: Buffer, blocks: Walk, len: u32| {
-            Piece::put(to, Parts::new(src, blocks), Parts::new(dst, blocks), len).reducing(LaneSchedule::kind(step))
+            MessagePiece::put(to, Parts::new(src, blocks), Parts::new(dst, blocks), len)
+                .reducing(LaneSchedule::kind(step))
         };
         let mut pieces = vec![piece(separate_src, Buffer::Output, Walk::fixed(representative), separate_len)];
         let firsts = ranks_along_side(representative, rows);
@@ -281,7 +282,7 @@ impl ScheduleGenerator for GridRing {
             let schedule = self.lane_schedule(lane);
             match header.call.collective {
                 Collective::AllReduce => {
-                    steps::write_lane(&AllReducePattern(schedule), header, cut, rank, lane, program);
+                    steps::write_lane(&GridAllReducePattern(schedule), header, cut, rank, lane, program);
                 }
                 _ => steps::write_lane(&BlockPattern(schedule), header, cut, rank, lane, program),
             }

@@ -40,7 +40,7 @@ use fabricast_sim::schedule::{Buffer, Collective, Header, OpKind, Program, Rank,
 
 use super::cut::Chunking;
 use super::power_of_two::{Phase, PowerOfTwoMapping};
-use super::steps::{self, Parts, Pattern, Piece, all_but};
+use super::steps::{self, MessagePattern, MessagePiece, Parts, all_but};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of Rabenseifner's all_reduce, and of reduce_scatter by recursive halving.
@@ -83,9 +83,9 @@ impl HalvingDoubling {
 }
 
 /// Pattern of all_reduce, with one part per position.
-struct AllReducePattern<'a>(&'a HalvingDoubling);
+struct HalvingDoublingPattern<'a>(&'a HalvingDoubling);
 
-impl AllReducePattern<'_> {
+impl HalvingDoublingPattern<'_> {
     /// Returns the phase of a step. The first half of the exchanges halves the data, the second half doubles it.
     fn phase(&self, step: u32) -> Phase {
         Phase::from_step(step, 2 * self.0.mapping.bits(), self.0.mapping)
@@ -99,18 +99,18 @@ impl AllReducePattern<'_> {
     }
 }
 
-impl Pattern for AllReducePattern<'_> {
+impl MessagePattern for HalvingDoublingPattern<'_> {
     const SINGLE: bool = true;
 
     fn steps(&self) -> u32 {
         2 * (self.0.mapping.bits() + u32::from(self.0.mapping.has_guests()))
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let mapping = self.0.mapping;
         let message = |to: u32, src: Buffer, first: u32, span: u32| {
             let part = Walk::fixed(first);
-            Piece { span, ..Piece::put(to, Parts::new(src, part), Parts::new(Buffer::Output, part), 1) }
+            MessagePiece { span, ..MessagePiece::put(to, Parts::new(src, part), Parts::new(Buffer::Output, part), 1) }
         };
         let piece = match self.phase(step) {
             Phase::FoldIn => mapping
@@ -129,7 +129,7 @@ impl Pattern for AllReducePattern<'_> {
             }),
             Phase::FoldOut => mapping.guest(rank).map(|to| message(to, Buffer::Output, 0, mapping.count())),
         };
-        vec![piece.unwrap_or_else(|| Piece::empty(rank))]
+        vec![piece.unwrap_or_else(|| MessagePiece::empty(rank))]
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
@@ -146,16 +146,17 @@ struct ReduceScatterPattern<'a>(&'a HalvingDoubling);
 
 impl ReduceScatterPattern<'_> {
     /// Returns the partial sums of a range of blocks. The receiver's own block goes to its output.
-    fn sums(to: u32, src: Buffer, first: u32, count: u32, kind: OpKind) -> Vec<Piece> {
+    fn sums(to: u32, src: Buffer, first: u32, count: u32, kind: OpKind) -> Vec<MessagePiece> {
         let (own_block, others) = (Walk::fixed(to), all_but(to, first, count));
         vec![
-            Piece::put(to, Parts::new(src, own_block), Parts::new(Buffer::Output, own_block), 1).reducing(kind),
-            Piece::put(to, Parts::new(src, others), Parts::new(Buffer::Scratch, others), count - 1).reducing(kind),
+            MessagePiece::put(to, Parts::new(src, own_block), Parts::new(Buffer::Output, own_block), 1).reducing(kind),
+            MessagePiece::put(to, Parts::new(src, others), Parts::new(Buffer::Scratch, others), count - 1)
+                .reducing(kind),
         ]
     }
 }
 
-impl Pattern for ReduceScatterPattern<'_> {
+impl MessagePattern for ReduceScatterPattern<'_> {
     fn steps(&self) -> u32 {
         self.0.mapping.bits() + 2 * u32::from(self.0.mapping.has_guests())
     }
@@ -169,7 +170,7 @@ impl Pattern for ReduceScatterPattern<'_> {
         vec![1, others]
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let mapping = self.0.mapping;
         let message = match Phase::from_step(step, mapping.bits(), mapping) {
             Phase::FoldIn => mapping
@@ -185,11 +186,12 @@ impl Pattern for ReduceScatterPattern<'_> {
             }),
             Phase::FoldOut => mapping.guest(rank).map(|to| {
                 let block = Walk::fixed(to);
-                let sum = Piece::put(to, Parts::new(Buffer::Scratch, block), Parts::new(Buffer::Output, block), 1);
-                vec![sum, Piece::empty(rank)]
+                let sum =
+                    MessagePiece::put(to, Parts::new(Buffer::Scratch, block), Parts::new(Buffer::Output, block), 1);
+                vec![sum, MessagePiece::empty(rank)]
             }),
         };
-        message.unwrap_or_else(|| vec![Piece::empty(rank); 2])
+        message.unwrap_or_else(|| vec![MessagePiece::empty(rank); 2])
     }
 
     fn source(&self, rank: u32, step: u32) -> Option<u32> {
@@ -208,7 +210,9 @@ impl ScheduleGenerator for HalvingDoubling {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         match self.header.call.collective {
-            Collective::AllReduce => steps::write(&AllReducePattern(self), &self.header, &self.cut, rank, program),
+            Collective::AllReduce => {
+                steps::write(&HalvingDoublingPattern(self), &self.header, &self.cut, rank, program)
+            }
             _ => steps::write(&ReduceScatterPattern(self), &self.header, &self.cut, rank, program),
         }
     }

@@ -92,7 +92,7 @@ use crate::bound::InNetwork;
 use crate::capabilities::Hosts;
 use direct::PartnerOrder;
 use ring::BlockNumbering;
-use rooted::{ChildOrder, Rooted, Tree};
+use rooted::{ChildOrder, Tree, TreeRooted};
 pub use shape::{Shape, Unsupported};
 
 /// Communication pattern.
@@ -315,7 +315,7 @@ fn tree_generator<T: Tree + Send + Sync + 'static>(
     tree: T,
     siblings: ChildOrder,
 ) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Unsupported> {
-    Ok(Box::new(Rooted::new(shape, algorithm, tree, siblings)?))
+    Ok(Box::new(TreeRooted::new(shape, algorithm, tree, siblings)?))
 }
 
 /// Creates the generator that writes the programs of an algorithm.
@@ -406,11 +406,11 @@ fn select_generator(
         return Ok(Box::new(local::Local::new(algorithm, shape)?));
     }
     if shape.reduction_device == Processor::Host && matches!(collective, AllReduce | ReduceScatter | Reduce) {
-        return Ok(Box::new(staged::Staged::new(algorithm, shape)?));
+        return Ok(Box::new(staged::HostStaging::new(algorithm, shape)?));
     }
     Ok(match (algorithm, collective) {
         (_, Barrier) | (Algorithm::Dissemination, _) => Box::new(barrier::Barrier::new(shape, algorithm)?),
-        (Algorithm::Ring, Broadcast | Reduce) => Box::new(ring::Chain::new(shape)?),
+        (Algorithm::Ring, Broadcast | Reduce) => Box::new(ring::RingChain::new(shape)?),
         (Algorithm::Ring, _) => Box::new(ring::Ring::new(shape, numbering)?),
         (Algorithm::Tree, AllReduce) => Box::new(tree::DoubleTree::new(shape)?),
         (Algorithm::Tree, Gather | Scatter) => Box::new(binomial_blocks::BinomialBlocks::new(shape)?),
@@ -442,22 +442,22 @@ fn select_generator(
         (Algorithm::TwoShot, _) => Box::new(two_shot::TwoShot::new(shape)?),
         (Algorithm::Direct, AllToAllV) => Box::new(uneven::Uneven::new(shape, PartnerOrder::Concurrent)?),
         (Algorithm::Pairwise, AllToAllV) => Box::new(uneven::Uneven::new(shape, PartnerOrder::Sequential)?),
-        (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::ReduceScatter::new(shape)?),
+        (Algorithm::Direct, ReduceScatter) => Box::new(two_shot::DirectReduceScatter::new(shape)?),
         (Algorithm::Direct, _) => Box::new(direct::Direct::new(shape, PartnerOrder::Concurrent)?),
         (Algorithm::Pairwise, _) => Box::new(direct::Direct::new(shape, PartnerOrder::Sequential)?),
         (Algorithm::GridRing, _) => Box::new(grid::GridRing::new(shape)?),
         (Algorithm::ScatterAllGather, _) => Box::new(scatter_all_gather::ScatterAllGather::new(shape)?),
-        (Algorithm::Hierarchical, AllGather) => Box::new(hierarchical::AllGather::new(shape)?),
-        (Algorithm::Hierarchical, ReduceScatter) => Box::new(hierarchical::ReduceScatter::new(shape)?),
+        (Algorithm::Hierarchical, AllGather) => Box::new(hierarchical::HierarchicalAllGather::new(shape)?),
+        (Algorithm::Hierarchical, ReduceScatter) => Box::new(hierarchical::HierarchicalReduceScatter::new(shape)?),
         (Algorithm::Hierarchical, Broadcast) => Box::new(hierarchical::Broadcast::new(shape)?),
         (Algorithm::Hierarchical, Reduce) => Box::new(hierarchical::Reduce::new(shape)?),
         (Algorithm::Hierarchical, AllToAllV) => Box::new(hierarchical::AllToAllV::new(shape)?),
-        (Algorithm::Hierarchical, AllToAll) => Box::new(hierarchical::AllToAll::new(shape)?),
-        (Algorithm::Hierarchical, _) => Box::new(hierarchical::AllReduce::new(shape)?),
-        (Algorithm::RecursiveDoubling, AllReduce) => Box::new(doubling::AllReduce::new(shape)?),
-        (Algorithm::RecursiveDoubling, _) => Box::new(doubling::AllGather::new(shape)?),
-        (Algorithm::Bruck, AllGather) => Box::new(bruck::AllGather::new(shape)?),
-        (Algorithm::Bruck, _) => Box::new(bruck::AllToAll::new(shape)?),
+        (Algorithm::Hierarchical, AllToAll) => Box::new(hierarchical::HierarchicalAllToAll::new(shape)?),
+        (Algorithm::Hierarchical, _) => Box::new(hierarchical::HierarchicalAllReduce::new(shape)?),
+        (Algorithm::RecursiveDoubling, AllReduce) => Box::new(doubling::DoublingAllReduce::new(shape)?),
+        (Algorithm::RecursiveDoubling, _) => Box::new(doubling::DoublingAllGather::new(shape)?),
+        (Algorithm::Bruck, AllGather) => Box::new(bruck::BruckAllGather::new(shape)?),
+        (Algorithm::Bruck, _) => Box::new(bruck::BruckAllToAll::new(shape)?),
         (Algorithm::Pat, _) => Box::new(pat::Pat::new(shape)?),
         (Algorithm::RecursiveHalvingDoubling, _) => Box::new(halving_doubling::HalvingDoubling::new(shape)?),
         (Algorithm::Nvls, _) => Box::new(nvls::Nvls::new(shape)?),

@@ -35,7 +35,7 @@ use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, 
 use super::bruck::rank_after;
 use super::cut::Chunking;
 use super::ring::copy_part;
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the neighbour exchange for an even number of ranks.
@@ -73,24 +73,24 @@ impl NeighbourExchange {
     }
 }
 
-impl Pattern for NeighbourExchange {
+impl MessagePattern for NeighbourExchange {
     fn steps(&self) -> u32 {
         self.ranks() / 2
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let to = self.neighbour(rank, step);
         let block = |buffer: Buffer, block: u32| Parts::new(buffer, Walk::fixed(block));
-        let own_piece = Piece::put(to, block(Buffer::Input, rank), block(Buffer::Output, rank), 1);
+        let own_piece = MessagePiece::put(to, block(Buffer::Input, rank), block(Buffer::Output, rank), 1);
         let forward = |first: u32, count: u32| {
             let blocks = Parts::new(Buffer::Output, Walk::linear(first, 1));
-            Piece::put(to, blocks, blocks, count)
+            MessagePiece::put(to, blocks, blocks, count)
         };
         match step {
-            0 => vec![own_piece, Piece::empty(rank)],
+            0 => vec![own_piece, MessagePiece::empty(rank)],
             // The rank's own block is read from the input, the other block of the pair from the output.
             1 => vec![own_piece, forward(rank ^ 1, 1)],
-            _ => vec![Piece::empty(rank), forward(self.received_block(rank, step - 1), 2)],
+            _ => vec![MessagePiece::empty(rank), forward(self.received_block(rank, step - 1), 2)],
         }
     }
 

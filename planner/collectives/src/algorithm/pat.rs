@@ -44,7 +44,7 @@ use fabricast_sim::schedule::{
 use super::bruck::rank_after;
 use super::cut::Chunking;
 use super::ring::copy_part;
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of PAT all_gather and reduce_scatter.
@@ -148,20 +148,20 @@ impl Pat {
 
     /// Returns the pieces by which a rank forwards blocks in a hop of an all_gather. The rank's own block is read from
     /// its input.
-    fn spread(&self, rank: u32, hop: Hop) -> Vec<Piece> {
+    fn spread(&self, rank: u32, hop: Hop) -> Vec<MessagePiece> {
         let to = rank_after(rank, hop.distance, self.trees.ranks);
         let own_count = u32::from(hop.first == 0);
         let blocks = |skipped: u32| self.trees.blocks_at(rank, hop.first + skipped * hop.stride, hop.stride);
         let (output, others) = (Parts::new(Buffer::Output, blocks(0)), Parts::new(Buffer::Output, blocks(own_count)));
         vec![
-            Piece::put(to, Parts::new(Buffer::Input, blocks(0)), output, own_count),
-            Piece::put(to, others, others, hop.count - own_count),
+            MessagePiece::put(to, Parts::new(Buffer::Input, blocks(0)), output, own_count),
+            MessagePiece::put(to, others, others, hop.count - own_count),
         ]
     }
 
     /// Returns the pieces by which a rank sends partial sums of a reduce_scatter towards the owners of their blocks,
     /// where sums go to the output. The last position sends only its input, as leaves do.
-    fn collect(&self, rank: u32, hop: Hop) -> Vec<Piece> {
+    fn collect(&self, rank: u32, hop: Hop) -> Vec<MessagePiece> {
         let trees = self.trees;
         let to = rank_after(rank, trees.ranks - hop.distance, trees.ranks);
         let is_leaf = |i: u32| hop.distance == 1 || hop.first + i * hop.stride + hop.distance + 1 == trees.ranks;
@@ -175,19 +175,19 @@ impl Pat {
             let src = if is_leaf(from) { Buffer::Input } else { Buffer::Scratch };
             let dst = if position == 0 { Buffer::Output } else { Buffer::Scratch };
             let (src, dst) = (Parts::new(src, blocks), Parts::new(dst, blocks));
-            if len > 0 { Piece::put(to, src, dst, len).reducing(kind) } else { Piece::empty(rank) }
+            if len > 0 { MessagePiece::put(to, src, dst, len).reducing(kind) } else { MessagePiece::empty(rank) }
         };
         let inner_count = hop.count - owner_count - leaf_count;
         vec![piece(0, owner_count), piece(owner_count, inner_count), piece(owner_count + inner_count, leaf_count)]
     }
 }
 
-impl Pattern for Pat {
+impl MessagePattern for Pat {
     fn steps(&self) -> u32 {
         self.hops.len() as u32
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         let hop = self.hop(step);
         if self.reduces() { self.collect(rank, hop) } else { self.spread(rank, hop) }
     }

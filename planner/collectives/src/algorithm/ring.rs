@@ -141,16 +141,16 @@ impl ScheduleGenerator for Ring {
             };
             let first = if collective == Collective::ReduceScatter { -1 } else { 0 };
             let part = |step: u32| order.after(rank.0, first - i64::from(step));
-            let regular = if self.is_by_position(order) {
+            let walk = if self.is_by_position(order) {
                 let walk = Walk::cyclic(0, order.position(part(0)), ranks - 1, ranks);
                 traversal.write(program, |step| walk.at(step), Some(walk));
-                true
+                Some(walk)
             } else {
                 let walk = order.step().map(|step| Walk::cyclic(0, part(0), ranks - step, ranks));
                 traversal.write(program, part, walk);
-                walk.is_some()
+                walk
             };
-            first_run += RingTraversal::runs(&self.stages, self.cut.loops, regular);
+            first_run += traversal.runs(walk);
         }
         if collective == Collective::AllGather {
             for lane in 0..self.cut.lanes {
@@ -199,13 +199,13 @@ pub(super) fn copy_lane(
 }
 
 /// Schedule generator of broadcast and reduce along a ring.
-pub(super) struct Chain {
+pub(super) struct RingChain {
     header: Header,
     cut: Chunking,
     orders: Vec<Order>,
 }
 
-impl Chain {
+impl RingChain {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let scratch = if shape.call.collective == Collective::Reduce { layout.chunks() } else { 0 };
@@ -214,7 +214,7 @@ impl Chain {
     }
 }
 
-impl ScheduleGenerator for Chain {
+impl ScheduleGenerator for RingChain {
     fn header(&self) -> &Header {
         &self.header
     }

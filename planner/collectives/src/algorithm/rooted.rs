@@ -200,14 +200,14 @@ impl<T: Tree> TreePlacement<T> {
 }
 
 /// Schedule generator of broadcast and reduce over a tree rooted at the call's root.
-pub(super) struct Rooted<T> {
+pub(super) struct TreeRooted<T> {
     header: Header,
     cut: Chunking,
     placement: TreePlacement<T>,
     siblings: ChildOrder,
 }
 
-impl<T: Tree> Rooted<T> {
+impl<T: Tree> TreeRooted<T> {
     pub(super) fn new(shape: &Shape, algorithm: Algorithm, tree: T, siblings: ChildOrder) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
         let placement = TreePlacement { tree, ranks: shape.call.ranks, first: shape.call.root };
@@ -220,7 +220,7 @@ impl<T: Tree> Rooted<T> {
     }
 }
 
-impl<T: Tree> ScheduleGenerator for Rooted<T> {
+impl<T: Tree> ScheduleGenerator for TreeRooted<T> {
     fn header(&self) -> &Header {
         &self.header
     }

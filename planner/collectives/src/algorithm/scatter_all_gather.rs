@@ -37,7 +37,7 @@ use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, 
 use super::bruck::{rank_after, step_count};
 use super::cut::Chunking;
 use super::ring::copy_parts;
-use super::steps::{self, Parts, Pattern, Piece};
+use super::steps::{self, MessagePattern, MessagePiece, Parts};
 use super::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the scatter and all_gather broadcast.
@@ -61,18 +61,18 @@ impl ScatterAllGather {
     }
 
     /// Returns the piece by which the root sends every other rank its part; an empty piece on other ranks.
-    fn scatter(&self, rank: u32) -> Vec<Piece> {
+    fn scatter(&self, rank: u32) -> Vec<MessagePiece> {
         let (ranks, root) = (self.header.call.ranks, self.header.call.root.0);
         let others = Walk::linear(1, 1);
         let parts = |buffer| Parts::new(buffer, others);
-        let piece = Piece::put(rank, parts(Buffer::Input), parts(Buffer::Output), 0);
+        let piece = MessagePiece::put(rank, parts(Buffer::Input), parts(Buffer::Output), 0);
         let len = if rank == root { ranks - 1 } else { 0 };
-        vec![Piece { to: Walk::cyclic(0, rank_after(root, 1, ranks), 1, ranks), len, ..piece }]
+        vec![MessagePiece { to: Walk::cyclic(0, rank_after(root, 1, ranks), 1, ranks), len, ..piece }]
     }
 
     /// Returns the pieces by which a rank sends all parts that it has, its own and the following ones, to the position
     /// `distance` before it.
-    fn gather(&self, rank: u32, distance: u32) -> Vec<Piece> {
+    fn gather(&self, rank: u32, distance: u32) -> Vec<MessagePiece> {
         let ranks = self.header.call.ranks;
         let position = self.position(rank);
         let to = rank_after(position, ranks - distance, ranks);
@@ -83,18 +83,18 @@ impl ScatterAllGather {
             let part = Walk::fixed(first);
             let len = u32::from(span > 0 && to != 0);
             let (src, dst) = (Parts::new(buffer, part), Parts::new(Buffer::Output, part));
-            Piece { span: span.max(1), ..Piece::put(self.rank_at(to), src, dst, len) }
+            MessagePiece { span: span.max(1), ..MessagePiece::put(self.rank_at(to), src, dst, len) }
         };
         vec![piece(position, straight), piece(0, count - straight)]
     }
 }
 
-impl Pattern for ScatterAllGather {
+impl MessagePattern for ScatterAllGather {
     fn steps(&self) -> u32 {
         1 + step_count(self.header.call.ranks)
     }
 
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece> {
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece> {
         match step.checked_sub(1) {
             None => self.scatter(rank),
             Some(k) => self.gather(rank, 1 << k),

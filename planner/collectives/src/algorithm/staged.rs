@@ -43,7 +43,7 @@ use fabricast_sim::schedule::{
 use super::{Algorithm, Shape, Unsupported, generator};
 
 /// Schedule generator of an algorithm in host memory, between copies.
-pub(super) struct Staged {
+pub(super) struct HostStaging {
     header: Header,
     inner: Box<dyn ScheduleGenerator + Send + Sync>,
     /// Scratch slot of the working copy's first chunk.
@@ -58,7 +58,7 @@ pub(super) struct Staged {
 /// Number of the run that fills the working copy.
 const FILL: u32 = 0;
 
-impl Staged {
+impl HostStaging {
     pub(super) fn new(algorithm: Algorithm, shape: &Shape) -> Result<Self, Unsupported> {
         let call = Call { buffers: BufferUse::InPlace, ..shape.call };
         let inner = generator(algorithm, &Shape { call, reduction_device: Processor::Device, ..shape.clone() })?;
@@ -172,7 +172,7 @@ fn copy(rank: Rank, src: ChunkRef, dst: ChunkRef, span: u32) -> Run {
     }
 }
 
-impl ScheduleGenerator for Staged {
+impl ScheduleGenerator for HostStaging {
     fn header(&self) -> &Header {
         &self.header
     }

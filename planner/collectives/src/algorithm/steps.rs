@@ -30,7 +30,7 @@ impl Parts {
 
 /// Piece of a message: transfers of one type. All go to one rank, unless the piece is the only one of its step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct MessagePiece {
     pub(super) kind: OpKind,
     pub(super) to: Walk,
     pub(super) src: Parts,
@@ -41,7 +41,7 @@ pub(super) struct Piece {
     pub(super) span: u32,
 }
 
-impl Piece {
+impl MessagePiece {
     /// Creates a piece of `len` local copies of one part each.
     pub(super) fn copy(rank: u32, src: Parts, dst: Parts, len: u32) -> Self {
         Self { kind: OpKind::Copy, ..Self::put(rank, src, dst, len) }
@@ -65,7 +65,7 @@ impl Piece {
 }
 
 /// Communication pattern: the messages of every rank in every step.
-pub(super) trait Pattern {
+pub(super) trait MessagePattern {
     /// True if every piece has at most one transfer. A piece is then a single run over all loops; otherwise it has one
     /// run per loop.
     const SINGLE: bool = false;
@@ -74,7 +74,7 @@ pub(super) trait Pattern {
     fn steps(&self) -> u32;
 
     /// Returns the pieces that a rank sends in a step; their number is equal on all ranks.
-    fn pieces(&self, rank: u32, step: u32) -> Vec<Piece>;
+    fn pieces(&self, rank: u32, step: u32) -> Vec<MessagePiece>;
 
     /// Returns the rank whose message `rank` receives in a step; `None` if it receives none.
     fn source(&self, rank: u32, step: u32) -> Option<u32>;
@@ -99,8 +99,8 @@ pub(super) trait Pattern {
 }
 
 /// Step of one rank, with its messages. Run numbers are relative to the first run of the first step.
-struct Step {
-    pieces: Vec<Piece>,
+struct RankStep {
+    pieces: Vec<MessagePiece>,
     source: Option<u32>,
     share: Option<u32>,
     first_run: u32,
@@ -108,7 +108,7 @@ struct Step {
     widths: Vec<u32>,
 }
 
-impl Step {
+impl RankStep {
     fn wait_run(&self) -> u32 {
         self.first_run + self.pieces.len() as u32
     }
@@ -121,7 +121,13 @@ impl Step {
 }
 
 /// Writes all lanes of a rank's steps.
-pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Chunking, rank: Rank, program: &mut Program) {
+pub(super) fn write<P: MessagePattern>(
+    pattern: &P,
+    header: &Header,
+    cut: &Chunking,
+    rank: Rank,
+    program: &mut Program,
+) {
     let steps = build_steps(pattern, rank.0);
     for lane in 0..cut.lanes {
         write_steps::<P>(&steps, header, cut, rank, lane, program);
@@ -129,7 +135,7 @@ pub(super) fn write<P: Pattern>(pattern: &P, header: &Header, cut: &Chunking, ra
 }
 
 /// Writes one lane of a rank's steps, for patterns that differ by lane.
-pub(super) fn write_lane<P: Pattern>(
+pub(super) fn write_lane<P: MessagePattern>(
     pattern: &P,
     header: &Header,
     cut: &Chunking,
@@ -140,10 +146,10 @@ pub(super) fn write_lane<P: Pattern>(
     write_steps::<P>(&build_steps(pattern, rank.0), header, cut, rank, lane, program);
 }
 
-fn build_steps(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
+fn build_steps(pattern: &impl MessagePattern, rank: u32) -> Vec<RankStep> {
     let mut runs = 0;
     let steps = (0..pattern.steps()).map(|number| {
-        let step = Step {
+        let step = RankStep {
             pieces: pattern.pieces(rank, number),
             source: pattern.source(rank, number),
             share: pattern.share(rank, number),
@@ -156,8 +162,8 @@ fn build_steps(pattern: &impl Pattern, rank: u32) -> Vec<Step> {
     steps.collect()
 }
 
-fn write_steps<P: Pattern>(
-    steps: &[Step],
+fn write_steps<P: MessagePattern>(
+    steps: &[RankStep],
     header: &Header,
     cut: &Chunking,
     rank: Rank,
@@ -193,7 +199,7 @@ impl Writer<'_> {
         parts.region * self.header.layout.chunks()
     }
 
-    fn write_over_loops(&self, steps: &[Step], program: &mut Program) {
+    fn write_over_loops(&self, steps: &[RankStep], program: &mut Program) {
         let rank = self.at.rank();
         let chunks = |parts: Parts| -> Chunks {
             let walk = self.cut.over_loops(parts.walk.at(0), self.lane);
@@ -221,7 +227,7 @@ impl Writer<'_> {
         }
     }
 
-    fn write_loop(&self, steps: &[Step], round: u32, program: &mut Program) {
+    fn write_loop(&self, steps: &[RankStep], round: u32, program: &mut Program) {
         let rank = self.at.rank();
         let chunks = |parts: Parts| -> Chunks {
             let walk = self.cut.over_parts(parts.walk, round, self.lane);
@@ -256,7 +262,7 @@ impl Writer<'_> {
 
     /// Returns the dependencies on the transfers sent and received in a step. The waits of each piece start at the
     /// given offset.
-    fn transfer_dependencies(&self, step: &Step, offsets: &[u32]) -> Vec<Dependency> {
+    fn transfer_dependencies(&self, step: &RankStep, offsets: &[u32]) -> Vec<Dependency> {
         let mut awaited = Vec::with_capacity(2 * offsets.len() + 2);
         for ((run, piece), &offset) in (self.first_run + step.first_run..).zip(&step.pieces).zip(offsets) {
             let from = |rank| Dependency::shifted(rank, run, -(offset as i32));
@@ -273,7 +279,7 @@ impl Writer<'_> {
 }
 
 /// Returns true if a piece reduces into a sum at another rank. That rank must have completed the previous step before.
-fn reduces_at_peer(piece: &Piece) -> bool {
+fn reduces_at_peer(piece: &MessagePiece) -> bool {
     piece.kind.reduces() && piece.len > 0
 }
 

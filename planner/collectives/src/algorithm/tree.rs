@@ -57,18 +57,18 @@ pub(super) struct DoubleTree {
     per_host: u32,
     rails: Rails,
     /// By first rank, the chain of a host that starts there.
-    chains: Vec<Chain>,
+    chains: Vec<HostChain>,
 }
 
 /// Order of the ranks of a host along a chain.
-struct Chain {
+struct HostChain {
     /// Ranks of the host, indexed by position on the chain.
     ranks: Vec<u32>,
     /// Positions on the chain, indexed by rank in the host.
     positions: Vec<u32>,
 }
 
-impl Chain {
+impl HostChain {
     fn new(ranks: Vec<u32>) -> Self {
         let mut positions = vec![0; ranks.len()];
         for (position, &rank) in (0..).zip(&ranks) {
@@ -101,7 +101,7 @@ impl DoubleTree {
         header.channels = channels.ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
         let links = if hosts > 1 { shape.host_links } else { HostLinks::Other };
         let rails = Rails::new(per_host, shape.nics_per_node).with_host_links(links);
-        let chains = (0..per_host).map(|first| Chain::new(rails.path(first))).collect();
+        let chains = (0..per_host).map(|first| HostChain::new(rails.path(first))).collect();
         Ok(Self { header, cut, hosts, per_host, rails, chains })
     }
 
@@ -109,7 +109,7 @@ impl DoubleTree {
     /// host all chains are equal, as in NCCL (validate/data/h200-node/graph.xml). If every pair of a host's ranks has
     /// separate links, the chains use all of them, as the chains of RCCL's ring orders do (src/graph/rome_models.cc,
     /// model 81).
-    fn chain(&self, lane: u32) -> Option<&Chain> {
+    fn chain(&self, lane: u32) -> Option<&HostChain> {
         let first = if self.hosts > 1 { self.rails.entry(lane / 2) } else { 0 };
         self.chains.get(first as usize)
     }

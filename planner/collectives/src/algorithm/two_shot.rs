@@ -46,7 +46,7 @@ pub(super) struct TwoShot {
 }
 
 /// Schedule generator of the direct reduce_scatter.
-pub(super) struct ReduceScatter {
+pub(super) struct DirectReduceScatter {
     header: Header,
     shots: Shots,
 }
@@ -66,7 +66,7 @@ impl TwoShot {
     }
 }
 
-impl ReduceScatter {
+impl DirectReduceScatter {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let (cut, layout) = Chunking::by_blocks(shape)?;
         let slots = layout.chunks();
@@ -144,7 +144,7 @@ impl ScheduleGenerator for TwoShot {
     }
 }
 
-impl ScheduleGenerator for ReduceScatter {
+impl ScheduleGenerator for DirectReduceScatter {
     fn header(&self) -> &Header {
         &self.header
     }

@@ -30,7 +30,7 @@ pub(super) struct Crossings<'a, E, P> {
 }
 
 /// Links of a bundle that leave one device: the number of them, by destination.
-type Leaving = FxHashMap<NodeId, u32>;
+type LeavingLinks = FxHashMap<NodeId, u32>;
 
 /// Subset of a bundle's links leaving a device on which an incoming link continues. Each subset has a unique
 /// representation.
@@ -71,9 +71,9 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
             let bundles: FxHashSet<u32> = turns.iter().map(|turn| turn.out).collect();
             let out = |bundle: u32| {
                 let links = leaving.get(&(device, bundle)).into_iter().flatten();
-                (bundle, links.map(|&link| ((self.ends)(link).1, link)).collect::<Leaving>())
+                (bundle, links.map(|&link| ((self.ends)(link).1, link)).collect::<LeavingLinks>())
             };
-            let leaving: BTreeMap<u32, Leaving> = bundles.into_iter().map(out).collect();
+            let leaving: BTreeMap<u32, LeavingLinks> = bundles.into_iter().map(out).collect();
             self.crossing(&turns, into, &leaving)
         };
         turns.into_iter().map(crossing).collect()
@@ -83,7 +83,7 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
         &self,
         turns: &[Turn],
         arriving: impl Fn(u32) -> &'l [u32],
-        leaving: &BTreeMap<u32, Leaving>,
+        leaving: &BTreeMap<u32, LeavingLinks>,
     ) -> Crossing {
         let mut as_routed: BTreeMap<u32, Onwards> = BTreeMap::new();
         for turn in turns {
@@ -115,7 +115,7 @@ impl<E: Fn(u32) -> (NodeId, NodeId), P: Fn(NodeId) -> bool> Crossings<'_, E, P> 
 impl Cover {
     /// Returns the links of a bundle on which an incoming link from a device continues by a turn; `None` if there are
     /// none.
-    fn from_turn(onward: TurnDirection, out: &Leaving, from: NodeId) -> Option<Self> {
+    fn from_turn(onward: TurnDirection, out: &LeavingLinks, from: NodeId) -> Option<Self> {
         match (onward, out.get(&from)) {
             (TurnDirection::ToOthers, None) => Some(Self::All),
             (TurnDirection::ToOthers, Some(_)) if out.len() == 1 => None,
@@ -147,7 +147,7 @@ impl Cover {
     }
 }
 
-fn group_links(onwards: &BTreeMap<u32, Onwards>, leaving: &BTreeMap<u32, Leaving>) -> Crossing {
+fn group_links(onwards: &BTreeMap<u32, Onwards>, leaving: &BTreeMap<u32, LeavingLinks>) -> Crossing {
     let mut groups: BTreeMap<&Onwards, u32> = BTreeMap::new();
     let mut into = Vec::new();
     for (&link, onwards) in onwards {

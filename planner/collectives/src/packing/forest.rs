@@ -49,6 +49,13 @@ pub struct Forests {
     pub latency: Picos,
 }
 
+/// Sender and receiver of transfers, as ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Connection {
+    pub from: u32,
+    pub to: u32,
+}
+
 /// Groups of connections whose routes share links. Only connections of a group affect each other's rates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSharing {

@@ -94,7 +94,7 @@ pub enum PackingError {
 
 /// Trees of one direction, and the cut that limits them.
 #[derive(Clone, Debug)]
-struct Packed {
+struct PackedForest {
     forest: Arc<Forest>,
     cut: Vec<Box<str>>,
     lower: Ratio,
@@ -123,9 +123,9 @@ pub struct TreePacker {
 #[derive(Debug, Default)]
 struct FamilyMember {
     /// Trees of all roots, for each direction.
-    all: [OnceLock<Result<Packed, PackingError>>; 2],
+    all: [OnceLock<Result<PackedForest, PackingError>>; 2],
     /// Trees of one root, for each direction.
-    rooted: [OnceLock<Result<Packed, PackingError>>; 2],
+    rooted: [OnceLock<Result<PackedForest, PackingError>>; 2],
     /// Trees of each of [`COLLECTIVES`].
     forests: [OnceLock<Result<Forests, PackingError>>; COLLECTIVES.len()],
 }
@@ -243,7 +243,7 @@ impl TreePacker {
             }
             (None, None) => None,
         });
-        let forest = |packed: Option<Packed>| packed.map(|packed| packed.forest);
+        let forest = |packed: Option<PackedForest>| packed.map(|packed| packed.forest);
         let sharing = Some(self.sharing.get_or_init(|| Arc::new(self.routes.link_sharing())).clone());
         let mut forests =
             Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing, latency };
@@ -259,7 +259,7 @@ impl TreePacker {
         let mut best = (f64::INFINITY, 1);
         for channels in 1..=MAX_STREAMS {
             let streams = division.streams(channels);
-            let time = self.routes.sharing_time(division.loads(), |ends, load| streams.count(ends, load));
+            let time = self.routes.sharing_time(division.loads(), |connection, load| streams.count(connection, load));
             if time < best.0 * (1.0 - 1e-9) {
                 best = (time, channels);
             }
@@ -307,13 +307,13 @@ impl TreePacker {
         names
     }
 
-    fn packed(&self, member: usize, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
+    fn packed(&self, member: usize, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
         let FamilyMember { all, rooted, .. } = &self.members[member];
         let directions = if roots == Roots::All { all } else { rooted };
         directions[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(member, roots, flow)).clone()
     }
 
-    fn pack(&self, member: usize, roots: Roots, flow: Flow) -> Result<Packed, PackingError> {
+    fn pack(&self, member: usize, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
         if flow == Flow::Collect && self.graph == self.graph.reversed() {
             let spread = self.packed(member, roots, Flow::Spread)?;
             let times = [Flow::Spread, Flow::Collect].map(|flow| self.routes.time_per_byte(&[(&spread.forest, flow)]));
@@ -326,7 +326,7 @@ impl TreePacker {
                 outside
             };
             if times[0] == times[1] && self.check_routes(&spread.forest, flow).is_ok() {
-                return Ok(Packed { cut: others(&spread.cut), ..spread });
+                return Ok(PackedForest { cut: others(&spread.cut), ..spread });
             }
         }
         let graph = match flow {
@@ -373,7 +373,11 @@ impl TreePacker {
         };
         let lower = self.routes.leaving(&set).filter(|&leaving| leaving > 0);
         let lower = lower.map(|leaving| Ratio::new(crossing_blocks as u128, roots_count * leaving));
-        Ok(Packed { forest: Arc::new(forest), cut: self.device_names(&set), lower: lower.unwrap_or(Ratio::new(0, 1)) })
+        Ok(PackedForest {
+            forest: Arc::new(forest),
+            cut: self.device_names(&set),
+            lower: lower.unwrap_or(Ratio::new(0, 1)),
+        })
     }
 
     fn check_routes(&self, forest: &Forest, flow: Flow) -> Result<(), PackingError> {

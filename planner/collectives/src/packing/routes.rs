@@ -6,7 +6,7 @@ use fabricast_topologies::route::{Hop, Participants, Router};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::forest::{Forest, LinkSharing, PackedTree};
+use super::forest::{Connection, Forest, LinkSharing, PackedTree};
 use super::optimum::Ratio;
 use crate::union_find::{join, root};
 
@@ -180,25 +180,25 @@ impl Routes {
     /// route. Links without a rate need no time.
     pub(crate) fn sharing_time(
         &self,
-        loads: &BTreeMap<(u32, u32), u32>,
-        streams: impl Fn((u32, u32), u32) -> u32,
+        loads: &BTreeMap<Connection, u32>,
+        streams: impl Fn(Connection, u32) -> u32,
     ) -> f64 {
         let share = |hop: &Hop| f64::from(hop.share.numerator) / f64::from(hop.share.denominator);
         let mut transfers: FxHashMap<LinkId, f64> = FxHashMap::default();
-        for (&(from, to), &load) in loads {
-            let Some(route) = self.route(from, to) else { return f64::INFINITY };
+        for (&connection, &load) in loads {
+            let Some(route) = self.route(connection.from, connection.to) else { return f64::INFINITY };
             for hop in &route.hops {
-                *transfers.entry(hop.link).or_default() += f64::from(streams((from, to), load)) * share(hop);
+                *transfers.entry(hop.link).or_default() += f64::from(streams(connection, load)) * share(hop);
             }
         }
         let unit_time = |link: LinkId| match self.links.get(&link).and_then(|link| link.rate) {
             Some(rate) => transfers.get(&link).map_or(0.0, |transfers| transfers / rate as f64),
             None => 0.0,
         };
-        let time = |(&(from, to), &load): (&(u32, u32), &u32)| {
-            let hops = self.route(from, to).map_or(&[][..], |route| &route.hops);
+        let time = |(&connection, &load): (&Connection, &u32)| {
+            let hops = self.route(connection.from, connection.to).map_or(&[][..], |route| &route.hops);
             let slowest = hops.iter().map(|hop| unit_time(hop.link)).fold(0.0, f64::max);
-            slowest * f64::from(load.div_ceil(streams((from, to), load).max(1)))
+            slowest * f64::from(load.div_ceil(streams(connection, load).max(1)))
         };
         loads.iter().map(time).fold(0.0, f64::max)
     }

@@ -22,19 +22,19 @@ use fabricast_collectives::strategy::Strategy;
 
 /// Version of Open MPI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+pub enum OpenMpiVersion {
     /// Version 4.1, the first one with these tables.
     V4_1,
     /// Version 5.0, which has the tables of 4.1.
     V5_0,
 }
 
-impl Version {
+impl OpenMpiVersion {
     /// Version meant by `open_mpi` without a version number.
     pub const NEWEST: Self = Self::V5_0;
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for OpenMpiVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::V4_1 => "4.1",
@@ -46,20 +46,20 @@ impl fmt::Display for Version {
 /// Error for an unknown version of Open MPI; contains the version's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Open MPI {0} is not known: expected 4.1 or 5.0, as in open_mpi-5.0")]
-pub struct UnknownVersion(pub String);
+pub struct UnknownOpenMpiVersion(pub String);
 
-impl FromStr for Version {
-    type Err = UnknownVersion;
+impl FromStr for OpenMpiVersion {
+    type Err = UnknownOpenMpiVersion;
 
     /// Parses `5.0`, `5.0.6`.
-    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
+    fn from_str(text: &str) -> Result<Self, UnknownOpenMpiVersion> {
         let mut parts = text.split('.');
         let known = match (parts.next(), parts.next()) {
             (Some("4"), Some("1")) => Some(Self::V4_1),
             (Some("5"), Some("0")) => Some(Self::V5_0),
             _ => None,
         };
-        known.ok_or_else(|| UnknownVersion(text.to_owned()))
+        known.ok_or_else(|| UnknownOpenMpiVersion(text.to_owned()))
     }
 }
 
@@ -83,7 +83,7 @@ impl NoEquivalent {
     }
 }
 
-fn table(collective: Collective) -> Option<switch_points::Table> {
+fn table(collective: Collective) -> Option<switch_points::DecisionTable> {
     match collective {
         Collective::AllReduce => Some(switch_points::ALL_REDUCE),
         Collective::AllToAll => Some(switch_points::ALL_TO_ALL),
@@ -101,7 +101,7 @@ fn table(collective: Collective) -> Option<switch_points::Table> {
 
 /// Returns the algorithm that a version chooses; `None` for collectives without a decision table.
 #[must_use]
-pub fn fixed_decision(_version: Version, call: &Call) -> Option<OpenMpiAlgorithm> {
+pub fn fixed_decision(_version: OpenMpiVersion, call: &Call) -> Option<OpenMpiAlgorithm> {
     let table = table(call.collective)?;
     let blocks = match call.collective {
         Collective::AllReduce | Collective::Broadcast | Collective::Reduce => 1,
@@ -149,7 +149,7 @@ pub(super) fn algorithms(collective: Collective) -> Vec<Algorithm> {
 
 /// Returns fabricast's algorithm that is equivalent to Open MPI's for a call; `None` if Open MPI combines two
 /// collectives whose algorithms differ from those in fabricast's schedule.
-fn equivalent_algorithm(version: Version, call: &Call, algorithm: OpenMpiAlgorithm) -> Option<Algorithm> {
+fn equivalent_algorithm(version: OpenMpiVersion, call: &Call, algorithm: OpenMpiAlgorithm) -> Option<Algorithm> {
     let resolve = |collective: Collective| {
         fixed_decision(version, &Call { collective, root: Rank(0), ..*call })
             .and_then(|algorithm| equivalent_schedule(algorithm, collective))
@@ -167,7 +167,7 @@ fn equivalent_algorithm(version: Version, call: &Call, algorithm: OpenMpiAlgorit
     equivalent_schedule(algorithm, call.collective)
 }
 
-pub(super) fn choose(version: Version, call: &Call) -> Result<Choice, NoEquivalent> {
+pub(super) fn choose(version: OpenMpiVersion, call: &Call) -> Result<Choice, NoEquivalent> {
     let chosen = match call.collective {
         // Every message is sent directly to its receiver.
         Collective::SendRecv => OpenMpiAlgorithm::Linear,
@@ -187,7 +187,7 @@ mod tests {
 
     fn decide(collective: Collective, ranks: u32, bytes: u64) -> Option<OpenMpiAlgorithm> {
         let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-        fixed_decision(Version::NEWEST, &call)
+        fixed_decision(OpenMpiVersion::NEWEST, &call)
     }
 
     #[test]
@@ -230,19 +230,19 @@ mod tests {
                 for bytes in (0..34).flat_map(|k| [1u64 << k, (1 << k) - 1, 3 << k]) {
                     let call =
                         Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-                    let is_exempt = match fixed_decision(Version::NEWEST, &call) {
+                    let is_exempt = match fixed_decision(OpenMpiVersion::NEWEST, &call) {
                         Some(OpenMpiAlgorithm::ReduceThenBroadcast | OpenMpiAlgorithm::ReduceThenScatter) => true,
                         Some(OpenMpiAlgorithm::RecursiveDoubling) => collective == Collective::ReduceScatter,
                         _ => false,
                     };
-                    assert!(is_exempt || choose(Version::NEWEST, &call).is_ok(), "{call:?}");
+                    assert!(is_exempt || choose(OpenMpiVersion::NEWEST, &call).is_ok(), "{call:?}");
                 }
             }
         }
         let all_reduce = |ranks, bytes| {
             let collective = Collective::AllReduce;
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-            choose(Version::NEWEST, &call).ok().map(|choice| choice.strategy.algorithm)
+            choose(OpenMpiVersion::NEWEST, &call).ok().map(|choice| choice.strategy.algorithm)
         };
         assert_eq!(all_reduce(256, 1024), Some(Algorithm::ReduceThenBroadcast));
         // Between 128 and 255 ranks, Open MPI broadcasts 1 KiB over a binary tree.

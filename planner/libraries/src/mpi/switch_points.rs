@@ -7,13 +7,13 @@
 use super::algorithms::OpenMpiAlgorithm::{self, *};
 
 /// Rows of (exclusive upper limit of ranks, rules); rules of (exclusive upper limit of bytes, algorithm).
-pub(super) type Table = &'static [(u32, &'static [(u64, OpenMpiAlgorithm)])];
+pub(super) type DecisionTable = &'static [(u32, &'static [(u64, OpenMpiAlgorithm)])];
 
 const ANY_RANKS: u32 = u32::MAX;
 const ANY_SIZE: u64 = u64::MAX;
 
 /// Rules of all_reduce, by the bytes of the whole buffer.
-pub(super) const ALL_REDUCE: Table = &[
+pub(super) const ALL_REDUCE: DecisionTable = &[
     (
         4,
         &[
@@ -42,7 +42,7 @@ pub(super) const ALL_REDUCE: Table = &[
 ];
 
 /// Rules of all_to_all, by the bytes for one peer.
-pub(super) const ALL_TO_ALL: Table = &[
+pub(super) const ALL_TO_ALL: DecisionTable = &[
     (
         3,
         &[
@@ -123,7 +123,7 @@ pub(super) const ALL_TO_ALL: Table = &[
 ];
 
 /// Rules of broadcast, by the bytes of the whole buffer.
-pub(super) const BROADCAST: Table = &[
+pub(super) const BROADCAST: DecisionTable = &[
     (
         4,
         &[
@@ -165,7 +165,7 @@ pub(super) const BROADCAST: Table = &[
 ];
 
 /// Rules of reduce, by the bytes of the whole buffer.
-pub(super) const REDUCE: Table = &[
+pub(super) const REDUCE: DecisionTable = &[
     (
         4,
         &[
@@ -219,7 +219,7 @@ pub(super) const REDUCE: Table = &[
 ];
 
 /// Rules of reduce_scatter, by the bytes of a rank's block (MPI_Reduce_scatter_block, since blocks are equal).
-pub(super) const REDUCE_SCATTER: Table = &[
+pub(super) const REDUCE_SCATTER: DecisionTable = &[
     (
         4,
         &[
@@ -280,7 +280,7 @@ pub(super) const REDUCE_SCATTER: Table = &[
 ];
 
 /// Rules of all_gather, by the bytes of a rank's block.
-pub(super) const ALL_GATHER: Table = &[
+pub(super) const ALL_GATHER: DecisionTable = &[
     (3, &[(ANY_SIZE, TwoProcesses)]),
     (32, &[(ANY_SIZE, RecursiveDoubling)]),
     (64, &[(1024, RecursiveDoubling), (65536, NeighbourExchange), (ANY_SIZE, Ring)]),
@@ -345,7 +345,7 @@ pub(super) const ALL_GATHER: Table = &[
 ];
 
 /// Rules of gather, by the bytes of a rank's block.
-pub(super) const GATHER: Table = &[
+pub(super) const GATHER: DecisionTable = &[
     (
         4,
         &[(2, LinearSync), (4, Linear), (32768, Binomial), (65536, Linear), (131072, Binomial), (ANY_SIZE, LinearSync)],
@@ -357,7 +357,7 @@ pub(super) const GATHER: Table = &[
 ];
 
 /// Rules of all_to_allv, by ranks only, since blocks may differ.
-pub(super) const ALL_TO_ALL_V: Table = &[
+pub(super) const ALL_TO_ALL_V: DecisionTable = &[
     (4, &[(ANY_SIZE, Pairwise)]),
     (64, &[(ANY_SIZE, Linear)]),
     (128, &[(ANY_SIZE, Pairwise)]),
@@ -367,7 +367,7 @@ pub(super) const ALL_TO_ALL_V: Table = &[
 ];
 
 /// Rules of barrier, by ranks only, since a barrier moves no data.
-pub(super) const BARRIER: Table = &[
+pub(super) const BARRIER: DecisionTable = &[
     (4, &[(ANY_SIZE, RecursiveDoubling)]),
     (8, &[(ANY_SIZE, Linear)]),
     (64, &[(ANY_SIZE, RecursiveDoubling)]),
@@ -379,7 +379,7 @@ pub(super) const BARRIER: Table = &[
 ];
 
 /// Rules of scatter, by the bytes of a rank's block.
-pub(super) const SCATTER: Table = &[
+pub(super) const SCATTER: DecisionTable = &[
     (4, &[(2, LinearNonblocking), (131072, Linear), (262144, LinearNonblocking), (ANY_SIZE, Linear)]),
     (
         8,

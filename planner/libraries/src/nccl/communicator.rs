@@ -5,7 +5,7 @@ use fabricast_topologies::{Bandwidth, Bytes};
 use super::channel_graph::{Graphs, Pattern};
 use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
 use super::settings::Settings;
-use super::version::{BlackwellNvls, Version};
+use super::version::{BlackwellNvls, NcclVersion};
 
 /// CPU vendor; vendors that the cost model does not distinguish are combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,7 +88,7 @@ impl Communicator {
     /// Blackwell. Over several Blackwell nodes, the number depends on the NICs. Earlier versions of NCCL have simpler
     /// rules for Blackwell.
     #[must_use]
-    pub fn nvls_shape(&self, version: Version, settings: &Settings) -> NvlsShape {
+    pub fn nvls_shape(&self, version: NcclVersion, settings: &Settings) -> NvlsShape {
         const KIB: u64 = 1 << 10;
         let rule = version.rules().nvls_channels;
         let mut channels = match (rule, self.nodes) {

@@ -3,11 +3,13 @@
 use std::fmt;
 
 use fabricast_sim::schedule::{Collective, Protocol};
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use fabricast_collectives::algorithm::Algorithm;
 
 /// Collective in NCCL's cost model; other collectives are composed of sends and receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Function {
     /// Broadcast, `ncclBroadcast`.
     Broadcast,
@@ -22,7 +24,7 @@ pub enum Function {
 }
 
 /// Algorithm in NCCL's cost model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Algo {
     /// Double binary tree over nodes, with a chain inside each node.
     Tree,
@@ -41,7 +43,7 @@ pub enum Algo {
 }
 
 /// Protocol in NCCL's cost model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Proto {
     /// Lines of 8 bytes with 4 bytes of data and 4 bytes of flag.
     Ll,
@@ -53,7 +55,7 @@ pub enum Proto {
 
 impl Function {
     /// All functions, in NCCL's order.
-    pub const ALL: [Self; 5] = [Self::Broadcast, Self::Reduce, Self::AllGather, Self::ReduceScatter, Self::AllReduce];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Number of sequential steps of a ring of `ranks` ranks in the cost models of NCCL and RCCL (`nsteps` in
     /// `src/graph/tuning.cc`).
@@ -99,8 +101,7 @@ impl Function {
 
 impl Algo {
     /// All algorithms, in NCCL's order. Of algorithms with equal estimates, the order determines the choice.
-    pub const ALL: [Self; 7] =
-        [Self::Tree, Self::Ring, Self::CollNetDirect, Self::CollNetChain, Self::Nvls, Self::NvlsTree, Self::Pat];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns NCCL's equivalent of an algorithm of fabricast; `None` if it has no cell in NCCL's tables.
     #[must_use]
@@ -146,7 +147,7 @@ impl Algo {
 
 impl Proto {
     /// All protocols, in NCCL's order.
-    pub const ALL: [Self; 3] = [Self::Ll, Self::Ll128, Self::Simple];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns NCCL's equivalent of a protocol of fabricast; `None` for one-sided protocols, which have no cell in
     /// NCCL's tables.

@@ -8,9 +8,9 @@ use fabricast_topologies::{Bandwidth, Bytes};
 use super::communicator::Communicator;
 use super::index::{Algo, AlgoProto, Function, Proto};
 use super::settings::Settings;
-use super::table::Table;
+use super::table::CostTable;
 use super::time::Request;
-use super::version::{ChannelSplit, RingThreads, TreeThreads, Version};
+use super::version::{ChannelSplit, NcclVersion, RingThreads, TreeThreads};
 
 /// Number of threads per warp.
 const WARP: u32 = 32;
@@ -38,7 +38,7 @@ pub struct Kernel {
 #[must_use]
 pub fn max_threads(
     communicator: &Communicator,
-    version: Version,
+    version: NcclVersion,
     settings: &Settings,
     algo: Algo,
     proto: Proto,
@@ -74,9 +74,9 @@ fn threshold(ranks: u32, settings: &Settings, algo: Algo, proto: Proto) -> u64 {
 #[must_use]
 pub fn kernel(
     communicator: &Communicator,
-    version: Version,
+    version: NcclVersion,
     settings: &Settings,
-    table: &Table,
+    table: &CostTable,
     request: &Request,
     strategy: AlgoProto,
 ) -> Kernel {
@@ -88,9 +88,9 @@ pub fn kernel(
 #[must_use]
 pub fn kernel_with_max_channels(
     communicator: &Communicator,
-    version: Version,
+    version: NcclVersion,
     settings: &Settings,
-    table: &Table,
+    table: &CostTable,
     request: &Request,
     strategy: AlgoProto,
     tuned: Option<u16>,
@@ -159,7 +159,7 @@ pub(crate) fn justified_channels(bytes: u64, channels: u16, threads: u32, thresh
 #[must_use]
 pub fn working_channels(
     communicator: &Communicator,
-    version: Version,
+    version: NcclVersion,
     request: &Request,
     proto: Proto,
     channels: u16,
@@ -186,7 +186,13 @@ struct Split {
 }
 
 impl Split {
-    fn new(communicator: &Communicator, version: Version, request: &Request, proto: Proto, max_channels: u16) -> Self {
+    fn new(
+        communicator: &Communicator,
+        version: NcclVersion,
+        request: &Request,
+        proto: Proto,
+        max_channels: u16,
+    ) -> Self {
         Self::by_rule(version.rules().channel_split, communicator.ranks, request, proto, max_channels)
     }
 
@@ -271,9 +277,9 @@ fn distribute_cells(cells: u64, max_channels: u64, first: u64, each: u64) -> Par
 
 struct Chunking<'a> {
     communicator: &'a Communicator,
-    version: Version,
+    version: NcclVersion,
     settings: &'a Settings,
-    table: &'a Table,
+    table: &'a CostTable,
     request: &'a Request,
     algo: Algo,
     proto: Proto,

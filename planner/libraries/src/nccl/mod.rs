@@ -2,7 +2,7 @@
 //!
 //! The rules are those of NCCL's source (files are named in each module), checked against tables and choices that NCCL
 //! logged (tests/tests/nccl). The inputs of a decision are in [`Communicator`], the estimates of each algorithm and
-//! protocol in [`Table`], and the choice with the minimum expected time is made by [`pick`]. The number of channels of
+//! protocol in [`CostTable`], and the choice with the minimum expected time is made by [`pick`]. The number of channels of
 //! a communicator is [`Communicator::channels`], from the rings and trees that the topology search finds ([`graph`]).
 //! Module `kernel` has the number that a call uses.
 
@@ -30,9 +30,9 @@ pub use nvls_shape::{MAX_CHANNELS, NvlsShape};
 pub use p2p::{P2p, p2p};
 pub use settings::{LinkDistance, Msccl, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, pick_symmetric};
-pub use table::{Cell, Cells, Table, Unavailable, has_kernel};
+pub use table::{Cell, Cells, CostTable, Unavailable, has_kernel};
 pub use time::{Pick, Request, expected_time, pick};
-pub use version::{UnknownVersion, Version};
+pub use version::{NcclVersion, UnknownNcclVersion};
 
 pub(crate) use kernel::{channels_with_work, justified_channels};
 pub(crate) use p2p::{ChannelLimits, PeerChannels, SendHosts, bytes_per_peer};

@@ -13,7 +13,7 @@ use super::communicator::{Communicator, Nic};
 use super::index::Proto;
 use super::nvls_shape::MAX_CHANNELS;
 use super::settings::{LinkDistance, Settings};
-use super::version::{NetworkChannels, SendParts, Version};
+use super::version::{NcclVersion, NetworkChannels, SendParts};
 
 /// Maximum bytes per channel of sends with LL (NCCL_P2P_LL_THRESHOLD).
 const LL_BYTES: u64 = 16 << 10;
@@ -41,7 +41,7 @@ pub struct P2p {
 
 /// Predicts the launch parameters of concurrent sends of `bytes` to each of `peers` peers.
 #[must_use]
-pub fn p2p(communicator: &Communicator, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
+pub fn p2p(communicator: &Communicator, version: NcclVersion, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
     let limits = ChannelLimits::new(communicator, version, settings);
     let distance = match (communicator.nodes > 1, communicator.nvlinks) {
         (true, _) => LinkDistance::Network,
@@ -177,7 +177,7 @@ pub(crate) struct ChannelLimits {
 }
 
 impl ChannelLimits {
-    fn new(communicator: &Communicator, version: Version, settings: &Settings) -> Self {
+    fn new(communicator: &Communicator, version: NcclVersion, settings: &Settings) -> Self {
         let max = settings.max_p2p_channels.unwrap_or(MAX_CHANNELS);
         let min = settings.min_p2p_channels.unwrap_or(1);
         let channels = communicator.channels(settings).min(max).max(min).min(MAX_CHANNELS);
@@ -203,7 +203,7 @@ impl ChannelLimits {
 }
 
 /// Number of channels to a peer on another node, before it is limited by other paths.
-fn network_channels(ranks: u32, nic: Nic, total: u16, version: Version, settings: &Settings) -> u16 {
+fn network_channels(ranks: u32, nic: Nic, total: u16, version: NcclVersion, settings: &Settings) -> u16 {
     let by_version = || match version.rules().network_channels {
         NetworkChannels::ByRate => (nic.bandwidth.gb_per_s().floor() / NET_GB_PER_S).ceil() as u16,
         NetworkChannels::AtMostTwo if 2 * ranks > 4 * u32::from(total) => 1,

@@ -104,7 +104,7 @@ pub fn pick_symmetric(communicator: &Communicator, settings: &Settings, request:
     let kernels = SymmetricKernel::for_function(request.function).iter().copied();
     let mut best: Option<(f64, SymmetricPick)> = None;
     for kernel in kernels.filter(|kernel| multicast || !kernel.is_multicast()) {
-        let model = Model::new(communicator, request, kernel);
+        let model = SymmetricTimeModel::new(communicator, request, kernel);
         // LL kernels count bytes with 32-bit integers.
         if kernel.is_ll() && model.bus >= f64::from(1u32 << 31) {
             continue;
@@ -125,7 +125,7 @@ fn supports_reduction(request: &Request) -> bool {
     request.function == Function::AllGather || (floats && request.op == ReduceOp::Sum)
 }
 
-struct Model {
+struct SymmetricTimeModel {
     base: f64,
     /// Bytes that pass a rank's port.
     bus: f64,
@@ -137,7 +137,7 @@ struct Model {
     max_blocks: u16,
 }
 
-impl Model {
+impl SymmetricTimeModel {
     fn new(communicator: &Communicator, request: &Request, kernel: SymmetricKernel) -> Self {
         let ranks = f64::from(communicator.ranks);
         let blackwell = communicator.capability.0 >= 100;

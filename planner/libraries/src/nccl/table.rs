@@ -14,8 +14,8 @@ use super::constants::{self, Generation, Hardware, Scale};
 use super::index::{Algo, Function, Proto};
 use super::settings::{PatSetting, Settings};
 use super::version::{
-    ChainHop, ChannelSpeed, Ll128Gpus, Ll128Test, NvlsSpeed, Pat, RingLl, RingNetworkHops, Rules, SingleRankNodes,
-    Version,
+    ChainHop, ChannelSpeed, Ll128Gpus, Ll128Test, NcclVersion, NvlsSpeed, Pat, RingLl, RingNetworkHops,
+    SingleRankNodes, VersionRules,
 };
 
 /// Reason why NCCL never uses an algorithm and protocol.
@@ -69,15 +69,15 @@ pub struct Cell {
 
 /// Estimates of all functions, algorithms and protocols of a communicator.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Table {
+pub struct CostTable {
     cells: [[[Cell; 3]; 7]; 5],
 }
 
-impl Table {
+impl CostTable {
     /// Computes the estimates of a version for a communicator.
     #[must_use]
-    pub fn new(communicator: &Communicator, version: Version, settings: &Settings) -> Self {
-        let model = Model::new(communicator, version, settings);
+    pub fn new(communicator: &Communicator, version: NcclVersion, settings: &Settings) -> Self {
+        let model = CostModel::new(communicator, version, settings);
         let cells = Function::ALL
             .map(|function| Algo::ALL.map(|algo| Proto::ALL.map(|proto| model.cell(function, algo, proto))));
         Self { cells }
@@ -100,7 +100,7 @@ impl Cells {
 
     /// Returns the available cells of a table.
     #[must_use]
-    pub fn from_table(table: &Table) -> Self {
+    pub fn from_table(table: &CostTable) -> Self {
         let pairs = Function::ALL.into_iter().flat_map(|f| Algo::ALL.into_iter().map(move |a| (f, a)));
         let cells = pairs.flat_map(|(f, a)| Proto::ALL.into_iter().map(move |p| (f, a, p)));
         let available = cells.filter(|&(f, a, p)| table.cell(f, a, p).availability.is_ok());
@@ -124,16 +124,16 @@ impl std::fmt::Debug for Cells {
     }
 }
 
-struct Model<'a> {
+struct CostModel<'a> {
     communicator: &'a Communicator,
-    rules: &'a Rules,
+    rules: &'a VersionRules,
     settings: &'a Settings,
     generation: Generation,
     scale: Scale,
 }
 
-impl<'a> Model<'a> {
-    fn new(communicator: &'a Communicator, version: Version, settings: &'a Settings) -> Self {
+impl<'a> CostModel<'a> {
+    fn new(communicator: &'a Communicator, version: NcclVersion, settings: &'a Settings) -> Self {
         let generation = Generation::from_capability(communicator.capability.0);
         Self {
             communicator,

@@ -10,8 +10,8 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use super::communicator::{Communicator, Cpu};
 use super::constants;
 use super::index::{Algo, Function, Proto};
-use super::table::Table;
-use super::version::{NvlsTreeTime, Ties, Version};
+use super::table::CostTable;
+use super::version::{NcclVersion, NvlsTreeTime, Ties};
 
 /// Call in NCCL's cost model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,8 @@ pub struct Pick {
 pub fn expected_time(
     communicator: &Communicator,
     channels: u16,
-    version: Version,
-    table: &Table,
+    version: NcclVersion,
+    table: &CostTable,
     request: &Request,
     algo: Algo,
     proto: Proto,
@@ -117,8 +117,8 @@ pub fn expected_time(
 pub fn pick(
     communicator: &Communicator,
     channels: u16,
-    version: Version,
-    table: &Table,
+    version: NcclVersion,
+    table: &CostTable,
     request: &Request,
 ) -> Option<Pick> {
     if communicator.ranks <= 1 {

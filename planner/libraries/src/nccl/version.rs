@@ -2,18 +2,20 @@
 //!
 //! A version that is not listed is represented by a listed one with the same decisions: 2.20 and 2.21 by 2.20.5, 2.23
 //! to 2.26 by 2.26.2, 2.29 by 2.30.7, others by the listed version with the same minor number (the sources of 2.21,
-//! 2.23 and 2.24 were not read). For measurements with earlier or later versions, see [`Version::nearest`].
+//! 2.23 and 2.24 were not read). For measurements with earlier or later versions, see [`NcclVersion::nearest`].
 
 use std::fmt;
 use std::str::FromStr;
 
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use super::constants::{self, Constants};
 
 /// Version of NCCL whose choices are modelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
+pub enum NcclVersion {
     /// NCCL 2.20.5 divides a call evenly over channels, and its estimated latency of trees with Simple is high.
     V2_20_5,
     /// NCCL 2.22.3 divides a call over channels in cells of 16 bytes.
@@ -202,7 +204,7 @@ pub(super) enum NetworkChannels {
 
 /// Rules that differ between versions.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(super) struct VersionRules {
     pub constants: &'static Constants,
     pub speed: ChannelSpeed,
     pub nvls_speed: NvlsSpeed,
@@ -224,7 +226,7 @@ pub(super) struct Rules {
 }
 
 /// Rules of 2.20 and 2.21: `src/graph/tuning.cc` of 2.20.3, `src/enqueue.cc` of 2.20.5.
-const EVENLY: Rules = Rules {
+const EVENLY: VersionRules = VersionRules {
     constants: &constants::V2_20,
     ring_ll: RingLl::ThirdOrQuarter,
     tree_threads: TreeThreads::ByThresholds,
@@ -233,7 +235,7 @@ const EVENLY: Rules = Rules {
 };
 
 /// Rules of 2.22: `src/graph/tuning.cc` and `src/enqueue.cc` of 2.22.3.
-const BY_CELLS: Rules = Rules {
+const BY_CELLS: VersionRules = VersionRules {
     constants: &constants::V2_22,
     nvls_speed: NvlsSpeed::FiveSixths,
     nvls_channels: BlackwellNvls::AsHopper,
@@ -247,19 +249,19 @@ const BY_CELLS: Rules = Rules {
 
 /// Rules of 2.23 to 2.26: `src/graph/tuning.cc` and `src/enqueue.cc` of 2.26.2 (and 2.25.1, with the same decisions in
 /// `tuning.cc`), and `src/transport/nvls.cc`.
-const BEFORE_WINDOWS: Rules =
-    Rules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..RULES_2_27 };
+const BEFORE_WINDOWS: VersionRules =
+    VersionRules { nvls_speed: NvlsSpeed::FiveSixthsOfAllReduce, nvls_channels: BlackwellNvls::Always32, ..RULES_2_27 };
 
 /// Rules of 2.27: `src/graph/tuning.cc` of 2.27.3. Its NVLS channels on Blackwell are assumed to be those of 2.28,
 /// since the source was not read.
-const RULES_2_27: Rules =
-    Rules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrRemoteShare, ..ENQUEUE_2_28 };
+const RULES_2_27: VersionRules =
+    VersionRules { constants: &constants::V2_25, nvls_speed: NvlsSpeed::FiveSixthsOrRemoteShare, ..ENQUEUE_2_28 };
 
 /// Rules of 2.28: `src/graph/tuning.cc` and `src/transport/nvls.cc` of 2.28.3, otherwise those of 2.30.7 except for the
 /// traffic per channel and for sends. The traffic per channel matches the channel counts that NCCL 2.28.3 logged on 2
 /// and 4 GPUs, and the sources of 2.26.2. The division of sends is in the sources of 2.27 (`src/enqueue.cc`,
 /// `addP2pToPlan`: `thresholdLL`), and times of 2.28.3 confirm it (validate/runs/2026-11-23-2xh200-sends).
-const ENQUEUE_2_28: Rules = Rules {
+const ENQUEUE_2_28: VersionRules = VersionRules {
     constants: &constants::V2_28,
     nvls_channels: BlackwellNvls::ByNodes,
     nvls_tree_time: NvlsTreeTime::Plain,
@@ -271,7 +273,7 @@ const ENQUEUE_2_28: Rules = Rules {
 };
 
 /// Rules of 2.29 and 2.30: `src/graph/tuning.cc`, `src/enqueue.cc`.
-const ENQUEUE: Rules = Rules {
+const ENQUEUE: VersionRules = VersionRules {
     constants: &constants::V2_30,
     speed: ChannelSpeed::InsideUpToTwoNodes,
     nvls_speed: NvlsSpeed::ByGeneration,
@@ -293,7 +295,7 @@ const ENQUEUE: Rules = Rules {
 };
 
 /// Rules of 2.31.0: `src/tuning/{cost_model,ring,tree,nvls,pat,tuning}.cc`.
-const TUNING: Rules = Rules {
+const TUNING: VersionRules = VersionRules {
     speed: ChannelSpeed::BetweenNodesFromTwo,
     single_rank_nodes: SingleRankNodes::OwnLatency,
     ll128: Ll128Test::WhenForced,
@@ -306,10 +308,9 @@ const TUNING: Rules = Rules {
 /// Release number (major, minor) of the first known version.
 const OLDEST: (u32, u32) = (2, 20);
 
-impl Version {
+impl NcclVersion {
     /// All known versions, oldest first.
-    pub const ALL: [Self; 7] =
-        [Self::V2_20_5, Self::V2_22_3, Self::V2_26_2, Self::V2_27_3, Self::V2_28_9, Self::V2_30_7, Self::V2_31_0];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Version meant by `nccl` without a version number: the newest release, not a development branch.
     pub const NEWEST: Self = Self::V2_30_7;
@@ -360,7 +361,7 @@ impl Version {
         self >= Self::V2_28_9
     }
 
-    pub(super) fn rules(self) -> &'static Rules {
+    pub(super) fn rules(self) -> &'static VersionRules {
         match self {
             Self::V2_20_5 => &EVENLY,
             Self::V2_22_3 => &BY_CELLS,
@@ -373,7 +374,7 @@ impl Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for NcclVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.number())
     }
@@ -382,14 +383,14 @@ impl fmt::Display for Version {
 /// Error for a version of NCCL that is not known; contains the version's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("NCCL {0} is not known: expected 2.20 to 2.31, as in nccl-2.28.9")]
-pub struct UnknownVersion(pub String);
+pub struct UnknownNcclVersion(pub String);
 
-impl FromStr for Version {
-    type Err = UnknownVersion;
+impl FromStr for NcclVersion {
+    type Err = UnknownNcclVersion;
 
     /// Parses `2.28`, `2.28.9`, `2.28.9-1`.
-    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
-        let unknown = || UnknownVersion(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, UnknownNcclVersion> {
+        let unknown = || UnknownNcclVersion(text.to_owned());
         let number = text.split(['-', '+']).next().unwrap_or(text);
         let parts = number.split('.').map(str::parse::<u32>).collect::<Result<Vec<u32>, _>>();
         match parts.map_err(|_| unknown())?.as_slice() {
@@ -411,33 +412,33 @@ mod tests {
 
     #[test]
     fn versions_round_trip_and_other_releases_map_to_known_versions() {
-        for version in Version::ALL {
+        for version in NcclVersion::ALL {
             assert_eq!(version.number().parse(), Ok(version));
         }
-        assert_eq!("2.29.7".parse(), Ok(Version::V2_30_7));
-        assert_eq!("2.28.3".parse(), Ok(Version::V2_28_9));
-        assert_eq!("2.30".parse(), Ok(Version::V2_30_7));
-        assert_eq!("2.28.9-1".parse(), Ok(Version::V2_28_9));
-        assert_eq!("2.21.5".parse(), Ok(Version::V2_20_5));
-        assert_eq!("2.22".parse(), Ok(Version::V2_22_3));
-        assert_eq!("2.23.4".parse(), Ok(Version::V2_26_2));
-        assert_eq!("2.27.7".parse(), Ok(Version::V2_27_3));
+        assert_eq!("2.29.7".parse(), Ok(NcclVersion::V2_30_7));
+        assert_eq!("2.28.3".parse(), Ok(NcclVersion::V2_28_9));
+        assert_eq!("2.30".parse(), Ok(NcclVersion::V2_30_7));
+        assert_eq!("2.28.9-1".parse(), Ok(NcclVersion::V2_28_9));
+        assert_eq!("2.21.5".parse(), Ok(NcclVersion::V2_20_5));
+        assert_eq!("2.22".parse(), Ok(NcclVersion::V2_22_3));
+        assert_eq!("2.23.4".parse(), Ok(NcclVersion::V2_26_2));
+        assert_eq!("2.27.7".parse(), Ok(NcclVersion::V2_27_3));
         for wrong in ["", "2", "2.19", "3.0", "2.28.9.1", "2.x"] {
-            assert!(wrong.parse::<Version>().is_err(), "{wrong}");
+            assert!(wrong.parse::<NcclVersion>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn earlier_and_later_releases_map_to_the_nearest_version() {
         for (number, nearest) in [
-            ("2.18.5", Version::V2_20_5),
-            ("2.27.3-1", Version::V2_27_3),
-            ("2.29.2", Version::V2_30_7),
-            ("2.32", Version::V2_31_0),
-            ("3.0.1", Version::V2_31_0),
+            ("2.18.5", NcclVersion::V2_20_5),
+            ("2.27.3-1", NcclVersion::V2_27_3),
+            ("2.29.2", NcclVersion::V2_30_7),
+            ("2.32", NcclVersion::V2_31_0),
+            ("3.0.1", NcclVersion::V2_31_0),
         ] {
-            assert_eq!(Version::nearest(number), Some(nearest), "{number}");
+            assert_eq!(NcclVersion::nearest(number), Some(nearest), "{number}");
         }
-        assert_eq!(Version::nearest("newest"), None);
+        assert_eq!(NcclVersion::nearest("newest"), None);
     }
 }

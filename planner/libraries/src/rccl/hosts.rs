@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Fabric, NodeId};
 
-use super::version::Version;
+use super::version::RcclVersion;
 
 /// Architecture of AMD GPUs for which RCCL has a tuning table of hosts with eight GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -116,11 +116,11 @@ impl RcclHosts {
     /// over the network (`src/graph/connect.cc`, `ncclTopoPostset`). MI350 has 112 on a host before 2.28.3, and 48 over
     /// the network since 2.28.3 (CHANGELOG.md of 2.26.6 and 2.28.3).
     #[must_use]
-    pub fn channels(&self, version: Version) -> u16 {
+    pub fn channels(&self, version: RcclVersion) -> u16 {
         match (self.architecture, self.hosts) {
-            (Architecture::Gfx950, 1) if version < Version::V2_28_3 => 112,
+            (Architecture::Gfx950, 1) if version < RcclVersion::V2_28_3 => 112,
             (_, 1) => 56,
-            (Architecture::Gfx950, _) if version >= Version::V2_28_3 => 48,
+            (Architecture::Gfx950, _) if version >= RcclVersion::V2_28_3 => 48,
             _ => 64,
         }
     }
@@ -152,9 +152,9 @@ mod tests {
     fn channels_follow_the_rings_of_a_host() {
         let mi300 = RcclHosts { architecture: Architecture::Gfx942, hosts: 1 };
         let mi355 = RcclHosts { architecture: Architecture::Gfx950, hosts: 2 };
-        assert_eq!(mi300.channels(Version::NEWEST), 2 * 28);
-        assert_eq!(mi355.channels(Version::V2_27_7), 64);
-        assert_eq!(mi355.channels(Version::V2_28_3), 48);
+        assert_eq!(mi300.channels(RcclVersion::NEWEST), 2 * 28);
+        assert_eq!(mi355.channels(RcclVersion::V2_27_7), 64);
+        assert_eq!(mi355.channels(RcclVersion::V2_28_3), 48);
         assert!((mi300.total_gb_per_s() - 336.0).abs() < 1e-9);
     }
 }

@@ -24,4 +24,4 @@ pub use hosts::{Architecture, HostsNotModelled, RcclHosts};
 pub use select::{RcclPick, choose};
 pub use time::Estimates;
 pub use tuning::{ByteRange, Tuning};
-pub use version::{UnknownVersion, Version};
+pub use version::{RcclVersion, UnknownRcclVersion};

@@ -20,7 +20,7 @@ use super::hosts::{Architecture, RcclHosts};
 use super::sends::sends;
 use super::time::Estimates;
 use super::tuning::ByteRange;
-use super::version::Version;
+use super::version::RcclVersion;
 use crate::nccl::{
     Algo, AlgoProto, ChannelSplit, Function, Msccl, Proto, Request, Settings, bytes_per_peer, channels_with_work,
     justified_channels,
@@ -85,7 +85,7 @@ const ALL_TO_ALL_FILES: [MscclFile; 5] = [
 #[must_use]
 pub fn choose(
     hosts: RcclHosts,
-    version: Version,
+    version: RcclVersion,
     settings: &Settings,
     call: &Call,
     dtype: DataType,
@@ -170,13 +170,13 @@ fn msccl(hosts: RcclHosts, settings: &Settings, call: &Call, dtype: DataType) ->
 /// MiB on gfx942, and on gfx950 up to 8 MiB on one host, 2 MiB per host on 2 to 63 hosts, and 72 MiB on more. In 2.26.6
 /// it applies up to 4 MiB over the network with PXN, which RCCL enables from 64 ranks on (gfx950: 32), on 2 to 16
 /// hosts.
-fn is_gathered_by_sends(hosts: RcclHosts, version: Version, bytes: Bytes) -> bool {
+fn is_gathered_by_sends(hosts: RcclHosts, version: RcclVersion, bytes: Bytes) -> bool {
     const MIB: u64 = 1 << 20;
     let with_pxn = if hosts.architecture == Architecture::Gfx942 { 64 } else { 32 };
     let up_to = match (version, hosts.architecture, hosts.hosts) {
-        (Version::V2_21_5 | Version::V2_22_3, ..) => 0,
-        (Version::V2_26_6, _, 2..=16) if hosts.ranks() >= with_pxn => 4 * MIB,
-        (Version::V2_26_6, ..) => 0,
+        (RcclVersion::V2_21_5 | RcclVersion::V2_22_3, ..) => 0,
+        (RcclVersion::V2_26_6, _, 2..=16) if hosts.ranks() >= with_pxn => 4 * MIB,
+        (RcclVersion::V2_26_6, ..) => 0,
         (_, Architecture::Gfx942, _) => 4 * MIB,
         (_, Architecture::Gfx950, 1) => 8 * MIB,
         (_, Architecture::Gfx950, count @ 2..64) => u64::from(count) * 2 * MIB,
@@ -193,7 +193,7 @@ fn ranged_bytes(hosts: RcclHosts, function: Function, bytes: Bytes) -> u64 {
 /// Protocol that RCCL sets regardless of its estimates; `None` if the estimates decide.
 fn protocol_by_range(
     hosts: RcclHosts,
-    version: Version,
+    version: RcclVersion,
     estimates: &Estimates,
     function: Function,
     bytes: Bytes,
@@ -203,7 +203,7 @@ fn protocol_by_range(
         return Some(estimates.tuning().ranges?.function(function)?.protocol(function, own, hosts.hosts));
     }
     let up_to = match (hosts.architecture, function) {
-        _ if version < Version::V2_27_7 => return None,
+        _ if version < RcclVersion::V2_27_7 => return None,
         (Architecture::Gfx950, Function::AllGather) => 88_448,
         (Architecture::Gfx950, Function::ReduceScatter) => 175_488,
         (Architecture::Gfx942, Function::ReduceScatter) => 352_128,
@@ -248,7 +248,7 @@ const ALL_GATHER_CHANNELS: [ChannelRange; 8] = [
 /// Number of channels that receive work.
 fn channels(
     hosts: RcclHosts,
-    version: Version,
+    version: RcclVersion,
     estimates: &Estimates,
     settings: &Settings,
     request: &Request,
@@ -268,7 +268,7 @@ fn channels(
     let threshold = settings.thread_threshold(algo, proto).or(tuned.map(|tuned| tuned * ranks)).unwrap_or(per_thread);
     let mut channels = justified_channels(request.bytes.0, available, u32::from(THREADS), threshold);
     let ranges: &[ChannelRange] = match request.function {
-        _ if hosts.hosts == 1 || version < Version::V2_27_7 || hosts.architecture != Architecture::Gfx950 => &[],
+        _ if hosts.hosts == 1 || version < RcclVersion::V2_27_7 || hosts.architecture != Architecture::Gfx950 => &[],
         Function::ReduceScatter => &REDUCE_SCATTER_CHANNELS,
         Function::AllGather => &ALL_GATHER_CHANNELS,
         _ => &[],
@@ -279,8 +279,8 @@ fn channels(
         channels = range.channels;
     }
     let split = match version {
-        Version::V2_21_5 => ChannelSplit::Evenly,
-        Version::V2_22_3 => ChannelSplit::Cells,
+        RcclVersion::V2_21_5 => ChannelSplit::Evenly,
+        RcclVersion::V2_22_3 => ChannelSplit::Cells,
         _ => ChannelSplit::Traffic(MIN_TRAFFIC),
     };
     channels_with_work(split, hosts.ranks(), request, proto, channels)
@@ -298,7 +298,13 @@ mod tests {
         Call { collective, bytes: Bytes(bytes), ranks: hosts * GPUS, root: Rank(0), buffers }
     }
 
-    fn pick(architecture: Architecture, hosts: u32, version: Version, collective: Collective, bytes: u64) -> RcclPick {
+    fn pick(
+        architecture: Architecture,
+        hosts: u32,
+        version: RcclVersion,
+        collective: Collective,
+        bytes: u64,
+    ) -> RcclPick {
         let hosts = RcclHosts { architecture, hosts };
         let call = call(hosts.hosts, collective, bytes);
         choose(hosts, version, &Settings::default(), &call, DataType::F32, ReduceOp::Sum).unwrap()
@@ -311,7 +317,7 @@ mod tests {
         for (bytes, name, channels) in
             [(32 << 20, "Tree LL128", 64), (64 << 20, "Ring LL128", 64), (128 << 20, "Ring Simple", 64)]
         {
-            let pick = pick(Architecture::Gfx950, 2, Version::V2_27_7, Collective::AllReduce, bytes);
+            let pick = pick(Architecture::Gfx950, 2, RcclVersion::V2_27_7, Collective::AllReduce, bytes);
             assert_eq!((pick.name.as_str(), pick.strategy.channels), (name, channels), "{bytes}");
         }
     }
@@ -323,19 +329,19 @@ mod tests {
         let name =
             |architecture, hosts, version, bytes| pick(architecture, hosts, version, Collective::AllReduce, bytes).name;
         let (gfx942, gfx950) = (Architecture::Gfx942, Architecture::Gfx950);
-        assert_eq!(name(gfx942, 2, Version::V2_27_7, 512 << 10), "Tree LL");
-        assert_eq!(name(gfx942, 2, Version::V2_27_7, 4 << 20), "Tree LL128");
-        assert_eq!(name(gfx942, 2, Version::V2_27_7, 8 << 20), "Tree Simple");
-        assert_eq!(name(gfx942, 4, Version::V2_27_7, 16 << 20), "Tree LL128");
-        assert_eq!(name(gfx942, 2, Version::V2_26_6, 8 << 20), "Tree LL128");
-        assert_eq!(name(gfx942, 2, Version::V2_22_3, 1 << 20), "Tree LL");
-        assert_eq!(name(gfx950, 2, Version::V2_26_6, 16 << 20), "Tree LL128");
-        assert_eq!(name(gfx950, 2, Version::V2_26_6, 32 << 20), "Tree Simple");
+        assert_eq!(name(gfx942, 2, RcclVersion::V2_27_7, 512 << 10), "Tree LL");
+        assert_eq!(name(gfx942, 2, RcclVersion::V2_27_7, 4 << 20), "Tree LL128");
+        assert_eq!(name(gfx942, 2, RcclVersion::V2_27_7, 8 << 20), "Tree Simple");
+        assert_eq!(name(gfx942, 4, RcclVersion::V2_27_7, 16 << 20), "Tree LL128");
+        assert_eq!(name(gfx942, 2, RcclVersion::V2_26_6, 8 << 20), "Tree LL128");
+        assert_eq!(name(gfx942, 2, RcclVersion::V2_22_3, 1 << 20), "Tree LL");
+        assert_eq!(name(gfx950, 2, RcclVersion::V2_26_6, 16 << 20), "Tree LL128");
+        assert_eq!(name(gfx950, 2, RcclVersion::V2_26_6, 32 << 20), "Tree Simple");
     }
 
     #[test]
     fn msccl_runs_the_sizes_of_its_files() {
-        let name = |collective, bytes| pick(Architecture::Gfx942, 1, Version::V2_22_3, collective, bytes).name;
+        let name = |collective, bytes| pick(Architecture::Gfx942, 1, RcclVersion::V2_22_3, collective, bytes).name;
         assert_eq!(name(Collective::AllReduce, 512), "Ring LL");
         assert_eq!(name(Collective::AllReduce, 1024), "MSCCL allreduce_pairs LL");
         assert_eq!(name(Collective::AllReduce, 1028), "Ring LL");
@@ -347,7 +353,7 @@ mod tests {
         let hosts = RcclHosts { architecture: Architecture::Gfx942, hosts: 1 };
         let off = Settings { msccl: Msccl::Off, ..Settings::default() };
         let call = call(1, Collective::AllReduce, 16 << 20);
-        let without = choose(hosts, Version::V2_22_3, &off, &call, DataType::F32, ReduceOp::Sum).unwrap();
+        let without = choose(hosts, RcclVersion::V2_22_3, &off, &call, DataType::F32, ReduceOp::Sum).unwrap();
         assert_eq!(without.name, "Ring Simple");
     }
 
@@ -355,25 +361,25 @@ mod tests {
     fn small_all_gather_is_sent_to_each_peer_since_2_27() {
         let name =
             |version, hosts, bytes| pick(Architecture::Gfx942, hosts, version, Collective::AllGather, bytes).name;
-        assert_eq!(name(Version::V2_22_3, 1, 256 << 10), "Ring LL");
-        assert_eq!(name(Version::V2_22_3, 1, 1 << 20), "Ring Simple");
-        assert_eq!(name(Version::V2_26_6, 2, 1 << 20), "Ring LL");
-        assert_eq!(name(Version::V2_26_6, 8, 1 << 20), "Direct Simple");
-        assert_eq!(name(Version::V2_27_7, 1, 64 << 10), "Direct LL");
-        assert_eq!(name(Version::V2_27_7, 2, 4 << 20), "Direct Simple");
-        assert_eq!(name(Version::V2_27_7, 2, 8 << 20), "Ring LL128");
+        assert_eq!(name(RcclVersion::V2_22_3, 1, 256 << 10), "Ring LL");
+        assert_eq!(name(RcclVersion::V2_22_3, 1, 1 << 20), "Ring Simple");
+        assert_eq!(name(RcclVersion::V2_26_6, 2, 1 << 20), "Ring LL");
+        assert_eq!(name(RcclVersion::V2_26_6, 8, 1 << 20), "Direct Simple");
+        assert_eq!(name(RcclVersion::V2_27_7, 1, 64 << 10), "Direct LL");
+        assert_eq!(name(RcclVersion::V2_27_7, 2, 4 << 20), "Direct Simple");
+        assert_eq!(name(RcclVersion::V2_27_7, 2, 8 << 20), "Ring LL128");
     }
 
     #[test]
     fn channels_follow_bytes_per_thread() {
         let channels =
-            |bytes| pick(Architecture::Gfx942, 2, Version::V2_27_7, Collective::AllReduce, bytes).strategy.channels;
+            |bytes| pick(Architecture::Gfx942, 2, RcclVersion::V2_27_7, Collective::AllReduce, bytes).strategy.channels;
         // Tree LL: 256 threads × 8 bytes justify a channel; 16 KiB of traffic justify a channel, and a byte of LL is 8
         // bytes of traffic.
         assert_eq!(channels(1 << 10), 1);
         assert_eq!(channels(16 << 10), 8);
         assert_eq!(channels(256 << 10), 64);
-        let gather = pick(Architecture::Gfx950, 2, Version::V2_27_7, Collective::AllGather, 16 * (512 << 10));
+        let gather = pick(Architecture::Gfx950, 2, RcclVersion::V2_27_7, Collective::AllGather, 16 * (512 << 10));
         assert_eq!(gather.strategy.channels, 32);
     }
 
@@ -382,9 +388,9 @@ mod tests {
         let hosts = RcclHosts { architecture: Architecture::Gfx942, hosts: 1 };
         let (ring, _) = Settings::parse("NCCL_ALGO=Ring").unwrap();
         let call = call(1, Collective::AllReduce, 1 << 20);
-        let pick = choose(hosts, Version::V2_22_3, &ring, &call, DataType::F32, ReduceOp::Sum).unwrap();
+        let pick = choose(hosts, RcclVersion::V2_22_3, &ring, &call, DataType::F32, ReduceOp::Sum).unwrap();
         assert_eq!(pick.strategy.algorithm, Algorithm::Ring);
         let (nothing, _) = Settings::parse("NCCL_ALGO=NVLS").unwrap();
-        assert_eq!(choose(hosts, Version::V2_22_3, &nothing, &call, DataType::F32, ReduceOp::Sum), None);
+        assert_eq!(choose(hosts, RcclVersion::V2_22_3, &nothing, &call, DataType::F32, ReduceOp::Sum), None);
     }
 }

@@ -11,14 +11,14 @@
 use fabricast_topologies::Bytes;
 
 use super::hosts::{Architecture, GPUS, RcclHosts};
-use super::version::Version;
+use super::version::RcclVersion;
 use crate::nccl::{ChannelLimits, LinkDistance, P2p, PeerChannels, SendHosts, SendParts, Settings};
 
 /// Maximum number of channels of sends (4 × CHANNEL_LIMIT).
 const CHANNELS: u16 = 64;
 
 /// Predicts the launch parameters of concurrent sends of `bytes` to each of `peers` peers.
-pub(super) fn sends(hosts: RcclHosts, version: Version, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
+pub(super) fn sends(hosts: RcclHosts, version: RcclVersion, settings: &Settings, bytes: Bytes, peers: u32) -> P2p {
     let total = hosts.channels(version).next_power_of_two().min(CHANNELS);
     let is_network = hosts.hosts > 1;
     let default = match is_network {
@@ -59,7 +59,7 @@ mod tests {
     fn channels_per_peer_follow_the_source() {
         let divide = |hosts, bytes| {
             let hosts = RcclHosts { architecture: Architecture::Gfx942, hosts };
-            sends(hosts, Version::V2_27_7, &Settings::default(), Bytes(bytes), hosts.ranks() - 1)
+            sends(hosts, RcclVersion::V2_27_7, &Settings::default(), Bytes(bytes), hosts.ranks() - 1)
         };
         let one = divide(1, 64 << 20);
         assert_eq!((one.per_peer, one.channels, one.proto), (8, 56, Proto::Simple));

@@ -17,7 +17,7 @@ use fabricast_topologies::Bytes;
 
 use super::hosts::{Architecture, GPUS, RcclHosts};
 use super::tuning::Tuning;
-use super::version::Version;
+use super::version::RcclVersion;
 use crate::nccl::{Algo, AlgoProto, Function, Proto};
 
 /// Latency of a call without hops, in microseconds: LL, LL128, Simple.
@@ -31,14 +31,14 @@ const ONE_HOST_CHAINS: f64 = 1.65;
 #[derive(Clone, Copy, Debug)]
 pub struct Estimates {
     hosts: RcclHosts,
-    version: Version,
+    version: RcclVersion,
     tuning: &'static Tuning,
 }
 
 impl Estimates {
     /// Creates the estimates of a version for a set of hosts.
     #[must_use]
-    pub fn new(hosts: RcclHosts, version: Version) -> Self {
+    pub fn new(hosts: RcclHosts, version: RcclVersion) -> Self {
         Self { hosts, version, tuning: Tuning::new(hosts.architecture, version) }
     }
 
@@ -51,7 +51,7 @@ impl Estimates {
     /// Returns true if the version has LL128 kernels for the GPUs. On MI300, ROCm 6.4.2 added them without a change of
     /// the version number 2.22.3, so 2.26.6 is the first version that certainly has them.
     fn has_ll128(&self) -> bool {
-        self.hosts.architecture == Architecture::Gfx950 || self.version >= Version::V2_26_6
+        self.hosts.architecture == Architecture::Gfx950 || self.version >= RcclVersion::V2_26_6
     }
 
     /// Estimated time of a call in microseconds; `None` if RCCL excludes the combination.
@@ -114,7 +114,7 @@ mod tests {
 
     fn time(hosts: u32, function: Function, bytes: u64, algo: Algo, proto: Proto) -> Option<f64> {
         let hosts = RcclHosts { architecture: Architecture::Gfx942, hosts };
-        Estimates::new(hosts, Version::V2_27_7).time_us(function, Bytes(bytes), AlgoProto { algo, proto })
+        Estimates::new(hosts, RcclVersion::V2_27_7).time_us(function, Bytes(bytes), AlgoProto { algo, proto })
     }
 
     /// Expected values are computed by hand from `tuning_model_5`: 336 GB/s of links, 16 ranks on two hosts.

@@ -5,7 +5,7 @@
 //! B, … 4 GiB.
 
 use super::hosts::Architecture;
-use super::version::Version;
+use super::version::RcclVersion;
 use crate::nccl::{Function, Proto};
 
 /// Number of correction factors per protocol: one for each power of two from 64 B to 4 GiB.
@@ -103,12 +103,12 @@ impl FunctionRanges {
 impl Tuning {
     /// Table of an architecture in a version.
     #[must_use]
-    pub fn new(architecture: Architecture, version: Version) -> &'static Self {
+    pub fn new(architecture: Architecture, version: RcclVersion) -> &'static Self {
         match (architecture, version) {
-            (Architecture::Gfx942, Version::V2_21_5 | Version::V2_22_3) => &GFX942_2_21,
-            (Architecture::Gfx942, Version::V2_26_6) => &GFX942_2_26,
+            (Architecture::Gfx942, RcclVersion::V2_21_5 | RcclVersion::V2_22_3) => &GFX942_2_21,
+            (Architecture::Gfx942, RcclVersion::V2_26_6) => &GFX942_2_26,
             (Architecture::Gfx942, _) => &GFX942_2_27,
-            (Architecture::Gfx950, Version::V2_21_5 | Version::V2_22_3 | Version::V2_26_6) => &GFX950_2_26,
+            (Architecture::Gfx950, RcclVersion::V2_21_5 | RcclVersion::V2_22_3 | RcclVersion::V2_26_6) => &GFX950_2_26,
             (Architecture::Gfx950, _) => &GFX950_2_27,
         }
     }

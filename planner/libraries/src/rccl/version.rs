@@ -3,9 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
+
 /// Version of RCCL whose choices are modelled. Its number is that of the NCCL version from which it was forked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Version {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
+pub enum RcclVersion {
     /// 2.21.5 (ROCm 6.3): MSCCL's kernels also run for a process with several GPUs.
     V2_21_5,
     /// 2.22.3 (ROCm 6.4). Its tables are assumed to be those of 2.21.5, because its sources were not read.
@@ -21,11 +24,11 @@ pub enum Version {
 /// Error for a version of RCCL that is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("RCCL {0} is not modelled: expected 2.21.5, 2.22.3, 2.26.6, 2.27.7 or 2.28.3")]
-pub struct UnknownVersion(pub String);
+pub struct UnknownRcclVersion(pub String);
 
-impl Version {
+impl RcclVersion {
     /// All versions, oldest first.
-    pub const ALL: [Self; 5] = [Self::V2_21_5, Self::V2_22_3, Self::V2_26_6, Self::V2_27_7, Self::V2_28_3];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Newest version.
     pub const NEWEST: Self = Self::V2_28_3;
@@ -56,19 +59,19 @@ fn release(number: &str) -> Option<(u32, u32)> {
     Some((parts.next()?, parts.next()?))
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for RcclVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.number())
     }
 }
 
-impl FromStr for Version {
-    type Err = UnknownVersion;
+impl FromStr for RcclVersion {
+    type Err = UnknownRcclVersion;
 
     /// Parses `2.27`, `2.27.7`, `2.27.7-HEAD`.
-    fn from_str(text: &str) -> Result<Self, UnknownVersion> {
+    fn from_str(text: &str) -> Result<Self, UnknownRcclVersion> {
         let known = Self::ALL.into_iter().find(|version| release(version.number()) == release(text));
-        known.ok_or_else(|| UnknownVersion(text.to_owned()))
+        known.ok_or_else(|| UnknownRcclVersion(text.to_owned()))
     }
 }
 
@@ -78,21 +81,21 @@ mod tests {
 
     #[test]
     fn versions_round_trip_and_others_map_to_the_one_before() {
-        for version in Version::ALL {
+        for version in RcclVersion::ALL {
             assert_eq!(version.to_string().parse(), Ok(version));
         }
-        assert_eq!("2.27.7-HEAD".parse(), Ok(Version::V2_27_7));
+        assert_eq!("2.27.7-HEAD".parse(), Ok(RcclVersion::V2_27_7));
         for wrong in ["", "2", "2.24", "3.1", "newest"] {
-            assert!(wrong.parse::<Version>().is_err(), "{wrong}");
+            assert!(wrong.parse::<RcclVersion>().is_err(), "{wrong}");
         }
         for (number, nearest) in [
-            ("2.18.6", Version::V2_21_5),
-            ("2.24.3", Version::V2_22_3),
-            ("2.30.4", Version::V2_28_3),
-            ("2.27.7-HEAD:96a25b5", Version::V2_27_7),
+            ("2.18.6", RcclVersion::V2_21_5),
+            ("2.24.3", RcclVersion::V2_22_3),
+            ("2.30.4", RcclVersion::V2_28_3),
+            ("2.27.7-HEAD:96a25b5", RcclVersion::V2_27_7),
         ] {
-            assert_eq!(Version::nearest(number), Some(nearest), "{number}");
+            assert_eq!(RcclVersion::nearest(number), Some(nearest), "{number}");
         }
-        assert_eq!(Version::nearest("newest"), None);
+        assert_eq!(RcclVersion::nearest("newest"), None);
     }
 }

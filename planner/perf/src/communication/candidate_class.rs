@@ -3,6 +3,8 @@
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use super::extrapolation::scaling_law::ScalingLaw;
 use fabricast_collectives::algorithm::Algorithm;
@@ -18,7 +20,7 @@ const QUADRATIC_ALGORITHMS: [Algorithm; 5] =
     [Algorithm::Direct, Algorithm::OneShot, Algorithm::TwoShot, Algorithm::Pairwise, Algorithm::LinearSync];
 
 /// Class of candidates, by the method that determines their time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantArray)]
 pub(super) enum CandidateClass {
     /// Streams of equal chunks ([`Algorithm::is_pipelined`]): large calls are sampled (`size_sampling`).
     Streaming,
@@ -33,7 +35,7 @@ pub(super) enum CandidateClass {
 }
 
 impl CandidateClass {
-    pub(super) const ALL: [Self; 5] = [Self::Streaming, Self::Ring, Self::Tree, Self::Pat, Self::Other];
+    pub(super) const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns true if a collective has algorithms of this class.
     pub(super) fn has_candidates(self, collective: Collective) -> bool {

@@ -18,7 +18,7 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::{Restriction, candidates};
 use fabricast_search::plan::{
-    Effort, Measurements, Plan, PlanError, PlanRequest, Row, TimedStrategy, Watcher, plan_with_bounds,
+    Effort, Measurements, Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, Watcher, plan_with_bounds,
 };
 use fabricast_workload::job::CollectiveCandidates;
 
@@ -33,12 +33,12 @@ pub enum LibraryChoiceScope {
 
 /// Returns the candidate with the shortest expected time. (A plan selects the library default unless another strategy
 /// is faster beyond the uncertainty; a job uses the strategy with the shortest expected time.)
-pub fn fastest(row: &Row) -> TimedStrategy {
+pub fn fastest(row: &PlanRow) -> TimedStrategy {
     row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
 /// Returns all candidates that were simulated for a row of a plan.
-pub(super) fn simulated_candidates(row: &Row) -> impl Iterator<Item = TimedStrategy> {
+pub(super) fn simulated_candidates(row: &PlanRow) -> impl Iterator<Item = TimedStrategy> {
     let named = row.library_default.iter().map(|choice| choice.timed).chain(row.runner_up).chain([row.pick]);
     row.pairs.iter().copied().chain(named).chain(row.preference.rejected_fastest().copied())
 }

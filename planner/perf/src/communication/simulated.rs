@@ -31,7 +31,7 @@ use super::timing_method::{CallTimer, KnownTime};
 use super::token_exchange::{TokenExchangeTimer, TokenQuery};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
-use fabricast_search::plan::{Plan, PlanError, Row};
+use fabricast_search::plan::{Plan, PlanError, PlanRow};
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, TokenExchange};
 
 /// Communication cost model based on planning and simulation.
@@ -173,7 +173,7 @@ impl<'a> SimulatedCosts<'a> {
         bytes: Bytes,
         collectives: CollectiveCandidates,
         scope: LibraryChoiceScope,
-    ) -> Result<Option<Row>, PlanError> {
+    ) -> Result<Option<PlanRow>, PlanError> {
         Ok(self.plan(group, collective, &[bytes], collectives, scope)?.rows.into_iter().next())
     }
 

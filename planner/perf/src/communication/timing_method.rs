@@ -17,7 +17,7 @@ use super::concurrent_calls::{ConcurrentCalls, GeneratedCalls};
 use super::cost_cache::{CostCache, PartKey, PatternKey};
 use super::extrapolation::busiest_link::{Pattern, busiest_link_time};
 use super::extrapolation::near_size::SizedTime;
-use super::extrapolation::rank_scaling::{FIRST_RANKS, FIRST_RANKS_OF_SEVERAL, ScaledDown, ScaledGroup};
+use super::extrapolation::rank_scaling::{FIRST_RANKS, FIRST_RANKS_OF_SEVERAL, ScaledDownCall, ScaledGroup};
 use super::extrapolation::scaling_law::ScalingLaw;
 use super::extrapolation::size_sampling::{SampledGroup, SizeSample};
 use super::placement::Placement;
@@ -63,7 +63,7 @@ enum TimingMethod<'g> {
     /// Extrapolation from smaller messages.
     SizeSampling(SizeSample),
     /// Extrapolation from scaled-down groups: all groups, or only the first if it represents all.
-    RankScaling(ScaledDown, &'g [Vec<NodeId>]),
+    RankScaling(ScaledDownCall, &'g [Vec<NodeId>]),
     /// Derivation from the time of all groups at a slightly larger message size.
     NearKnownSize(SizedTime),
     /// Simulation of only the first group, which represents all groups.
@@ -224,7 +224,7 @@ impl CallTimer<'_> {
     /// simulated times show that extrapolation does not apply.
     pub(super) fn extrapolate_from_fewer_ranks(
         &self,
-        scaled_down: ScaledDown,
+        scaled_down: ScaledDownCall,
         groups: &[Vec<NodeId>],
         call: CallWithStrategy,
     ) -> Result<Option<Picos>, PlanError> {
@@ -280,7 +280,7 @@ impl CallTimer<'_> {
     }
 
     /// Returns the scaled-down simulations for a call of a single group; `None` if the call cannot be scaled down.
-    pub(super) fn scaled_down(&self, group: &[NodeId], bytes: Bytes, law: ScalingLaw) -> Option<ScaledDown> {
+    pub(super) fn scaled_down(&self, group: &[NodeId], bytes: Bytes, law: ScalingLaw) -> Option<ScaledDownCall> {
         self.scaled_down_from(FIRST_RANKS, group, bytes, law)
     }
 
@@ -290,9 +290,9 @@ impl CallTimer<'_> {
         group: &[NodeId],
         bytes: Bytes,
         law: ScalingLaw,
-    ) -> Option<ScaledDown> {
+    ) -> Option<ScaledDownCall> {
         let scaled = ScaledGroup { ranks: group.len(), bytes, law };
-        ScaledDown::new(min_ranks, scaled, || self.placement.ranks_by_domain(group))
+        ScaledDownCall::new(min_ranks, scaled, || self.placement.ranks_by_domain(group))
     }
 
     /// Returns the scaled-down simulations for a call of several groups, and the groups to simulate; `None` if the call
@@ -301,13 +301,13 @@ impl CallTimer<'_> {
         &self,
         groups: &'g [Vec<NodeId>],
         call: CallWithStrategy,
-    ) -> Option<(ScaledDown, &'g [Vec<NodeId>])> {
+    ) -> Option<(ScaledDownCall, &'g [Vec<NodeId>])> {
         let law = ScalingLaw::new(call.strategy.algorithm, call.collective)?;
         let first = groups.first()?;
         let alone = || self.scaled_down(first, call.bytes, law);
         if groups.len() == 1 {
             // A longer ring or tree puts no additional load on any link; distant partners of PAT may.
-            let is_equal = |scaled_down: &ScaledDown| {
+            let is_equal = |scaled_down: &ScaledDownCall| {
                 law != ScalingLaw::RankIfConfirmed || self.loads_links_equally(*scaled_down, groups)
             };
             return alone().filter(is_equal).map(|scaled_down| (scaled_down, groups));
@@ -336,7 +336,7 @@ impl CallTimer<'_> {
 
     /// Returns true if the scaled-down groups put the same load on their busiest link as the full groups, in both
     /// simulations.
-    fn loads_links_equally(&self, scaled_down: ScaledDown, groups: &[Vec<NodeId>]) -> bool {
+    fn loads_links_equally(&self, scaled_down: ScaledDownCall, groups: &[Vec<NodeId>]) -> bool {
         let pattern = Pattern::new(scaled_down.law());
         let full_time = self.busiest_link_time(groups, pattern);
         scaled_down.sample_ranks().iter().all(|&ranks| {

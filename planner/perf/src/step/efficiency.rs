@@ -170,7 +170,7 @@ const GENERATIONS: [Generation; 7] = [
 impl Generation {
     /// Returns the share of the peak in GEMMs for which `matrix` and `attention` of the curve hold.
     fn reference_share(&self) -> f64 {
-        let reference = self.models.first().and_then(|name| GemmShare::of_model(model(name)?));
+        let reference = self.models.first().and_then(|name| GemmShare::from_model(model(name)?));
         reference.map_or(1.0, |reference| reference.share)
     }
 }

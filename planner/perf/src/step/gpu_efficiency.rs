@@ -51,11 +51,11 @@ pub(super) struct GemmShare {
 impl GemmShare {
     /// Returns the share of a model, or [`TYPICAL_SHARE`] if neither its rate nor its power limit is known.
     pub(super) fn new(model: Option<&GpuModel>) -> Self {
-        model.and_then(Self::of_model).unwrap_or(Self { share: TYPICAL_SHARE, evidence: GemmEvidence::Assumed })
+        model.and_then(Self::from_model).unwrap_or(Self { share: TYPICAL_SHARE, evidence: GemmEvidence::Assumed })
     }
 
     /// Returns the share of a model; `None` if neither its rate nor its power limit is known.
-    pub(super) fn of_model(model: &GpuModel) -> Option<Self> {
+    pub(super) fn from_model(model: &GpuModel) -> Option<Self> {
         let peak = model.bf16_tflops?;
         if let Some(measured) = model.gemm_tflops {
             return Some(Self { share: measured / peak, evidence: GemmEvidence::Measured });

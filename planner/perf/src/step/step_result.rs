@@ -1,12 +1,14 @@
 //! Predicted training step, whose time is divided into shares.
 
 use fabricast_topologies::Picos;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{CollectiveCandidates, JobError, Layout};
 
 /// Category to which a part of a step's time is attributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Share {
     /// Kernels of the passes, at their speed without concurrent calls.
     Compute,
@@ -32,18 +34,7 @@ pub enum Share {
 
 impl Share {
     /// All categories, in display order.
-    pub const ALL: [Self; 10] = [
-        Self::Compute,
-        Self::Slowdown,
-        Self::Optimizer,
-        Self::Tensor,
-        Self::Context,
-        Self::Expert,
-        Self::Data,
-        Self::PipelineTransfer,
-        Self::Bubble,
-        Self::Launch,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the name of the share in JSON and CSV output.
     #[must_use]

@@ -6,9 +6,11 @@
 //! previous step's optimizer sent may still be arriving at its start.
 
 use fabricast_topologies::Picos;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 /// Activity of a pipeline stage or of its communication during an interval.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Activity {
     /// Forward pass of a micro-batch through a model chunk, its calls included.
     Forward,
@@ -44,23 +46,7 @@ pub enum Activity {
 
 impl Activity {
     /// All activities, in the order of declaration.
-    pub const ALL: [Self; 15] = [
-        Self::Forward,
-        Self::Backward,
-        Self::PipelineTransfer,
-        Self::Gradients,
-        Self::Optimizer,
-        Self::Weights,
-        Self::Embedding,
-        Self::Compute,
-        Self::Tensor,
-        Self::Expert,
-        Self::Logits,
-        Self::Outputs,
-        Self::Launch,
-        Self::Bubble,
-        Self::Merged,
-    ];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the name of the activity in JSON output.
     #[must_use]

@@ -10,7 +10,7 @@ use crate::plan::SizeRange;
 
 /// Strategy of a plan that a format cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedStrategy {
     /// Collective that the strategy was selected for.
     pub collective: Collective,
     /// First and last message size for which the strategy was selected, in bytes, both inclusive.
@@ -30,7 +30,7 @@ pub struct Choices<K> {
     /// out](MissingEntry::Omit).
     pub ranges: Vec<SizeRange<K>>,
     /// Strategies that the format cannot express.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedStrategy>,
 }
 
 /// Treatment of sizes for which the format can express no strategy.
@@ -67,7 +67,7 @@ pub fn choose_entries<K: Clone + PartialEq>(
     default_entry: impl Fn(&SavedRange) -> Option<K>,
 ) -> Choices<K> {
     let mut entries: Vec<(Collective, Bytes, Option<K>)> = Vec::with_capacity(plan.rows.len());
-    let mut dropped: Vec<Dropped> = Vec::new();
+    let mut dropped: Vec<DroppedStrategy> = Vec::new();
     for row in plan.all_rows() {
         let key = choose(row, wanted, row.bytes, &mut translate, &mut dropped);
         if key.is_some() || missing == MissingEntry::Omit {
@@ -162,7 +162,7 @@ fn choose<K>(
     wanted: ExportedStrategy,
     last: Bytes,
     translate: &mut impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
-    dropped: &mut Vec<Dropped>,
+    dropped: &mut Vec<DroppedStrategy>,
 ) -> Option<K> {
     let mut translate = |pick: &SavedPick| translate(row, &row.table_entry(pick));
     let best = row.best_of_library.as_ref().filter(|_| wanted == ExportedStrategy::BestOfLibrary);
@@ -177,7 +177,7 @@ fn choose<K>(
     };
     let alternatives = row.best_of_library.iter().chain(&row.library_default);
     let substitute = alternatives.into_iter().find_map(|substitute| Some((substitute, translate(substitute).ok()?)));
-    let new = Dropped {
+    let new = DroppedStrategy {
         collective: row.collective,
         bytes: (row.bytes, last),
         pick: row.pick.to_string(),
@@ -196,7 +196,7 @@ fn choose<K>(
     substitute.map(|(_, key)| key)
 }
 
-impl Dropped {
+impl DroppedStrategy {
     fn can_merge(&self, other: &Self) -> bool {
         let same =
             self.collective == other.collective && self.substitute == other.substitute && self.reason == other.reason;
@@ -204,7 +204,7 @@ impl Dropped {
     }
 }
 
-impl std::fmt::Display for Dropped {
+impl std::fmt::Display for DroppedStrategy {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { collective, bytes: (first, last), pick, substitute, reason } = self;
         write!(f, "{collective} {first}")?;

@@ -3,7 +3,7 @@
 use fabricast_topologies::Bytes;
 
 use super::{SavedPick, SavedPlan, SavedRow};
-use crate::plan::{LibraryDefault, Plan, Row, TimedStrategy};
+use crate::plan::{LibraryDefault, Plan, PlanRow, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
 impl SavedPlan {
@@ -22,6 +22,7 @@ impl SavedPlan {
             request: None,
             root: 0,
             in_place: false,
+            trees: None,
             rows: plan.rows.iter().map(SavedRow::from).collect(),
             refined_rows: plan.refined_rows.iter().map(SavedRow::from).collect(),
             ranges: Vec::new(),
@@ -31,8 +32,8 @@ impl SavedPlan {
     }
 }
 
-impl From<&Row> for SavedRow {
-    fn from(row: &Row) -> Self {
+impl From<&PlanRow> for SavedRow {
+    fn from(row: &PlanRow) -> Self {
         let default = row.library_default.as_ref();
         Self {
             collective: row.collective,

@@ -1,12 +1,12 @@
 //! Comment lines at the top of an exported file: its origin, and the strategies that it omits.
 
-use super::{Dropped, SavedPlan};
+use super::{DroppedStrategy, SavedPlan};
 
 /// Maximum number of header lines about dropped strategies; the number of further strategies is stated in one line.
 const MAX_DROPPED_LINES: usize = 20;
 
 /// Returns the header lines without comment marks. Each fits the line length of NCCL's example tuner plugin.
-pub(super) fn lines(plan: &SavedPlan, title: &str, dropped: &[Dropped]) -> Vec<String> {
+pub(super) fn lines(plan: &SavedPlan, title: &str, dropped: &[DroppedStrategy]) -> Vec<String> {
     let date = if plan.profile_date.is_empty() { String::new() } else { format!(" of {}", plan.profile_date) };
     let library = plan.library.map_or_else(|| "none named".to_owned(), |library| library.to_string());
     let mut lines = vec![

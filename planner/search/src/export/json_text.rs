@@ -16,11 +16,11 @@ pub(super) struct JsonText<'a>(Origin<'a>);
 
 /// Key of an object. A key with escapes is owned and has no position in the text.
 #[derive(Debug, serde::Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct ObjectKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Members of a JSON object, in the order of the text.
 #[derive(Debug)]
-pub(super) struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
+pub(super) struct Members<'a>(Vec<(ObjectKey<'a>, &'a RawValue)>);
 
 impl<'a> JsonText<'a> {
     /// Creates a reader of `text`; `source` is the file name.
@@ -109,7 +109,7 @@ impl<'a> Members<'a> {
     }
 }
 
-impl Key<'_> {
+impl ObjectKey<'_> {
     /// Returns the slice of the text that holds the key; for a key with escapes, its value.
     fn part<'b>(&'b self, value: &'b RawValue) -> &'b str {
         match &self.0 {

@@ -26,6 +26,6 @@ pub mod schedules;
 pub use any::AnyTable;
 pub use departures::{ComparedStrategies, Departure, departures};
 pub use error::TableError;
-pub use expressible::{Dropped, LAST_BYTES};
+pub use expressible::{DroppedStrategy, LAST_BYTES};
 pub use finding::{Finding, Severity};
 pub use saved::{FabricQuery, SavedPick, SavedPlan, SavedRange, SavedRow};

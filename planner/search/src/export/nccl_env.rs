@@ -8,14 +8,14 @@
 use rustc_hash::FxHashSet;
 
 use fabricast_libraries::Library;
-use fabricast_libraries::nccl::{Algo, Function, Proto, Settings, Version};
+use fabricast_libraries::nccl::{Algo, Function, NcclVersion, Proto, Settings};
 
-use super::nccl_tuner::FromPlan;
-use super::{Dropped, Finding, SavedPlan, TableError, header};
+use super::nccl_tuner::ConvertedTable;
+use super::{DroppedStrategy, Finding, SavedPlan, TableError, header};
 
 /// Algorithms and protocols allowed for a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Allowed {
+pub struct FunctionChoices {
     /// NCCL function (collective) to which the lists apply.
     pub function: Function,
     /// Allowed algorithms, in NCCL's order.
@@ -27,20 +27,20 @@ pub struct Allowed {
 /// Returns the algorithms and protocols that a plan uses, by function, and the strategies that the variables cannot
 /// express.
 #[must_use]
-pub fn allowed(plan: &SavedPlan) -> (Vec<Allowed>, Vec<Dropped>) {
-    let FromPlan { table, dropped } = FromPlan::new(plan);
+pub fn allowed(plan: &SavedPlan) -> (Vec<FunctionChoices>, Vec<DroppedStrategy>) {
+    let ConvertedTable { table, dropped } = ConvertedTable::new(plan);
     let collect_allowed = |function| {
         let rows = || table.rows.iter().filter(move |row| row.function == function);
         let algos = Algo::ALL.into_iter().filter(|&algo| rows().any(|row| row.algo == algo)).collect::<Vec<_>>();
         let protos = Proto::ALL.into_iter().filter(|&proto| rows().any(|row| row.proto == proto)).collect();
-        (!algos.is_empty()).then_some(Allowed { function, algos, protos })
+        (!algos.is_empty()).then_some(FunctionChoices { function, algos, protos })
     };
     (Function::ALL.into_iter().filter_map(collect_allowed).collect(), dropped)
 }
 
 /// Returns the text of a plan's settings file, and the strategies that the file cannot express.
 #[must_use]
-pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
+pub fn write(plan: &SavedPlan) -> (String, Vec<DroppedStrategy>) {
     let (allowed, dropped) = allowed(plan);
     let by_function = match plan.library {
         Some(Library::Nccl(version)) => version.lists_by_function(),
@@ -65,7 +65,7 @@ pub fn write(plan: &SavedPlan) -> (String, Vec<Dropped>) {
 }
 
 /// Returns the values of `NCCL_ALGO` and `NCCL_PROTO` with a list for each function.
-fn lists(allowed: &[Allowed]) -> (String, String) {
+fn lists(allowed: &[FunctionChoices]) -> (String, String) {
     let list = |names: Vec<&'static str>, function: Function| format!("{function}:{}", names.join(","));
     let algos = allowed.iter().map(|entry| list(entry.algos.iter().map(|algo| algo.name()).collect(), entry.function));
     let protos =
@@ -74,7 +74,7 @@ fn lists(allowed: &[Allowed]) -> (String, String) {
 }
 
 /// Returns the values of `NCCL_ALGO` and `NCCL_PROTO` with one list for all functions.
-fn plain_lists(allowed: &[Allowed]) -> (String, String) {
+fn plain_lists(allowed: &[FunctionChoices]) -> (String, String) {
     let algos = Algo::ALL.into_iter().filter(|algo| allowed.iter().any(|entry| entry.algos.contains(algo)));
     let protos = Proto::ALL.into_iter().filter(|proto| allowed.iter().any(|entry| entry.protos.contains(proto)));
     (algos.map(Algo::name).collect::<Vec<_>>().join(","), protos.map(Proto::name).collect::<Vec<_>>().join(","))
@@ -106,7 +106,7 @@ impl SettingsFile {
 
 /// Returns findings about settings that a version of NCCL does not read.
 #[must_use]
-pub fn findings(file: &SettingsFile, version: Version) -> Vec<Finding> {
+pub fn findings(file: &SettingsFile, version: NcclVersion) -> Vec<Finding> {
     let newer = file.by_function.iter().filter(|_| !version.lists_by_function());
     let errors = newer.map(|(line, name)| {
         let message = format!(

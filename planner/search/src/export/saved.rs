@@ -45,6 +45,9 @@ pub struct SavedPlan {
     /// True if input and output share one buffer.
     #[serde(default)]
     pub in_place: bool,
+    /// Value of `--trees`: maximum number of trees per root of packed trees; `None` if not given.
+    #[serde(default)]
+    pub trees: Option<u32>,
     /// Results at the requested sizes, sorted by collective, then size.
     pub rows: Vec<SavedRow>,
     /// Rows planned between the requested sizes, near sizes at which the selected strategy changes; sorted by
@@ -240,6 +243,17 @@ impl SavedPlan {
     #[must_use]
     pub fn looks_like_plan(text: &str) -> bool {
         text.trim_start().starts_with('{') && text.contains("\"ranges\"") && text.contains("\"profile\"")
+    }
+
+    /// Returns the algorithms of the selected strategies, without duplicates.
+    #[must_use]
+    pub fn algorithms(&self) -> Vec<Algorithm> {
+        let rows = self.rows.iter().chain(&self.refined_rows).map(|row| row.pick.algorithm);
+        let ranges = self.ranges.iter().chain(&self.outside_ranges).map(|range| range.algorithm);
+        let mut algorithms: Vec<Algorithm> = rows.chain(ranges).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
+        algorithms
     }
 
     /// Reads a plan; `source` is the file name used in errors. Unknown keys are ignored, because plans contain keys

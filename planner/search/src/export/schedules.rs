@@ -8,7 +8,7 @@ use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
 use super::expressible::{self, Choices, ExportedStrategy, MissingEntry};
-use super::{Dropped, SavedPick, SavedPlan, SavedRow, header};
+use super::{DroppedStrategy, SavedPick, SavedPlan, SavedRow, header};
 use crate::plan::SizeRange;
 use fabricast_collectives::strategy::Strategy;
 
@@ -31,7 +31,7 @@ pub fn write<K: Send, E: Send>(
     format: Format,
     build: impl Fn(Collective, Bytes, Strategy) -> Result<Result<Schedule, String>, E> + Sync,
     save: impl Fn(&str, &str) -> Result<K, E> + Sync,
-) -> Result<(Vec<K>, Vec<Dropped>), E> {
+) -> Result<(Vec<K>, Vec<DroppedStrategy>), E> {
     let translate = |_: &SavedRow, pick: &SavedPick| {
         let supported = format.protocol(pick.protocol);
         let (algorithm, protocol, channels, threads) = (pick.algorithm, pick.protocol, pick.channels, pick.threads);
@@ -81,7 +81,7 @@ pub fn write<K: Send, E: Send>(
     for (range, (_, file)) in ranges.into_iter().zip(written) {
         match file {
             WriteOutcome::Saved(result) => files.push(result?),
-            WriteOutcome::Unwritten(reason) => dropped.push(Dropped {
+            WriteOutcome::Unwritten(reason) => dropped.push(DroppedStrategy {
                 collective: range.collective,
                 bytes: (range.min_bytes, range.max_bytes),
                 pick: range.key.to_string(),

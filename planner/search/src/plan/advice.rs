@@ -7,7 +7,7 @@ use fabricast_libraries::{BufferRegistration, LibraryCapabilities};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-use super::{PlanRequest, Preference, Row, TimedStrategy, library_table};
+use super::{PlanRequest, PlanRow, Preference, TimedStrategy, library_table};
 
 /// Advice on the calls of a plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Advice {
     /// Rows of the plan whose `pick` is the best strategy of the library: its default unless another of its strategies
     /// is faster by at least 1 % and beyond prediction uncertainty. The `pick` of rows for which no strategy of the
     /// library was simulated is unchanged.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PlanRow>,
     /// Ranges in which another strategy of the library is clearly faster than its default.
     pub changes: Vec<Improvement>,
     /// Ranges in which kernels that the library does not have are faster than its best strategy.
@@ -89,11 +89,11 @@ struct RowImprovement {
 
 /// Returns the advice on a library for the rows of a plan that is not restricted to it.
 #[must_use]
-pub fn advise(request: &PlanRequest<'_>, capabilities: LibraryCapabilities, rows: &[Row]) -> Advice {
+pub fn advise(request: &PlanRequest<'_>, capabilities: LibraryCapabilities, rows: &[PlanRow]) -> Advice {
     let entries = library_table(request, capabilities, rows);
     let mut advice = Advice { rows: Vec::new(), changes: Vec::new(), other_kernels: Vec::new(), unknown: 0 };
     let (mut changes, mut kernels) = (Vec::new(), Vec::new());
-    let runs = |timed: &TimedStrategy, row: &Row| {
+    let runs = |timed: &TimedStrategy, row: &PlanRow| {
         capabilities.runs(timed.strategy.algorithm, timed.strategy.protocol, row.collective)
     };
     for (number, (row, entry)) in rows.iter().zip(entries).enumerate() {
@@ -130,7 +130,7 @@ pub fn advise(request: &PlanRequest<'_>, capabilities: LibraryCapabilities, rows
             kernels.push(improvement(row.fastest.strategy, kernel_gain));
         }
         let runner_up = row.pairs.iter().find(|pair| runs(pair, row) && !pair.has_same_pair(&best)).copied();
-        advice.rows.push(Row { pick: best, runner_up, preference: Preference::Fastest, ..row.clone() });
+        advice.rows.push(PlanRow { pick: best, runner_up, preference: Preference::Fastest, ..row.clone() });
     }
     advice.changes = merge(&changes);
     advice.other_kernels = merge(&kernels);

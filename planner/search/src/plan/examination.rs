@@ -6,7 +6,7 @@ use fabricast_topologies::Picos;
 use super::templates::GroupTemplate;
 
 /// Strategy whose schedule was examined.
-pub(super) struct Examined {
+pub(super) struct ExaminedStrategy {
     pub(super) generator: Box<dyn ScheduleGenerator + Send + Sync>,
     pub(super) extent: ExaminationDepth,
     pub(super) lower_bound: Picos,
@@ -22,7 +22,7 @@ pub(super) enum ExaminationDepth {
     Whole(Option<GroupTemplate>),
 }
 
-impl Examined {
+impl ExaminedStrategy {
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.extent, ExaminationDepth::Whole(_))
     }

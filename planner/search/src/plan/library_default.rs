@@ -2,7 +2,7 @@
 
 use super::row_search::{Search, Watcher};
 use super::simulated_candidates::SimulatedCandidates;
-use super::{PlanError, Row, TimedStrategy};
+use super::{PlanError, PlanRow, TimedStrategy};
 
 use fabricast_libraries::Choice;
 
@@ -29,10 +29,10 @@ impl LibraryDefault {
 /// for the row.
 pub(super) fn add(
     search: &Search<'_>,
-    mut row: Row,
+    mut row: PlanRow,
     simulated: &SimulatedCandidates,
     watcher: Watcher<'_>,
-) -> Result<(Row, Option<String>), PlanError> {
+) -> Result<(PlanRow, Option<String>), PlanError> {
     let Some(chooser) = search.request.library else { return Ok((row, None)) };
     let choice = match chooser.choose(&search.call) {
         Ok(choice) => choice,

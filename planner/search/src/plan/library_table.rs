@@ -4,7 +4,7 @@
 
 use fabricast_sim::schedule::Call;
 
-use super::{PlanRequest, Preference, Row, TimedStrategy, preference, smoothing};
+use super::{PlanRequest, PlanRow, Preference, TimedStrategy, preference, smoothing};
 use crate::candidates::Restriction;
 use fabricast_libraries::LibraryCapabilities;
 
@@ -14,10 +14,10 @@ use fabricast_libraries::LibraryCapabilities;
 pub fn library_table(
     request: &PlanRequest<'_>,
     capabilities: LibraryCapabilities,
-    rows: &[Row],
+    rows: &[PlanRow],
 ) -> Vec<Option<TimedStrategy>> {
     let restriction = Restriction { library: Some(capabilities), ..request.restriction.clone() };
-    let library_row = |row: &Row| -> Option<Row> {
+    let library_row = |row: &PlanRow| -> Option<PlanRow> {
         let call = Call { bytes: row.bytes, ..request.call(row.collective, row.bytes) };
         let can_use_channels = |timed: &TimedStrategy| {
             request.library.is_none_or(|chooser| chooser.can_use_channels(&call, &timed.strategy))
@@ -31,11 +31,11 @@ pub fn library_table(
         }
         pairs.sort_by_key(|pair| (pair.effective_time().time, pair.strategy));
         let pick = *pairs.first()?;
-        let row = Row { pick, pairs, preference: Preference::Fastest, ..row.clone() };
+        let row = PlanRow { pick, pairs, preference: Preference::Fastest, ..row.clone() };
         Some(preference::select_default_if_unclear(row, &restriction))
     };
-    let library_rows: Vec<Option<Row>> = rows.iter().map(library_row).collect();
-    let mut present: Vec<Row> = library_rows.iter().flatten().cloned().collect();
+    let library_rows: Vec<Option<PlanRow>> = rows.iter().map(library_row).collect();
+    let mut present: Vec<PlanRow> = library_rows.iter().flatten().cloned().collect();
     smoothing::smooth(&mut present, &restriction);
     let mut smoothed = present.into_iter();
     library_rows.into_iter().map(|row| row.and_then(|_| smoothed.next()).map(|row| row.pick)).collect()

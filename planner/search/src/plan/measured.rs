@@ -6,7 +6,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::row_search::{Search, Watcher};
-use super::{PlanError, Row, TimedStrategy};
+use super::{PlanError, PlanRow, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
 /// Relative uncertainty of a time that was measured once. A tuned table that is slower than the default by at most this
@@ -15,7 +15,7 @@ pub const MEASURED_NOISE: f64 = 0.02;
 
 /// Measured time with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredTime {
     /// Median time of the repetitions.
     pub time: Picos,
     /// Smallest time of the repetitions, reduced by [`MEASURED_NOISE`].
@@ -53,7 +53,7 @@ impl Measurements {
         self.cells.is_empty()
     }
 
-    fn measured_strategies(&self, row: &Row) -> impl Iterator<Item = (Strategy, Measured)> {
+    fn measured_strategies(&self, row: &PlanRow) -> impl Iterator<Item = (Strategy, MeasuredTime)> {
         let cells = self.cells.get(&(row.collective, row.bytes));
         cells.into_iter().flatten().filter_map(|(strategy, times)| Some((*strategy, summary(times)?)))
     }
@@ -63,23 +63,23 @@ fn strip_tuning(strategy: Strategy) -> Strategy {
     Strategy { threads: None, chunk: None, ..strategy }
 }
 
-fn summary(times: &[Picos]) -> Option<Measured> {
+fn summary(times: &[Picos]) -> Option<MeasuredTime> {
     let mut times = times.to_vec();
     times.sort_unstable();
     let (min, max) = (times.first()?.0 as f64, times.last()?.0 as f64);
     let time = *times.get((times.len() - 1) / 2)?;
     let low = Picos((min * (1.0 - MEASURED_NOISE)) as u64);
-    Some(Measured { time, low, high: Picos((max * (1.0 + MEASURED_NOISE)) as u64) })
+    Some(MeasuredTime { time, low, high: Picos((max * (1.0 + MEASURED_NOISE)) as u64) })
 }
 
 /// Inserts the measured times of a row's size and sorts its algorithm-protocol pairs again. If a pair was measured, its
 /// other channel counts are removed from the candidates, because their times are only predicted.
 pub(super) fn apply_measurements(
     search: &Search<'_>,
-    mut row: Row,
+    mut row: PlanRow,
     measurements: &Measurements,
     watcher: Watcher<'_>,
-) -> Result<Row, PlanError> {
+) -> Result<PlanRow, PlanError> {
     let mut measured: Vec<TimedStrategy> = Vec::new();
     for (strategy, time) in measurements.measured_strategies(&row) {
         if !search.request.restriction.allows(&strategy, row.collective) {

@@ -38,12 +38,12 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
 pub use library_table::library_table;
-pub use measured::{MEASURED_NOISE, Measured, Measurements};
+pub use measured::{MEASURED_NOISE, MeasuredTime, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
 pub use row_search::Watcher;
 pub use search::{StrategyCall, lower_bound, plan, plan_table, plan_with_bounds, simulate_strategies};
-pub use search_space::{Competing, Excluded, SearchSpace};
+pub use search_space::{CompetingAlgorithm, Exclusion, SearchSpace};
 pub use simulated_candidates::{preference_limit_for, same_pair};
 
 /// Input of a plan.
@@ -119,14 +119,14 @@ pub struct TimedStrategy {
     /// Resource with the highest utilization in the simulation; `None` if the strategy used no resource.
     pub busiest: Option<Busiest>,
     /// Measured time, which takes precedence over the predicted one.
-    pub measured: Option<Measured>,
+    pub measured: Option<MeasuredTime>,
 }
 
 impl TimedStrategy {
     /// The measured time if there is one, otherwise the predicted time with its interval.
     #[must_use]
-    pub fn effective_time(&self) -> Measured {
-        self.measured.unwrap_or(Measured { time: self.time, low: self.low, high: self.high })
+    pub fn effective_time(&self) -> MeasuredTime {
+        self.measured.unwrap_or(MeasuredTime { time: self.time, low: self.low, high: self.high })
     }
 
     /// Returns true if both strategies have the same algorithm and protocol.
@@ -156,7 +156,7 @@ impl Busiest {
 
 /// Result for one collective and message size.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct PlanRow {
     /// Collective of the call.
     pub collective: Collective,
     /// Message size of the call, in bytes.
@@ -194,10 +194,10 @@ pub struct Plan {
     /// Number of ranks of the calls.
     pub ranks: u32,
     /// Results at the requested sizes, sorted by collective, then size.
-    pub rows: Vec<Row>,
+    pub rows: Vec<PlanRow>,
     /// Rows planned between the requested sizes, near sizes at which the selected strategy changes; sorted by
     /// collective, then size.
-    pub refined_rows: Vec<Row>,
+    pub refined_rows: Vec<PlanRow>,
     /// Ranges of adjacent sizes, from the requested and the refined rows, that share a selected strategy.
     pub ranges: Vec<Range>,
     /// The library's defaults below the first size and above the last, from the library's own cost model; empty if
@@ -251,12 +251,12 @@ fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String 
 impl Plan {
     /// Returns the requested and the refined rows, by collective and size.
     #[must_use]
-    pub fn all_rows(&self) -> Vec<Row> {
+    pub fn all_rows(&self) -> Vec<PlanRow> {
         refinement::merge_rows(&self.rows, &self.refined_rows)
     }
 }
 
-impl Row {
+impl PlanRow {
     /// Returns the entry of a library's table for message sizes near this row: the selected strategy. If the library's
     /// default is selected, the entry has the maximum number of channels that the library allows for such calls, so
     /// that the table does not change the library's behaviour.

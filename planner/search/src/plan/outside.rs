@@ -8,7 +8,7 @@ use fabricast_sim::schedule::format::CallSizes;
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-use super::{LAST_BYTES, PlanRequest, Range, Row, SizeRange};
+use super::{LAST_BYTES, PlanRequest, PlanRow, Range, SizeRange};
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Chooser;
@@ -21,7 +21,7 @@ const LARGEST: Bytes = Bytes::MAX;
 const STEPS: u64 = 4;
 
 /// Returns the library's defaults below the first and above the last row of each collective.
-pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[Row]) -> Vec<Range> {
+pub(super) fn ranges(request: &PlanRequest<'_>, rows: &[PlanRow]) -> Vec<Range> {
     let Some(chooser) = request.library else { return Vec::new() };
     let mut ranges = Vec::new();
     for rows in rows.chunk_by(|a, b| a.collective == b.collective) {

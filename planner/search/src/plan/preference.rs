@@ -10,7 +10,7 @@
 //! measured. Such a plan runs unattended once it is loaded, so avoiding a slowdown is more important than a possible
 //! gain.
 
-use super::{LibraryDefault, Row, TimedStrategy};
+use super::{LibraryDefault, PlanRow, TimedStrategy};
 use crate::candidates::Restriction;
 
 /// Overlap, as a fraction of the shorter interval, above which the library's default is selected. In plans for a
@@ -55,7 +55,7 @@ impl Preference {
 }
 
 /// Selects the library's default if the intervals overlap too much and the restriction allows it.
-pub(super) fn select_default_if_unclear(mut row: Row, restriction: &Restriction) -> Row {
+pub(super) fn select_default_if_unclear(mut row: PlanRow, restriction: &Restriction) -> PlanRow {
     let Some(LibraryDefault { timed: default, .. }) = row.library_default else { return row };
     let fastest = row.pick;
     if default.strategy == fastest.strategy || !restriction.allows(&default.strategy, row.collective) {

@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 
-use super::Row;
+use super::PlanRow;
 use fabricast_collectives::strategy::Strategy;
 
 /// Upper limit of the last range of a table, in bytes: larger than any call, and representable as a signed 64-bit
@@ -59,7 +59,7 @@ impl<K: PartialEq> SizeRange<K> {
 }
 
 /// Returns the ranges of rows in order of collective and size.
-pub(super) fn merge(rows: &[Row]) -> Vec<Range> {
+pub(super) fn merge(rows: &[PlanRow]) -> Vec<Range> {
     let merged = SizeRange::merge(rows.iter().map(|row| (row.collective, row.bytes, row.table_entry())));
     merged.into_iter().map(Range::from).collect()
 }

@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use super::measured::MEASURED_NOISE;
 use super::ranges::geometric_mean;
 use super::row_planner::RowPlanner;
-use super::{PlanError, Preference, Row, outside, smoothing};
+use super::{PlanError, PlanRow, Preference, outside, smoothing};
 use fabricast_libraries::Library;
 use fabricast_libraries::nccl::{Algo, AlgoProto, Function, Proto};
 
@@ -45,7 +45,7 @@ const CHANNEL_GAP_RATIO: f64 = 1.02;
 const CHANNELS_LOSS: f64 = 0.005;
 
 /// Plans the rows between the requested ones; returns them by collective and size.
-pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, PlanError> {
+pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[PlanRow]) -> Result<Vec<PlanRow>, PlanError> {
     let request = planner.request();
     let mut pending: Vec<(Collective, Bytes)> = Vec::new();
     for rows in rows.chunk_by(|a, b| a.collective == b.collective) {
@@ -55,7 +55,7 @@ pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, P
         }
     }
     let mut examined: BTreeSet<(Collective, Bytes)> = rows.iter().map(row_key).collect();
-    let mut added: Vec<Row> = Vec::new();
+    let mut added: Vec<PlanRow> = Vec::new();
     let mut checked: BTreeSet<(Collective, Bytes, Bytes)> = BTreeSet::new();
     loop {
         pending.retain(|&cell| examined.insert(cell));
@@ -69,8 +69,8 @@ pub(super) fn rows(planner: &RowPlanner<'_>, rows: &[Row]) -> Result<Vec<Row>, P
         let mismatches = all_rows.windows(2).filter_map(|pair| ChannelMismatch::find(planner, pair));
         let mismatches: Vec<ChannelMismatch> = mismatches.filter(|mismatch| checked.insert(mismatch.ends())).collect();
         let new_rows = mismatches.par_iter().with_max_len(1).map(|mismatch| mismatch.rows(planner));
-        let new_rows = new_rows.collect::<Result<Vec<Vec<Row>>, PlanError>>()?.into_iter().flatten();
-        let new_rows: Vec<Row> = new_rows.filter(|row| examined.insert(row_key(row))).collect();
+        let new_rows = new_rows.collect::<Result<Vec<Vec<PlanRow>>, PlanError>>()?.into_iter().flatten();
+        let new_rows: Vec<PlanRow> = new_rows.filter(|row| examined.insert(row_key(row))).collect();
         let has_new_rows = !new_rows.is_empty();
         added.extend(new_rows);
         if !has_new_rows && pending.iter().all(|cell| examined.contains(cell)) {
@@ -88,7 +88,7 @@ struct ChannelMismatch {
 }
 
 impl ChannelMismatch {
-    fn find(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<Self> {
+    fn find(planner: &RowPlanner<'_>, pair: &[PlanRow]) -> Option<Self> {
         let [a, b] = pair else { return None };
         let (first, second) = (a.table_entry(), b.table_entry());
         let use_default = [a, b].into_iter().all(|row| row.library_default.is_some() && !departs_from_default(row));
@@ -112,13 +112,13 @@ impl ChannelMismatch {
 
     /// Returns rows at and just before every size at which the library's channel count changes, if a table with the
     /// channel counts of the two ends would be too slow in between ([`CHANNELS_LOSS`]); otherwise none.
-    fn rows(&self, planner: &RowPlanner<'_>) -> Result<Vec<Row>, PlanError> {
+    fn rows(&self, planner: &RowPlanner<'_>) -> Result<Vec<PlanRow>, PlanError> {
         if !self.is_slow(planner)? {
             return Ok(Vec::new());
         }
         let changes = outside::channel_changes(planner.request(), self.collective, self.sizes);
         let rows = changes.into_iter().map(|bytes| planner.default_row(self.collective, bytes));
-        Ok(rows.collect::<Result<Vec<Option<Row>>, PlanError>>()?.into_iter().flatten().collect())
+        Ok(rows.collect::<Result<Vec<Option<PlanRow>>, PlanError>>()?.into_iter().flatten().collect())
     }
 
     /// Returns true if the channel count of an end is slower than the library's default at a quarter or half of the
@@ -155,17 +155,17 @@ impl ChannelMismatch {
 }
 
 /// Merges the requested and the added rows, by collective and size.
-pub(super) fn merge_rows(rows: &[Row], added: &[Row]) -> Vec<Row> {
-    let mut merged: Vec<Row> = rows.iter().chain(added).cloned().collect();
+pub(super) fn merge_rows(rows: &[PlanRow], added: &[PlanRow]) -> Vec<PlanRow> {
+    let mut merged: Vec<PlanRow> = rows.iter().chain(added).cloned().collect();
     // Collectives retain the order of the rows.
     let collectives: Vec<Collective> =
         rows.chunk_by(|a, b| a.collective == b.collective).filter_map(|rows| Some(rows.first()?.collective)).collect();
-    let order = |row: &Row| collectives.iter().position(|collective| *collective == row.collective);
+    let order = |row: &PlanRow| collectives.iter().position(|collective| *collective == row.collective);
     merged.sort_by_key(|row| (order(row), row.bytes));
     merged
 }
 
-fn row_key(row: &Row) -> (Collective, Bytes) {
+fn row_key(row: &PlanRow) -> (Collective, Bytes) {
     (row.collective, row.bytes)
 }
 
@@ -179,7 +179,7 @@ fn is_decided(planner: &RowPlanner<'_>, collective: Collective) -> bool {
 }
 
 /// Returns the added rows after their strategies were smoothed over neighbouring sizes.
-fn smooth_added_rows(planner: &RowPlanner<'_>, rows: &[Row], added: &[Row]) -> Vec<Row> {
+fn smooth_added_rows(planner: &RowPlanner<'_>, rows: &[PlanRow], added: &[PlanRow]) -> Vec<PlanRow> {
     let restriction = planner.request().restriction;
     if restriction.library.is_none() {
         return added.to_vec();
@@ -195,7 +195,7 @@ fn smooth_added_rows(planner: &RowPlanner<'_>, rows: &[Row], added: &[Row]) -> V
 
 /// Returns the geometric mean of two neighbouring sizes if their ratio exceeds the limit for the strategies that they
 /// use.
-fn middle(planner: &RowPlanner<'_>, pair: &[Row]) -> Option<(Collective, Bytes)> {
+fn middle(planner: &RowPlanner<'_>, pair: &[PlanRow]) -> Option<(Collective, Bytes)> {
     let [a, b] = pair else { return None };
     if a.collective != b.collective || !is_decided(planner, a.collective) {
         return None;
@@ -217,25 +217,25 @@ fn round(bytes: Bytes) -> Bytes {
 }
 
 /// Returns the geometric mean of two rows' sizes if their ratio exceeds `max_ratio`.
-fn halfway(a: &Row, b: &Row, max_ratio: f64) -> Option<Bytes> {
+fn halfway(a: &PlanRow, b: &PlanRow, max_ratio: f64) -> Option<Bytes> {
     let middle = geometric_mean(a.bytes, b.bytes);
     let is_wide = b.bytes.0 as f64 > a.bytes.0 as f64 * max_ratio;
     (is_wide && a.bytes < middle && middle < b.bytes).then_some(middle)
 }
 
 /// Returns true if the row selects a strategy other than the library's default.
-fn departs_from_default(row: &Row) -> bool {
+fn departs_from_default(row: &PlanRow) -> bool {
     row.library_default.as_ref().is_some_and(|default| default.timed.strategy != row.pick.strategy)
 }
 
 /// Returns the requested row nearest in size to an added row, if the requested row was measured and the added one was
 /// not.
-fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
-    let is_measured = |row: &Row| {
+fn nearest<'a>(rows: &'a [PlanRow], row: &PlanRow) -> Option<&'a PlanRow> {
+    let is_measured = |row: &PlanRow| {
         let default = row.library_default.as_ref().is_some_and(|default| default.timed.measured.is_some());
         default || row.pick.measured.is_some()
     };
-    let distance = |candidate: &Row| (candidate.bytes.0.max(1) as f64 / row.bytes.0.max(1) as f64).ln().abs();
+    let distance = |candidate: &PlanRow| (candidate.bytes.0.max(1) as f64 / row.bytes.0.max(1) as f64).ln().abs();
     let same_collective = rows.iter().filter(|candidate| candidate.collective == row.collective);
     let nearest = same_collective.min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
     (is_measured(nearest) && !is_measured(row)).then_some(nearest)
@@ -243,7 +243,7 @@ fn nearest<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
 
 /// Replaces the strategy of a row by that of the nearest measured size if its predicted time is acceptable, otherwise
 /// by the library's default.
-fn apply_nearest_measured(planner: &RowPlanner<'_>, rows: &[Row], row: Row) -> Result<Row, PlanError> {
+fn apply_nearest_measured(planner: &RowPlanner<'_>, rows: &[PlanRow], row: PlanRow) -> Result<PlanRow, PlanError> {
     let (Some(nearest), Some(default)) = (nearest(rows, &row), row.library_default.clone()) else { return Ok(row) };
     let timed = match departs_from_default(nearest) {
         false => None,
@@ -255,5 +255,5 @@ fn apply_nearest_measured(planner: &RowPlanner<'_>, rows: &[Row], row: Row) -> R
         return Ok(row);
     }
     let fastest = row.preference.rejected_fastest().copied().unwrap_or(row.pick);
-    Ok(Row { pick, runner_up: Some(fastest), preference: Preference::Neighbours { fastest }, ..row })
+    Ok(PlanRow { pick, runner_up: Some(fastest), preference: Preference::Neighbours { fastest }, ..row })
 }

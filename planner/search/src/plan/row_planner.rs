@@ -10,8 +10,8 @@ use super::measured::{self, Measurements};
 use super::row_search::{Search, Watcher};
 use super::templates::Templates;
 use super::{
-    LibraryDefault, Plan, PlanError, PlanRequest, Preference, Row, TimedStrategy, library_default, preference, ranges,
-    smoothing,
+    LibraryDefault, Plan, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy, library_default, preference,
+    ranges, smoothing,
 };
 use fabricast_collectives::bound::Bounds;
 use fabricast_collectives::strategy::Strategy;
@@ -26,7 +26,7 @@ pub(super) struct RowPlanner<'a> {
 }
 
 /// Row, and the reason why the library's default is unknown; `None` if it is known.
-type RowResult = (Row, Option<String>);
+type RowResult = (PlanRow, Option<String>);
 
 impl<'a> RowPlanner<'a> {
     pub(super) fn request(&self) -> &'a PlanRequest<'a> {
@@ -95,7 +95,7 @@ impl<'a> RowPlanner<'a> {
 
     /// Plans rows at additional sizes, without counting progress. Omits those for which the restriction leaves no
     /// candidate.
-    pub(super) fn additional_rows(&self, cells: &[(Collective, Bytes)]) -> Result<Vec<Row>, PlanError> {
+    pub(super) fn additional_rows(&self, cells: &[(Collective, Bytes)]) -> Result<Vec<PlanRow>, PlanError> {
         let planner = Self { watcher: Watcher { rows_done: None, ..self.watcher }, ..*self };
         let rows = planner.plan_rows(cells).into_iter().filter_map(|row| match row {
             Ok((row, _)) => Some(Ok(row)),
@@ -114,12 +114,12 @@ impl<'a> RowPlanner<'a> {
     }
 
     /// Plans a row that selects the library's default, if that is known, without examining other candidates.
-    pub(super) fn default_row(&self, collective: Collective, bytes: Bytes) -> Result<Option<Row>, PlanError> {
+    pub(super) fn default_row(&self, collective: Collective, bytes: Bytes) -> Result<Option<PlanRow>, PlanError> {
         let search = self.search(collective, bytes);
         let choice = self.request().library.and_then(|chooser| chooser.choose(&search.call).ok());
         let Some(choice) = choice else { return Ok(None) };
         let timed = search.simulate(search.normalize_chunk(choice.strategy), self.watcher)?;
-        let row = |pick| Row {
+        let row = |pick| PlanRow {
             collective,
             bytes,
             size: bytes,

@@ -12,13 +12,13 @@ use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
 
-use super::examination::{ExaminationDepth, Examined};
+use super::examination::{ExaminationDepth, ExaminedStrategy};
 use super::lower_bounds::LowerBounds;
 use super::search_space::{MissingRoutes, omission_reason};
 use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
 use super::templates::{GroupTemplate, Templates};
-use super::{Busiest, Effort, PlanError, PlanRequest, Preference, Row, TimedStrategy};
+use super::{Busiest, Effort, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy};
 use crate::candidates::candidates;
 use fabricast_collectives::algorithm::{self, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
@@ -99,7 +99,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches for the best strategy of the call. Returns the row and all strategies that were simulated to the end.
-    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<(Row, SimulatedCandidates), PlanError> {
+    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<(PlanRow, SimulatedCandidates), PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
@@ -117,7 +117,7 @@ impl<'a> Search<'a> {
             candidates.into_iter().filter(|strategy| Some(*strategy) != default && self.can_be_selected(strategy));
         let mut queue: BTreeSet<(Picos, Strategy)> =
             others.map(|s| (self.lower_bounds().traffic_bound(s), s)).collect();
-        let mut examined: FxHashMap<Strategy, Examined> = FxHashMap::default();
+        let mut examined: FxHashMap<Strategy, ExaminedStrategy> = FxHashMap::default();
         let mut speculative = SpeculativeRuns::default();
         let prune = self.request.effort == Effort::Contenders;
         // Deferred candidates: a strategy of the same pair with fewer channels is already good enough. They are
@@ -225,7 +225,7 @@ impl<'a> Search<'a> {
             let possible = describe_combinations(self.call.collective, &self.capabilities);
             return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
         };
-        let row = Row {
+        let row = PlanRow {
             collective: self.call.collective,
             bytes: self.call.bytes,
             size: self.matrix.as_ref().map_or(self.call.bytes, TrafficMatrix::size),
@@ -261,7 +261,7 @@ impl<'a> Search<'a> {
 
     /// Generates a strategy's schedule and bounds its time by the traffic of its first rank. This takes much less time
     /// than folding the schedule, and includes the load of all channels on one NIC and its proxy thread.
-    fn examine_first_rank(&self, strategy: Strategy) -> Result<Result<Examined, Unsupported>, PlanError> {
+    fn examine_first_rank(&self, strategy: Strategy) -> Result<Result<ExaminedStrategy, Unsupported>, PlanError> {
         let shape =
             Shape { matrix: self.matrix.clone(), ..self.request.shape(self.call, strategy, &self.capabilities) };
         let generator =
@@ -271,12 +271,12 @@ impl<'a> Search<'a> {
             };
         let rank_bound = self.templates.first_rank_bound(generator.as_ref());
         let lower_bound = self.lower_bounds().device_bound(strategy, rank_bound);
-        Ok(Ok(Examined { generator, extent: ExaminationDepth::FirstRank, lower_bound }))
+        Ok(Ok(ExaminedStrategy { generator, extent: ExaminationDepth::FirstRank, lower_bound }))
     }
 
     /// Tightens the lower bound of an examined schedule: first by its first channel, then by the template of the whole
     /// schedule.
-    fn refine(&self, strategy: Strategy, examined: &mut Examined) -> Result<(), PlanError> {
+    fn refine(&self, strategy: Strategy, examined: &mut ExaminedStrategy) -> Result<(), PlanError> {
         let header = examined.generator.header();
         if let (ExaminationDepth::FirstRank, true) =
             (&examined.extent, strategy.algorithm.is_channel_independent(self.call.collective, self.capabilities.hosts))
@@ -307,7 +307,7 @@ impl<'a> Search<'a> {
     }
 
     /// Variant of [`Self::examine_first_rank`] that examines the whole schedule.
-    pub(super) fn examine(&self, strategy: Strategy) -> Result<Result<Examined, Unsupported>, PlanError> {
+    pub(super) fn examine(&self, strategy: Strategy) -> Result<Result<ExaminedStrategy, Unsupported>, PlanError> {
         let mut examined = self.examine_first_rank(strategy)?;
         if let Ok(examined) = &mut examined {
             while !examined.is_whole() {
@@ -342,7 +342,7 @@ impl<'a> Search<'a> {
     fn simulate_until(
         &self,
         strategy: Strategy,
-        examined: &Examined,
+        examined: &ExaminedStrategy,
         time_limit: Option<Picos>,
         watcher: Watcher<'_>,
     ) -> Result<Outcome, PlanError> {

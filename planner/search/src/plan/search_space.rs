@@ -1,13 +1,13 @@
 //! Search space of a plan: the candidate strategies, and the excluded ones with the reasons.
 //!
-//! The search prunes candidates by lower bounds only, so none of them is faster than [`super::Row::fastest`]. Other
+//! The search prunes candidates by lower bounds only, so none of them is faster than [`super::PlanRow::fastest`]. Other
 //! channel counts and chunk sizes can be simulated, and may be faster.
 
 use fabricast_sim::profile::Software;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::Bytes;
 
-use super::{PlanError, PlanRequest, Row};
+use super::{PlanError, PlanRequest, PlanRow};
 use crate::candidates::{channel_counts, min_bytes, protocols, ring_channel_counts};
 use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::capabilities::FabricCapabilities;
@@ -18,17 +18,17 @@ use fabricast_libraries::Library;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SearchSpace {
     /// Algorithms and protocols of the candidates, by collective.
-    pub competing: Vec<Competing>,
+    pub competing: Vec<CompetingAlgorithm>,
     /// Channel counts tried for each algorithm and protocol. Copy engines and barriers have the same time with any
     /// channel count.
     pub channels: Vec<u16>,
     /// Excluded strategies, with the reasons.
-    pub excluded: Vec<Excluded>,
+    pub excluded: Vec<Exclusion>,
 }
 
 /// Algorithm that is a candidate for a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Competing {
+pub struct CompetingAlgorithm {
     /// Collective for which the algorithm is a candidate.
     pub collective: Collective,
     /// The candidate algorithm.
@@ -39,7 +39,7 @@ pub struct Competing {
 
 /// Strategies excluded from the search space, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Excluded {
+pub enum Exclusion {
     /// The algorithm does not run on the fabric with any protocol.
     #[error("{algorithm} for {collective}: {reason}")]
     Impossible {
@@ -129,12 +129,12 @@ fn counts(channels: &[u16]) -> String {
 
 impl SearchSpace {
     /// Adds the strategies that rows omitted, with one entry for each algorithm and protocol.
-    pub fn add_omitted(&mut self, rows: &[Row]) {
+    pub fn add_omitted(&mut self, rows: &[PlanRow]) {
         for row in rows {
             let first = self.excluded.len();
             for (strategy, reason) in &row.omitted {
                 let row_channels = self.excluded.iter_mut().skip(first).find_map(|excluded| match excluded {
-                    Excluded::Omitted { algorithm, protocol, channels, .. }
+                    Exclusion::Omitted { algorithm, protocol, channels, .. }
                         if (*algorithm, *protocol) == (strategy.algorithm, strategy.protocol) =>
                     {
                         Some(channels)
@@ -144,7 +144,7 @@ impl SearchSpace {
                 match row_channels {
                     Some(channels) if channels.contains(&strategy.channels) => {}
                     Some(channels) => channels.push(strategy.channels),
-                    None => self.excluded.push(Excluded::Omitted {
+                    None => self.excluded.push(Exclusion::Omitted {
                         collective: row.collective,
                         bytes: row.bytes,
                         algorithm: strategy.algorithm,
@@ -155,7 +155,7 @@ impl SearchSpace {
                 }
             }
             for excluded in self.excluded.iter_mut().skip(first) {
-                if let Excluded::Omitted { channels, .. } = excluded {
+                if let Exclusion::Omitted { channels, .. } = excluded {
                     channels.sort_unstable();
                 }
             }
@@ -187,11 +187,11 @@ impl SearchSpace {
                 let simple = named.clone().find(|&protocol| protocol == Protocol::Simple).or_else(|| named.next());
                 match (simple.map(check), restriction.library) {
                     (Some(Err(reason)), _) if candidates.is_empty() && unsupported.is_empty() => {
-                        space.excluded.push(Excluded::Impossible { collective, algorithm, reason });
+                        space.excluded.push(Exclusion::Impossible { collective, algorithm, reason });
                     }
                     (_, Some(offer)) if !unsupported.is_empty() => {
                         let (protocols, library) = (unsupported, offer.library);
-                        space.excluded.push(Excluded::UnsupportedByLibrary {
+                        space.excluded.push(Exclusion::UnsupportedByLibrary {
                             collective,
                             algorithm,
                             protocols,
@@ -201,7 +201,7 @@ impl SearchSpace {
                     _ => {}
                 }
                 if !candidates.is_empty() {
-                    space.competing.push(Competing { collective, algorithm, protocols: candidates });
+                    space.competing.push(CompetingAlgorithm { collective, algorithm, protocols: candidates });
                 }
             }
         }
@@ -212,7 +212,7 @@ impl SearchSpace {
     fn add_channels(&mut self, request: &PlanRequest<'_>, abilities: &FabricCapabilities) {
         let restriction = request.restriction;
         if let (Some(offer), Some(_)) = (restriction.library, request.library) {
-            self.excluded.push(Excluded::UnselectableChannels(offer.library));
+            self.excluded.push(Exclusion::UnselectableChannels(offer.library));
         }
         self.channels.clone_from(&restriction.channels);
         if !self.channels.is_empty() {
@@ -229,9 +229,9 @@ impl SearchSpace {
             let small_counts = channel_counts(software, smallest);
             let large_counts = self.channels.iter().filter(|channels| !small_counts.contains(channels));
             self.excluded
-                .extend(large_counts.map(|&channels| Excluded::ManyChannels { channels, bytes: min_bytes(channels) }));
+                .extend(large_counts.map(|&channels| Exclusion::ManyChannels { channels, bytes: min_bytes(channels) }));
         }
-        self.excluded.push(Excluded::OtherChannels);
+        self.excluded.push(Exclusion::OtherChannels);
     }
 }
 

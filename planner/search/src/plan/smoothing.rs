@@ -13,16 +13,16 @@
 //! neighbours.
 
 use super::preference::{MAX_OVERLAP, Preference, max_overlap, overlap};
-use super::{Row, TimedStrategy};
+use super::{PlanRow, TimedStrategy};
 use crate::candidates::Restriction;
 
 /// Smooths the rows of a plan, in order of collective and size.
-pub(super) fn smooth(rows: &mut [Row], restriction: &Restriction) {
+pub(super) fn smooth(rows: &mut [PlanRow], restriction: &Restriction) {
     smooth_where(rows, restriction, |_| true);
 }
 
 /// Variant of [`smooth`] that may change only the rows for which `is_free` returns true.
-pub(super) fn smooth_where(rows: &mut [Row], restriction: &Restriction, is_free: impl Fn(&Row) -> bool) {
+pub(super) fn smooth_where(rows: &mut [PlanRow], restriction: &Restriction, is_free: impl Fn(&PlanRow) -> bool) {
     for rows in rows.chunk_by_mut(|a, b| a.collective == b.collective) {
         let options_by_size = rows.iter().map(|row| {
             let mut row_options = options(row, restriction);
@@ -35,7 +35,7 @@ pub(super) fn smooth_where(rows: &mut [Row], restriction: &Restriction, is_free:
         for (row, selected) in rows.iter_mut().zip(smoothest_sequence(&options_by_size)) {
             if selected.strategy != row.pick.strategy {
                 let fastest = row.pick;
-                *row = Row {
+                *row = PlanRow {
                     pick: selected,
                     runner_up: Some(fastest),
                     preference: Preference::Neighbours { fastest },
@@ -60,7 +60,7 @@ enum Source {
 }
 
 /// Returns the options of a size; its selected strategy comes first.
-fn options(row: &Row, restriction: &Restriction) -> Vec<SizeOption> {
+fn options(row: &PlanRow, restriction: &Restriction) -> Vec<SizeOption> {
     let default_strategy = row.library_default.as_ref().map(|default| default.timed.strategy);
     let make_option = |timed: TimedStrategy| SizeOption {
         timed,
@@ -147,8 +147,8 @@ mod tests {
         TimedStrategy { strategy, time: Picos(time), low, high, busiest: None, measured: None }
     }
 
-    fn row(bytes: u64, pairs: Vec<TimedStrategy>) -> Row {
-        Row {
+    fn row(bytes: u64, pairs: Vec<TimedStrategy>) -> PlanRow {
+        PlanRow {
             collective: Collective::AllReduce,
             bytes: Bytes(bytes),
             size: Bytes(bytes),
@@ -163,14 +163,14 @@ mod tests {
         }
     }
 
-    fn picks(mut rows: Vec<Row>) -> Vec<Protocol> {
+    fn picks(mut rows: Vec<PlanRow>) -> Vec<Protocol> {
         smooth(&mut rows, &Restriction::default());
         rows.iter().map(|row| row.pick.strategy.protocol).collect()
     }
 
     use Protocol::{Ll, Simple};
 
-    fn alternating(gain: u64, width: u64) -> Vec<Row> {
+    fn alternating(gain: u64, width: u64) -> Vec<PlanRow> {
         let make_row =
             |bytes, first, second| row(bytes, vec![timed(first, 10_000, width), timed(second, 10_000 + gain, width)]);
         vec![

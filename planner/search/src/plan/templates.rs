@@ -26,11 +26,11 @@ use fabricast_collectives::strategy::Strategy;
 const CHUNK: Bytes = Bytes(1 << 20);
 
 /// Value computed once, by the first thread that needs it.
-type Shared<T> = Arc<OnceLock<T>>;
+type SharedValue<T> = Arc<OnceLock<T>>;
 
 /// Key of a generated schedule. Protocols share a schedule, so the key does not contain the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct TemplateKey {
     collective: Collective,
     algorithm: Algorithm,
     channels: u16,
@@ -46,11 +46,11 @@ type RoomLog2 = u32;
 /// Number of channels that is sufficient to detect whether all channels of an algorithm are equal.
 const ENOUGH_CHANNELS: u16 = 4;
 
-/// Largest value of `Key::room`. Calls with room for more chunks use this value.
+/// Largest value of `TemplateKey::room`. Calls with room for more chunks use this value.
 const MAX_ROOM: RoomLog2 = 31;
 
 /// Templates by protocol, block fingerprint and number of loops.
-type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), Shared<Option<Template>>>>;
+type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), SharedValue<Option<Template>>>>;
 
 /// Cache of the schedules of a request.
 pub(super) struct Templates<'a> {
@@ -59,15 +59,15 @@ pub(super) struct Templates<'a> {
     /// Largest number of channels at which each channel has its own SM. Templates are not valid for more channels.
     max_exclusive_channels: u16,
     /// Summaries of outlines; `None` if a schedule has no outline.
-    summaries: Mutex<FxHashMap<Key, Shared<Option<OutlineSummary>>>>,
-    outlines: OutlineCache<Key>,
+    summaries: Mutex<FxHashMap<TemplateKey, SharedValue<Option<OutlineSummary>>>>,
+    outlines: OutlineCache<TemplateKey>,
     templates: TemplateTable,
     rank_bound: Option<RankBound<'a>>,
 }
 
 /// Template of one group of channels, and the number of such groups in the schedule.
 pub(super) struct GroupTemplate {
-    shared: Shared<Option<Template>>,
+    shared: SharedValue<Option<Template>>,
     pub(super) groups: u16,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Templates<'a> {
         strategy: Strategy,
         loops: u32,
         room: RoomLog2,
-    ) -> Option<(Key, OutlineSummary, Fingerprint)> {
+    ) -> Option<(TemplateKey, OutlineSummary, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
         // Four channels are sufficient to detect whether all channels are equal, for all algorithms.
         if channels > ENOUGH_CHANNELS {
@@ -180,7 +180,7 @@ impl<'a> Templates<'a> {
                 return Some((key, summary, fingerprint.with_groups(channels)));
             }
         }
-        let key = Key { collective: call.collective, algorithm, channels, loops, room };
+        let key = TemplateKey { collective: call.collective, algorithm, channels, loops, room };
         let slot = entry(&self.summaries, key);
         let summary = slot.get_or_init(|| Some(self.outline(call, strategy, key, None)?.known().clone()));
         let summary = summary.clone()?;
@@ -193,7 +193,7 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        key: Key,
+        key: TemplateKey,
         summary: Option<&OutlineSummary>,
     ) -> Option<Arc<Outline>> {
         let generator = self.generator(call, strategy, key.loops, key.room)?;
@@ -240,7 +240,7 @@ fn max_exclusive_channels(request: &PlanRequest<'_>) -> u16 {
 }
 
 /// Returns the entry of a table, and creates the entry if there is none.
-fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, Shared<T>>>, key: K) -> Shared<T> {
+fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, SharedValue<T>>>, key: K) -> SharedValue<T> {
     table.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
 }
 

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::notes::notes;
 use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
-    PaymentMode, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
+    PaymentMode, PriceRow, RankedRow, ResultRow, ScoreBasis, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
 };
 use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
@@ -19,7 +19,7 @@ use crate::key::Key;
 use crate::measured::Figure;
 use crate::prediction::PredictedStep;
 use crate::quantities::seconds;
-use crate::rank::{JobResult, Ranked, rank};
+use crate::rank::{JobResult, RankedCandidate, rank};
 use crate::run::Outcome;
 use crate::setting::Setting;
 use crate::step_interval::{StepInterval, TTFT_SPREAD};
@@ -49,9 +49,12 @@ pub fn build_answer(
         sensitivities.push(sensitivity(study, cases, number, setting, &ranking, &changed_ranking));
     }
     let likely = probabilities_with_errors(study, fabrics, &ranking);
-    let priced = study.candidates.iter().any(|candidate| candidate.price.is_some());
+    let basis = match study.candidates.iter().any(|candidate| candidate.price.is_some()) {
+        true => ScoreBasis::Cost,
+        false => ScoreBasis::Time,
+    };
     let scored_by =
-        |candidate: usize| ScoredBy::new(priced, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
+        |candidate: usize| ScoredBy::new(basis, study.jobs_on(candidate).map(|(_, job)| matches!(job, Job::Trace(_))));
     let (assumptions, constraints) = (study.assumptions, &study.constraints);
     let measured = measured_rows(study, &job_results);
     let results = result_rows(study, &job_results);
@@ -107,7 +110,7 @@ pub fn build_answer(
 
 /// Probability that each candidate of the study has the lowest score among the candidates that it is compared with,
 /// including the model's error. `None` for candidates that are compared with no other or have no score.
-fn probabilities_with_errors(study: &Study, fabrics: &[Fabric], ranking: &[Ranked]) -> Vec<Option<f64>> {
+fn probabilities_with_errors(study: &Study, fabrics: &[Fabric], ranking: &[RankedCandidate]) -> Vec<Option<f64>> {
     let mut probabilities = vec![None; study.candidates.len()];
     for compared in ranking.chunk_by(|a, b| a.compared_with == b.compared_with).filter(|compared| compared.len() > 1) {
         let scores: Vec<Option<UncertainScore>> = compared
@@ -225,10 +228,10 @@ fn sensitivity(
     cases: &Cases,
     number: usize,
     setting: &Setting,
-    base_ranking: &[Ranked],
-    ranking: &[Ranked],
+    base_ranking: &[RankedCandidate],
+    ranking: &[RankedCandidate],
 ) -> SensitivityRow {
-    let order = |ranking: &[Ranked]| -> Vec<(usize, bool)> {
+    let order = |ranking: &[RankedCandidate]| -> Vec<(usize, bool)> {
         ranking.iter().map(|ranked| (ranked.candidate, ranked.violations.is_empty())).collect()
     };
     let unchanged = |candidate: usize| {

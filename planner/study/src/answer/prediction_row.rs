@@ -73,7 +73,7 @@ impl ResultRow {
             kwh_per_million_tokens_low: energy_band.map(|band| band.low),
             kwh_per_million_tokens_high: energy_band.map(|band| band.high),
             time_to_train_h: costs.training_hours,
-            cost_to_train: costs.training,
+            cost_to_train: costs.training_cost,
             bottleneck: bottleneck.name().to_owned(),
             notes: prediction.notes.clone(),
             timelines: prediction.timelines.iter().map(TimelineRow::new).collect(),

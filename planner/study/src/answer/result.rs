@@ -149,18 +149,18 @@ impl ResultRow {
 /// Memory of a GPU by use, in GB (1e9 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryRow {
-    /// Memory of weights.
+    /// Memory of weights, in GB.
     pub weights_gb: f64,
-    /// Memory of gradients.
+    /// Memory of gradients, in GB.
     pub gradients_gb: f64,
-    /// Memory of optimizer states.
+    /// Memory of optimizer states, in GB.
     pub optimizer_gb: f64,
-    /// Memory of activations.
+    /// Memory of activations, in GB.
     pub activations_gb: f64,
-    /// Memory of the KV cache.
+    /// Memory of the KV cache, in GB.
     #[serde(default)]
     pub kv_cache_gb: f64,
-    /// Memory of the CUDA context and of libraries.
+    /// Memory of the CUDA context and of libraries, in GB.
     #[serde(default)]
     pub runtime_gb: f64,
 }

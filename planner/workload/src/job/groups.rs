@@ -1,9 +1,12 @@
 //! Groups of ranks for each parallel dimension.
 
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
+
 use super::layout::{Degrees, ExpertSharding, Layout};
 
 /// Parallel dimension of a group of ranks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Dimension {
     /// Tensor parallelism: ranks with different shards of the same matrices.
     Tensor,
@@ -28,17 +31,7 @@ pub enum Dimension {
 
 impl Dimension {
     /// All dimensions.
-    const ALL: [Self; 9] = [
-        Self::Tensor,
-        Self::Context,
-        Self::Expert,
-        Self::Data,
-        Self::ExpertData,
-        Self::Replica,
-        Self::ExpertReplica,
-        Self::Pipeline,
-        Self::FirstAndLastStage,
-    ];
+    const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the dimension with a [name](Self::name).
     #[must_use]

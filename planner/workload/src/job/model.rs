@@ -27,7 +27,7 @@ impl std::ops::Mul<u64> for Flops {
 /// Multi-head latent attention: keys and values are computed from one latent vector per token, which is all that is
 /// cached (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Latent {
+pub struct LatentAttention {
     /// Width of the latent vector of queries (`q_lora_rank`), in elements; `None` if queries are computed from the
     /// token itself.
     pub query: Option<u64>,
@@ -40,7 +40,7 @@ pub struct Latent {
     pub value: u64,
 }
 
-impl Latent {
+impl LatentAttention {
     /// Number of cached elements per token and layer: the latent vector of keys and values, and the rotary key.
     #[must_use]
     pub fn cached_width(&self) -> u64 {
@@ -85,7 +85,7 @@ pub struct Model {
     pub kv_heads: u64,
     /// Latent attention; `None` if the model does not use it. With latent attention `head` is the width of the
     /// non-rotary part (`qk_nope_head_dim`).
-    pub latent: Option<Latent>,
+    pub latent: Option<LatentAttention>,
     /// Width of the feed-forward, or of each expert's, in elements.
     pub ffn: u64,
     /// Number of matrices of a feed-forward: 3 if gated (SwiGLU), else 2.
@@ -403,7 +403,7 @@ pub(crate) mod tests {
             heads: 128,
             head: 128,
             kv_heads: 128,
-            latent: Some(Latent { query: Some(1536), kv: 512, rope: 64, value: 128 }),
+            latent: Some(LatentAttention { query: Some(1536), kv: 512, rope: 64, value: 128 }),
             ffn: 2048,
             ffn_matrices: 3,
             biases: 0,

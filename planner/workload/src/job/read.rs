@@ -228,8 +228,8 @@ enum ParallelText {
 
 impl<'de> Deserialize<'de> for ParallelText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
+        struct AutoOrTable;
+        impl<'de> Visitor<'de> for AutoOrTable {
             type Value = ParallelText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,7 +248,7 @@ impl<'de> Deserialize<'de> for ParallelText {
                     .map(|degrees| ParallelText::Given(Box::new(degrees)))
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(AutoOrTable)
     }
 }
 

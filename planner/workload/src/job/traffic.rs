@@ -19,6 +19,8 @@
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 use super::expert_traffic::{CollectiveTokens, expert_collectives, expert_tokens};
 use super::layout::SequenceParallelism;
@@ -26,7 +28,7 @@ use super::memory::{ParameterCounts, rank_parameters, stage_embedding_parameters
 use super::{Accumulate, Dimension, Layout, StatePartition, Training, WeightLifetime, Zero};
 
 /// Phase of a step in which a call happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Phase {
     /// Forward pass of each layer, per micro-batch.
     LayerForward,
@@ -55,19 +57,7 @@ pub enum Phase {
 
 impl Phase {
     /// All phases.
-    const ALL: [Self; 11] = [
-        Self::LayerForward,
-        Self::LayerBackward,
-        Self::Embedding,
-        Self::Logits,
-        Self::PipelineTransfer,
-        Self::WeightsForward,
-        Self::WeightsBackward,
-        Self::LayerGradients,
-        Self::Gradients,
-        Self::EmbeddingGradients,
-        Self::UpdatedWeights,
-    ];
+    const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the phase with a [name](Self::name).
     #[must_use]

@@ -50,7 +50,7 @@ const COLLECTIVES: [Option<Collective>; 10] = [
 
 /// Fields of a Chakra node that the reader uses.
 #[derive(Debug, Default)]
-struct Node {
+struct ChakraNode {
     id: u64,
     name: String,
     kind: u64,
@@ -92,7 +92,7 @@ pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
         all.push(nodes);
     }
     let source = files.first().map_or("", |file| file.source);
-    let mut builder = TraceBuilder { files, groups: groups(&all), ..TraceBuilder::default() };
+    let mut builder = ChakraTraceBuilder { files, groups: groups(&all), ..ChakraTraceBuilder::default() };
     for (rank, nodes) in (0u32..).zip(&all) {
         builder.add(rank, nodes)?;
     }
@@ -108,7 +108,7 @@ pub fn read_chakra(files: &[RankFile<'_>]) -> Result<Trace, JobError> {
 ///
 /// # Errors
 /// [`WireError`] for an invalid message.
-fn nodes(bytes: &[u8]) -> Result<Vec<Node>, WireError> {
+fn nodes(bytes: &[u8]) -> Result<Vec<ChakraNode>, WireError> {
     let mut file = Reader::new(bytes);
     if file.is_empty() {
         return Err(file.error("empty: expected Chakra's metadata and nodes"));
@@ -123,8 +123,8 @@ fn nodes(bytes: &[u8]) -> Result<Vec<Node>, WireError> {
     Ok(nodes)
 }
 
-fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
-    let mut node = Node { offset: message.at(), ..Node::default() };
+fn node(message: &mut Reader<'_>) -> Result<ChakraNode, WireError> {
+    let mut node = ChakraNode { offset: message.at(), ..ChakraNode::default() };
     while let Some(Field { number: field, value, at }) = message.field()? {
         match (field, value) {
             (1, Value::Varint(id)) => node.id = id,
@@ -148,7 +148,7 @@ fn node(message: &mut Reader<'_>) -> Result<Node, WireError> {
 /// Reads an `AttributeProto` into its node: name in field 1; `int32` in 7, `int64` in 9, `uint32` in 11, `uint64` in
 /// 13, `sint32` in 15, `sint64` in 17; `fixed32`, `fixed64`, `sfixed32` and `sfixed64` in 19 to 25; `bool` in 27; text
 /// in 29.
-fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError> {
+fn attribute(message: &mut Reader<'_>, node: &mut ChakraNode) -> Result<(), WireError> {
     let (mut name, mut number, mut text) = (String::new(), None, None);
     while let Some(Field { number: field, value, .. }) = message.field()? {
         match (field, value) {
@@ -179,7 +179,7 @@ fn attribute(message: &mut Reader<'_>, node: &mut Node) -> Result<(), WireError>
 
 /// Returns the ranks of each group by its name: the ranks whose collectives contain the name. The empty name is the
 /// group of all ranks.
-fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
+fn groups(all: &[Vec<ChakraNode>]) -> BTreeMap<String, Arc<[u32]>> {
     let mut groups: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for (rank, nodes) in (0u32..).zip(all) {
         for node in nodes.iter().filter(|node| node.kind == 7) {
@@ -196,7 +196,7 @@ fn groups(all: &[Vec<Node>]) -> BTreeMap<String, Arc<[u32]>> {
 }
 
 #[derive(Default)]
-struct TraceBuilder<'a> {
+struct ChakraTraceBuilder<'a> {
     files: &'a [RankFile<'a>],
     groups: BTreeMap<String, Arc<[u32]>>,
     events: Vec<Event>,
@@ -210,8 +210,8 @@ struct TraceBuilder<'a> {
     idle: u64,
 }
 
-impl TraceBuilder<'_> {
-    fn fail(&self, rank: u32, node: &Node, message: &str) -> JobError {
+impl ChakraTraceBuilder<'_> {
+    fn fail(&self, rank: u32, node: &ChakraNode, message: &str) -> JobError {
         let source = self.files.get(rank as usize).map_or("", |file| file.source);
         JobError::at(
             &SourceLocation::from_source(source),
@@ -219,7 +219,7 @@ impl TraceBuilder<'_> {
         )
     }
 
-    fn add(&mut self, rank: u32, nodes: &[Node]) -> Result<(), JobError> {
+    fn add(&mut self, rank: u32, nodes: &[ChakraNode]) -> Result<(), JobError> {
         let mut event_by_id: FxHashMap<u64, u32> = FxHashMap::default();
         for node in nodes {
             let event = match node.kind {
@@ -264,26 +264,26 @@ impl TraceBuilder<'_> {
         }
     }
 
-    fn event(&mut self, rank: u32, node: &Node, kind: EventKind) -> u32 {
+    fn event(&mut self, rank: u32, node: &ChakraNode, kind: EventKind) -> u32 {
         let source = self.files.get(rank as usize).map_or("", |file| file.source);
         let location = SourceLocation::from_source(source);
         self.events.push(Event { name: node.name.clone(), kind, after: Vec::new(), start: Picos::ZERO, location });
         self.events.len() as u32 - 1
     }
 
-    fn number(&self, rank: u32, node: &Node, name: &str) -> Result<i128, JobError> {
+    fn number(&self, rank: u32, node: &ChakraNode, name: &str) -> Result<i128, JobError> {
         let value = node.numbers.get(name).copied();
         value.ok_or_else(|| self.fail(rank, node, &format!("no attribute `{name}` that is a number")))
     }
 
-    fn size(&self, rank: u32, node: &Node) -> Result<u64, JobError> {
+    fn size(&self, rank: u32, node: &ChakraNode) -> Result<u64, JobError> {
         let bytes = self.number(rank, node, "comm_size")?;
         let fault = if bytes < 0 { "negative" } else { "too large" };
         let size = u64::try_from(bytes).ok().filter(|size| *size < 1 << 56);
         size.ok_or_else(|| self.fail(rank, node, &format!("comm_size {bytes} is {fault}")))
     }
 
-    fn call(&mut self, rank: u32, node: &Node) -> Result<u32, JobError> {
+    fn call(&mut self, rank: u32, node: &ChakraNode) -> Result<u32, JobError> {
         let kind = self.number(rank, node, "comm_type")?;
         let collective = usize::try_from(kind).ok().and_then(|kind| COLLECTIVES.get(kind).copied());
         let Some(collective) = collective else {
@@ -328,7 +328,7 @@ impl TraceBuilder<'_> {
     ///
     /// # Errors
     /// [`JobError`] if the peer is invalid, or sender and receiver record different sizes.
-    fn message(&mut self, rank: u32, node: &Node, side: Endpoint) -> Result<u32, JobError> {
+    fn message(&mut self, rank: u32, node: &ChakraNode, side: Endpoint) -> Result<u32, JobError> {
         let peer = match side {
             Endpoint::Sender => "comm_dst",
             Endpoint::Receiver => "comm_src",
@@ -518,7 +518,7 @@ mod tests {
             (&[0xc9, 0x01], &[0xff; 8], -1),
         ];
         for (tag, value, expected) in cases {
-            let mut node = Node::default();
+            let mut node = ChakraNode::default();
             let bytes = encoded_attribute("comm_tag", &[tag, value].concat());
             attribute(&mut Reader::new(&bytes), &mut node).unwrap();
             assert_eq!(node.numbers.get("comm_tag"), Some(&expected), "{tag:x?} {value:x?}");

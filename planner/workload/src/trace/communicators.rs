@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::messages::{Endpoint, Messages, message};
 use super::nccl_log::collective_size;
-use super::rank_groups::{Groups, MAX_NAMED};
+use super::rank_groups::{MAX_NAMED, RankGroups};
 use super::recorded_call::{RecordedCall, RecordedKind};
 use super::{Call, Event, EventKind, MAX_EVENTS, Trace};
 use crate::job::JobError;
@@ -29,9 +29,11 @@ pub(super) fn trace(calls: &[RecordedCall], mut remarks: Vec<String>, source: &s
         let message = format!("{} calls are more than {MAX_EVENTS}", calls.len());
         return Err(JobError::at(&SourceLocation::from_source(source), message));
     }
-    let groups = Groups::new(calls, &mut remarks)?;
-    let mut builder =
-        Builder { origin: calls.iter().filter_map(|call| call.time).map(|time| time.0).min(), ..Builder::default() };
+    let groups = RankGroups::new(calls, &mut remarks)?;
+    let mut builder = CallEvents {
+        origin: calls.iter().filter_map(|call| call.time).map(|time| time.0).min(),
+        ..CallEvents::default()
+    };
     for call in calls {
         builder.add(call, &groups)?;
     }
@@ -50,7 +52,7 @@ fn micros(time: u64) -> Picos {
 
 /// Events of the calls so far.
 #[derive(Default)]
-struct Builder<'a> {
+struct CallEvents<'a> {
     /// Earliest start of a call, in µs.
     origin: Option<u64>,
     events: Vec<Event>,
@@ -63,8 +65,8 @@ struct Builder<'a> {
     unequal_sizes: usize,
 }
 
-impl<'a> Builder<'a> {
-    fn add(&mut self, call: &'a RecordedCall, groups: &Groups<'a>) -> Result<(), JobError> {
+impl<'a> CallEvents<'a> {
+    fn add(&mut self, call: &'a RecordedCall, groups: &RankGroups<'a>) -> Result<(), JobError> {
         let Some(group) = groups.members.get(call.communicator.as_str()) else { return Ok(()) };
         let size = groups.sizes.get(call.communicator.as_str()).copied().unwrap_or(1);
         let communicator = call.communicator.as_str();
@@ -154,7 +156,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns what the files lack, as one sentence each.
-    fn remarks(&self, calls: &[RecordedCall], groups: &Groups<'_>) -> Vec<String> {
+    fn remarks(&self, calls: &[RecordedCall], groups: &RankGroups<'_>) -> Vec<String> {
         let mut remarks = Vec::new();
         let mut numbers: BTreeMap<(&str, &str), (u64, u64, u64)> = BTreeMap::new();
         for (communicator, name, number) in self.collectives.keys() {

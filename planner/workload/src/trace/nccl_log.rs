@@ -114,7 +114,7 @@ pub fn read_nccl_log(text: &str, source: &str) -> Result<Trace, JobError> {
         let message = "no calls: expected lines as `… NCCL INFO AllReduce: opCount …` (NCCL_DEBUG=INFO, NCCL_DEBUG_SUBSYS=INIT,COLL)";
         return Err(JobError::at(&SourceLocation::from_source(source), message));
     }
-    let groups = Groups::new(&calls, members, source)?;
+    let groups = CommunicatorMembers::new(&calls, members, source)?;
     groups.trace(&calls, source)
 }
 
@@ -196,14 +196,14 @@ fn call<'a>(line: u32, process: &'a str, name: &'a str, fields: &'a str) -> Resu
 }
 
 /// Members of each communicator, as ranks of the trace.
-struct Groups<'a> {
+struct CommunicatorMembers<'a> {
     /// Ranks of the trace by communicator, in the order of the communicator.
     members: BTreeMap<&'a str, Arc<[u32]>>,
     /// Communicator and rank in it, by process and address.
     ranks_by_handle: BTreeMap<Handle<'a>, (&'a str, u32)>,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> CommunicatorMembers<'a> {
     fn new(
         calls: &[LoggedCall<'a>],
         handles: BTreeMap<Handle<'a>, Member<'a>>,

@@ -26,16 +26,16 @@ use crate::job::JobError;
 
 /// Beginning of a collective or message.
 #[derive(Deserialize)]
-struct Line {
+struct ProfilerEvent {
     name: String,
     cat: String,
     ph: String,
     pid: u64,
-    args: Option<Arguments>,
+    args: Option<CallArguments>,
 }
 
 #[derive(Deserialize)]
-struct Arguments {
+struct CallArguments {
     #[serde(rename = "SeqNum")]
     number: Option<u64>,
     #[serde(rename = "CommHash")]
@@ -65,10 +65,11 @@ pub fn read_nccl_profiler(files: &[Contents]) -> Result<Trace, JobError> {
             }
             let location = SourceLocation { line: number, ..SourceLocation::from_source(source) };
             let line = line.trim_ascii();
-            let event: Line = serde_json::from_slice(line.strip_suffix(b",").unwrap_or(line)).map_err(|error| {
-                let one = json::error(source, &error);
-                JobError { location: SourceLocation { line: number, ..one.location.clone() }, ..one }
-            })?;
+            let event: ProfilerEvent =
+                serde_json::from_slice(line.strip_suffix(b",").unwrap_or(line)).map_err(|error| {
+                    let one = json::error(source, &error);
+                    JobError { location: SourceLocation { line: number, ..one.location.clone() }, ..one }
+                })?;
             if event.ph != "b" {
                 continue;
             }

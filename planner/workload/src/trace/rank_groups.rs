@@ -97,13 +97,13 @@ impl<'a> Numbering<'a> {
 }
 
 /// Ranks of the trace in each communicator, in its order.
-pub(super) struct Groups<'a> {
+pub(super) struct RankGroups<'a> {
     pub members: BTreeMap<&'a str, Arc<[u32]>>,
     /// Number of ranks of each communicator, including those without known ranks.
     pub sizes: BTreeMap<&'a str, u32>,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> RankGroups<'a> {
     /// Numbers the ranks of all processes. `remarks` receives what is unknown.
     ///
     /// # Errors

@@ -41,13 +41,13 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
     let mut record = csv::StringRecord::new();
     let everyone: Option<Arc<[u32]>> = all.into().map(|all| (0..all).collect());
     let mut builder =
-        TraceBuilder { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
+        TableTraceBuilder { everyone, events: Vec::new(), names: FxHashMap::default(), last: FxHashMap::default() };
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).with_line_index(&lines);
     loop {
         let start = reader.position().byte() as usize;
         let read = reader.read_record(&mut record);
-        let line = Line { origin, start, record: &record };
+        let line = TableLine { origin, start, record: &record };
         match read {
             Ok(false) => break,
             Ok(true) => {}
@@ -64,7 +64,7 @@ pub fn read_table(text: &str, source: &str, all: impl Into<Option<u32>>) -> Resu
     Trace::new(builder.events, Vec::new(), source)
 }
 
-fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str>, JobError> {
+fn header(record: &csv::StringRecord, line: TableLine<'_>) -> Result<Vec<&'static str>, JobError> {
     let mut columns = Vec::new();
     for name in record {
         let Some(&column) = COLUMNS.iter().find(|column| **column == name) else {
@@ -82,7 +82,7 @@ fn header(record: &csv::StringRecord, line: Line<'_>) -> Result<Vec<&'static str
 }
 
 /// Events and references of the lines read so far.
-struct TraceBuilder {
+struct TableTraceBuilder {
     /// Ranks of lines without `ranks`, which are all ranks; `None` if the number of ranks is unknown.
     everyone: Option<Arc<[u32]>>,
     events: Vec<Event>,
@@ -91,8 +91,8 @@ struct TraceBuilder {
     last: FxHashMap<u32, u32>,
 }
 
-impl TraceBuilder {
-    fn add(&mut self, columns: &[&str], record: &csv::StringRecord, line: Line<'_>) -> Result<(), JobError> {
+impl TableTraceBuilder {
+    fn add(&mut self, columns: &[&str], record: &csv::StringRecord, line: TableLine<'_>) -> Result<(), JobError> {
         if record.len() > columns.len() {
             let message = format!("{} fields on this line, and {} columns", record.len(), columns.len());
             return Err(line.error("", message));
@@ -180,13 +180,13 @@ impl TraceBuilder {
 
 /// Line of the table, for errors in its fields.
 #[derive(Clone, Copy)]
-struct Line<'a> {
+struct TableLine<'a> {
     origin: Origin<'a>,
     start: usize,
     record: &'a csv::StringRecord,
 }
 
-impl Line<'_> {
+impl TableLine<'_> {
     /// Returns the source location of a field of this line; that of the line if the field is empty.
     fn location(&self, field: &str) -> SourceLocation {
         let before = self.record.iter().take_while(|other| !std::ptr::eq(other.as_ptr(), field.as_ptr()));

@@ -3,7 +3,7 @@
 use fabricast_perf::step::Share;
 use fabricast_study::answer::{Answer, JobKind, ResultRow};
 
-use super::super::Lines;
+use super::super::LinesWithTooltips;
 use super::{is_within, step_term};
 use crate::chart::{Axis, Bar, BarChart, Figure, Line, LineChart, Quantity, Role, Scale};
 use crate::format;
@@ -36,7 +36,7 @@ pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
     })
 }
 
-pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
+pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<LinesWithTooltips> {
     let priced: Vec<(usize, &ResultRow, f64)> =
         job_results(answer, job).filter_map(|(number, row)| Some((number, row, row.cost_per_hour?))).collect();
     if priced.is_empty() {
@@ -96,7 +96,7 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<Lines> {
         (true, false) => " Costs are on a logarithmic axis.",
         (false, false) => " Both axes are logarithmic.",
     };
-    Some(Lines {
+    Some(LinesWithTooltips {
         chart: LineChart {
             title: format!("{job}: cost per hour, {}, against the time of {unit}", answer.currency),
             x: x_axis,

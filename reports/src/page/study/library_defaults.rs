@@ -8,7 +8,7 @@ use fabricast_study::library_comparison::{
 use fabricast_topologies::{Bytes, Picos};
 
 use super::super::plan::busbw;
-use super::super::{Block, Lines, Picture};
+use super::super::{Block, LinesWithTooltips, Picture};
 use super::step_term;
 use super::tables::{number, text};
 use crate::chart::Figure;
@@ -165,7 +165,7 @@ pub(super) fn curves(comparison: &LibraryComparison) -> Vec<Block> {
 #[must_use]
 pub fn bandwidths(comparison: &LibraryComparison) -> Vec<Figure> {
     let figure = |curve: &Curve| {
-        let Lines { mut chart, x_title, remark, .. } = curve_lines(curve);
+        let LinesWithTooltips { mut chart, x_title, remark, .. } = curve_lines(curve);
         let title = std::mem::take(&mut chart.title);
         Figure { title, subtitle: remark, ribbon: None, panels: vec![chart], x_title }
     };
@@ -176,7 +176,7 @@ fn curve(data: &Curve) -> Block {
     Block::Lines(curve_lines(data))
 }
 
-fn curve_lines(curve: &Curve) -> Lines {
+fn curve_lines(curve: &Curve) -> LinesWithTooltips {
     let rows: Vec<_> = curve.plan.rows.iter().collect();
     let mut lines = busbw(&curve.plan, curve.collective, &rows);
     lines.chart.title = format!(

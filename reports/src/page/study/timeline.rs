@@ -1,10 +1,10 @@
 //! Timelines of steps: activity of each pipeline stage, for the first-ranked candidates.
 
 use fabricast_perf::step::Activity;
-use fabricast_study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind, TrackRow};
+use fabricast_study::answer::{Answer, IntervalRow, JobKind, ResultRow, TimelineRow, TrackKind};
 
 use super::super::Block;
-use crate::chart::{Span, Spans};
+use crate::chart::{Spans, TimeSpan};
 use crate::format;
 
 /// Number of candidates whose timelines are shown, which limits the size of the page.
@@ -33,7 +33,7 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
     let us = |ns: u64| ns as f64 / 1e3;
     let spans = timeline.tracks.iter().enumerate().flat_map(|(number, track)| {
         let activities = &activities;
-        track.intervals.iter().map(move |one| Span {
+        track.intervals.iter().map(move |one| TimeSpan {
             row: number,
             kind: activities.binary_search(&one.activity).unwrap_or_default(),
             from: us(one.begin_ns),
@@ -41,7 +41,7 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
             name: interval_name(one),
         })
     });
-    let spans: Vec<Span> = spans.collect();
+    let spans: Vec<TimeSpan> = spans.collect();
     let left_out = match timeline.omitted_stages {
         0 => String::new(),
         some => format!(" {} more stages are not shown.", format::grouped(some)),
@@ -70,7 +70,10 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
         rows: timeline
             .tracks
             .iter()
-            .map(|track| track_name(track, timeline.tracks.iter().any(|one| one.stage > 0)))
+            .map(|track| {
+                let has_stages = timeline.tracks.iter().any(|one| one.stage > 0);
+                track_name(track.kind, has_stages.then_some(track.stage))
+            })
             .collect(),
         kinds: activities.iter().map(|activity| kind(*activity).to_owned()).collect(),
         end: spans.iter().map(|span| span.to).fold(0.0, f64::max),
@@ -79,12 +82,13 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
     }
 }
 
-fn track_name(lane: &TrackRow, several: bool) -> String {
-    match (lane.kind, several) {
-        (TrackKind::Compute, true) => format!("stage {}", lane.stage),
-        (TrackKind::Compute, false) => "GPUs".to_owned(),
-        (TrackKind::Communication, true) => format!("{}: overlapped", lane.stage),
-        (TrackKind::Communication, false) => "overlapped".to_owned(),
+/// Returns the name of a track. `stage`: its pipeline stage, if there are several.
+fn track_name(kind: TrackKind, stage: Option<u64>) -> String {
+    match (kind, stage) {
+        (TrackKind::Compute, Some(stage)) => format!("stage {stage}"),
+        (TrackKind::Compute, None) => "GPUs".to_owned(),
+        (TrackKind::Communication, Some(stage)) => format!("{stage}: overlapped"),
+        (TrackKind::Communication, None) => "overlapped".to_owned(),
     }
 }
 

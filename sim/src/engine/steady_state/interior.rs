@@ -5,7 +5,7 @@
 
 use super::super::graph::{EdgeRange, awaited_range};
 use super::super::{Edge, LinePosition, PerOp, Workload, passage_ranges};
-use super::Progress;
+use super::RunProgress;
 
 /// Borders of all runs, and the dependencies between runs.
 #[derive(Debug)]
@@ -15,12 +15,12 @@ pub(super) struct Interior {
     /// Borders of each run, sorted; the last is its length.
     borders: Vec<u32>,
     /// Dependencies with a non-zero step, and the ranges of operations that they affect.
-    dependencies: Vec<Dependency>,
+    dependencies: Vec<RunDependency>,
 }
 
 /// Dependency of a run on another. Operation i waits for operation `start + step·i`.
 #[derive(Debug)]
-struct Dependency {
+struct RunDependency {
     waiting_run: u32,
     awaited_run: u32,
     step: u32,
@@ -45,7 +45,7 @@ impl Interior {
                 let Edge { run: awaited_run, .. } = edge;
                 let step = edge.index_step();
                 if step > 0 {
-                    dependencies.push(Dependency { waiting_run: run, awaited_run, step, waiting, awaited });
+                    dependencies.push(RunDependency { waiting_run: run, awaited_run, step, waiting, awaited });
                 }
             }
         }
@@ -62,9 +62,9 @@ impl Interior {
 
     /// Returns the number of further whole periods before any run reaches its next border, given the operations done at
     /// the start of a period and the progress at its end.
-    pub(super) fn whole_periods(&self, earlier: &[u32], present: &Progress) -> u32 {
+    pub(super) fn whole_periods(&self, earlier: &[u32], present: &RunProgress) -> u32 {
         let shift = |run: u32| present.done[run as usize] - earlier[run as usize];
-        let stays_in_step = |dependency: &Dependency| {
+        let stays_in_step = |dependency: &RunDependency| {
             let [waiting, awaited] = [dependency.waiting_run, dependency.awaited_run].map(shift);
             let is_active =
                 |run: u32, shift: u32, range: &EdgeRange| shift > 0 && range.contains(&earlier[run as usize]);

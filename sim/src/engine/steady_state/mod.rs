@@ -60,7 +60,7 @@ struct Period {
 pub(super) struct SteadyState {
     /// Ranges of equal operations, computed when the first recurrence is found.
     interior: OnceCell<Interior>,
-    progress: Progress,
+    progress: RunProgress,
     /// Run whose completions are the instants of comparison.
     reference: u32,
     /// Number of operations of the reference run that were done at the last instant of comparison.
@@ -82,7 +82,7 @@ pub(super) struct SteadyState {
 
 /// Progress of runs, in operations.
 #[derive(Clone, Debug, Default)]
-struct Progress {
+struct RunProgress {
     /// Number of operations done, by run.
     done: Vec<u32>,
     /// Largest index of an operation that is done, plus 1, by run. Equals `done` if operations ended in order of index.
@@ -101,7 +101,7 @@ impl SteadyState {
             return None;
         }
         let zeros = || vec![0; workload.runs.len()];
-        let progress = Progress { done: zeros(), last_done: zeros(), frontier: zeros() };
+        let progress = RunProgress { done: zeros(), last_done: zeros(), frontier: zeros() };
         let mut steady_state = Self {
             interior: OnceCell::new(),
             progress,
@@ -223,7 +223,7 @@ impl Engine<'_> {
     }
 }
 
-impl Progress {
+impl RunProgress {
     /// Records that each run has completed and reached further operations. `operations`: number of them, by run.
     fn advance(&mut self, operations: impl Fn(usize) -> u32) {
         for counts in [&mut self.done, &mut self.last_done, &mut self.frontier] {

@@ -10,7 +10,7 @@ use fabricast_topologies::Picos;
 use super::super::costs::ChainCosts;
 use super::super::graph::PartialWait;
 use super::super::{Engine, Event};
-use super::{Period, Progress};
+use super::{Period, RunProgress};
 use crate::quantity::Work;
 use crate::sharing::RouteId;
 
@@ -49,14 +49,14 @@ impl Snapshot {
 }
 
 /// Writer of a relative state.
-struct Writer<'a> {
+struct SnapshotWriter<'a> {
     now: Picos,
-    progress: &'a Progress,
+    progress: &'a RunProgress,
     words: Vec<u64>,
     costs: Vec<ChainCosts>,
 }
 
-impl Writer<'_> {
+impl SnapshotWriter<'_> {
     fn word(&mut self, word: u64) {
         self.words.push(word);
     }
@@ -75,19 +75,19 @@ impl Writer<'_> {
 
 impl Engine<'_> {
     /// Returns the relative state of the engine; `None` if its future depends on absolute times or indexes.
-    pub(super) fn snapshot(&self, progress: &Progress, interval: Picos) -> Option<Snapshot> {
+    pub(super) fn snapshot(&self, progress: &RunProgress, interval: Picos) -> Option<Snapshot> {
         let is_ordered = progress.done == progress.last_done;
         if !is_ordered || self.queue.has_present_events() || !self.lines.are_relative() {
             return None;
         }
-        let mut writer = Writer { now: self.now, progress, words: Vec::new(), costs: Vec::new() };
+        let mut writer = SnapshotWriter { now: self.now, progress, words: Vec::new(), costs: Vec::new() };
         for (&done, &frontier) in progress.done.iter().zip(&progress.frontier) {
             writer.word(u64::from(frontier.wrapping_sub(done)));
         }
         self.write_events(&mut writer);
         self.write_transfers(&mut writer);
         self.write_waiting(&mut writer);
-        let Writer { words, costs, .. } = writer;
+        let SnapshotWriter { words, costs, .. } = writer;
         Some(Snapshot {
             time: self.now,
             interval,
@@ -108,7 +108,7 @@ impl Engine<'_> {
         }
     }
 
-    fn write_events(&self, writer: &mut Writer<'_>) {
+    fn write_events(&self, writer: &mut SnapshotWriter<'_>) {
         let mut events: Vec<(Picos, u32, u64, Event)> = Vec::new();
         for (time, event) in self.queue.iter().filter(|&(time, event)| self.is_current(time, event)) {
             let (kind, key) = match event {
@@ -147,7 +147,7 @@ impl Engine<'_> {
         u64::from(flight.run) << 32 | u64::from(flight.index)
     }
 
-    fn write_transfers(&self, writer: &mut Writer<'_>) {
+    fn write_transfers(&self, writer: &mut SnapshotWriter<'_>) {
         for route in (0..self.workload.system.route_count() as u32).map(RouteId) {
             let Some(end) = self.bundles.next_end(route) else { continue };
             let rate = self.sharing.rate(route);
@@ -172,7 +172,7 @@ impl Engine<'_> {
         }
     }
 
-    fn write_waiting(&self, writer: &mut Writer<'_>) {
+    fn write_waiting(&self, writer: &mut SnapshotWriter<'_>) {
         let mut gatherings: Vec<PartialWait> = self.waiting.partial().collect();
         gatherings.sort_unstable();
         writer.word(gatherings.len() as u64);

@@ -97,7 +97,7 @@ fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
             }
         }
         let passage = workload.passages.push(RouteLatency { route: Some(route), latency: Picos(stream.latency) });
-        workload.works.push(Work::of_bytes(stream.bytes));
+        workload.works.push(Work::from_bytes(stream.bytes));
         let [software, spacing, not_before] = [stream.software, stream.spacing, stream.start].map(Picos);
         workload.paces.push(Pace { software, not_before, delay: Picos::ZERO, spacing });
         let run = WorkRun {

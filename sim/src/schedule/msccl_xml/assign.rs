@@ -12,22 +12,22 @@
 use rustc_hash::FxHashMap;
 
 use super::relay::{Chains, Relays};
-use super::thread_block::{Block, Connection, NONE, StepAction};
+use super::thread_block::{NONE, StepAction, ThreadBlock, TransferRoute};
 use crate::schedule::OpKind;
 use crate::schedule::file_format::WriteError;
 use crate::schedule::flat::{FlatOp, FlatSchedule};
 
 /// All connections, sorted and numbered.
 pub(super) struct Connections {
-    pub(super) routes: Vec<Connection>,
-    lanes: Vec<ChannelKey>,
+    pub(super) routes: Vec<TransferRoute>,
+    lanes: Vec<ChannelSortKey>,
     /// Connection of each operation; [`NONE`] for operations within a GPU.
     pub(super) connection_of_op: Vec<u32>,
 }
 
 /// Thread blocks of every GPU, and the connections between them.
 pub(super) struct Assignment {
-    pub(super) gpus: Vec<Vec<Block>>,
+    pub(super) gpus: Vec<Vec<ThreadBlock>>,
     pub(super) connections: Connections,
     /// Channel of every connection.
     pub(super) channels: Vec<u32>,
@@ -35,7 +35,7 @@ pub(super) struct Assignment {
 
 /// Sort key of a GPU's channel. The flag is true for sends in response to gets of other GPUs, so that the GPU's own
 /// operations come first.
-type ChannelKey = (bool, u16);
+type ChannelSortKey = (bool, u16);
 
 /// Use of steps that relay received data: `rcs` and `rrcs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Assignment {
         let connections = Connections::new(flat);
         // Transfers on each connection, and local operations of each channel of a GPU.
         let mut arrivals: Vec<Vec<u32>> = vec![Vec::new(); connections.routes.len()];
-        let mut locals: Vec<FxHashMap<ChannelKey, Vec<StepAction>>> = vec![FxHashMap::default(); ranks as usize];
+        let mut locals: Vec<FxHashMap<ChannelSortKey, Vec<StepAction>>> = vec![FxHashMap::default(); ranks as usize];
         for id in flat.level_order() {
             let op = &flat.ops[id as usize];
             if !op.kind.moves_data() {
@@ -88,7 +88,7 @@ impl Assignment {
             }
             for connection in incoming {
                 let actions = arrivals[connection as usize].iter().map(|&op| StepAction::Receive(op)).collect();
-                blocks.push(Block { sends: None, receives: Some(connection), actions });
+                blocks.push(ThreadBlock { sends: None, receives: Some(connection), actions });
             }
             gpus.push(blocks);
         }
@@ -101,7 +101,7 @@ impl Connections {
     fn new(flat: &FlatSchedule) -> Self {
         let key = |op: &FlatOp| (op.source(), op.target(), channel_key(op));
         // Consecutive operations mostly use the same connection.
-        let mut keys: Vec<(u32, u32, ChannelKey)> = Vec::new();
+        let mut keys: Vec<(u32, u32, ChannelSortKey)> = Vec::new();
         for key in flat.ops.iter().filter(|op| op.crosses()).map(key) {
             if keys.last() != Some(&key) {
                 keys.push(key);
@@ -136,18 +136,18 @@ impl Connections {
 fn sending_blocks(
     flat: &FlatSchedule,
     connections: &Connections,
-    mut locals: FxHashMap<ChannelKey, Vec<StepAction>>,
+    mut locals: FxHashMap<ChannelSortKey, Vec<StepAction>>,
     outgoing: &[u32],
     arrivals: &[Vec<u32>],
-) -> Vec<Block> {
+) -> Vec<ThreadBlock> {
     let with_lane = |&connection: &u32| (connections.lanes[connection as usize], connection);
-    let mut sends: Vec<(ChannelKey, u32)> = outgoing.iter().map(with_lane).collect();
+    let mut sends: Vec<(ChannelSortKey, u32)> = outgoing.iter().map(with_lane).collect();
     // Sorted by channel, then by connection and thereby by peer.
     sends.sort_unstable();
-    let mut lanes: Vec<ChannelKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
+    let mut lanes: Vec<ChannelSortKey> = locals.keys().copied().chain(sends.iter().map(|(lane, _)| *lane)).collect();
     lanes.sort_unstable();
     lanes.dedup();
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<ThreadBlock> = Vec::new();
     let mut sends = sends.into_iter().peekable();
     for lane in lanes {
         let mut local = locals.remove(&lane);
@@ -157,14 +157,14 @@ fn sending_blocks(
                 Some(local) => merged(flat, local, actions),
                 None => actions,
             };
-            blocks.push(Block { sends: Some(connection), receives: None, actions });
+            blocks.push(ThreadBlock { sends: Some(connection), receives: None, actions });
         }
-        blocks.extend(local.map(|actions| Block { actions, ..Block::default() }));
+        blocks.extend(local.map(|actions| ThreadBlock { actions, ..ThreadBlock::default() }));
     }
     blocks
 }
 
-fn channel_key(op: &FlatOp) -> ChannelKey {
+fn channel_key(op: &FlatOp) -> ChannelSortKey {
     (op.kind.reads_peer() && op.crosses(), op.channel)
 }
 

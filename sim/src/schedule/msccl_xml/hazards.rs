@@ -7,11 +7,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::pair::{NONE, Steps};
+use super::pair::{NONE, StepPairing};
 use crate::schedule::chunk_numbering::cell;
 use crate::schedule::draft::Draft;
 use crate::schedule::file_format::FormatError;
-use crate::schedule::order::{Cycle, Graph, Order};
+use crate::schedule::order::{Cycle, Graph, TotalOrder};
 use crate::schedule::precedence::{precedes_each, wait_only_schedule};
 use crate::schedule::{Buffer, BufferUse, ChunkRef, OpKind, Schedule};
 
@@ -24,7 +24,7 @@ struct ChunkAccesses {
 
 /// Operation that accesses a chunk before a transfer does, in one order of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Conflict {
+struct EarlierAccess {
     transfer: u32,
     earlier: u32,
 }
@@ -49,7 +49,7 @@ pub(super) struct AccessSteps {
 /// Makes transfers wait for earlier accesses to the memory of their receivers. `access_steps`: steps in which each
 /// operation accesses memory.
 pub(super) fn add_hazard_dependencies(
-    steps: &Steps<'_>,
+    steps: &StepPairing<'_>,
     draft: &mut Draft,
     access_steps: &[AccessSteps],
     buffers: BufferUse,
@@ -67,7 +67,7 @@ pub(super) fn add_hazard_dependencies(
         Ok(order) => order,
         Err(cycle) => return Ok(merged_cycle(access_steps, &cycle)),
     };
-    let unordered: Vec<Conflict> = {
+    let unordered: Vec<EarlierAccess> = {
         let pairs: Vec<(u32, u32)> = conflicts.iter().map(|c| (c.earlier, c.transfer)).collect();
         let ordered = precedes_each(&graph, &order, &pairs);
         conflicts.iter().zip(ordered).filter(|(_, ordered)| !ordered).map(|(conflict, _)| *conflict).collect()
@@ -90,14 +90,14 @@ pub(super) fn add_hazard_dependencies(
 
 /// Returns the step after which the earlier operation of a conflict no longer uses the memory of the transfer's
 /// receiver.
-fn last_use_step(steps: &Steps<'_>, draft: &Draft, access_steps: &[AccessSteps], conflict: Conflict) -> u32 {
+fn last_use_step(steps: &StepPairing<'_>, draft: &Draft, access_steps: &[AccessSteps], conflict: EarlierAccess) -> u32 {
     let receiver = draft.ops[conflict.transfer as usize].peer;
     let AccessSteps { reads_at, writes_at } = access_steps[conflict.earlier as usize];
     if steps.block(writes_at).gpu == receiver { writes_at } else { reads_at }
 }
 
 /// Returns the steps as a schedule of operations that move no data.
-fn step_schedule(steps: &Steps<'_>) -> Schedule {
+fn step_schedule(steps: &StepPairing<'_>) -> Schedule {
     let ops = steps.blocks.iter().flat_map(|block| block.steps().map(move |step| (block.first, step))).map(
         |(first, step)| {
             let before = (step > first).then(|| step - 1);
@@ -109,7 +109,12 @@ fn step_schedule(steps: &Steps<'_>) -> Schedule {
 }
 
 /// Returns the accesses to a receiver's memory that precede those of a transfer, in the order of the steps.
-fn conflicts(draft: &Draft, access_steps: &[AccessSteps], order: &Order, buffers: BufferUse) -> Vec<Conflict> {
+fn conflicts(
+    draft: &Draft,
+    access_steps: &[AccessSteps],
+    order: &TotalOrder,
+    buffers: BufferUse,
+) -> Vec<EarlierAccess> {
     // Accesses in order of step: an operation reads in one step and writes in another; within a step, arriving data
     // comes first.
     let mut accesses: Vec<(u32, bool, u32, bool)> = Vec::with_capacity(access_steps.len() * 2);
@@ -128,7 +133,7 @@ fn conflicts(draft: &Draft, access_steps: &[AccessSteps], order: &Order, buffers
             if writes && op.kind == OpKind::PutReduceInput {
                 let input = ChunkRef { buffer: Buffer::Input, ..chunk };
                 let chunk_accesses = memory.entry((rank, cell(input, buffers))).or_default();
-                conflicts.extend(chunk_accesses.writer.map(|earlier| Conflict { transfer: id, earlier }));
+                conflicts.extend(chunk_accesses.writer.map(|earlier| EarlierAccess { transfer: id, earlier }));
                 chunk_accesses.readers.push(id);
             }
             let chunk_accesses = memory.entry((rank, cell(chunk, buffers))).or_default();
@@ -138,8 +143,9 @@ fn conflicts(draft: &Draft, access_steps: &[AccessSteps], order: &Order, buffers
             }
             if !same_step {
                 let earlier = chunk_accesses.writer.into_iter().chain(chunk_accesses.readers.iter().copied());
-                conflicts
-                    .extend(earlier.filter(|&earlier| earlier != id).map(|earlier| Conflict { transfer: id, earlier }));
+                conflicts.extend(
+                    earlier.filter(|&earlier| earlier != id).map(|earlier| EarlierAccess { transfer: id, earlier }),
+                );
             }
             *chunk_accesses = ChunkAccesses { writer: Some(id), readers: Vec::new() };
         }
@@ -149,7 +155,7 @@ fn conflicts(draft: &Draft, access_steps: &[AccessSteps], order: &Order, buffers
     conflicts
 }
 
-fn deadlock(steps: &Steps<'_>, cycle: &Cycle) -> FormatError {
+fn deadlock(steps: &StepPairing<'_>, cycle: &Cycle) -> FormatError {
     const SHOWN: usize = 6;
     let names: Vec<String> = cycle.0.iter().skip(1).take(SHOWN).map(|op| steps.name(op.0)).collect();
     let more = if cycle.0.len() > SHOWN + 1 { ", and more" } else { "" };

@@ -22,8 +22,8 @@
 use rustc_hash::FxHashSet;
 
 use super::hazards::{self, AccessSteps, HazardResult};
-use super::pair::{NONE, Steps};
-use super::parse::{Algo, Gpu, StepKind};
+use super::pair::{NONE, StepPairing};
+use super::parse::{Algo, GpuElement, StepKind};
 use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::{Draft, DraftOp};
 use crate::schedule::file_format::{FormatError, Source};
@@ -59,10 +59,10 @@ pub(super) type BlockState = [Option<u32>; 2];
 /// # Errors
 /// [`FormatError`] located at the step that cannot be translated.
 pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatError> {
-    let steps = Steps::new(source, algo)?;
+    let steps = StepPairing::new(source, algo)?;
     let algo_error = |message: String| source.error(algo.span.clone(), message);
     let buffers = if algo.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-    let max_count = |count: fn(&Gpu) -> u32| algo.gpus.iter().map(count).max().unwrap_or(0);
+    let max_count = |count: fn(&GpuElement) -> u32| algo.gpus.iter().map(count).max().unwrap_or(0);
     let per_gpu = ChunksPerGpu { input: max_count(|gpu| gpu.input_chunks), output: max_count(|gpu| gpu.output_chunks) };
     let mut numbering = ChunkNumbering::new(algo.collective, buffers, algo.gpus.len(), per_gpu).map_err(algo_error)?;
     let scratch = algo.gpus.iter().map(|gpu| gpu.scratch_chunks).max().unwrap_or(0);
@@ -127,7 +127,7 @@ pub(super) fn lower(source: Source<'_>, algo: &Algo) -> Result<Schedule, FormatE
 }
 
 struct Lowering<'a> {
-    steps: &'a Steps<'a>,
+    steps: &'a StepPairing<'a>,
     numbering: &'a ChunkNumbering,
     draft: Draft,
     placements: Vec<Option<Placement>>,

@@ -7,7 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::parse::{Algo, Block, Step, StepKind};
+use super::parse::{Algo, BlockElement, Step, StepKind};
 use crate::schedule::file_format::{FormatError, Source};
 
 /// Placeholder for a missing step number.
@@ -18,7 +18,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct NumberedBlock<'a> {
     pub(super) gpu: u32,
     pub(super) number: u32,
-    pub(super) block: &'a Block,
+    pub(super) block: &'a BlockElement,
     pub(super) first: u32,
 }
 
@@ -29,7 +29,7 @@ impl NumberedBlock<'_> {
 }
 
 /// Steps of all thread blocks of all GPUs.
-pub(super) struct Steps<'a> {
+pub(super) struct StepPairing<'a> {
     source: Source<'a>,
     pub(super) blocks: Vec<NumberedBlock<'a>>,
     pub(super) steps: Vec<&'a Step>,
@@ -42,7 +42,7 @@ pub(super) struct Steps<'a> {
     pub(super) awaited: Vec<u32>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a> StepPairing<'a> {
     pub(super) fn new(source: Source<'a>, algo: &'a Algo) -> Result<Self, FormatError> {
         let (mut blocks, mut steps, mut block_of) = (Vec::new(), Vec::new(), Vec::new());
         let mut first_blocks = Vec::with_capacity(algo.gpus.len());

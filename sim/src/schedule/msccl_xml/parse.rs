@@ -22,23 +22,23 @@ pub(super) struct Algo {
     pub(super) min_bytes: u64,
     pub(super) max_bytes: u64,
     pub(super) root: u32,
-    pub(super) gpus: Vec<Gpu>,
+    pub(super) gpus: Vec<GpuElement>,
     /// Location of the tag in the text.
     pub(super) span: std::ops::Range<usize>,
 }
 
 /// Contents of an element `<gpu>`: buffer sizes and thread blocks of a GPU.
 #[derive(Debug, Default)]
-pub(super) struct Gpu {
+pub(super) struct GpuElement {
     pub(super) input_chunks: u32,
     pub(super) output_chunks: u32,
     pub(super) scratch_chunks: u32,
-    pub(super) blocks: Vec<Block>,
+    pub(super) blocks: Vec<BlockElement>,
 }
 
 /// Contents of `<tb>`, a thread block.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct BlockElement {
     pub(super) send: Option<u32>,
     pub(super) recv: Option<u32>,
     pub(super) channel: u32,
@@ -248,7 +248,7 @@ impl Parser<'_> {
             min_bytes,
             max_bytes,
             root: tag.number("root", 0..ranks, Some(0))? as u32,
-            gpus: (0..ranks).map(|_| Gpu::default()).collect(),
+            gpus: (0..ranks).map(|_| GpuElement::default()).collect(),
             span: tag.bytes.clone(),
         });
         Ok(())
@@ -291,7 +291,7 @@ impl Parser<'_> {
                 _ => Ok(peer),
             }
         };
-        gpu.blocks.push(Block {
+        gpu.blocks.push(BlockElement {
             send: peer("send")?,
             recv: peer("recv")?,
             channel: tag.index("chan")?,

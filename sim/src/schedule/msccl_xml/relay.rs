@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::thread_block::{Block, Connection, NONE, StepAction};
+use super::thread_block::{NONE, StepAction, ThreadBlock, TransferRoute};
 use crate::schedule::flat::FlatSchedule;
 
 /// Assignment of connections to the thread blocks that relay them.
@@ -31,7 +31,7 @@ impl<'a> Relays<'a> {
     }
 
     /// Moves incoming connections that thread blocks of a GPU can relay from `incoming` to those blocks.
-    pub(super) fn assign(&mut self, blocks: &mut [Block], incoming: &mut Vec<u32>, chains: &mut Chains<'_>) {
+    pub(super) fn assign(&mut self, blocks: &mut [ThreadBlock], incoming: &mut Vec<u32>, chains: &mut Chains<'_>) {
         for block in blocks.iter_mut() {
             let Some(sends) = block.sends else { continue };
             let candidates = self.candidates(&block.actions);
@@ -129,7 +129,7 @@ impl<'a> Relays<'a> {
 
 /// Chains of connections that must all have the same channel.
 pub(super) struct Chains<'a> {
-    routes: &'a [Connection],
+    routes: &'a [TransferRoute],
     /// Index of each connection's chain.
     chain_by_connection: Vec<u32>,
     chains: Vec<Vec<u32>>,
@@ -137,7 +137,7 @@ pub(super) struct Chains<'a> {
 
 impl<'a> Chains<'a> {
     /// Creates one chain per connection.
-    pub(super) fn new(routes: &'a [Connection]) -> Self {
+    pub(super) fn new(routes: &'a [TransferRoute]) -> Self {
         let numbers = 0..routes.len() as u32;
         Self {
             routes,

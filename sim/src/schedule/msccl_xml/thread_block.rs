@@ -2,7 +2,7 @@
 
 /// Route of a transfer: source, destination, and index among the connections between the two, in order of sending
 /// channels.
-pub(super) type Connection = (u32, u32, u32);
+pub(super) type TransferRoute = (u32, u32, u32);
 
 /// Placeholder for the number of a missing connection, step or position.
 pub(super) const NONE: u32 = u32::MAX;
@@ -38,7 +38,7 @@ impl StepAction {
 
 /// Thread block, with its connections given by number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Block {
+pub(super) struct ThreadBlock {
     pub(super) sends: Option<u32>,
     pub(super) receives: Option<u32>,
     pub(super) actions: Vec<StepAction>,

@@ -64,16 +64,16 @@ pub(in crate::schedule) fn write_xml(
     flat.inline_waits()?;
     let ranks = schedule.header().call.ranks;
     let in_flight = messages_in_flight(schedule.header().protocol);
-    let relaying = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Allowed)?, in_flight);
+    let relaying = StepList::new(&flat, Assignment::new(&flat, ranks, RelayUse::Allowed)?, in_flight);
     let steps = match relaying.check(&flat)? {
         OrderCheck::Ordered => relaying,
         // With relays, the steps of some thread blocks would wait for themselves.
         OrderCheck::Cycle(_) => {
-            let steps = Steps::new(&flat, Assignment::new(&flat, ranks, RelayUse::Forbidden)?, in_flight);
+            let steps = StepList::new(&flat, Assignment::new(&flat, ranks, RelayUse::Forbidden)?, in_flight);
             match steps.check(&flat)? {
                 OrderCheck::Ordered => steps,
                 OrderCheck::Cycle(operation) => {
-                    let unlimited = Steps::new(&flat, steps.assignment, u32::MAX);
+                    let unlimited = StepList::new(&flat, steps.assignment, u32::MAX);
                     return Err(match unlimited.check(&flat)? {
                         OrderCheck::Ordered => WriteError::FullFifos { operation, messages: in_flight },
                         OrderCheck::Cycle(operation) => WriteError::Deadlock { operation },
@@ -86,7 +86,7 @@ pub(in crate::schedule) fn write_xml(
 }
 
 /// All steps, by number, with their dependencies.
-struct Steps {
+struct StepList {
     assignment: Assignment,
     /// First step of each thread block, by GPU.
     first_steps: Vec<Vec<u32>>,
@@ -110,7 +110,7 @@ enum OrderCheck {
     Cycle(OpId),
 }
 
-impl Steps {
+impl StepList {
     fn new(flat: &FlatSchedule, assignment: Assignment, in_flight: u32) -> Self {
         let blocks = assignment.gpus.iter().flatten();
         let count = blocks.map(|block| block.actions.len()).sum();

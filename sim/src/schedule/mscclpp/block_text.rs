@@ -6,13 +6,13 @@ use crate::schedule::units::UnitRange;
 
 /// Memory of a rank that an operation accesses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct MemoryAccess {
+pub(super) struct RankAccess {
     pub(super) rank: u32,
     pub(super) range: UnitRange,
     pub(super) writes: bool,
 }
 
-impl MemoryAccess {
+impl RankAccess {
     fn conflicts(self, other: Self) -> bool {
         let disjoint = |a: UnitRange, b: UnitRange| {
             a.buffer != b.buffer || a.start + a.count <= b.start || b.start + b.count <= a.start
@@ -25,22 +25,22 @@ impl MemoryAccess {
 const MAX_UNFENCED: usize = 64;
 
 /// Writer of the lines of a thread block, appended to a text.
-pub(super) struct BlockText<'a> {
+pub(super) struct BlockWriter<'a> {
     text: &'a mut String,
     has_lines: bool,
     /// Accesses since the last barrier of the thread block.
-    unfenced: Vec<MemoryAccess>,
+    unfenced: Vec<RankAccess>,
     /// True if the thread block has waited for another one since the last barrier.
     has_waited: bool,
 }
 
-impl<'a> BlockText<'a> {
+impl<'a> BlockWriter<'a> {
     pub(super) fn new(text: &'a mut String) -> Self {
         Self { text, has_lines: false, unfenced: Vec::with_capacity(MAX_UNFENCED + 8), has_waited: false }
     }
 
     /// Prepares for an operation that accesses this memory: writes a barrier first if an earlier access conflicts.
-    pub(super) fn begin_access(&mut self, accesses: impl Iterator<Item = MemoryAccess> + Clone) {
+    pub(super) fn begin_access(&mut self, accesses: impl Iterator<Item = RankAccess> + Clone) {
         let conflict = accesses.clone().any(|a| self.unfenced.iter().any(|b| a.conflicts(*b)));
         if self.has_waited || conflict || self.unfenced.len() > MAX_UNFENCED {
             self.barrier();
@@ -78,7 +78,7 @@ impl<'a> BlockText<'a> {
 }
 
 /// Chunks of a buffer that an operation refers to.
-pub(super) struct Chunks {
+pub(super) struct OperandChunks {
     pub(super) buffer: BufferOwner,
     pub(super) index: u32,
     pub(super) size: u32,
@@ -94,7 +94,7 @@ pub(super) enum BufferOwner {
     Switch(u32),
 }
 
-impl Chunks {
+impl OperandChunks {
     pub(super) fn put(&self, text: &mut String) {
         match self.buffer {
             BufferOwner::Own(letter) => put!(text, "{\"type\": \"", letter, "\""),

@@ -22,7 +22,7 @@
 use rustc_hash::FxHashMap;
 
 use super::order::{BlockOrder, DependencyKey, Endpoints, OrderedDraft};
-use super::parse::{ChannelKey, Chunks, Gpu, OpContext, Plan};
+use super::parse::{BufferPieces, ChannelKey, OpContext, Plan, PlanGpu};
 use crate::schedule::chunk_numbering::{ChunkNumbering, ChunksPerGpu, FileChunk, same_memory};
 use crate::schedule::draft::Draft;
 use crate::schedule::file_format::{FormatError, Source};
@@ -36,7 +36,7 @@ use crate::schedule::{Blocks, Buffer, BufferUse, Call, ChunkRef, Header, Layout,
 pub(super) fn lower(source: Source<'_>, plan: &Plan<'_>) -> Result<Schedule, FormatError> {
     let plan_error = |message: String| source.error(0..1, message);
     let buffers = if plan.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-    let max_chunks = |count: fn(&Gpu<'_>) -> u32| {
+    let max_chunks = |count: fn(&PlanGpu<'_>) -> u32| {
         let (chunks, pieces) = (plan.gpus.iter().map(count).max().unwrap_or(0), plan.pieces);
         chunks.checked_mul(pieces).ok_or_else(|| plan_error(format!("{chunks} chunks, each in {pieces} pieces")))
     };
@@ -204,10 +204,19 @@ pub(super) struct BlockLowering<'t, 'p, 'a> {
     moved: &'t mut u64,
 }
 
+/// Form in which an operation moves data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DataForm {
+    /// Plain data, which other operations signal.
+    Plain,
+    /// Packets, which carry flags that their readers wait for.
+    Packets,
+}
+
 /// Options of a sum operation.
 struct Sum {
-    /// True if addends are read as packets and the sum is sent as packets.
-    packets: bool,
+    /// Form in which addends are read and the sum is sent.
+    form: DataForm,
     /// True if the sum is also written to the GPU's own packets.
     writes_own_packets: bool,
     sends: bool,
@@ -215,7 +224,7 @@ struct Sum {
 
 impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     fn lower_operation(&mut self, context: OpContext<'p, 'a>) -> Result<(), FormatError> {
-        let sum = |packets, writes_own_packets, sends| Sum { packets, writes_own_packets, sends };
+        let sum = |form, writes_own_packets, sends| Sum { form, writes_own_packets, sends };
         match context.op.text.name.as_str() {
             "nop" | "pipeline" => Ok(()),
             "flush" => {
@@ -229,10 +238,10 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
                 Ok(())
             }
             "sem_acquire" | "sem_release" => self.semaphore(context),
-            "put" => self.put(context, false),
-            "ppkt" => self.put(context, true),
+            "put" => self.put(context, DataForm::Plain),
+            "ppkt" => self.put(context, DataForm::Packets),
             "pws" | "pwsf" => {
-                self.put(context, false)?;
+                self.put(context, DataForm::Plain)?;
                 self.signal(context)?;
                 if context.op.text.name == "pwsf" {
                     self.lane.flush();
@@ -242,12 +251,12 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
             "rppkt" => self.forward_packets(context),
             "get" => self.get(context),
             "copy" | "cpkt" | "upkt" => self.copy(context),
-            "re" | "rre" => self.sum(context, &sum(false, false, false)),
-            "res" | "rres" => self.sum(context, &sum(false, false, true)),
-            "repkt" => self.sum(context, &sum(true, false, false)),
-            "respkt" => self.sum(context, &sum(true, false, true)),
-            "recpkt" => self.sum(context, &sum(true, true, false)),
-            "recspkt" => self.sum(context, &sum(true, true, true)),
+            "re" | "rre" => self.sum(context, &sum(DataForm::Plain, false, false)),
+            "res" | "rres" => self.sum(context, &sum(DataForm::Plain, false, true)),
+            "repkt" => self.sum(context, &sum(DataForm::Packets, false, false)),
+            "respkt" => self.sum(context, &sum(DataForm::Packets, false, true)),
+            "recpkt" => self.sum(context, &sum(DataForm::Packets, true, false)),
+            "recspkt" => self.sum(context, &sum(DataForm::Packets, true, true)),
             "glre" | "glres" | "gstore" => self.lower_switch_operation(context),
             _ => Err(context.error("is of no known type")),
         }
@@ -308,12 +317,12 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok(())
     }
 
-    fn put(&mut self, context: OpContext<'p, 'a>, packets: bool) -> Result<(), FormatError> {
+    fn put(&mut self, context: OpContext<'p, 'a>, form: DataForm) -> Result<(), FormatError> {
         let (src, dst) = context.chunks()?;
         if src.len() != dst.len() || src.is_empty() {
             return Err(context.error(format!("has {} sources for {} destinations", src.len(), dst.len())));
         }
-        src.iter().zip(&dst).try_for_each(|(src, dst)| self.store(context, *src, *dst, packets))
+        src.iter().zip(&dst).try_for_each(|(src, dst)| self.store(context, *src, *dst, form))
     }
 
     fn forward_packets(&mut self, context: OpContext<'p, 'a>) -> Result<(), FormatError> {
@@ -322,7 +331,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
             return Err(context.error(format!("has {} sources; expected 1", src.len())));
         };
         self.await_packets(context, src)?;
-        dst.iter().try_for_each(|dst| self.store(context, src, *dst, true))
+        dst.iter().try_for_each(|dst| self.store(context, src, *dst, DataForm::Packets))
     }
 
     fn get(&mut self, context: OpContext<'p, 'a>) -> Result<(), FormatError> {
@@ -375,17 +384,17 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         self.local_chunk(context, first)?;
         for addend in addends {
             self.span(context, *addend, destination)?;
-            match (reads_peers, sum.packets) {
+            match (reads_peers, sum.form) {
                 (true, _) => self.peer(context, *addend)?,
-                (false, true) => self.await_packets(context, *addend)?,
-                (false, false) => {
+                (false, DataForm::Packets) => self.await_packets(context, *addend)?,
+                (false, DataForm::Plain) => {
                     self.local_chunk(context, *addend)?;
                 }
             }
         }
         let span = self.span(context, first, destination)?;
         // The sum begins with the addend at the destination, or with a copy of the first addend.
-        let is_at_target = |chunks: &Chunks| {
+        let is_at_target = |chunks: &BufferPieces| {
             chunks.rank == context.rank
                 && self.locate(context, *chunks).is_ok_and(|chunk| same_memory(chunk, target, self.numbering.buffers))
         };
@@ -413,33 +422,33 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         if !sum.sends && !stores.is_empty() {
             return Err(context.error(format!("has {} destinations too many", stores.len())));
         }
-        stores.iter().try_for_each(|dst| self.store(context, destination, *dst, sum.packets))
+        stores.iter().try_for_each(|dst| self.store(context, destination, *dst, sum.form))
     }
 
     fn store(
         &mut self,
         context: OpContext<'p, 'a>,
-        src: Chunks,
-        dst: Chunks,
-        packets: bool,
+        src: BufferPieces,
+        dst: BufferPieces,
+        form: DataForm,
     ) -> Result<(), FormatError> {
         self.peer(context, dst)?;
         let ends = Endpoints { src: self.local_chunk(context, src)?, dst: self.locate(context, dst)? };
         let span = self.span(context, src, dst)?;
         let op = self.lane.store(dst.rank, ends, span);
-        if packets {
+        if form == DataForm::Packets {
             self.note_packets(dst.rank, dst, op);
         }
         Ok(())
     }
 
-    fn note_packets(&mut self, rank: u32, chunks: Chunks, op: u32) {
+    fn note_packets(&mut self, rank: u32, chunks: BufferPieces, op: u32) {
         for chunk in chunks.from..chunks.from + chunks.count {
             self.synchronization.packets.entry((rank, chunk)).or_insert(op);
         }
     }
 
-    fn await_packets(&mut self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<(), FormatError> {
+    fn await_packets(&mut self, context: OpContext<'p, 'a>, chunks: BufferPieces) -> Result<(), FormatError> {
         self.local_chunk(context, chunks)?;
         if chunks.buffer != Buffer::Scratch {
             return Err(context.error(format!("reads packets in {}; expected scratch", chunks.buffer)));
@@ -450,7 +459,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok(())
     }
 
-    fn peer(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<(), FormatError> {
+    fn peer(&self, context: OpContext<'p, 'a>, chunks: BufferPieces) -> Result<(), FormatError> {
         if chunks.rank == context.rank { Err(context.error("uses its own memory as a peer's")) } else { Ok(()) }
     }
 
@@ -458,14 +467,18 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     ///
     /// # Errors
     /// [`FormatError`] at the operation if the chunks belong to another GPU or do not exist.
-    pub(super) fn local_chunk(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
+    pub(super) fn local_chunk(
+        &self,
+        context: OpContext<'p, 'a>,
+        chunks: BufferPieces,
+    ) -> Result<ChunkRef, FormatError> {
         if chunks.rank != context.rank {
             return Err(context.error(format!("uses memory of gpu {} as its own", chunks.rank)));
         }
         self.locate(context, chunks)
     }
 
-    pub(super) fn locate(&self, context: OpContext<'p, 'a>, chunks: Chunks) -> Result<ChunkRef, FormatError> {
+    pub(super) fn locate(&self, context: OpContext<'p, 'a>, chunks: BufferPieces) -> Result<ChunkRef, FormatError> {
         self.numbering
             .locate(chunks.rank, FileChunk { buffer: chunks.buffer, offset: chunks.from }, chunks.count)
             .ok_or_else(|| {
@@ -480,7 +493,12 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     ///
     /// # Errors
     /// [`FormatError`] at the operation if the numbers differ or the plan moves too many chunks in total.
-    pub(super) fn span(&mut self, context: OpContext<'p, 'a>, src: Chunks, dst: Chunks) -> Result<u32, FormatError> {
+    pub(super) fn span(
+        &mut self,
+        context: OpContext<'p, 'a>,
+        src: BufferPieces,
+        dst: BufferPieces,
+    ) -> Result<u32, FormatError> {
         if src.count != dst.count {
             let message = format!("moves {} chunks to where there are {} (in pieces)", src.count, dst.count);
             return Err(context.error(message));

@@ -27,7 +27,7 @@ pub(super) struct Plan<'a> {
     pub(super) sizes: (u64, u64),
     /// Number of pieces that each chunk is divided into, for thread blocks that share chunks.
     pub(super) pieces: u32,
-    pub(super) gpus: Vec<Gpu<'a>>,
+    pub(super) gpus: Vec<PlanGpu<'a>>,
     /// Groups of GPUs connected by switch channels, without duplicates, in ascending order.
     pub(super) teams: Vec<Vec<u32>>,
     /// The opposite end of every channel.
@@ -35,7 +35,7 @@ pub(super) struct Plan<'a> {
 }
 
 /// GPU of a plan, with its thread blocks.
-pub(super) struct Gpu<'a> {
+pub(super) struct PlanGpu<'a> {
     /// Number of input chunks, in the units of the file.
     pub(super) input_chunks: u32,
     /// Number of output chunks, in the units of the file.
@@ -47,7 +47,7 @@ pub(super) struct Gpu<'a> {
     remote: Vec<(u32, Buffer)>,
     switches: Vec<Switch>,
     pub(super) semaphores: Vec<u32>,
-    pub(super) blocks: Vec<Block<'a>>,
+    pub(super) blocks: Vec<PlanBlock<'a>>,
 }
 
 /// Switch channel: one buffer on all GPUs of a group, which are in ascending order.
@@ -58,15 +58,15 @@ struct Switch {
 }
 
 /// Thread block of a GPU, with indices into the GPU's channels and buffers.
-pub(super) struct Block<'a> {
+pub(super) struct PlanBlock<'a> {
     channels: [Vec<u32>; 2],
     remote: [Vec<u32>; 2],
     switches: Vec<u32>,
-    pub(super) ops: Vec<Op<'a>>,
+    pub(super) ops: Vec<PlanOp<'a>>,
 }
 
 /// Operation, with its location in the text.
-pub(super) struct Op<'a> {
+pub(super) struct PlanOp<'a> {
     pub(super) text: OpText<'a>,
     pub(super) at: usize,
     /// Index in the thread block, as in `operation 3 (put) of thread block 0 of gpu 1`.
@@ -75,7 +75,7 @@ pub(super) struct Op<'a> {
 
 /// Chunks of a rank's buffer, measured in pieces.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Chunks {
+pub(super) struct BufferPieces {
     pub(super) rank: u32,
     pub(super) buffer: Buffer,
     pub(super) from: u32,
@@ -147,7 +147,7 @@ pub(super) fn parse(source: Source<'_>) -> Result<Plan<'_>, FormatError> {
 }
 
 /// Pairs channel ends of each type: the k-th channel of a rank to a peer with the k-th channel of the peer to the rank.
-fn other_ends(gpus: &[Gpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
+fn other_ends(gpus: &[PlanGpu<'_>]) -> FxHashMap<ChannelKey, ChannelKey> {
     let mut channels_by_pair: FxHashMap<(u32, u32, usize), Vec<u32>> = FxHashMap::default();
     for (rank, gpu) in gpus.iter().enumerate() {
         for (slot, peers) in gpu.peers.iter().enumerate() {
@@ -185,7 +185,7 @@ fn parse_gpu<'a>(
     rank: usize,
     ranks: usize,
     pieces: &mut u32,
-) -> Result<Gpu<'a>, FormatError> {
+) -> Result<PlanGpu<'a>, FormatError> {
     let at = source.offset(raw.get());
     let gpu_error = |message: String| source.error(at..at, message);
     let text: GpuText<'a> = object(source, raw.get(), at)?;
@@ -206,7 +206,7 @@ fn parse_gpu<'a>(
         return Err(gpu_error(format!("{} thread blocks; expected at most {MAX_BLOCKS}", text.threadblocks.len())));
     }
     let switches = switches(&text, rank, ranks).map_err(gpu_error)?;
-    let mut gpu = Gpu {
+    let mut gpu = PlanGpu {
         input_chunks: text.input_chunks,
         output_chunks: text.output_chunks,
         scratch_chunks: text.scratch_chunks,
@@ -256,12 +256,12 @@ fn switches(text: &GpuText<'_>, rank: usize, ranks: usize) -> Result<Vec<Switch>
 fn parse_block<'a>(
     source: Source<'_>,
     text: BlockText<'a>,
-    gpu: &Gpu<'_>,
+    gpu: &PlanGpu<'_>,
     at: usize,
     pieces: &mut u32,
-) -> Result<Block<'a>, FormatError> {
+) -> Result<PlanBlock<'a>, FormatError> {
     let mut block =
-        Block { channels: Default::default(), remote: Default::default(), switches: Vec::new(), ops: Vec::new() };
+        PlanBlock { channels: Default::default(), remote: Default::default(), switches: Vec::new(), ops: Vec::new() };
     for list in &text.channels {
         match (slot(list.channel_type), list.channel_type) {
             (Some(slot), _) => block.channels[slot].extend(&list.channel_ids),
@@ -283,7 +283,7 @@ fn parse_block<'a>(
             return Err(source.error(at..at, message));
         }
     }
-    let mut parse_op = |raw: &'a RawValue, number: usize| -> Result<Op<'a>, FormatError> {
+    let mut parse_op = |raw: &'a RawValue, number: usize| -> Result<PlanOp<'a>, FormatError> {
         let at = source.offset(raw.get());
         let text: OpText<'a> = object(source, raw.get(), at)?;
         if let Some(group) = text.tbg_info {
@@ -292,7 +292,7 @@ fn parse_block<'a>(
                 source.error(at..at, format!("a group of {} thread blocks; chunks cannot be cut so", group.tbg_size))
             })?;
         }
-        Ok(Op { text, at, number })
+        Ok(PlanOp { text, at, number })
     };
     for (number, raw) in text.ops.into_iter().enumerate() {
         let op = parse_op(raw, number)?;
@@ -313,15 +313,15 @@ pub(super) struct OpContext<'p, 'a> {
     pub(super) plan: &'p Plan<'a>,
     pub(super) rank: u32,
     pub(super) block: u32,
-    pub(super) op: &'p Op<'a>,
+    pub(super) op: &'p PlanOp<'a>,
 }
 
 impl OpContext<'_, '_> {
-    fn gpu(&self) -> &Gpu<'_> {
+    fn gpu(&self) -> &PlanGpu<'_> {
         &self.plan.gpus[self.rank as usize]
     }
 
-    fn block(&self) -> &Block<'_> {
+    fn block(&self) -> &PlanBlock<'_> {
         &self.gpu().blocks[self.block as usize]
     }
 
@@ -361,13 +361,13 @@ impl OpContext<'_, '_> {
     ///
     /// # Errors
     /// [`FormatError`] for chunks that do not exist.
-    pub(super) fn chunks(&self) -> Result<(Vec<Chunks>, Vec<Chunks>), FormatError> {
+    pub(super) fn chunks(&self) -> Result<(Vec<BufferPieces>, Vec<BufferPieces>), FormatError> {
         let resolve =
             |list: &[ChunksText]| list.iter().map(|chunks| self.chunk(*chunks)).collect::<Result<Vec<_>, _>>();
         Ok((resolve(&self.op.text.src_buff)?, resolve(&self.op.text.dst_buff)?))
     }
 
-    pub(super) fn chunk(&self, text: ChunksText) -> Result<Chunks, FormatError> {
+    pub(super) fn chunk(&self, text: ChunksText) -> Result<BufferPieces, FormatError> {
         let (rank, buffer) = match (text.buffer, text.buffer_id) {
             (_, Some(id)) => {
                 let slot = self.slot()?;
@@ -393,7 +393,7 @@ impl OpContext<'_, '_> {
     ///
     /// # Errors
     /// [`FormatError`] for a channel or chunks that do not exist.
-    pub(super) fn switch_chunks(&self, text: ChunksText) -> Result<(u32, Vec<Chunks>), FormatError> {
+    pub(super) fn switch_chunks(&self, text: ChunksText) -> Result<(u32, Vec<BufferPieces>), FormatError> {
         let id = text.switch_channel_id.ok_or_else(|| self.error("names no switch channel"))?;
         let switch = self.block().switches.get(id as usize).and_then(|&id| self.gpu().switches.get(id as usize));
         let switch = switch.ok_or_else(|| {
@@ -412,7 +412,7 @@ impl OpContext<'_, '_> {
     ///
     /// # Errors
     /// [`FormatError`] for chunks that do not exist.
-    fn buffer_chunks(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<Chunks, FormatError> {
+    fn buffer_chunks(&self, rank: u32, buffer: Buffer, text: ChunksText) -> Result<BufferPieces, FormatError> {
         let owner = &self.plan.gpus[rank as usize];
         let chunks = match buffer {
             Buffer::Input | Buffer::Output if self.plan.in_place => owner.input_chunks.max(owner.output_chunks),
@@ -438,7 +438,7 @@ impl OpContext<'_, '_> {
             count /= size;
         }
         match (u32::try_from(from), u32::try_from(from + count)) {
-            (Ok(from), Ok(_)) => Ok(Chunks { rank, buffer, from, count: count as u32 }),
+            (Ok(from), Ok(_)) => Ok(BufferPieces { rank, buffer, from, count: count as u32 }),
             _ => Err(self.error(format!("uses chunk {}, beyond what can be counted", text.index))),
         }
     }

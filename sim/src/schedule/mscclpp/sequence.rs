@@ -132,20 +132,21 @@ impl Sequences {
     /// Returns the pairs of a thread block of this GPU and one of another GPU that signal each other, ordered by peer,
     /// then by pair, so that both GPUs number the channels in the same way.
     pub(super) fn rank_channels(&self, rank: u32) -> Vec<(u32, u32)> {
-        let mut pairs: Vec<(u32, u32)> = self.signalling_pairs(rank, false);
+        let mut pairs: Vec<(u32, u32)> = self.signalling_pairs(rank, PeerBlocks::OtherGpus);
         pairs.sort_unstable_by_key(|&(block, other)| (self.rank(other), block.min(other), block.max(other)));
         pairs
     }
 
     /// Returns the pairs of thread blocks of a GPU of which the first signals the second.
     pub(super) fn rank_semaphores(&self, rank: u32) -> Vec<(u32, u32)> {
-        let mut pairs = self.signalling_pairs(rank, true);
+        let mut pairs = self.signalling_pairs(rank, PeerBlocks::SameGpu);
         pairs.sort_unstable();
         pairs
     }
 
     /// Returns the pairs of a thread block of the GPU and another one with a signal between them, without duplicates.
-    fn signalling_pairs(&self, rank: u32, same_gpu: bool) -> Vec<(u32, u32)> {
+    fn signalling_pairs(&self, rank: u32, peers: PeerBlocks) -> Vec<(u32, u32)> {
+        let same_gpu = peers == PeerBlocks::SameGpu;
         let own_blocks = self.rank_blocks(rank);
         let mut last_block = vec![u32::MAX; self.blocks.len()];
         let mut pairs = Vec::new();
@@ -162,6 +163,13 @@ impl Sequences {
         }
         pairs
     }
+}
+
+/// Thread blocks that signal each other with those of a GPU.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PeerBlocks {
+    SameGpu,
+    OtherGpus,
 }
 
 /// Signals of a thread block that have not been consumed yet.

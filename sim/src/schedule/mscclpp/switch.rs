@@ -16,15 +16,15 @@
 
 use super::lower::BlockLowering;
 use super::order::Endpoints;
-use super::parse::{Chunks, OpContext};
+use super::parse::{BufferPieces, OpContext};
 use super::text::ChunksText;
 use crate::schedule::file_format::FormatError;
 use crate::schedule::{ChunkRef, OpKind};
 
 /// Chunks of a group, and those of one of its GPUs.
-struct Grouped {
+struct GroupChunks {
     team: u32,
-    local: Chunks,
+    local: BufferPieces,
     location: ChunkRef,
 }
 
@@ -64,7 +64,11 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
         Ok(())
     }
 
-    fn local_chunks(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<(Chunks, ChunkRef), FormatError> {
+    fn local_chunks(
+        &self,
+        context: OpContext<'p, 'a>,
+        text: ChunksText,
+    ) -> Result<(BufferPieces, ChunkRef), FormatError> {
         let chunks = context.chunk(text)?;
         Ok((chunks, self.local_chunk(context, chunks)?))
     }
@@ -73,7 +77,7 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
     ///
     /// # Errors
     /// [`FormatError`] at the operation otherwise.
-    fn grouped(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<Grouped, FormatError> {
+    fn grouped(&self, context: OpContext<'p, 'a>, text: ChunksText) -> Result<GroupChunks, FormatError> {
         let (team, chunks) = context.switch_chunks(text)?;
         let local = chunks.iter().copied().find(|chunks| chunks.rank == context.rank);
         let local = local.ok_or_else(|| context.error("uses a switch channel of other gpus"))?;
@@ -86,6 +90,6 @@ impl<'p, 'a> BlockLowering<'_, 'p, 'a> {
                 )));
             }
         }
-        Ok(Grouped { team, local, location })
+        Ok(GroupChunks { team, local, location })
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::block_text::{BlockText, BufferOwner, Chunks, MemoryAccess};
+use super::block_text::{BlockWriter, BufferOwner, OperandChunks, RankAccess};
 use super::fuse::FusedSwitchOps;
 use super::sequence::{Sequences, Signal};
 use super::write_switch::SwitchChannels;
@@ -48,7 +48,7 @@ pub(in crate::schedule) fn write_plan(
     let (header, call) = (schedule.header(), schedule.header().call);
     let sequences = Sequences::new(schedule, &flat, &fused)?;
     let switches = SwitchChannels::new(&flat, &fused)?;
-    let writer = Writer { schedule, flat: &flat, sequences: &sequences, fused: &fused, switches: &switches };
+    let writer = PlanWriter { schedule, flat: &flat, sequences: &sequences, fused: &fused, switches: &switches };
     let protocol = match Format::Mscclpp.protocol(header.protocol) {
         Protocol::Ll => "LL",
         _ => "Simple",
@@ -72,7 +72,7 @@ pub(in crate::schedule) fn write_plan(
     Ok(())
 }
 
-struct Writer<'a> {
+struct PlanWriter<'a> {
     schedule: &'a Schedule,
     flat: &'a FlatSchedule,
     sequences: &'a Sequences,
@@ -124,7 +124,7 @@ impl BlockResources {
     }
 }
 
-impl Writer<'_> {
+impl PlanWriter<'_> {
     fn gpu(&self, rank: u32, text: &mut String) -> Result<(), WriteError> {
         let remote = self.remote_buffers(rank);
         let shared = self.shared(rank, &remote);
@@ -137,7 +137,7 @@ impl Writer<'_> {
             let switches = self.switches.block_channels(rank, self.sequences.ops(block));
             let resources = BlockResources::new(block, &shared, remote, switches);
             put!(text, "        {\n          \"id\": ", number, ",\n          \"ops\": [\n            ");
-            self.operations(&resources, &shared, &mut BlockText::new(text))?;
+            self.operations(&resources, &shared, &mut BlockWriter::new(text))?;
             put!(text, "\n          ],\n");
             resources.put(&shared, text);
             put!(text, "\n        }");
@@ -200,7 +200,7 @@ impl Writer<'_> {
         &self,
         resources: &BlockResources,
         shared: &GpuResources,
-        lines: &mut BlockText<'_>,
+        lines: &mut BlockWriter<'_>,
     ) -> Result<(), WriteError> {
         let ops = self.sequences.ops(resources.block);
         let (mut waits, mut signals) = (self.sequences.waits(resources.block), self.sequences.signals(resources.block));
@@ -265,29 +265,29 @@ impl Writer<'_> {
         id: u32,
         copy: Option<u32>,
         resources: &BlockResources,
-        lines: &mut BlockText<'_>,
+        lines: &mut BlockWriter<'_>,
     ) -> Result<(), WriteError> {
         let op = &self.flat.ops[id as usize];
-        let destination = MemoryAccess { rank: op.target(), range: op.dst, writes: true };
-        let origin = MemoryAccess { rank: op.source(), range: op.src, writes: false };
+        let destination = RankAccess { rank: op.target(), range: op.dst, writes: true };
+        let origin = RankAccess { rank: op.source(), range: op.src, writes: false };
         // The first addend is in the memory of the target.
         let first = match (copy, op.kind) {
             (Some(copy), _) => self.flat.ops[copy as usize].src,
             (None, OpKind::PutReduceInput) => self.input_range(op),
             (None, _) => op.dst,
         };
-        let first = MemoryAccess { rank: op.target(), range: first, writes: false };
+        let first = RankAccess { rank: op.target(), range: first, writes: false };
         let accesses = [origin, destination, first];
         lines.begin_access(accesses[..if op.kind.reduces() { 3 } else { 2 }].iter().copied());
         let rank = if op.crosses() { Sequences::executor(op) } else { op.rank };
-        let chunks = |end: MemoryAccess| -> Result<Chunks, WriteError> {
+        let chunks = |end: RankAccess| -> Result<OperandChunks, WriteError> {
             let (letter, index) = self.flat.name(id, end.rank, end.range)?;
             let buffer = if end.rank == rank {
                 BufferOwner::Own(letter)
             } else {
                 BufferOwner::Remote(resources.remote(end.rank, end.range.buffer))
             };
-            Ok(Chunks { buffer, index, size: end.range.count })
+            Ok(OperandChunks { buffer, index, size: end.range.count })
         };
         let (source, target) = (chunks(origin)?, chunks(destination)?);
         let channel = if op.crosses() { ", \"channel_type\": \"memory\"" } else { "" };
@@ -322,7 +322,7 @@ impl Writer<'_> {
         &self,
         id: u32,
         resources: &BlockResources,
-        lines: &mut BlockText<'_>,
+        lines: &mut BlockWriter<'_>,
     ) -> Result<(), WriteError> {
         let op = &self.flat.ops[id as usize];
         let (loads, stores) = (self.fused.loads(op), self.fused.stores(id, op));
@@ -330,15 +330,15 @@ impl Writer<'_> {
         let members = self.fused.members(op);
         let accesses = |by_switch: bool, range: UnitRange, writes: bool| {
             let ranks = if by_switch { members } else { &own_rank[..] };
-            ranks.iter().map(move |rank| MemoryAccess { rank: rank.0, range, writes })
+            ranks.iter().map(move |rank| RankAccess { rank: rank.0, range, writes })
         };
         lines.begin_access(accesses(loads, op.src, false).chain(accesses(stores, op.dst, true)));
-        let chunks = |range: UnitRange, by_switch: bool| -> Result<Chunks, WriteError> {
+        let chunks = |range: UnitRange, by_switch: bool| -> Result<OperandChunks, WriteError> {
             if by_switch {
                 return self.switches.chunks(id, op, range, &resources.switches);
             }
             let (letter, index) = self.flat.name(id, op.rank, range)?;
-            Ok(Chunks { buffer: BufferOwner::Own(letter), index, size: range.count })
+            Ok(OperandChunks { buffer: BufferOwner::Own(letter), index, size: range.count })
         };
         let (source, target) = (chunks(op.src, loads)?, chunks(op.dst, stores)?);
         let text = lines.line();
@@ -380,7 +380,7 @@ impl BlockResources {
 }
 
 /// Writes the waits of a thread block and clears the list.
-fn put_waits(resources: &BlockResources, waits: &mut Vec<Signal>, lines: &mut BlockText<'_>, shared: &GpuResources) {
+fn put_waits(resources: &BlockResources, waits: &mut Vec<Signal>, lines: &mut BlockWriter<'_>, shared: &GpuResources) {
     waits.sort_unstable_by_key(|signal| (signal.other, signal.position));
     for Signal { other, .. } in waits.drain(..) {
         let text = lines.wait();
@@ -395,7 +395,7 @@ fn put_waits(resources: &BlockResources, waits: &mut Vec<Signal>, lines: &mut Bl
 }
 
 /// Writes the signals of a thread block.
-fn put_signals(resources: &BlockResources, signals: &[Signal], lines: &mut BlockText<'_>, shared: &GpuResources) {
+fn put_signals(resources: &BlockResources, signals: &[Signal], lines: &mut BlockWriter<'_>, shared: &GpuResources) {
     lines.fence();
     for &Signal { other, .. } in signals {
         let text = lines.line();

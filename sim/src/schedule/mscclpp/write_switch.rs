@@ -1,6 +1,6 @@
 //! Switch channels of a plan: one per group of GPUs and buffer accessed through a switch.
 
-use super::block_text::{BufferOwner, Chunks};
+use super::block_text::{BufferOwner, OperandChunks};
 use super::fuse::FusedSwitchOps;
 use crate::schedule::file_format::WriteError;
 use crate::schedule::flat::{FlatOp, FlatSchedule};
@@ -9,16 +9,16 @@ use crate::schedule::text::put;
 use crate::schedule::units::UnitRange;
 
 /// Switch channel: number of the group and letter of the buffer.
-type Channel = (u32, char);
+type SwitchChannelKey = (u32, char);
 
 /// Switch channels of a plan, and those that each operation uses.
 pub(super) struct SwitchChannels<'a> {
     flat: &'a FlatSchedule,
     fused: &'a FusedSwitchOps<'a>,
     /// All channels, sorted. Each GPU has the channels of its groups in this order.
-    channels: Vec<Channel>,
+    channels: Vec<SwitchChannelKey>,
     /// Channels that each operation uses.
-    operation_channels: Lists<Channel>,
+    operation_channels: Lists<SwitchChannelKey>,
 }
 
 impl<'a> SwitchChannels<'a> {
@@ -61,8 +61,8 @@ impl<'a> SwitchChannels<'a> {
         Ok(first)
     }
 
-    fn gpu_channels(&self, rank: u32) -> impl Iterator<Item = Channel> {
-        let is_own = move |channel: &Channel| self.fused.team(channel.0).iter().any(|member| member.0 == rank);
+    fn gpu_channels(&self, rank: u32) -> impl Iterator<Item = SwitchChannelKey> {
+        let is_own = move |channel: &SwitchChannelKey| self.fused.team(channel.0).iter().any(|member| member.0 == rank);
         self.channels.iter().copied().filter(is_own)
     }
 
@@ -78,7 +78,7 @@ impl<'a> SwitchChannels<'a> {
 
     /// Returns the numbers of the GPU's channels that a thread block with these operations uses.
     pub(super) fn block_channels(&self, rank: u32, ops: &[u32]) -> Vec<u32> {
-        let used = |channel: &Channel| ops.iter().any(|&op| self.operation_channels.get(op).contains(channel));
+        let used = |channel: &SwitchChannelKey| ops.iter().any(|&op| self.operation_channels.get(op).contains(channel));
         let numbered = self.gpu_channels(rank).zip(0u32..).filter(|(channel, _)| used(channel));
         numbered.map(|(_, number)| number).collect()
     }
@@ -94,10 +94,10 @@ impl<'a> SwitchChannels<'a> {
         op: &FlatOp,
         range: UnitRange,
         block_channels: &[u32],
-    ) -> Result<Chunks, WriteError> {
+    ) -> Result<OperandChunks, WriteError> {
         let (letter, index) = self.locate(id, op, range)?;
         let number = self.gpu_channels(op.rank).zip(0u32..).find(|(channel, _)| *channel == (op.peer, letter));
         let position = number.and_then(|(_, number)| block_channels.binary_search(&number).ok()).unwrap_or(0);
-        Ok(Chunks { buffer: BufferOwner::Switch(position as u32), index, size: range.count })
+        Ok(OperandChunks { buffer: BufferOwner::Switch(position as u32), index, size: range.count })
     }
 }

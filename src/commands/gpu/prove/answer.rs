@@ -16,13 +16,13 @@ use crate::failure::Failure;
 /// Measured times of a collective at one size, with and without the table; first index: process pair, second index:
 /// turn.
 #[derive(Clone, Debug)]
-pub(super) struct Measured {
+pub(super) struct CallTimes {
     pub(super) trial: Trial,
     pub(super) default: Vec<Vec<Picos>>,
     pub(super) tuned: Vec<Vec<Picos>>,
 }
 
-impl Measured {
+impl CallTimes {
     /// Creates a measurement without times.
     pub(super) fn new(trial: Trial) -> Self {
         Self { trial, default: Vec::new(), tuned: Vec::new() }
@@ -48,7 +48,7 @@ fn median(times: &[f64]) -> f64 {
 
 /// Result of `gpu prove`.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct Answer {
+pub struct ProveAnswer {
     /// NCCL version.
     pub(super) nccl: String,
     /// Number of ranks.
@@ -64,12 +64,13 @@ pub struct Answer {
     /// Log lines of the plugin.
     pub(super) plugin: Vec<String>,
     /// Results by collective and size.
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ProveRow>,
 }
 
 /// Result for a collective and size.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Row {
+#[schemars(rename = "Row")]
+pub(super) struct ProveRow {
     /// The collective, as nccl-tests names it.
     collective: &'static str,
     /// Size of the call in bytes: the larger buffer of a rank.
@@ -102,9 +103,9 @@ pub(super) struct Row {
     tuned_turns_us: Vec<Vec<f64>>,
 }
 
-impl Row {
+impl ProveRow {
     pub(super) fn new(
-        measured: &Measured,
+        measured: &CallTimes,
         table_entry: Option<TunerAnswer>,
         default_ran: BTreeSet<LoggedStrategy>,
         tuned_ran: BTreeSet<LoggedStrategy>,
@@ -146,8 +147,8 @@ impl Row {
     }
 }
 
-impl Answer {
-    fn count(&self, predicate: impl Fn(&Row) -> bool) -> usize {
+impl ProveAnswer {
+    fn count(&self, predicate: impl Fn(&ProveRow) -> bool) -> usize {
         self.rows.iter().filter(|row| predicate(row)).count()
     }
 
@@ -165,7 +166,7 @@ impl Answer {
             Column::new("verdict", "verdict", Unit::Text),
         ]);
         table.heading(format!("NCCL {} on {} GPUs with {}", self.nccl, self.ranks, self.table));
-        let verdicts = |rows: &dyn Fn(&Row) -> bool| {
+        let verdicts = |rows: &dyn Fn(&ProveRow) -> bool| {
             let count = |verdict| self.count(|row| rows(row) && row.verdict == verdict);
             format!(
                 "{} faster, {} alike, {} slower",
@@ -264,7 +265,7 @@ mod tests {
     use fabricast_libraries::nccl::{Algo, Proto};
     use fabricast_sim::schedule::{Collective, DataType};
 
-    fn row(channels: [u32; 2], table_channels: u16, tuned: f64) -> Row {
+    fn row(channels: [u32; 2], table_channels: u16, tuned: f64) -> ProveRow {
         let trial = Trial { collective: Collective::AllReduce, bytes: Bytes(1 << 20), dtype: DataType::F32, calls: 1 };
         // Test data: times of processes differ by 1 %, times of turns by less.
         let times = |factor: f64| {
@@ -276,17 +277,17 @@ mod tests {
             |channels| BTreeSet::from([LoggedStrategy { algorithm: Algo::Ring, protocol: Proto::Ll, channels }]);
         let table_channels = std::num::NonZeroU16::new(table_channels);
         let table_entry = TunerAnswer { algo: Algo::Ring, proto: Proto::Ll, channels: table_channels, row: 0 };
-        Row::new(
-            &Measured { trial, default: times(1.0), tuned: times(tuned) },
+        ProveRow::new(
+            &CallTimes { trial, default: times(1.0), tuned: times(tuned) },
             Some(table_entry),
             strategies(channels[0]),
             strategies(channels[1]),
         )
     }
 
-    fn answer(rows: Vec<Row>) -> Answer {
+    fn answer(rows: Vec<ProveRow>) -> ProveAnswer {
         let (nccl, table) = ("2.28.9".to_owned(), "t.csv".to_owned());
-        Answer { nccl, ranks: 2, table, rounds: 7, turns: 3, is_complete: true, plugin: Vec::new(), rows }
+        ProveAnswer { nccl, ranks: 2, table, rounds: 7, turns: 3, is_complete: true, plugin: Vec::new(), rows }
     }
 
     #[test]
@@ -304,10 +305,10 @@ mod tests {
 
     #[test]
     fn slower_deviating_and_incomplete_results_are_faults() {
-        let fault = |all: Answer| all.check().unwrap_err().to_string();
+        let fault = |all: ProveAnswer| all.check().unwrap_err().to_string();
         assert_eq!(fault(answer(vec![row([24, 8], 8, 1.05)])), "1 sizes are slower than NCCL's default");
         assert_eq!(fault(answer(vec![row([24, 8], 4, 1.0)])), "1 sizes do not run as the table specifies");
-        let unfinished = Answer { is_complete: false, ..answer(Vec::new()) };
+        let unfinished = ProveAnswer { is_complete: false, ..answer(Vec::new()) };
         assert_eq!(fault(unfinished), "the time limit ended the run before all rounds and sizes");
     }
 }

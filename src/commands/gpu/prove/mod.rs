@@ -14,7 +14,7 @@ use fabricast_search::export::nccl_tuner::{self, Buffers, Lookup};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use fabricast_validate::ab_test::logged::{self, LoggedStrategy};
-use fabricast_validate::ab_test::{ProveError, Trial, Variant, WorkerPair, WorkerSettings, environment};
+use fabricast_validate::ab_test::{ProveError, TestSide, Trial, WorkerPair, WorkerSettings, environment};
 use fabricast_validate::cuda::{Driver, interrupt};
 use fabricast_validate::execute::{ExecuteError, round_to_elements};
 use fabricast_validate::nvshmem::NvshmemError;
@@ -26,7 +26,7 @@ use crate::files::Scratch;
 use crate::output::{AdditionalFile, Output, json};
 use crate::output_format::Format;
 use crate::terminal;
-use answer::{Answer, Measured};
+use answer::{CallTimes, ProveAnswer};
 
 /// File name of the plugin, as cargo builds it.
 const PLUGIN: &str = "libnccl_tuner_fabricast.so";
@@ -57,9 +57,9 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         .filter(|trial| trial.bytes.0 > 0)
         .collect();
     let _polling = interrupt::start_polling();
-    let Proof { nccl, measured, rounds } = run_rounds(args, &plugin, ranks, &trials, &logs, output)?;
-    let read_log = |side: Variant| logs.read(side, rounds);
-    let (default, tuned) = (read_log(Variant::Default), read_log(Variant::Tuned));
+    let TableProof { nccl, measured, rounds } = run_rounds(args, &plugin, ranks, &trials, &logs, output)?;
+    let read_log = |side: TestSide| logs.read(side, rounds);
+    let (default, tuned) = (read_log(TestSide::Default), read_log(TestSide::Tuned));
     let mut plugin_lines: Vec<String> = Vec::new();
     for (_, line) in tuned.lines().filter_map(|line| line.split_once("TUNER/fabricast: ")) {
         if !plugin_lines.iter().any(|known| known == line) {
@@ -77,9 +77,9 @@ pub fn run(args: &GpuProveArgs, output: &Output) -> Result<(), Failure> {
         // `ncclParamGraphRegister`).
         let row =
             function.and_then(|function| lookup.find(function, measurement.trial.bytes.0, 1, Buffers::Registered));
-        answer::Row::new(&measurement, row, logged_strategies(&default), logged_strategies(&tuned))
+        answer::ProveRow::new(&measurement, row, logged_strategies(&default), logged_strategies(&tuned))
     });
-    let answer = Answer {
+    let answer = ProveAnswer {
         nccl,
         ranks,
         table: args.table.display().to_string(),
@@ -135,11 +135,11 @@ fn calls(bytes: Bytes) -> u32 {
 }
 
 /// Times measured with the table and without it.
-struct Proof {
+struct TableProof {
     /// Version of the NCCL library that was measured.
     nccl: String,
     /// Sizes measured within the time limit.
-    measured: Vec<Measured>,
+    measured: Vec<CallTimes>,
     /// Number of process pairs that were measured.
     rounds: u32,
 }
@@ -151,7 +151,7 @@ fn run_rounds(
     trials: &[Trial],
     logs: &Logs,
     output: &Output,
-) -> Result<Proof, Failure> {
+) -> Result<TableProof, Failure> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::Failed(format!("cannot find the executable of this program: {error}")))?;
     let table = args.table.canonicalize().unwrap_or_else(|_| args.table.clone());
@@ -160,12 +160,12 @@ fn run_rounds(
     let settings = WorkerSettings { library: args.nccl.clone(), ranks, buffer_bytes, timeout };
     let limit = Duration::from_secs(args.limit);
     let started = Instant::now();
-    let mut proof = Proof { nccl: String::new(), measured: Vec::with_capacity(trials.len()), rounds: 0 };
+    let mut proof = TableProof { nccl: String::new(), measured: Vec::with_capacity(trials.len()), rounds: 0 };
     let mut longest = Duration::ZERO;
     while proof.rounds < args.rounds && started.elapsed() + longest < limit {
         let round_start = Instant::now();
         let round = proof.rounds;
-        let first = if round.is_multiple_of(2) { Variant::Default } else { Variant::Tuned };
+        let first = if round.is_multiple_of(2) { TestSide::Default } else { TestSide::Tuned };
         let (mut sides, nccl) = WorkerPair::start(&settings, first, |side| {
             let mut command = Command::new(&program);
             // A tuner table that the user has configured must not replace the tested table.
@@ -175,7 +175,7 @@ fn run_rounds(
         })?;
         proof.nccl = nccl;
         if round == 0 {
-            proof.measured = trials.iter().copied().map(Measured::new).collect();
+            proof.measured = trials.iter().copied().map(CallTimes::new).collect();
         }
         let mut measured_sizes = 0;
         for measurement in &mut proof.measured {
@@ -208,9 +208,9 @@ fn run_rounds(
 /// the first turn.
 fn measure_trial(
     sides: &mut WorkerPair,
-    measurement: &mut Measured,
+    measurement: &mut CallTimes,
     turns: u32,
-    first: Variant,
+    first: TestSide,
 ) -> Result<(), ProveError> {
     /// Number of warm-up turns.
     const WARM: u32 = 1;
@@ -228,7 +228,7 @@ fn measure_trial(
             }
         }
     }
-    Variant::BOTH.into_iter().try_for_each(|side| sides.discard(side))?;
+    TestSide::BOTH.into_iter().try_for_each(|side| sides.discard(side))?;
     let [default, tuned] = times;
     measurement.default.push(default);
     measurement.tuned.push(tuned);
@@ -262,12 +262,12 @@ impl Logs {
         Ok(Self { folder, _scratch: scratch })
     }
 
-    fn log_path(&self, side: Variant, round: u32) -> PathBuf {
+    fn log_path(&self, side: TestSide, round: u32) -> PathBuf {
         self.folder.join(format!("{}-{round}.log", side.name()))
     }
 
     /// Returns NCCL's logs of one side, in the order of the rounds.
-    fn read(&self, side: Variant, rounds: u32) -> String {
+    fn read(&self, side: TestSide, rounds: u32) -> String {
         (0..rounds)
             .filter_map(|round| std::fs::read_to_string(self.log_path(side, round)).ok())
             .collect::<Vec<_>>()

@@ -16,11 +16,11 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::output_format::Format;
 
-use super::row::{ExecutorKind, Predicted, Row};
+use super::row::{ExecutorKind, PredictedTime, RunRow};
 use super::summary::Summary;
 
 /// Results of all rows, and the setup of the run.
-pub(super) struct Answer {
+pub(super) struct RunAnswer {
     fabric: String,
     /// Fabric spec, if the fabric is not a preset.
     pub(super) fabric_spec: Option<String>,
@@ -34,7 +34,7 @@ pub(super) struct Answer {
     pub(super) nccl: Option<String>,
     /// NVSHMEM version, and the NCCL that it uses for its collectives.
     pub(super) nvshmem: Option<(String, Option<String>)>,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<RunRow>,
 }
 
 /// JSON of `gpu run`.
@@ -64,7 +64,7 @@ pub struct AnswerJson<'a> {
     /// Errors of predictions, and comparison with NCCL.
     summary: Summary,
     /// Results by call and executor.
-    rows: Vec<RowJson<'a>>,
+    rows: Vec<RunRowJson<'a>>,
     /// Fabric spec, if the fabric is not a preset.
     #[serde(skip_serializing_if = "Option::is_none")]
     fabric_spec: Option<&'a str>,
@@ -72,7 +72,8 @@ pub struct AnswerJson<'a> {
 
 /// Result of a call on an executor.
 #[derive(Serialize, JsonSchema)]
-struct RowJson<'a> {
+#[schemars(rename = "RowJson")]
+struct RunRowJson<'a> {
     /// The collective, as nccl-tests names it.
     collective: &'static str,
     /// Size of the call in bytes: the larger buffer of a rank.
@@ -137,7 +138,7 @@ struct RowJson<'a> {
     tried: Vec<(GridShape, f64)>,
 }
 
-impl Answer {
+impl RunAnswer {
     pub(super) fn new(fabric: &Fabric, profile: &str, launch: Launch, testbed: &Testbed, nccl: Option<String>) -> Self {
         Self {
             fabric: fabric.name().to_owned(),
@@ -153,7 +154,7 @@ impl Answer {
         }
     }
 
-    pub(super) fn push(&mut self, row: Row) {
+    pub(super) fn push(&mut self, row: RunRow) {
         self.rows.push(row);
     }
 
@@ -170,7 +171,7 @@ impl Answer {
     }
 
     /// Shortest time of an executor for the call of a row; `None` if the executor was not timed.
-    fn best_time(&self, row: &Row, by: ExecutorKind) -> Option<Picos> {
+    fn best_time(&self, row: &RunRow, by: ExecutorKind) -> Option<Picos> {
         let call = row.call();
         self.rows
             .iter()
@@ -193,9 +194,9 @@ impl Answer {
             let header = &row.job.header;
             let times = row.times.as_ref();
             let predicted =
-                |select: fn(&Predicted) -> Picos| row.predicted.as_ref().map(|prediction| select(prediction).us());
+                |select: fn(&PredictedTime) -> Picos| row.predicted.as_ref().map(|prediction| select(prediction).us());
             let nccl = self.best_time(row, ExecutorKind::Nccl);
-            RowJson {
+            RunRowJson {
                 collective: header.call.collective.name(),
                 bytes: header.call.bytes,
                 dtype: row.job.dtype.name(),
@@ -293,7 +294,7 @@ impl Answer {
                 (None, _) => String::new(),
             };
             let measured = row.time(self.launch);
-            let predicted = |select: fn(&Predicted) -> Picos| row.predicted.as_ref().map(select);
+            let predicted = |select: fn(&PredictedTime) -> Picos| row.predicted.as_ref().map(select);
             let mut cells = vec![
                 Value::text(call.collective.name()).into(),
                 Value::Bytes(call.bytes).into(),
@@ -333,7 +334,7 @@ impl Answer {
     }
 
     /// Reference time divided by the row's time; `None` if the row is not one of fabricast's executors.
-    fn ratio(&self, reference_time: Option<Picos>, row: &Row) -> Option<f64> {
+    fn ratio(&self, reference_time: Option<Picos>, row: &RunRow) -> Option<f64> {
         row.executor.is_driver_only().then_some(())?;
         Some(reference_time?.us() / row.time(self.launch)?.us())
     }

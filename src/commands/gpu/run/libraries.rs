@@ -9,8 +9,8 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::Watchdog;
-use fabricast_validate::execute::{Buffers, Choice, ExecuteError, Library, Testbed};
-use fabricast_validate::nccl::{Forced, Nccl};
+use fabricast_validate::execute::{Buffers, ExecuteError, NcclChoice, NcclCommunicators, Testbed};
+use fabricast_validate::nccl::{ForcedChoice, Nccl};
 
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::output::Output;
@@ -18,10 +18,10 @@ use crate::output::Output;
 /// NCCL and its communicators.
 pub(super) struct Libraries {
     nccl: Arc<Nccl>,
-    default_choice: Option<Library>,
-    windows: Option<(Buffers, Library)>,
+    default_choice: Option<NcclCommunicators>,
+    windows: Option<(Buffers, NcclCommunicators)>,
     /// Forced communicators by strategy, in order of first request.
-    forced: Vec<(Strategy, OnceCell<Library>)>,
+    forced: Vec<(Strategy, OnceCell<NcclCommunicators>)>,
 }
 
 impl Libraries {
@@ -43,12 +43,15 @@ impl Libraries {
         let nccl = Nccl::open(args.nccl.as_deref())?;
         let mut libraries = Self { nccl, default_choice: None, windows: None, forced: Vec::new() };
         if wants(ExecutorChoice::Nccl) {
-            libraries.default_choice =
-                warn_if_unsupported(Library::new(testbed, &libraries.nccl, Choice::Own, watchdog), output)?;
+            libraries.default_choice = warn_if_unsupported(
+                NcclCommunicators::new(testbed, &libraries.nccl, NcclChoice::Own, watchdog),
+                output,
+            )?;
         }
         if wants(ExecutorChoice::NcclSymmetric) {
             let windows = Buffers::for_windows(testbed, &libraries.nccl, max_bytes, args.offset).and_then(|buffers| {
-                let library = Library::new(testbed, &libraries.nccl, Choice::Windows(&buffers), watchdog)?;
+                let library =
+                    NcclCommunicators::new(testbed, &libraries.nccl, NcclChoice::Windows(&buffers), watchdog)?;
                 Ok((buffers, library))
             });
             libraries.windows = warn_if_unsupported(windows, output)?;
@@ -69,12 +72,12 @@ impl Libraries {
     }
 
     /// Communicators in which NCCL chooses the strategy itself; `None` if they are not requested or not supported.
-    pub(super) fn default_choice(&self) -> Option<&Library> {
+    pub(super) fn default_choice(&self) -> Option<&NcclCommunicators> {
         self.default_choice.as_ref()
     }
 
     /// Communicators with symmetric windows, and their memory; `None` if they are not requested or not supported.
-    pub(super) fn windows(&self) -> Option<(&Buffers, &Library)> {
+    pub(super) fn windows(&self) -> Option<(&Buffers, &NcclCommunicators)> {
         self.windows.as_ref().map(|(buffers, library)| (buffers, library))
     }
 
@@ -84,11 +87,11 @@ impl Libraries {
         strategy: Strategy,
         testbed: &Testbed,
         watchdog: &Watchdog,
-    ) -> Result<Option<&Library>, ExecuteError> {
+    ) -> Result<Option<&NcclCommunicators>, ExecuteError> {
         let entry = self.forced.iter().find(|(known, _)| is_same_choice(*known, strategy));
         let (Some((_, cell)), Some(forced)) = (entry, forced(strategy)) else { return Ok(None) };
         if cell.get().is_none() {
-            let library = Library::new(testbed, &self.nccl, Choice::Forced(&forced), watchdog)?;
+            let library = NcclCommunicators::new(testbed, &self.nccl, NcclChoice::Forced(&forced), watchdog)?;
             let _ = cell.set(library);
         }
         Ok(cell.get())
@@ -113,7 +116,7 @@ fn is_same_choice(one: Strategy, other: Strategy) -> bool {
 
 /// Names of a strategy in NCCL (`ncclAlgoStr`, `ncclProtoStr`, NCCL 2.28 src/graph/tuning.cc). `None` if NCCL lacks the
 /// strategy, or if it needs multicast.
-pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
+pub(super) fn forced(strategy: Strategy) -> Option<ForcedChoice> {
     let algorithm = match strategy.algorithm {
         Algorithm::Ring => "Ring",
         Algorithm::Tree => "Tree",
@@ -126,7 +129,7 @@ pub(super) fn forced(strategy: Strategy) -> Option<Forced> {
         Protocol::Simple => "Simple",
         Protocol::Symmetric | Protocol::CopyEngine => return None,
     };
-    Some(Forced {
+    Some(ForcedChoice {
         algorithm: Some(algorithm.to_owned()),
         protocol: Some(protocol.to_owned()),
         channels: Some(strategy.channels.into()),

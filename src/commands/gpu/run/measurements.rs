@@ -10,8 +10,8 @@ use fabricast_topologies::{preset, write};
 use fabricast_validate::measured::gpu_run::{ExecutorKind, TimedRow, Versions, tables};
 
 use super::RunContext;
-use super::answer::Answer;
-use super::row::Row;
+use super::answer::RunAnswer;
+use super::row::RunRow;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::Output;
@@ -29,7 +29,12 @@ pub(super) fn check(folder: &Path, output: &Output) -> Result<(), Failure> {
 
 /// Writes the tables of all timed rows, and the manifest. Manifests cannot describe in-place calls or ranks that share
 /// a GPU, so such rows are omitted with a warning.
-pub(super) fn write(folder: &Path, context: &RunContext<'_>, answer: &Answer, output: &Output) -> Result<(), Failure> {
+pub(super) fn write(
+    folder: &Path,
+    context: &RunContext<'_>,
+    answer: &RunAnswer,
+    output: &Output,
+) -> Result<(), Failure> {
     if context.args.fabric.ranks_per_gpu > 1 {
         output.warn("no measurements are written: a manifest cannot describe ranks that share a GPU");
         return Ok(());
@@ -42,7 +47,7 @@ pub(super) fn write(folder: &Path, context: &RunContext<'_>, answer: &Answer, ou
     files::write_folder(folder, &texts, output.replace)
 }
 
-fn is_in_place(row: &Row) -> bool {
+fn is_in_place(row: &RunRow) -> bool {
     row.job.header.call.buffers == BufferUse::InPlace
 }
 
@@ -55,8 +60,9 @@ pub(super) fn spec(context: &RunContext<'_>) -> Result<Option<String>, Failure> 
 }
 
 /// Texts of the files to write, by file name.
-fn texts(context: &RunContext<'_>, answer: &Answer) -> Result<BTreeMap<String, String>, Failure> {
-    let rows: Vec<TimedRow> = answer.rows.iter().filter(|row| !is_in_place(row)).filter_map(Row::timed_row).collect();
+fn texts(context: &RunContext<'_>, answer: &RunAnswer) -> Result<BTreeMap<String, String>, Failure> {
+    let rows: Vec<TimedRow> =
+        answer.rows.iter().filter(|row| !is_in_place(row)).filter_map(RunRow::timed_row).collect();
     let nvshmem = answer.nvshmem.as_ref().map(|(version, _)| version.as_str());
     let versions = Versions { nccl: answer.nccl.as_deref(), nvshmem };
     let mut manifest = String::from(

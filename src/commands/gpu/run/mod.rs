@@ -24,8 +24,8 @@ use fabricast_topologies::{Bytes, Fabric, NodeId};
 use fabricast_validate::cuda::Stream;
 use fabricast_validate::cuda::{Driver, Watchdog};
 use fabricast_validate::execute::{
-    Buffers, CallOrder, Copies, Effort, ExecuteError, Executor, Generated, Job, KernelOptions, Library, Testbed, Times,
-    check, check_series, measure,
+    Buffers, CallOrder, Copies, Effort, ExecuteError, Executor, GeneratedExecutor, Job, KernelOptions,
+    NcclCommunicators, Testbed, Times, check, check_series, measure,
 };
 use fabricast_validate::kernel::{Carrier, Devices, GridShape, Kernel};
 
@@ -33,9 +33,9 @@ use crate::args::{ExecutorChoice, GpuRunArgs, ShapeChoice};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::setup;
-use answer::Answer;
+use answer::RunAnswer;
 use libraries::Libraries;
-use row::{ExecutorKind, Predicted, Row};
+use row::{ExecutorKind, PredictedTime, RunRow};
 use watched::WatchedExecutor;
 
 pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
@@ -80,7 +80,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     let testbed = RunTestbed { context: &context, contexts, buffers, watchdog, libraries };
     let version = testbed.libraries.as_ref().map(Libraries::version);
     let launch = setup::launch_mode(&args.costs, &fabric, placement).launch;
-    let mut answer = Answer::new(&fabric, &kernels.name, launch, &testbed.contexts, version);
+    let mut answer = RunAnswer::new(&fabric, &kernels.name, launch, &testbed.contexts, version);
     answer.fabric_spec = measurements::spec(&context)?;
     answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
     let mut last: Option<Job> = None;
@@ -155,9 +155,9 @@ impl RunMessages<'_> {
     /// returned as errors.
     fn row_or_fault(
         &mut self,
-        result: Result<Row, ExecuteError>,
-        empty_row: impl FnOnce() -> Row,
-    ) -> Result<Row, ExecuteError> {
+        result: Result<RunRow, ExecuteError>,
+        empty_row: impl FnOnce() -> RunRow,
+    ) -> Result<RunRow, ExecuteError> {
         use ExecuteError::{Unsupported, Wrong, WrongInSeries};
         match result {
             Err(error @ (Wrong { .. } | WrongInSeries { .. } | Unsupported { .. })) => {
@@ -196,7 +196,7 @@ impl RunContext<'_> {
         Job { header: schedule.header().clone(), dtype: call.dtype.unwrap_or_default(), op: call.op }
     }
 
-    fn predict(&self, schedule: &Schedule, profile: &Profile) -> Result<Predicted, Failure> {
+    fn predict(&self, schedule: &Schedule, profile: &Profile) -> Result<PredictedTime, Failure> {
         let mode = setup::launch_mode(&self.args.costs, self.fabric, self.placement);
         let ranks = schedule.header().call.ranks as usize;
         let placement = self.placement.get(..ranks).unwrap_or(self.placement);
@@ -204,7 +204,7 @@ impl RunContext<'_> {
         let options = SimulationOptions { folding: fabricast_sim::Folding::WhereProved, background: &[] };
         let timeline = simulate(schedule, environment, mode, options, Watch::default())?;
         let TimeInterval { low, high } = timeline.band.around(timeline.time);
-        Ok(Predicted { time: timeline.time, low, high })
+        Ok(PredictedTime { time: timeline.time, low, high })
     }
 }
 
@@ -290,7 +290,7 @@ impl RunTestbed<'_> {
     }
 
     /// Runs NCCL with its own choices. The times are the reference for all rows of the call.
-    fn run_library_defaults(&self, job: &Job, messages: &mut RunMessages<'_>) -> Result<Vec<Row>, Failure> {
+    fn run_library_defaults(&self, job: &Job, messages: &mut RunMessages<'_>) -> Result<Vec<RunRow>, Failure> {
         let Some(libraries) = &self.libraries else { return Ok(Vec::new()) };
         let default_choice = libraries.default_choice().map(|library| (ExecutorKind::Nccl, &self.buffers, library));
         let windows = libraries.windows().map(|(buffers, library)| (ExecutorKind::NcclSymmetric, buffers, library));
@@ -306,9 +306,9 @@ impl RunTestbed<'_> {
         by: ExecutorKind,
         job: &Job,
         buffers: &Buffers,
-        library: &Library,
+        library: &NcclCommunicators,
         messages: &mut RunMessages<'_>,
-    ) -> Result<Option<Row>, ExecuteError> {
+    ) -> Result<Option<RunRow>, ExecuteError> {
         let executor = match library.executor(buffers, job) {
             Ok(executor) => executor,
             Err(error) => {
@@ -316,7 +316,7 @@ impl RunTestbed<'_> {
                 return Ok(None);
             }
         };
-        let row = |times: Option<&Times>| Row::new(job, by, None, None, times);
+        let row = |times: Option<&Times>| RunRow::new(job, by, None, None, times);
         match self.run_and_time(by, job, buffers, &executor).map(|times| row(times.as_ref())) {
             // NCCL reports an impossible forced strategy only when the collective is called.
             Err(error @ ExecuteError::Nccl(_)) if by == ExecutorKind::NcclForced => {
@@ -334,7 +334,7 @@ impl RunTestbed<'_> {
         entry: &schedules::ScheduleToRun,
         job: &Job,
         messages: &mut RunMessages<'_>,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<RunRow>, Failure> {
         let schedule = &entry.schedule;
         let mut rows = Vec::new();
         let execution = &self.context.args.execution;
@@ -354,7 +354,7 @@ impl RunTestbed<'_> {
                 let result = self.run_kernels(schedule, job, carrier);
                 rows.push(
                     messages
-                        .row_or_fault(result, || Row::new(job, ExecutorKind::Kernels, Some(carrier), None, None))?,
+                        .row_or_fault(result, || RunRow::new(job, ExecutorKind::Kernels, Some(carrier), None, None))?,
                 );
             }
         }
@@ -362,7 +362,7 @@ impl RunTestbed<'_> {
             let kernel = Kernel::new(schedule, job.dtype, Carrier::Flags).map_err(ExecuteError::from)?;
             match Copies::new(&self.contexts, &self.buffers, job, &kernel) {
                 Ok(copies) => {
-                    let row = |times: Option<&Times>| Row::new(job, ExecutorKind::Copies, None, None, times);
+                    let row = |times: Option<&Times>| RunRow::new(job, ExecutorKind::Copies, None, None, times);
                     let result = self.run_and_time(ExecutorKind::Copies, job, &self.buffers, &copies);
                     rows.push(messages.row_or_fault(result.map(|times| row(times.as_ref())), || row(None))?);
                 }
@@ -381,21 +381,21 @@ impl RunTestbed<'_> {
         Carrier::for_schedule(schedule.header()).into_iter().collect()
     }
 
-    fn run_kernels(&self, schedule: &Schedule, job: &Job, carrier: Carrier) -> Result<Row, ExecuteError> {
+    fn run_kernels(&self, schedule: &Schedule, job: &Job, carrier: Carrier) -> Result<RunRow, ExecuteError> {
         let kernel = Kernel::new(schedule, job.dtype, carrier)?;
         let effort = self.effort(job.header.layout.bytes());
         let time_limit = Duration::from_secs(self.context.args.execution.patience) / 4;
         let generate = |shape| {
             let calls = if self.context.args.execution.no_overlap { CallOrder::Sequential } else { CallOrder::Overlap };
             let options = KernelOptions { shape, calls, time_limit };
-            Generated::new(&self.contexts, &self.buffers, job, kernel.clone(), options)
+            GeneratedExecutor::new(&self.contexts, &self.buffers, job, kernel.clone(), options)
         };
         if self.context.args.execution.shape == Some(ShapeChoice::Sweep) {
             return self.sweep_shapes(job, &kernel, carrier, effort, &generate);
         }
         let generated = generate(self.context.args.execution.given_shape())?;
         let times = self.run_and_time(ExecutorKind::Kernels, job, &self.buffers, &generated)?;
-        Ok(Row::new(job, ExecutorKind::Kernels, Some(carrier), Some(generated.shape()), times.as_ref()))
+        Ok(RunRow::new(job, ExecutorKind::Kernels, Some(carrier), Some(generated.shape()), times.as_ref()))
     }
 
     /// Checks and times many shapes of a kernel, and returns the row of the fastest one.
@@ -405,8 +405,8 @@ impl RunTestbed<'_> {
         kernel: &Kernel,
         carrier: Carrier,
         effort: Effort,
-        generate: &dyn Fn(Option<GridShape>) -> Result<Generated, ExecuteError>,
-    ) -> Result<Row, ExecuteError> {
+        generate: &dyn Fn(Option<GridShape>) -> Result<GeneratedExecutor, ExecuteError>,
+    ) -> Result<RunRow, ExecuteError> {
         let mut best: Option<(GridShape, Times)> = None;
         let mut tried = Vec::new();
         for shape in shapes::shapes(kernel) {
@@ -428,6 +428,6 @@ impl RunTestbed<'_> {
         };
         let generated = generate(Some(shape))?;
         let times = self.run_and_time(ExecutorKind::Kernels, job, &self.buffers, &generated)?;
-        Ok(Row::new(job, ExecutorKind::Kernels, Some(carrier), Some(shape), times.as_ref()).with_tried(tried))
+        Ok(RunRow::new(job, ExecutorKind::Kernels, Some(carrier), Some(shape), times.as_ref()).with_tried(tried))
     }
 }

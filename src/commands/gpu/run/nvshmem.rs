@@ -9,7 +9,7 @@ use fabricast_validate::execute::nvshmem::{LaunchSettings, NvshmemMethod, Nvshme
 use fabricast_validate::execute::{ExecuteError, Job, Testbed, Times};
 use fabricast_validate::kernel::{Carrier, Devices, GridShape};
 
-use super::row::{ExecutorKind, Row};
+use super::row::{ExecutorKind, RunRow};
 use super::{RunMessages, RunTestbed};
 use crate::args::{ExecutionArgs, ExecutorChoice};
 use crate::failure::Failure;
@@ -65,7 +65,7 @@ impl NvshmemExecutor {
         schedule: &Schedule,
         job: &Job,
         messages: &mut RunMessages<'_>,
-    ) -> Result<Option<Row>, Failure> {
+    ) -> Result<Option<RunRow>, Failure> {
         if !self.methods.contains(&NvshmemMethod::Collectives) {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl NvshmemExecutor {
         schedule: &Schedule,
         job: &Job,
         messages: &mut RunMessages<'_>,
-    ) -> Result<Vec<Row>, Failure> {
+    ) -> Result<Vec<RunRow>, Failure> {
         let mut rows = Vec::new();
         for method in self.methods.clone() {
             let carriers: Vec<Option<Carrier>> = match method {
@@ -104,10 +104,16 @@ impl NvshmemExecutor {
         method: NvshmemMethod,
         carrier: Option<Carrier>,
         messages: &mut RunMessages<'_>,
-    ) -> Result<Option<Row>, Failure> {
+    ) -> Result<Option<RunRow>, Failure> {
         let used_carrier = carrier.or((method == NvshmemMethod::Device).then_some(Carrier::Flags));
         let row = |shape: Option<GridShape>, times: Option<&Times>| {
-            Row::new(job, ExecutorKind::Nvshmem(method), used_carrier, shape.filter(|_| used_carrier.is_some()), times)
+            RunRow::new(
+                job,
+                ExecutorKind::Nvshmem(method),
+                used_carrier,
+                shape.filter(|_| used_carrier.is_some()),
+                times,
+            )
         };
         let error = match self.run_method(testbed, schedule, job, method, carrier) {
             Ok(result) => return Ok(result.map(|result| row(result.shape, result.times.as_ref()))),

@@ -135,7 +135,7 @@ const RANKS: [u32; 4] = [2, 3, 4, 8];
 
 /// Test case: a call and its executor.
 #[derive(Clone, Debug)]
-struct Case {
+struct ExecutorCase {
     variant: ExecutorVariant,
     algorithm: Algorithm,
     job: Job,
@@ -215,12 +215,12 @@ pub(super) fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
         counts.len(),
     ];
     let cases = pairwise_cases(&levels, &|case| is_allowed(case, &variants, devices));
-    let cases: Vec<Case> =
+    let cases: Vec<ExecutorCase> =
         cases.iter().zip(0..).filter_map(|(case, number)| build_case(case, number, &variants, &counts)).collect();
     let mut unsupported = 0;
     let mut rows: Vec<CaseJson> = Vec::new();
     for &ranks in &counts {
-        let selected: Vec<&Case> = cases.iter().filter(|case| case.job.header.call.ranks == ranks).collect();
+        let selected: Vec<&ExecutorCase> = cases.iter().filter(|case| case.job.header.call.ranks == ranks).collect();
         let contexts = Testbed::new(driver, ranks, devices)?;
         let mut testbed = PairsTestbed::new(contexts, args, &selected)?;
         testbed.compile(&selected)?;
@@ -308,7 +308,7 @@ fn is_allowed(case: &[usize], variants: &[ExecutorVariant], devices: Devices) ->
     }
 }
 
-fn build_case(case: &[usize], number: usize, variants: &[ExecutorVariant], counts: &[u32]) -> Option<Case> {
+fn build_case(case: &[usize], number: usize, variants: &[ExecutorVariant], counts: &[u32]) -> Option<ExecutorCase> {
     let &[collective, variant, dtype, op, elements, shifted, buffer_use, ranks] = case else { return None };
     let (collective, variant, dtype) =
         (*COLLECTIVES.get(collective)?, *variants.get(variant)?, *DataType::ALL.get(dtype)?);
@@ -352,10 +352,17 @@ fn build_case(case: &[usize], number: usize, variants: &[ExecutorVariant], count
     });
     let (algorithm, schedule) = selected?;
     let job = Job { header: schedule.header().clone(), dtype, op };
-    Some(Case { variant, algorithm, job, schedule, offset: Bytes(if shifted == 1 { size } else { 0 }), elements })
+    Some(ExecutorCase {
+        variant,
+        algorithm,
+        job,
+        schedule,
+        offset: Bytes(if shifted == 1 { size } else { 0 }),
+        elements,
+    })
 }
 
-impl Case {
+impl ExecutorCase {
     fn json(&self, fault: Option<String>) -> CaseJson {
         let call = &self.job.header.call;
         let has_schedule = match self.variant {

@@ -9,20 +9,20 @@ use fabricast_validate::measured::gpu_run::TimedRow;
 
 /// Predicted time with its prediction interval.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Predicted {
+pub(super) struct PredictedTime {
     pub(super) time: Picos,
     pub(super) low: Picos,
     pub(super) high: Picos,
 }
 
 /// Result of one call on one executor.
-pub(super) struct Row {
+pub(super) struct RunRow {
     pub(super) job: Job,
     pub(super) executor: ExecutorKind,
     pub(super) carrier: Option<Carrier>,
     pub(super) shape: Option<GridShape>,
     pub(super) times: Option<Times>,
-    pub(super) predicted: Option<Predicted>,
+    pub(super) predicted: Option<PredictedTime>,
     pub(super) tried: Vec<(GridShape, Picos)>,
     pub(super) fault: Option<String>,
     /// Number of channels that NCCL was forced to use; `None` if it was not forced.
@@ -30,7 +30,7 @@ pub(super) struct Row {
     call: String,
 }
 
-impl Row {
+impl RunRow {
     pub(super) fn new(
         job: &Job,
         executor: ExecutorKind,

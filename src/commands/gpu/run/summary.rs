@@ -8,7 +8,7 @@ use fabricast_topologies::Picos;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::row::{ExecutorKind, Row};
+use super::row::{ExecutorKind, RunRow};
 
 /// Statistics of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -63,8 +63,8 @@ struct ReferenceComparison {
 }
 
 impl Summary {
-    pub(super) fn new(rows: &[Row], launch: Launch) -> Self {
-        let mut calls: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+    pub(super) fn new(rows: &[RunRow], launch: Launch) -> Self {
+        let mut calls: BTreeMap<&str, Vec<&RunRow>> = BTreeMap::new();
         for row in rows.iter().filter(|row| row.times.is_some()) {
             calls.entry(row.call()).or_default().push(row);
         }
@@ -109,8 +109,8 @@ impl Summary {
     }
 }
 
-fn error<'a>(rows: impl Iterator<Item = &'a Row>, launch: Launch) -> Option<Error> {
-    let relative_error = |row: &Row| Some(row.predicted.as_ref()?.time.us() / row.time(launch)?.us() - 1.0);
+fn error<'a>(rows: impl Iterator<Item = &'a RunRow>, launch: Launch) -> Option<Error> {
+    let relative_error = |row: &RunRow| Some(row.predicted.as_ref()?.time.us() / row.time(launch)?.us() - 1.0);
     let errors: Vec<f64> = rows.filter_map(relative_error).collect();
     let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
     sizes.sort_unstable_by(f64::total_cmp);
@@ -123,7 +123,7 @@ fn error<'a>(rows: impl Iterator<Item = &'a Row>, launch: Launch) -> Option<Erro
     })
 }
 
-fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>, launch: Launch) -> Option<Pick> {
+fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a RunRow>>, launch: Launch) -> Option<Pick> {
     let mut slowdowns = Vec::new();
     for call in calls {
         let candidates: Vec<(Picos, Picos)> = call
@@ -143,10 +143,10 @@ fn pick<'a>(calls: impl Iterator<Item = &'a Vec<&'a Row>>, launch: Launch) -> Op
 
 fn compare_with_reference<'a>(
     by: ExecutorKind,
-    calls: impl Iterator<Item = &'a Vec<&'a Row>>,
+    calls: impl Iterator<Item = &'a Vec<&'a RunRow>>,
     launch: Launch,
 ) -> Option<ReferenceComparison> {
-    let fastest_time = |call: &[&Row], is_selected: &dyn Fn(ExecutorKind) -> bool| {
+    let fastest_time = |call: &[&RunRow], is_selected: &dyn Fn(ExecutorKind) -> bool| {
         call.iter().filter(|row| is_selected(row.executor)).filter_map(|row| row.time(launch)).min()
     };
     let ratios: Vec<f64> = calls
@@ -169,10 +169,10 @@ mod tests {
     use fabricast_topologies::Bytes;
     use fabricast_validate::execute::{Job, Times};
 
-    use super::super::row::Predicted;
+    use super::super::row::PredictedTime;
     use super::*;
 
-    fn row(by: ExecutorKind, bytes: u64, measured: u64, predicted: Option<u64>) -> Row {
+    fn row(by: ExecutorKind, bytes: u64, measured: u64, predicted: Option<u64>) -> RunRow {
         let call = Call {
             collective: Collective::AllReduce,
             bytes: Bytes(bytes),
@@ -184,8 +184,8 @@ mod tests {
         let header = generator(Algorithm::OneShot, &shape).unwrap().header().clone();
         let job = Job { header, dtype: DataType::F32, op: ReduceOp::Sum };
         let times = Times { graph: Picos(measured), ..Times::default() };
-        let mut row = Row::new(&job, by, None, None, Some(&times));
-        row.predicted = predicted.map(|time| Predicted { time: Picos(time), low: Picos(time), high: Picos(time) });
+        let mut row = RunRow::new(&job, by, None, None, Some(&times));
+        row.predicted = predicted.map(|time| PredictedTime { time: Picos(time), low: Picos(time), high: Picos(time) });
         row
     }
 

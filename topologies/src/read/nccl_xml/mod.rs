@@ -21,7 +21,7 @@ use crate::fabric::{Fabric, FabricBuilder, Node, NodeId, NodeKind};
 use crate::gpus::{self, GpuModel};
 use crate::read::spec::{DEFAULT_HOST, NETWORK_HOST};
 use element::Element;
-use parse_tree::{Device, ParsedTopology};
+use parse_tree::{ParsedTopology, TreeDevice};
 
 /// Reads a topology file.
 ///
@@ -171,13 +171,13 @@ fn ids(found: &ParsedTopology, merged: &FxHashSet<usize>) -> FxHashMap<usize, Bo
 }
 
 /// Orders GPUs by `rank` if all have distinct ones, otherwise by host and `dev`, otherwise in document order.
-fn rank_order(devices: &[Device], vertices: &[Option<NodeId>]) -> Vec<NodeId> {
-    let ranks: Vec<(&Device, NodeId)> = devices
+fn rank_order(devices: &[TreeDevice], vertices: &[Option<NodeId>]) -> Vec<NodeId> {
+    let ranks: Vec<(&TreeDevice, NodeId)> = devices
         .iter()
         .zip(vertices)
         .filter_map(|(device, vertex)| vertex.filter(|_| device.kind.is_rank()).map(|vertex| (device, vertex)))
         .collect();
-    let sort_ranks = |key: fn(&Device) -> Option<(usize, u32)>| -> Option<Vec<NodeId>> {
+    let sort_ranks = |key: fn(&TreeDevice) -> Option<(usize, u32)>| -> Option<Vec<NodeId>> {
         let mut keyed: Vec<_> =
             ranks.iter().map(|&(device, vertex)| Some((key(device)?, vertex))).collect::<Option<_>>()?;
         keyed.sort_unstable();

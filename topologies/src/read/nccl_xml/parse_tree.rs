@@ -21,7 +21,7 @@ const MAX_DEPTH: usize = 64;
 const MAX_SOCKETS: usize = 256;
 
 /// A device of the tree. Parents precede their children.
-pub(super) struct Device {
+pub(super) struct TreeDevice {
     pub kind: NodeKind,
     /// Index of its host in [`ParsedTopology::hosts`].
     pub host: usize,
@@ -54,7 +54,7 @@ pub(super) enum Target {
 }
 
 /// An `<nvlink>` or `<xgmi>` element: bonded links from one GPU to one target.
-pub(super) struct Port {
+pub(super) struct LinkBundle {
     pub gpu: usize,
     pub target: Target,
     pub count: u16,
@@ -66,8 +66,8 @@ pub(super) struct Port {
 pub(super) struct ParsedTopology {
     /// Attribute `host_hash` of each host; empty if the file states none.
     pub hosts: Vec<String>,
-    pub devices: Vec<Device>,
-    pub ports: Vec<Port>,
+    pub devices: Vec<TreeDevice>,
+    pub ports: Vec<LinkBundle>,
     /// GPUs with NVLink-C2C to their CPU: device, total bandwidth, number of links.
     pub c2c: Vec<(usize, Bandwidth, u16)>,
     /// Peer links of PCIe switches: the switch and the bus id of the other one.
@@ -104,7 +104,7 @@ impl ParsedTopology {
         self.warnings.add_at(message, || element.line());
     }
 
-    fn add(&mut self, device: Device) -> usize {
+    fn add(&mut self, device: TreeDevice) -> usize {
         self.devices.push(device);
         self.devices.len() - 1
     }
@@ -137,7 +137,7 @@ impl ParsedTopology {
             numa,
             ..CpuFigures::default()
         };
-        let cpu = self.add(Device {
+        let cpu = self.add(TreeDevice {
             kind: NodeKind::Cpu,
             host,
             parent: None,
@@ -210,7 +210,7 @@ impl ParsedTopology {
             };
             let up = Some((parent, up));
             let bytes = element.bytes();
-            let device = self.add(Device {
+            let device = self.add(TreeDevice {
                 kind,
                 host,
                 parent: up,
@@ -270,7 +270,7 @@ impl ParsedTopology {
         let gcn = element.text("gcn").and_then(hardware::gfx_number);
         let figures = gpu_figures(pci_id, element.index("sm")?, gcn);
         let capability = figures.compute_capability.or(self.user_model.map(|model| model.compute_capability));
-        let gpu = self.add(Device {
+        let gpu = self.add(TreeDevice {
             kind: NodeKind::Gpu,
             host: self.devices.get(parent).map_or(0, |device| device.host),
             parent: Some((parent, up)),
@@ -306,7 +306,7 @@ impl ParsedTopology {
                 return Err(element.origin.invalid(element.bytes(), message));
             }
         };
-        self.ports.push(Port { gpu, target, count: element.count("count")?, per_link });
+        self.ports.push(LinkBundle { gpu, target, count: element.count("count")?, per_link });
         Ok(())
     }
 
@@ -345,7 +345,7 @@ impl ParsedTopology {
                         mtu: None,
                         link: None,
                     };
-                    self.add(Device {
+                    self.add(TreeDevice {
                         kind: NodeKind::Nic,
                         host,
                         parent: Some((parent, up)),

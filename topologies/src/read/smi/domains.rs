@@ -41,10 +41,10 @@ pub(super) fn find_domains(gpus: &[usize], counts: &[NvlinkCount]) -> Vec<Domain
     for pair in linked {
         pairs_by_domain.entry(domains_by_gpu.get(&pair.a).copied().unwrap_or(pair.a)).or_default().push(pair);
     }
-    let alone = pairs_by_domain.len() == 1;
+    let domains = pairs_by_domain.len();
     pairs_by_domain
         .into_values()
-        .map(|pairs| switched(&pairs, alone).map_or(Domain::Direct(pairs), Domain::Switched))
+        .map(|pairs| switch_links(&pairs, domains).map_or(Domain::Direct(pairs), Domain::Switched))
         .collect()
 }
 
@@ -52,8 +52,8 @@ pub(super) fn find_domains(gpus: &[usize], counts: &[NvlinkCount]) -> Vec<Domain
 ///
 /// GPUs are on a switch if two conditions hold. Every two of them are joined, each pair by the smaller of their numbers
 /// of links. The links of a GPU to all its peers, if direct, would exceed [`MAX_NVLINKS`]. Two GPUs joined by exactly
-/// this maximum are on a switch if they are the only domain (`alone`); several such pairs have bridges.
-fn switched(pairs: &[NvlinkCount], alone: bool) -> Option<Vec<(usize, u16)>> {
+/// this maximum are on a switch if they are the only one of the `domains`; several such pairs have bridges.
+fn switch_links(pairs: &[NvlinkCount], domains: usize) -> Option<Vec<(usize, u16)>> {
     let mut links: BTreeMap<usize, u16> = BTreeMap::new();
     for &NvlinkCount { a, b, count } in pairs {
         for gpu in [a, b] {
@@ -66,7 +66,8 @@ fn switched(pairs: &[NvlinkCount], alone: bool) -> Option<Vec<(usize, u16)>> {
     let all_joined = pairs.len() as u64 == (peers + 1) * peers / 2;
     let matches_minimum = pairs.iter().all(|pair| pair.count == link_count(pair.a).min(link_count(pair.b)));
     let max_links = u64::from(links.values().copied().max()?);
-    let exceeds_direct_links = max_links * peers > MAX_NVLINKS || (max_links >= MAX_NVLINKS && (alone || peers > 1));
+    let exceeds_direct_links =
+        max_links * peers > MAX_NVLINKS || (max_links >= MAX_NVLINKS && (domains == 1 || peers > 1));
     (all_joined && matches_minimum && exceeds_direct_links).then(|| links.into_iter().collect())
 }
 

@@ -61,7 +61,7 @@ impl fmt::Display for Relation {
 
 /// A GPU or NIC that has a column in the matrix.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Device {
+pub(super) struct MatrixDevice {
     /// Label of its column.
     pub label: String,
     pub is_gpu: bool,
@@ -80,7 +80,7 @@ pub(super) struct Device {
 /// Parsed matrix of `nvidia-smi topo -m`.
 #[derive(Debug, Default)]
 pub(super) struct Matrix {
-    pub devices: Vec<Device>,
+    pub devices: Vec<MatrixDevice>,
     /// Relations by row and column, lower index first. One of the two cells suffices; both are missing for two devices
     /// without rows.
     relations: FxHashMap<(usize, usize), Relation>,
@@ -296,8 +296,8 @@ fn is_glued(word: &str, labels: &rustc_hash::FxHashSet<&str>) -> bool {
 }
 
 /// The devices that a header names.
-fn columns(origin: Origin<'_>, header: &[Word<'_>], labels: &rustc_hash::FxHashSet<&str>) -> Result<Vec<Device>> {
-    let mut devices: Vec<Device> = Vec::new();
+fn columns(origin: Origin<'_>, header: &[Word<'_>], labels: &rustc_hash::FxHashSet<&str>) -> Result<Vec<MatrixDevice>> {
+    let mut devices: Vec<MatrixDevice> = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();
     for (label, bytes) in header.iter().take_while(|(word, _)| !matches!(*word, "CPU" | "NUMA" | "GPU")) {
         let glued_to_next = label.strip_suffix("CPU").is_some_and(|label| !label.is_empty());
@@ -313,12 +313,12 @@ fn columns(origin: Origin<'_>, header: &[Word<'_>], labels: &rustc_hash::FxHashS
         }
         let is_gpu = number(label, "GPU").is_some();
         let numbered = number(label, "GPU").or_else(|| number(label, "NIC"));
-        devices.push(Device {
+        devices.push(MatrixDevice {
             label: (*label).to_owned(),
             is_gpu,
             number: numbered,
             name: numbered.is_none().then(|| (*label).to_owned()),
-            ..Device::default()
+            ..MatrixDevice::default()
         });
     }
     Ok(devices)

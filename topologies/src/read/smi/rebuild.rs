@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::domains::{self, Domain, NvlinkCount};
 use super::listing::{ListedGpu, Listing};
-use super::matrix::{Device, Matrix, Relation};
+use super::matrix::{Matrix, MatrixDevice, Relation};
 use crate::error::{Origin, Result};
 use crate::fabric::{
     CpuFigures, Fabric, FabricBuilder, Figures, GpuFigures, LinkKind, LinkSpec, NicFigures, Node, NodeId, NodeKind,
@@ -201,7 +201,7 @@ fn add_sockets(builder: &mut FabricBuilder, matrix: &Matrix, warnings: &mut Warn
     join_related(&mut sets, matrix, |relation| {
         matches!(relation, Relation::OneSwitch | Relation::Switches | Relation::HostBridge | Relation::Node)
     });
-    let affinity = |device: &Device| {
+    let affinity = |device: &MatrixDevice| {
         let numa = device.numa.map(|numa| format!("node {numa}"));
         numa.or_else(|| device.cpu_affinity.clone()).filter(|_| device.is_gpu)
     };

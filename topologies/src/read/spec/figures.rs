@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::table::{Entry, Table, scalar};
+use super::table::{Table, TableEntry, scalar};
 use crate::error::Result;
 use crate::fabric::{Figures, NodeKind};
 use crate::keys::Keys;
@@ -17,7 +17,7 @@ fn names<T: Keys>() -> Vec<&'static str> {
 
 /// Reads the figures of a node: those of its `[device]` table, overridden by its own.
 pub(super) fn read(kind: NodeKind, node: &Table<'_>, device: Option<&Table<'_>>) -> Result<Figures> {
-    let is_figure = |entry: &Entry<'_>| !NODE_KEYS.contains(&entry.key);
+    let is_figure = |entry: &TableEntry<'_>| !NODE_KEYS.contains(&entry.key);
     if device.is_none() && !node.entries().any(|entry| is_figure(&entry)) {
         return Ok(Figures::None);
     }

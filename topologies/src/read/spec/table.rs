@@ -30,7 +30,7 @@ pub(super) struct Table<'a> {
 }
 
 /// A `key = value` entry of a table, with byte ranges.
-pub(super) struct Entry<'a> {
+pub(super) struct TableEntry<'a> {
     pub key: &'a str,
     pub key_bytes: Range<usize>,
     pub value: &'a DeValue<'a>,
@@ -43,8 +43,8 @@ impl<'a> Table<'a> {
     }
 
     /// All entries, sorted by key.
-    pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + use<'a> {
-        self.entries.iter().map(|(key, value)| Entry {
+    pub fn entries(&self) -> impl Iterator<Item = TableEntry<'a>> + use<'a> {
+        self.entries.iter().map(|(key, value)| TableEntry {
             key: key.get_ref().as_ref(),
             key_bytes: key.span(),
             value: value.get_ref(),
@@ -59,7 +59,7 @@ impl<'a> Table<'a> {
     }
 
     /// Creates the error for an unknown key; it lists the keys in `known` and suggests similar ones.
-    pub fn unknown_key(&self, entry: &Entry<'_>, known: &[&str]) -> crate::Error {
+    pub fn unknown_key(&self, entry: &TableEntry<'_>, known: &[&str]) -> crate::Error {
         let message = format!("unknown key `{}` in {}; expected one of {}", entry.key, self.name, known.join(", "));
         match suggest_names(entry.key, known.iter().copied()).as_slice() {
             [] => self.origin.invalid(entry.key_bytes.clone(), message),

@@ -33,9 +33,9 @@ fn hosts_of_one_leaf_are_interchangeable_and_leaves_as_a_whole() {
     assert!((1..8).all(|hosts| orbits(&one_leaf, hosts).is_some()));
     let all = orbits(&one_leaf, 1).unwrap();
     let find = |id| find_device(&one_leaf, id);
-    assert_eq!(all.of_node(find("n5/gpu3")), crate::route::Orbit { representative: find("n0/gpu3"), size: 8 });
-    assert_eq!(all.of_node(find("leaf2")).size, 1);
-    assert_eq!(orbits(&one_leaf, 4).unwrap().of_node(find("n7/nic2")).size, 2);
+    assert_eq!(all.node_orbit(find("n5/gpu3")), crate::route::Orbit { representative: find("n0/gpu3"), size: 8 });
+    assert_eq!(all.node_orbit(find("leaf2")).size, 1);
+    assert_eq!(orbits(&one_leaf, 4).unwrap().node_orbit(find("n7/nic2")).size, 2);
     // A leaf of the fat tree of radix 16 serves two hosts with four NICs each, and a rotation by one host would
     // separate them.
     let leaves = machine("gh200", 8, "fat_tree,tiers=2,radix=16");
@@ -117,7 +117,7 @@ proptest! {
                         let there = mapped(&hops, |link| canonical(image(link)));
                         prop_assert_eq!(there, mapped(&image_hops, canonical));
                         for hop in &hops {
-                            prop_assert_eq!(orbits.of_link(hop.link), orbits.of_link(image(hop.link)));
+                            prop_assert_eq!(orbits.link_orbit(hop.link), orbits.link_orbit(image(hop.link)));
                         }
                     }
                     (Err(_), Err(_)) => {}

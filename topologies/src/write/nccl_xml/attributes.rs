@@ -109,7 +109,7 @@ impl Identity {
 }
 
 /// Names and order of the device attributes that an element has.
-struct Element {
+struct ElementAttributes {
     selects: fn(&str) -> bool,
     order: &'static [&'static str],
     /// Attributes whose presence shows that the device was read from a file. In that case no derived attributes are
@@ -117,17 +117,17 @@ struct Element {
     from_file: &'static [&'static str],
 }
 
-const PCI: Element =
-    Element { selects: |name| PCI_ATTRIBUTES.contains(&name), order: &PCI_ATTRIBUTES, from_file: &["class"] };
-const CPU: Element =
-    Element { selects: |_| true, order: &ORDER, from_file: &["numaid", "arch", "affinity", "host_hash"] };
-const INNER: Element = Element {
+const PCI: ElementAttributes =
+    ElementAttributes { selects: |name| PCI_ATTRIBUTES.contains(&name), order: &PCI_ATTRIBUTES, from_file: &["class"] };
+const CPU: ElementAttributes =
+    ElementAttributes { selects: |_| true, order: &ORDER, from_file: &["numaid", "arch", "affinity", "host_hash"] };
+const INNER: ElementAttributes = ElementAttributes {
     selects: |name| !PCI_ATTRIBUTES.contains(&name),
     order: &ORDER,
     from_file: &["dev", "rank", "sm", "name"],
 };
 
-impl Element {
+impl ElementAttributes {
     /// The attributes of a device in order, followed by the `known` ones if it was not read from a file.
     fn list(&self, node: &Node, known: &[(&str, Option<String>)]) -> Vec<(String, String)> {
         let mut list: Vec<(String, String)> = node

@@ -31,7 +31,7 @@ use tree::Tree;
 pub fn write(fabric: &Fabric) -> Result<String> {
     let fabric = &keep_in_service(fabric);
     let tree = Tree::new(fabric)?;
-    let mut file = File {
+    let mut file = TopologyFile {
         fabric,
         identity: Identity::new(fabric),
         tree: &tree,
@@ -95,14 +95,14 @@ fn unsupported_error(item: &str) -> Error {
     Error::Request(format!("an NCCL topology file cannot describe {item}"))
 }
 
-struct File<'a> {
+struct TopologyFile<'a> {
     fabric: &'a Fabric,
     identity: Identity,
     tree: &'a Tree,
     xml: Writer<Vec<u8>>,
 }
 
-impl File<'_> {
+impl TopologyFile<'_> {
     fn event(&mut self, event: Event<'_>) -> Result<()> {
         self.xml.write_event(event).map_err(|error| Error::Request(error.to_string()))
     }

@@ -12,7 +12,7 @@ use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::candidates::nics_of_first_host;
-use super::cause::{Cause, Device, Extent};
+use super::cause::{Cause, Extent, PcieDevice};
 use crate::measured::manifest::Measurement;
 
 /// A measurement under the conditions of a cause.
@@ -20,13 +20,13 @@ pub(super) struct Hypothesis {
     /// Description of the measurement; it has no rows.
     pub measurement: Measurement,
     pub routes: RouteOptions,
-    pub choice: Choice,
+    pub choice: StrategySource,
     /// Costs under the cause; `None`: those of the machine's profile.
     pub profile: Option<Box<Profile>>,
 }
 
 /// Source of the strategies that a hypothesis assumes.
-pub(super) enum Choice {
+pub(super) enum StrategySource {
     /// The library chooses again under the conditions of the cause, because it detects the cause.
     Library,
     /// Variant of [`Self::Library`] for this fabric: NCCL derives its choice from the kinds of paths, not from the
@@ -44,7 +44,7 @@ impl Hypothesis {
     /// The measurement as it was described.
     pub fn undisturbed(measurement: &Measurement, routes: RouteOptions) -> Self {
         let described = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
-        Self { measurement: described, routes, choice: Choice::Library, profile: None }
+        Self { measurement: described, routes, choice: StrategySource::Library, profile: None }
     }
 }
 
@@ -68,17 +68,17 @@ pub(super) fn apply(
         Cause::NvlsOff => configuration.in_network = InNetwork::Off,
         Cause::PeerAccessOff { divisor } => {
             hypothesis.routes.p2p = PeerAccess::Off;
-            hypothesis.choice = Choice::LibraryFor(Arc::clone(&measurement.fabric));
+            hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
             degraded = slower_copies(fabric, NodeKind::Gpu, divisor);
         }
         Cause::GpuDirectOff { divisor } => {
             hypothesis.routes.gdr = GpuDirect::Off;
-            hypothesis.choice = Choice::LibraryFor(Arc::clone(&measurement.fabric));
+            hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
             degraded = slower_copies(fabric, NodeKind::Nic, divisor);
         }
         Cause::Sockets { interfaces } => {
             hypothesis.routes.gdr = GpuDirect::Off;
-            hypothesis.choice = Choice::LibraryFor(Arc::clone(&measurement.fabric));
+            hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
             hypothesis.profile = Some(Box::new(Profile { network: sockets(profile.network), ..profile.clone() }));
             let others = match interfaces {
                 Extent::One => nics_beyond_the_first(fabric),
@@ -103,23 +103,23 @@ pub(super) fn apply(
             degraded = slowed(fabric, &nics, &LinkKind::NETWORK, 1.0 / f64::from(divisor.max(1)));
         }
         Cause::PcieSlow { device, divisor, extent } => {
-            hypothesis.choice = Choice::Unchanged;
+            hypothesis.choice = StrategySource::Unchanged;
             let kind = match device {
-                Device::Gpu => NodeKind::Gpu,
-                Device::Nic => NodeKind::Nic,
+                PcieDevice::Gpu => NodeKind::Gpu,
+                PcieDevice::Nic => NodeKind::Nic,
             };
             let ends = devices(fabric, kind, extent);
             degraded = slowed(fabric, &ends, &[LinkKind::Pcie], 1.0 / f64::from(divisor.max(1)));
         }
         Cause::Strategy { algorithm, protocol } => {
-            hypothesis.choice = Choice::Known;
+            hypothesis.choice = StrategySource::Known;
             configuration.algorithm = algorithm.or(configuration.algorithm);
             configuration.protocol = protocol.or(configuration.protocol);
         }
         Cause::MaxChannels(count) => set(&["NCCL_MAX_CTAS"], count),
         Cause::MaxChannelsPerPeer(count) => set(&["NCCL_NCHANNELS_PER_NET_PEER", "NCCL_MAX_P2P_NCHANNELS"], count),
         Cause::Launch(launch, processes) => {
-            hypothesis.choice = Choice::Unchanged;
+            hypothesis.choice = StrategySource::Unchanged;
             (configuration.launch, configuration.processes) = (launch, processes);
         }
         Cause::ChannelsPerPeer { .. } => return None,

@@ -9,7 +9,7 @@ use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::{Fabric, LinkKind, NodeId, Picos};
 
 use super::super::Compared;
-use super::cause::{Cause, Device, Extent};
+use super::cause::{Cause, Extent, PcieDevice};
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::library;
 
@@ -49,8 +49,8 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     }
     causes.extend(nvlink_faults(fabric));
     let staged = configuration.nodes > 1 || !has_links(fabric, NodeKind::Gpu, LinkKind::Nvlink);
-    for (device, kind) in [(Device::Gpu, NodeKind::Gpu), (Device::Nic, NodeKind::Nic)] {
-        let is_used = staged && (device == Device::Gpu || configuration.nodes > 1);
+    for (device, kind) in [(PcieDevice::Gpu, NodeKind::Gpu), (PcieDevice::Nic, NodeKind::Nic)] {
+        let is_used = staged && (device == PcieDevice::Gpu || configuration.nodes > 1);
         if is_used && has_links(fabric, kind, LinkKind::Pcie) {
             for extent in [Extent::One, Extent::All] {
                 causes.extend(PCIE_DIVISORS.map(|divisor| Cause::PcieSlow { device, divisor, extent }));

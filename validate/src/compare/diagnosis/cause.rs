@@ -61,7 +61,7 @@ pub enum Cause {
     /// PCIe links run at a fraction of their rate, because of fewer lanes or an older generation.
     PcieSlow {
         /// Devices at the end of the links.
-        device: Device,
+        device: PcieDevice,
         /// Rate that the fabric states ÷ rate in effect.
         divisor: u16,
         /// Links that are affected.
@@ -101,7 +101,7 @@ pub enum Extent {
 
 /// Device at the end of a PCIe link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
+pub enum PcieDevice {
     /// A GPU.
     Gpu,
     /// A NIC.
@@ -155,11 +155,11 @@ impl Cause {
                 "ibstat | grep -E 'CA |State'; env | grep NCCL_IB_HCA; NCCL_DEBUG=INFO (NET/IB : Using)".to_owned()
             }
             Self::NicsSlow { .. } => "ibstat | grep -E 'CA |Rate'; ethtool on RoCE; mlxlink for errors".to_owned(),
-            Self::PcieSlow { device: Device::Gpu, .. } => {
+            Self::PcieSlow { device: PcieDevice::Gpu, .. } => {
                 "nvidia-smi --query-gpu=index,pcie.link.gen.current,pcie.link.width.current --format=csv (under load)"
                     .to_owned()
             }
-            Self::PcieSlow { device: Device::Nic, .. } => {
+            Self::PcieSlow { device: PcieDevice::Nic, .. } => {
                 "sudo lspci -vv -d 15b3: | grep -E 'Ethernet|Infiniband|LnkSta:'".to_owned()
             }
             Self::Strategy { .. } => "env | grep NCCL_; cat /etc/nccl.conf; NCCL_DEBUG=INFO with \
@@ -217,8 +217,8 @@ impl fmt::Display for Cause {
             },
             Self::PcieSlow { device, divisor, extent } => {
                 let device = match device {
-                    Device::Gpu => "GPU",
-                    Device::Nic => "NIC",
+                    PcieDevice::Gpu => "GPU",
+                    PcieDevice::Nic => "NIC",
                 };
                 let reason = "fewer lanes or an older generation";
                 match extent {

@@ -22,7 +22,7 @@ const MIN_DEVIATION: f64 = 0.02;
 
 /// A row under a hypothesis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Residual {
+pub(super) struct HypothesisResidual {
     /// ln(measured ÷ predicted) for the time predicted under the hypothesis.
     pub ratio: f64,
     /// ln(time predicted under the hypothesis ÷ time predicted without it).
@@ -39,8 +39,9 @@ pub(super) fn deviation(low: u64, high: u64) -> f64 {
 
 /// Twice the negative log-likelihood of the measured times, relative to that of an exact prediction without a
 /// hypothesis. The value never decreases when rows are added.
-pub(super) fn surprise(residuals: &[Residual]) -> f64 {
-    let widening = |residual: &Residual| 1.0 + (SEVERITY_SHARE * residual.effect / residual.deviation).powi(2);
+pub(super) fn surprise(residuals: &[HypothesisResidual]) -> f64 {
+    let widening =
+        |residual: &HypothesisResidual| 1.0 + (SEVERITY_SHARE * residual.effect / residual.deviation).powi(2);
     let scaled: Vec<f64> =
         residuals.iter().map(|residual| residual.ratio / residual.deviation / widening(residual).sqrt()).collect();
     distance(&scaled) + residuals.iter().map(|residual| widening(residual).ln()).sum::<f64>()
@@ -85,7 +86,7 @@ mod tests {
     /// Of two hypotheses that fit equally well, the one with the smaller change of times is more likely.
     #[test]
     fn larger_effects_are_less_certain() {
-        let rows = |effect| [Residual { ratio: 0.0, effect, deviation: 0.1 }; 4];
+        let rows = |effect| [HypothesisResidual { ratio: 0.0, effect, deviation: 0.1 }; 4];
         assert!(surprise(&rows(0.0)).abs() < 1e-12);
         assert!(surprise(&rows(0.5)) < surprise(&rows(1.5)));
     }
@@ -116,8 +117,8 @@ mod tests {
 
         #[test]
         fn surprise_grows_with_rows(values in prop::collection::vec((-1.0f64..1.0, 0.0f64..2.0, 0.02f64..0.5), 2..10)) {
-            let rows: Vec<Residual> =
-                values.into_iter().map(|(ratio, effect, deviation)| Residual { ratio, effect, deviation }).collect();
+            let rows: Vec<HypothesisResidual> =
+                values.into_iter().map(|(ratio, effect, deviation)| HypothesisResidual { ratio, effect, deviation }).collect();
             prop_assert!(surprise(&rows[..rows.len() - 1]) <= surprise(&rows) + 1e-9);
         }
     }

@@ -19,14 +19,14 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::profile::Profile;
 use rayon::prelude::*;
 
-pub use cause::{Cause, Device, Extent};
+pub use cause::{Cause, Extent, PcieDevice};
 
-use super::range::Finding;
-use super::{CompareError, Compared, Group, Request, has_unpredicted_rccl, profile};
+use super::range::RangeFinding;
+use super::{CompareError, Compared, ComparisonRequest, Group, has_unpredicted_rccl, profile};
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
-use crate::measurement_simulation::{MeasurementSimulation, Simulated};
-use apply::{Choice, Hypothesis};
+use crate::measurement_simulation::{MeasurementSimulation, SimulatedRow};
+use apply::{Hypothesis, StrategySource};
 
 /// A hypothesis that explains why a group is slow.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ const MAX_EVENTS: u64 = 500_000;
 const MAX_EVENT_RATIO: u64 = 4;
 
 /// A measured row with its prediction and the standard deviation of the prediction.
-struct Case<'a> {
+struct DiagnosedRow<'a> {
     compared: &'a Compared,
     row: &'a Row,
     deviation: f64,
@@ -88,13 +88,13 @@ struct Case<'a> {
 /// Ranks the hypotheses that explain a slow group, in order of decreasing likelihood. Empty if the group is not slow or
 /// if no hypothesis explains it.
 pub(super) fn causes<'a>(
-    request: &Request<'a>,
+    request: &ComparisonRequest<'a>,
     group: &Group,
     rows: &'a [Compared],
 ) -> Result<Vec<RankedCause>, CompareError> {
     let sizes: usize = group.ranges.iter().map(|range| range.sizes).sum();
     let needed = MIN_SIZES.min(sizes);
-    let is_slow = group.ranges.iter().any(|range| range.finding == Finding::Slow && range.sizes >= needed);
+    let is_slow = group.ranges.iter().any(|range| range.finding == RangeFinding::Slow && range.sizes >= needed);
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
     let (true, Some(measurement)) = (is_slow, first) else { return Ok(Vec::new()) };
     if has_unpredicted_rccl(measurement) {
@@ -111,7 +111,7 @@ pub(super) fn causes<'a>(
     let predicted: Vec<u64> = cases.iter().map(|case| case.compared.predicted.0).collect();
     let (sound, gap) = (surprise(&cases, &predicted), slow_gap(&cases, &predicted));
     let candidates = candidates::candidates(measurement, &cases.iter().map(|case| case.compared).collect::<Vec<_>>());
-    let trials = Trial::run(candidates, measurement, request, &cases, &profile);
+    let trials = CauseTrial::run(candidates, measurement, request, &cases, &profile);
     let limit = sound - 2.0 * SOUND_ODDS.ln();
     let ranked: Vec<(f64, RankedCause)> = trials
         .into_iter()
@@ -158,39 +158,39 @@ fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
 /// Selects the rows to simulate: rows with slow sizes and others, with few simulation events, in order of the
 /// information that they give.
 fn cases<'a>(
-    request: &Request<'a>,
+    request: &ComparisonRequest<'a>,
     group: &Group,
     rows: &'a [Compared],
     simulation: &MeasurementSimulation<'_>,
     profile: &Profile,
-) -> Vec<Case<'a>> {
+) -> Vec<DiagnosedRow<'a>> {
     let is_slow = |row: &Compared| {
-        let mut slow = group.ranges.iter().filter(|range| range.finding == Finding::Slow);
+        let mut slow = group.ranges.iter().filter(|range| range.finding == RangeFinding::Slow);
         slow.any(|range| (range.min..=range.max).contains(&row.bytes))
     };
     let (slow, other): (Vec<&Compared>, Vec<&Compared>) =
         group.usable_rows(rows).into_iter().partition(|row| is_slow(row));
-    let sample = |rows: &[&'a Compared], count, is_slow| -> Vec<Case<'a>> {
+    let sample = |rows: &[&'a Compared], count, is_slow| -> Vec<DiagnosedRow<'a>> {
         let sampled = super::explanation::sample_evenly(rows, count);
-        let cases = sampled.into_iter().filter_map(|compared| case(request, compared, is_slow)).collect();
+        let case = |compared: &'a Compared| {
+            let row = compared.measured_row(request.measurements)?;
+            let deviation = evidence::deviation(compared.low.0, compared.high.0);
+            Some(DiagnosedRow { compared, row, deviation, is_slow })
+        };
+        let cases = sampled.into_iter().filter_map(case).collect();
         affordable(cases, simulation, profile)
     };
     let slow = sample(&slow, MAX_SLOW_ROWS, true);
     // The ends and the middle of the slow sizes come first, because the first rows decide which hypotheses are
     // simulated further.
     let last = slow.len().saturating_sub(1);
-    let mut order: Vec<(usize, Case<'a>)> = slow.into_iter().enumerate().collect();
+    let mut order: Vec<(usize, DiagnosedRow<'a>)> = slow.into_iter().enumerate().collect();
     order.sort_by_key(|(number, _)| (![0, last / 2, last].contains(number), *number));
     let slow = order.into_iter().map(|(_, case)| case);
     slow.chain(sample(&other, MAX_OTHER_ROWS, false)).collect()
 }
 
-fn case<'a>(request: &Request<'a>, compared: &'a Compared, is_slow: bool) -> Option<Case<'a>> {
-    let row = compared.measured_row(request.measurements)?;
-    Some(Case { compared, row, deviation: evidence::deviation(compared.low.0, compared.high.0), is_slow })
-}
-
-impl Case<'_> {
+impl DiagnosedRow<'_> {
     /// ln(measured ÷ predicted) for a predicted time.
     fn ratio(&self, predicted: u64) -> f64 {
         (self.compared.measured.0.max(1) as f64 / predicted.max(1) as f64).ln()
@@ -198,8 +198,8 @@ impl Case<'_> {
 }
 
 /// [`evidence::surprise`] of the measured times of the first rows, given their predicted times under a hypothesis.
-fn surprise(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
-    let residual = |(case, &time): (&Case<'_>, &u64)| evidence::Residual {
+fn surprise(cases: &[DiagnosedRow<'_>], predicted: &[u64]) -> f64 {
+    let residual = |(case, &time): (&DiagnosedRow<'_>, &u64)| evidence::HypothesisResidual {
         ratio: case.ratio(time),
         effect: (time.max(1) as f64 / case.compared.predicted.0.max(1) as f64).ln(),
         deviation: case.deviation,
@@ -208,14 +208,18 @@ fn surprise(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
 }
 
 /// Sum of the slow rows' gaps between measured times and the given predicted times of all rows.
-fn slow_gap(cases: &[Case<'_>], predicted: &[u64]) -> f64 {
+fn slow_gap(cases: &[DiagnosedRow<'_>], predicted: &[u64]) -> f64 {
     let slow = cases.iter().zip(predicted).filter(|(case, _)| case.is_slow);
     slow.map(|(case, &time)| case.ratio(time).abs()).sum::<f64>().max(f64::MIN_POSITIVE)
 }
 
 /// Selects the rows with the fewest simulation events: at most [`MAX_EVENTS`] events in total, but at least
 /// [`MIN_SIZES`] rows.
-fn affordable<'a>(cases: Vec<Case<'a>>, simulation: &MeasurementSimulation<'_>, profile: &Profile) -> Vec<Case<'a>> {
+fn affordable<'a>(
+    cases: Vec<DiagnosedRow<'a>>,
+    simulation: &MeasurementSimulation<'_>,
+    profile: &Profile,
+) -> Vec<DiagnosedRow<'a>> {
     let mut total = 0u64;
     let mut chosen = Vec::new();
     for case in cases {
@@ -232,14 +236,14 @@ fn affordable<'a>(cases: Vec<Case<'a>>, simulation: &MeasurementSimulation<'_>, 
 fn run(
     simulation: &MeasurementSimulation<'_>,
     strategy: Strategy,
-    case: &Case<'_>,
+    case: &DiagnosedRow<'_>,
     profile: &Profile,
-) -> Option<Simulated> {
+) -> Option<SimulatedRow> {
     simulation.simulate(&*simulation.schedule(strategy, case.row, profile)?, profile)
 }
 
 /// A cause with the rows that were predicted under it.
-struct Trial {
+struct CauseTrial {
     cause: Cause,
     hypothesis: Hypothesis,
     /// Predicted times of the rows that were simulated, in ps.
@@ -248,14 +252,14 @@ struct Trial {
     surprise: f64,
 }
 
-impl Trial {
+impl CauseTrial {
     /// Simulates the causes in the order of `candidates`. A cause is dropped if its first rows show that it cannot be
     /// reported, because [`evidence::surprise`] never decreases when rows are added.
     fn run(
         candidates: Vec<Cause>,
         measurement: &Measurement,
-        request: &Request<'_>,
-        cases: &[Case<'_>],
+        request: &ComparisonRequest<'_>,
+        cases: &[DiagnosedRow<'_>],
         profile: &Profile,
     ) -> Vec<Self> {
         let first = cases.get(..FIRST_ROWS).unwrap_or(cases);
@@ -281,15 +285,15 @@ impl Trial {
     }
 
     /// Simulates the remaining rows of `cases`; `None` if one of them cannot be simulated.
-    fn extended(self, cases: &[Case<'_>], profile: &Profile) -> Option<Self> {
+    fn extended(self, cases: &[DiagnosedRow<'_>], profile: &Profile) -> Option<Self> {
         let hypothesis = &self.hypothesis;
         let profile = hypothesis.profile.as_deref().unwrap_or(profile);
         let simulation = MeasurementSimulation::new(&hypothesis.measurement, hypothesis.routes);
         let seen = match &hypothesis.choice {
-            Choice::LibraryFor(fabric) => {
+            StrategySource::LibraryFor(fabric) => {
                 Some(Measurement { fabric: Arc::clone(fabric), ..hypothesis.measurement.clone() })
             }
-            Choice::Library | Choice::Known | Choice::Unchanged => None,
+            StrategySource::Library | StrategySource::Known | StrategySource::Unchanged => None,
         };
         let seen = seen.as_ref().map(|seen| MeasurementSimulation::new(seen, hypothesis.routes));
         let strategies = seen.as_ref().unwrap_or(&simulation).strategies();
@@ -297,9 +301,11 @@ impl Trial {
         for case in cases.iter().skip(predicted.len()) {
             let usual = case.compared.strategy;
             let strategy = match hypothesis.choice {
-                Choice::Library | Choice::LibraryFor(_) => strategies.strategy(case.row).unwrap_or(usual),
-                Choice::Known => strategies.strategy(case.row)?,
-                Choice::Unchanged => usual,
+                StrategySource::Library | StrategySource::LibraryFor(_) => {
+                    strategies.strategy(case.row).unwrap_or(usual)
+                }
+                StrategySource::Known => strategies.strategy(case.row)?,
+                StrategySource::Unchanged => usual,
             };
             let run = run(&simulation, strategy, case, profile)?;
             events = events.saturating_add(run.events);

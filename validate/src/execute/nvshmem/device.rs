@@ -17,7 +17,7 @@ use crate::nvshmem::{PreparedModule, SymmetricMemory, compile_with_library};
 
 /// The kernel of a rank with its memory.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct RankKernel {
     function: Function,
     launch: Launch,
     arguments: Arguments,
@@ -34,7 +34,7 @@ const BLOCK_BYTES: u64 = 16 << 10;
 /// Number of 64-bit words of a row of the step table that `steps.cu` reads.
 const ROW_WORDS: u64 = 6;
 
-impl Device {
+impl RankKernel {
     /// Compiles and links the kernel and allocates its memory, collectively with the other ranks.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ fn rows(
     rank_steps.iter().map(row).collect()
 }
 
-impl Executor for Device {
+impl Executor for RankKernel {
     #[expect(unsafe_code, reason = "launches a kernel")]
     fn enqueue(&self, _: usize, stream: &Stream) -> Result<(), ExecuteError> {
         // SAFETY: the argument is that of `run_kernel` of steps.cu; the memory that it refers to is owned by `self`, by

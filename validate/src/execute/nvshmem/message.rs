@@ -68,7 +68,7 @@ pub struct RunRequest {
 /// Message to the process of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Request {
+pub(super) enum RankRequest {
     /// First message: rank of the process and its settings.
     Begin { rank: usize, size: usize, library: Option<PathBuf>, room: Bytes, offset: Bytes, patience: Duration },
     /// Joins the other processes by this unique ID.
@@ -99,13 +99,13 @@ pub(super) enum Answer {
     /// The run is not supported, and no work was started.
     Unsupported { reason: String },
     /// The run failed; this process can no longer be used.
-    Failed(Fault),
+    Failed(RunFault),
 }
 
 /// Failure of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Fault {
+pub(super) enum RunFault {
     /// A result is wrong; the fields are those of [`ExecuteError::Wrong`].
     Wrong { rank: usize, index: u64, count: u64, found: u64, expected: u64, number: u32 },
     /// The user pressed Ctrl-C.
@@ -114,7 +114,7 @@ pub(super) enum Fault {
     Other { message: String },
 }
 
-impl Fault {
+impl RunFault {
     pub(super) fn from_error(error: &ExecuteError) -> Self {
         match *error {
             ExecuteError::Wrong { rank, index, count, found, expected, number } => {

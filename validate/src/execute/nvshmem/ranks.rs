@@ -8,7 +8,7 @@ use std::time::Duration;
 use fabricast_sim::schedule::{DataType, ReduceOp, Schedule, json};
 use fabricast_topologies::Bytes;
 
-use super::message::{Answer, Request, RunRequest};
+use super::message::{Answer, RankRequest, RunRequest};
 use crate::execute::ExecuteError;
 use crate::execute::measure::{MemberTimes, Times};
 use crate::kernel::GridShape;
@@ -41,12 +41,12 @@ pub struct RunResult {
 }
 
 /// Returns the command that starts the process of a rank.
-type Start = Box<dyn Fn(usize) -> Command>;
+type RankCommand = Box<dyn Fn(usize) -> Command>;
 
 /// One process per rank.
 pub struct NvshmemRanks {
     setting: LaunchSettings,
-    start: Start,
+    start: RankCommand,
     processes: Option<Processes>,
     version: Option<String>,
     nccl: Option<PathBuf>,
@@ -97,7 +97,7 @@ impl NvshmemRanks {
             Some(processes) => processes,
             None => self.begin()?,
         };
-        let order = Request::Run { schedule: json::to_json(schedule), dtype, op, request: request.clone() };
+        let order = RankRequest::Run { schedule: json::to_json(schedule), dtype, op, request: request.clone() };
         // An early return drops the processes, which kills them.
         let answers = self.request_all(&mut processes, |_| order.clone())?;
         let mut by_rank: Vec<MemberTimes> = Vec::new();
@@ -127,7 +127,7 @@ impl NvshmemRanks {
             command.envs(environment());
             command
         })?;
-        let begin = |rank| Request::Begin { rank, size: ranks, library: library.clone(), room, offset, patience };
+        let begin = |rank| RankRequest::Begin { rank, size: ranks, library: library.clone(), room, offset, patience };
         let (mut library_version, mut id) = (None, None);
         for answer in self.request_all(&mut processes, begin)? {
             match answer {
@@ -138,7 +138,7 @@ impl NvshmemRanks {
                 other => return Err(unexpected_answer(&other)),
             }
         }
-        let join = Request::Join { id: id.unwrap_or_default() };
+        let join = RankRequest::Join { id: id.unwrap_or_default() };
         for answer in self.request_all(&mut processes, |_| join.clone())? {
             match answer {
                 Answer::Joined { nccl } => self.nccl = nccl,
@@ -153,7 +153,7 @@ impl NvshmemRanks {
     fn request_all(
         &self,
         processes: &mut Processes,
-        order: impl Fn(usize) -> Request,
+        order: impl Fn(usize) -> RankRequest,
     ) -> Result<Vec<Answer>, ExecuteError> {
         let ranks: Vec<usize> = (0..processes.count()).collect();
         for &rank in &ranks {

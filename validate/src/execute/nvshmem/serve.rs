@@ -3,16 +3,16 @@
 use fabricast_sim::schedule::{Schedule, json};
 
 use super::collectives::Collectives;
-use super::device::Device;
+use super::device::RankKernel;
 use super::heap::Heap;
-use super::message::{Answer, Fault, NvshmemMethod, Request, RunRequest};
+use super::message::{Answer, NvshmemMethod, RankRequest, RunFault, RunRequest};
 use super::puts::Puts;
 use super::rank::Rank;
 use crate::cuda::{Driver, Member, Stream};
 use crate::execute::measure::{MemberTimes, check_member_series, check_one, measure_one};
 use crate::execute::{ExecuteError, Executor, Job};
 use crate::kernel::{Carrier, GridShape, Kernel, Steps};
-use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, UniqueId};
+use crate::nvshmem::{Channel, Element, Nvshmem, NvshmemError, NvshmemUniqueId};
 
 /// Serves the parent that started this process, until the parent ends.
 ///
@@ -22,12 +22,12 @@ pub fn serve() -> Result<(), String> {
     let channel = Channel::to_parent().map_err(|_| "this is started by `gpu run` alone".to_owned())?;
     let failed = match run(&channel) {
         Ok(never) => match never {},
-        Err(error) => Answer::Failed(Fault::from_error(&error)),
+        Err(error) => Answer::Failed(RunFault::from_error(&error)),
     };
     channel.send(&failed);
     // Finalizing the library would wait for the other processing elements, so the process waits until its parent ends
     // it.
-    channel.receive::<Request>().map(|_| ())
+    channel.receive::<RankRequest>().map(|_| ())
 }
 
 enum Never {}
@@ -62,7 +62,7 @@ fn protocol_error(message: &str) -> ExecuteError {
 }
 
 fn run(channel: &Channel) -> Result<Never, ExecuteError> {
-    let Request::Begin { rank, size, library, room, offset, patience } = parse_request(channel.receive())? else {
+    let RankRequest::Begin { rank, size, library, room, offset, patience } = parse_request(channel.receive())? else {
         return Err(protocol_error("no start request"));
     };
     let nvshmem = Nvshmem::open(library.as_deref())?;
@@ -70,15 +70,15 @@ fn run(channel: &Channel) -> Result<Never, ExecuteError> {
     context.bind()?;
     let id = if rank == 0 { Some(nvshmem.unique_id()?.bytes()) } else { None };
     channel.send(&Answer::Started { version: nvshmem.version().to_string(), id });
-    let Request::Join { id } = parse_request(channel.receive())? else {
+    let RankRequest::Join { id } = parse_request(channel.receive())? else {
         return Err(protocol_error("no join request"));
     };
-    let id = UniqueId::from_bytes(&id).ok_or_else(|| protocol_error("the id is invalid"))?;
+    let id = NvshmemUniqueId::from_bytes(&id).ok_or_else(|| protocol_error("the id is invalid"))?;
     let element = Element::join(&nvshmem, &context, &id, rank, size)?;
     let mut rank = Rank::new(element, context, room, offset, patience)?;
     channel.send(&Answer::Joined { nccl: nvshmem.nccl_path() });
     loop {
-        let Request::Run { schedule, dtype, op, request } = parse_request(channel.receive())? else {
+        let RankRequest::Run { schedule, dtype, op, request } = parse_request(channel.receive())? else {
             return Err(protocol_error("a second start request"));
         };
         let schedule = json::from_json(&schedule, "the program").map_err(|error| protocol_error(&error.to_string()))?;
@@ -119,7 +119,7 @@ impl Rank {
             }
             NvshmemMethod::Device => {
                 let steps = Steps::new(schedule, job.dtype)?;
-                let executor = Device::new(self, job, &steps, request.shape)?;
+                let executor = RankKernel::new(self, job, &steps, request.shape)?;
                 Ok((Some(executor.shape()), self.check_and_measure(channel, job, &executor, request)?))
             }
         }

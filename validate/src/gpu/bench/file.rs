@@ -4,7 +4,7 @@ use fabricast_topologies::SourceLocation;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Bench, Point};
+use super::{Bench, BenchPoint};
 
 /// Value of the key `format` in benchmark files.
 pub const FORMAT: &str = "fabricast-bench";
@@ -126,7 +126,7 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
         if let Some(gpu) = [point.src, point.dst].into_iter().flatten().find(|&gpu| gpu >= count) {
             return Err(BenchFileError::Gpu { source_name: source_name(), index, gpu, count });
         }
-        let Point { time_us, fastest_us, slowest_us, gb_per_s, .. } = *point;
+        let BenchPoint { time_us, fastest_us, slowest_us, gb_per_s, .. } = *point;
         let times = [("time_us", time_us), ("fastest_us", fastest_us), ("slowest_us", slowest_us)];
         for (name, value) in times.into_iter().chain(gb_per_s.map(|gb_per_s| ("gb_per_s", gb_per_s))) {
             if !(value.is_finite() && value > 0.0) {
@@ -140,12 +140,12 @@ pub fn read(text: &str, source: &str) -> Result<Bench, BenchFileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::bench::{Kind, Load};
+    use crate::gpu::bench::{Load, PointKind};
     use crate::gpu::probe::tests::machine;
 
     fn bench() -> Bench {
-        let point = Point {
-            kind: Kind::Blocks,
+        let point = BenchPoint {
+            kind: PointKind::Blocks,
             load: Load::Shift(1),
             src: Some(0),
             dst: Some(1),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::setup::{BenchSetup, point};
-use super::{Bench, BenchError, Kind, Load, Point};
+use super::{Bench, BenchError, BenchPoint, Load, PointKind};
 use crate::cuda::{Arguments, Launch, Member, Stream, team};
 use crate::gpu::probe::PeerAccess;
 
@@ -27,7 +27,7 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
                 continue;
             }
             let contexts = [lab.gpu(first)?.context.clone(), lab.gpu(second)?.context.clone()];
-            for kind in [Kind::Flag, Kind::OrderedFlag] {
+            for kind in [PointKind::Flag, PointKind::OrderedFlag] {
                 let times = team::run(&contexts, &lab.watchdog, |member| {
                     let (gpu, peer) = if member.rank == 0 { (first, second) } else { (second, first) };
                     (0..ROUNDS).map(|_| trips(lab, member, kind, gpu, peer)).collect::<Result<Vec<_>, _>>()
@@ -36,7 +36,7 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
                 let times = times.into_iter().next().unwrap_or_default();
                 let measured = point(kind, Load::Alone, &times, Bytes(0));
                 for (src, dst) in [(first, second), (second, first)] {
-                    bench.points.push(Point { src: Some(src), dst: Some(dst), ..measured.clone() });
+                    bench.points.push(BenchPoint { src: Some(src), dst: Some(dst), ..measured.clone() });
                 }
             }
         }
@@ -46,7 +46,13 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
 
 /// Runs one side of a flag exchange on GPU `ordinal`, with the other side on GPU `peer`. Returns half of the mean round
 /// trip.
-fn trips(lab: &BenchSetup, member: &Member<'_>, kind: Kind, ordinal: usize, peer: usize) -> Result<Picos, BenchError> {
+fn trips(
+    lab: &BenchSetup,
+    member: &Member<'_>,
+    kind: PointKind,
+    ordinal: usize,
+    peer: usize,
+) -> Result<Picos, BenchError> {
     let (gpu, peer_gpu) = (lab.gpu(ordinal)?, lab.gpu(peer)?);
     let stream = Stream::new(&gpu.context)?;
     stream.fill(gpu.flags.all(), 0)?;
@@ -61,7 +67,7 @@ fn trips(lab: &BenchSetup, member: &Member<'_>, kind: Kind, ordinal: usize, peer
         .u32(u32::from(member.rank == 0))
         .u64(u64::try_from(LIMIT.as_nanos()).unwrap_or(u64::MAX))
         .pointer(elapsed.address());
-    let kernel = if kind == Kind::OrderedFlag { &gpu.kernels.ordered_flag } else { &gpu.kernels.flag };
+    let kernel = if kind == PointKind::OrderedFlag { &gpu.kernels.ordered_flag } else { &gpu.kernels.flag };
     // SAFETY: the arguments match the kernel; flag and time lie in the flag buffers of the two GPUs, which live as long
     // as the lab and are accessible to both, since only pairs with peer access are measured.
     unsafe { kernel.launch(&stream, Launch::without_shared_memory(1, 1), &arguments)? };

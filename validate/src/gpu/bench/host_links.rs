@@ -6,7 +6,7 @@ use std::time::Instant;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::setup::{BenchSetup, Depth, point};
-use super::{Bench, BenchError, Kind, Load, Point};
+use super::{Bench, BenchError, BenchPoint, Load, PointKind};
 use crate::cuda::{Event, HostMemory, Member, Stream, team};
 
 const ROUNDS: usize = 3;
@@ -37,7 +37,7 @@ pub(super) fn measure(lab: &BenchSetup, depth: Depth, bench: &mut Bench) -> Resu
 }
 
 /// Measures copies to and from pinned memory, one direction after the other.
-fn pinned(lab: &BenchSetup, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result<Vec<Point>, BenchError> {
+fn pinned(lab: &BenchSetup, member: &Member<'_>, load: Load, sizes: &[Bytes]) -> Result<Vec<BenchPoint>, BenchError> {
     let ordinal = member.context.ordinal();
     let gpu = lab.gpu(ordinal)?;
     let host = HostMemory::new(member.context, sizes.iter().copied().max().unwrap_or(Bytes(0)))?;
@@ -45,7 +45,7 @@ fn pinned(lab: &BenchSetup, member: &Member<'_>, load: Load, sizes: &[Bytes]) ->
     let (start, end) = (Event::timing(member.context)?, Event::timing(member.context)?);
     let describe = || format!("GPU {ordinal}, copies to and from the host");
     let mut points = Vec::new();
-    for kind in [Kind::PinnedToDevice, Kind::DeviceToPinned] {
+    for kind in [PointKind::PinnedToDevice, PointKind::DeviceToPinned] {
         for &bytes in sizes {
             let part = gpu.source.part(Bytes(0), bytes)?;
             let repeats = ((512 << 20) / bytes.0.max(1)).clamp(4, 100);
@@ -55,7 +55,7 @@ fn pinned(lab: &BenchSetup, member: &Member<'_>, load: Load, sizes: &[Bytes]) ->
                 stream.record(&start)?;
                 for _ in 0..if round == 0 { 1 } else { repeats } {
                     match kind {
-                        Kind::PinnedToDevice => stream.copy_from_host(part, &host, Bytes(0))?,
+                        PointKind::PinnedToDevice => stream.copy_from_host(part, &host, Bytes(0))?,
                         _ => stream.copy_to_host(&host, Bytes(0), part)?,
                     }
                 }
@@ -72,18 +72,18 @@ fn pinned(lab: &BenchSetup, member: &Member<'_>, load: Load, sizes: &[Bytes]) ->
 }
 
 /// Measures copies to and from pageable memory with the host's clock.
-fn pageable(lab: &BenchSetup, member: &Member<'_>, bytes: Bytes) -> Result<Vec<Point>, BenchError> {
+fn pageable(lab: &BenchSetup, member: &Member<'_>, bytes: Bytes) -> Result<Vec<BenchPoint>, BenchError> {
     let ordinal = member.context.ordinal();
     let part = lab.gpu(ordinal)?.source.part(Bytes(0), bytes)?;
     let stream = Stream::new(member.context)?;
     let mut memory = vec![1_u8; bytes.0 as usize];
     let mut points = Vec::new();
-    for kind in [Kind::PageableToDevice, Kind::DeviceToPageable] {
+    for kind in [PointKind::PageableToDevice, PointKind::DeviceToPageable] {
         let mut times = Vec::new();
         for round in 0..=ROUNDS {
             let start = Instant::now();
             match kind {
-                Kind::PageableToDevice => stream.upload(part, &memory)?,
+                PointKind::PageableToDevice => stream.upload(part, &memory)?,
                 _ => stream.download(&mut memory, part)?,
             }
             if round > 0 {
@@ -96,9 +96,9 @@ fn pageable(lab: &BenchSetup, member: &Member<'_>, bytes: Bytes) -> Result<Vec<P
 }
 
 /// Stores the GPU as destination of the point for copies to the device, otherwise as source.
-fn with_gpu(mut point: Point, gpu: usize) -> Point {
+fn with_gpu(mut point: BenchPoint, gpu: usize) -> BenchPoint {
     match point.kind {
-        Kind::PinnedToDevice | Kind::PageableToDevice => point.dst = Some(gpu),
+        PointKind::PinnedToDevice | PointKind::PageableToDevice => point.dst = Some(gpu),
         _ => point.src = Some(gpu),
     }
     point

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::setup::{BenchSetup, Gpu, point};
-use super::{Bench, BenchError, Kind, Load, Point};
+use super::{Bench, BenchError, BenchPoint, Load, PointKind};
 use crate::cuda::{Arguments, CudaError, Event, Graph, Launch, Stream, Watchdog};
 
 /// Number of launches per round; `ROUNDS` is the number of timed rounds.
@@ -26,14 +26,14 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
             unsafe { (Graph::capture(&stream, &kernel)?, Graph::capture(&stream, &launch_repeatedly)?) };
         let graph = || single.launch(&stream);
         let nodes = || long.launch(&stream);
-        let on_gpu = |point: Point| Point { src: Some(gpu.context.ordinal()), ..point };
+        let on_gpu = |point: BenchPoint| BenchPoint { src: Some(gpu.context.ordinal()), ..point };
         let timed = LaunchTimer { gpu, stream: &stream, watchdog: &lab.watchdog };
         for (work, kinds) in [
             (
                 &kernel as &dyn Fn() -> Result<(), CudaError>,
-                [Kind::LaunchKernel, Kind::LaunchKernelCall, Kind::LaunchKernelWait],
+                [PointKind::LaunchKernel, PointKind::LaunchKernelCall, PointKind::LaunchKernelWait],
             ),
-            (&graph, [Kind::LaunchGraph, Kind::LaunchGraphCall, Kind::LaunchGraphWait]),
+            (&graph, [PointKind::LaunchGraph, PointKind::LaunchGraphCall, PointKind::LaunchGraphWait]),
         ] {
             let [each, call, wait] = kinds;
             let LaunchTimes { gpu: gpu_times, host: host_times } = timed.back_to_back(work, LAUNCHES)?;
@@ -43,7 +43,7 @@ pub(super) fn measure(lab: &BenchSetup, bench: &mut Bench) -> Result<(), BenchEr
         }
         let times = timed.back_to_back(&nodes, 5)?.gpu;
         let times: Vec<Picos> = times.into_iter().map(|time| Picos(time.0 / u64::from(NODES))).collect();
-        bench.points.push(on_gpu(point(Kind::GraphNode, Load::Alone, &times, Bytes(0))));
+        bench.points.push(on_gpu(point(PointKind::GraphNode, Load::Alone, &times, Bytes(0))));
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub struct Bench {
     /// Inventory of the machine: GPUs, links and libraries.
     pub probe: Probe,
     /// Measured points, in the order of measurement.
-    pub points: Vec<Point>,
+    pub points: Vec<BenchPoint>,
     /// Descriptions of the measurements that were skipped, with reasons.
     #[serde(default)]
     pub skipped: Vec<String>,
@@ -47,9 +47,9 @@ pub struct Bench {
 
 /// Measured time of one quantity under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Point {
+pub struct BenchPoint {
     /// Quantity that was measured.
-    pub kind: Kind,
+    pub kind: PointKind,
     /// Other traffic during the measurement.
     #[serde(default)]
     pub load: Load,
@@ -82,7 +82,7 @@ pub struct Point {
 /// Quantity that a point measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum PointKind {
     /// Back-to-back copies from `src` to `dst` by a copy engine of `src`. `dst` may equal `src`.
     CopyEngine,
     /// Back-to-back kernels of `src` that store to `dst`. `dst` may equal `src`.
@@ -135,7 +135,7 @@ pub enum Load {
     AllGpus,
 }
 
-impl Kind {
+impl PointKind {
     /// Returns the value of `kind` in benchmark files.
     pub fn name(self) -> &'static str {
         match self {
@@ -201,13 +201,13 @@ impl Consequence for BenchError {
 
 impl Bench {
     /// Returns the points of a kind that were measured under a load.
-    pub fn points_under_load(&self, kind: Kind, load: Load) -> impl Iterator<Item = &Point> {
+    pub fn points_under_load(&self, kind: PointKind, load: Load) -> impl Iterator<Item = &BenchPoint> {
         self.points.iter().filter(move |point| point.kind == kind && point.load == load)
     }
 
     /// Rate in GB/s of the largest transfer of a kind between two ends under a load. For thread blocks, the fastest
     /// launch shape is used.
-    pub fn rate(&self, kind: Kind, load: Load, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
+    pub fn rate(&self, kind: PointKind, load: Load, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = || self.points_under_load(kind, load).filter(|point| point.src == src && point.dst == dst);
         let largest = points().map(|point| point.bytes).max()?;
         points().filter(|point| point.bytes == largest).filter_map(|point| point.gb_per_s).reduce(f64::max)
@@ -235,7 +235,7 @@ pub(crate) mod tests {
     use crate::gpu::probe::tests::machine;
 
     /// Returns a benchmark of `gpus` H200 GPUs with the given points.
-    pub(crate) fn measured(gpus: usize, points: Vec<Point>) -> Bench {
+    pub(crate) fn measured(gpus: usize, points: Vec<BenchPoint>) -> Bench {
         let probe = machine(gpus);
         Bench {
             format: FORMAT.into(),
@@ -250,8 +250,8 @@ pub(crate) mod tests {
 
     #[test]
     fn first_gpus_retain_points_without_shared_load() {
-        let point = |load, src, dst| Point {
-            kind: Kind::CopyEngine,
+        let point = |load, src, dst| BenchPoint {
+            kind: PointKind::CopyEngine,
             load,
             src: Some(src),
             dst: Some(dst),

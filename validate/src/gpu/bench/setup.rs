@@ -6,7 +6,7 @@ use std::time::Duration;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::kernels::Kernels;
-use super::{BenchError, Kind, Load, Point};
+use super::{BenchError, BenchPoint, Load, PointKind};
 use crate::cuda::{Context, CudaError, DeviceMemory, Driver, Stream, Watchdog};
 
 /// Time limit of any operation on a GPU, after which the GPU is assumed to hang.
@@ -49,7 +49,7 @@ pub(super) struct BenchSetup {
 impl BenchSetup {
     pub(super) fn new(driver: Driver, count: usize) -> Result<Self, BenchError> {
         let contexts = (0..count)
-            .map(|ordinal| driver.device(ordinal).and_then(crate::cuda::Device::context))
+            .map(|ordinal| driver.device(ordinal).and_then(crate::cuda::CudaDevice::context))
             .collect::<Result<Vec<_>, _>>()?;
         for from in &contexts {
             for to in &contexts {
@@ -96,13 +96,13 @@ impl BenchSetup {
 
 /// Creates a point with the median, shortest and longest time of several rounds. Source, destination and launch shape
 /// are unset.
-pub(super) fn point(kind: Kind, load: Load, rounds: &[Picos], bytes: Bytes) -> Point {
+pub(super) fn point(kind: PointKind, load: Load, rounds: &[Picos], bytes: Bytes) -> BenchPoint {
     let mut sorted = rounds.to_vec();
     sorted.sort_unstable();
     let time_at = |index: usize| sorted.get(index).copied().unwrap_or(Picos(0)).us();
     let time_us = time_at(sorted.len() / 2);
     let gb_per_s = (bytes.0 > 0 && time_us > 0.0).then(|| rounded(bytes.0 as f64 / time_us / 1e3));
-    Point {
+    BenchPoint {
         kind,
         load,
         src: None,

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use super::{Bench, Kind, Load, Point};
+use super::{Bench, BenchPoint, Load, PointKind};
 
 impl fmt::Display for Bench {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}, {}", self.machine, self.date)?;
         let rate = |kind, load| move |src, dst| self.rate(kind, load, Some(src), Some(dst));
-        self.matrix("copy engine, GB/s, alone", rate(Kind::CopyEngine, Load::Alone), f)?;
-        self.matrix("thread blocks, GB/s, alone (best shape)", rate(Kind::Blocks, Load::Alone), f)?;
+        self.matrix("copy engine, GB/s, alone", rate(PointKind::CopyEngine, Load::Alone), f)?;
+        self.matrix("thread blocks, GB/s, alone (best shape)", rate(PointKind::Blocks, Load::Alone), f)?;
         if self.probe.devices.len() > 1 {
-            self.matrix("copy engine, GB/s, both directions", rate(Kind::CopyEngine, Load::Bidirectional), f)?;
-            for (title, kind) in [("flag", Kind::Flag), ("flag with release and acquire", Kind::OrderedFlag)] {
+            self.matrix("copy engine, GB/s, both directions", rate(PointKind::CopyEngine, Load::Bidirectional), f)?;
+            for (title, kind) in [("flag", PointKind::Flag), ("flag with release and acquire", PointKind::OrderedFlag)]
+            {
                 let time = |src, dst| self.time(kind, Some(src), Some(dst));
                 self.matrix(&format!("{title}, µs one way"), time, f)?;
             }
@@ -30,7 +31,7 @@ impl Bench {
         let mut text = String::from("kind,load,src,dst,blocks,threads,bytes,time_us,fastest_us,slowest_us,gb_per_s\n");
         let number = |figure: Option<usize>| figure.map(|figure| figure.to_string()).unwrap_or_default();
         for point in &self.points {
-            let Point { kind, load, src, dst, blocks, threads, bytes, time_us, fastest_us, slowest_us, gb_per_s } =
+            let BenchPoint { kind, load, src, dst, blocks, threads, bytes, time_us, fastest_us, slowest_us, gb_per_s } =
                 point;
             let fields = [
                 kind.name().to_owned(),
@@ -53,7 +54,7 @@ impl Bench {
 
     /// Returns the time in µs of a kind, without other load, at the largest size measured. `None` if it was not
     /// measured.
-    fn time(&self, kind: Kind, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
+    fn time(&self, kind: PointKind, src: Option<usize>, dst: Option<usize>) -> Option<f64> {
         let points = self.points_under_load(kind, Load::Alone).filter(|point| point.src == src && point.dst == dst);
         points.max_by_key(|point| point.bytes).map(|point| point.time_us)
     }
@@ -85,9 +86,9 @@ impl Bench {
 
     /// Prints the loads with several flows: the rate that each GPU sends, or receives for incast.
     fn write_concurrent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, kind) in [("copy engine", Kind::CopyEngine), ("thread blocks", Kind::Blocks)] {
+        for (name, kind) in [("copy engine", PointKind::CopyEngine), ("thread blocks", PointKind::Blocks)] {
             let slowest = |load| {
-                let points: Vec<&Point> = self.points_under_load(kind, load).collect();
+                let points: Vec<&BenchPoint> = self.points_under_load(kind, load).collect();
                 points.iter().filter_map(|point| point.gb_per_s).reduce(f64::min)
             };
             let shifts = (1..self.probe.devices.len()).filter_map(|step| slowest(Load::Shift(step)));
@@ -115,17 +116,17 @@ impl Bench {
                 f,
                 "GPU {} and host: pinned {:.1} in, {:.1} out GB/s, pageable {:.1}, {:.1}",
                 device.ordinal,
-                figure(Kind::PinnedToDevice, Load::Alone, None, gpu),
-                figure(Kind::DeviceToPinned, Load::Alone, gpu, None),
-                figure(Kind::PageableToDevice, Load::Alone, None, gpu),
-                figure(Kind::DeviceToPageable, Load::Alone, gpu, None),
+                figure(PointKind::PinnedToDevice, Load::Alone, None, gpu),
+                figure(PointKind::DeviceToPinned, Load::Alone, gpu, None),
+                figure(PointKind::PageableToDevice, Load::Alone, None, gpu),
+                figure(PointKind::DeviceToPageable, Load::Alone, gpu, None),
             )?;
             if self.probe.devices.len() > 1 {
                 write!(
                     f,
                     "; all GPUs concurrently, pinned {:.1}, {:.1}",
-                    figure(Kind::PinnedToDevice, Load::AllGpus, None, gpu),
-                    figure(Kind::DeviceToPinned, Load::AllGpus, gpu, None)
+                    figure(PointKind::PinnedToDevice, Load::AllGpus, None, gpu),
+                    figure(PointKind::DeviceToPinned, Load::AllGpus, gpu, None)
                 )?;
             }
             writeln!(f)?;
@@ -140,17 +141,17 @@ impl Bench {
             f,
             "launching a kernel on GPU {}: call {:.2} µs, back to back {:.2} µs, until the host sees it done {:.2} µs",
             first.ordinal,
-            time(Kind::LaunchKernelCall),
-            time(Kind::LaunchKernel),
-            time(Kind::LaunchKernelWait)
+            time(PointKind::LaunchKernelCall),
+            time(PointKind::LaunchKernel),
+            time(PointKind::LaunchKernelWait)
         )?;
         writeln!(
             f,
             "a graph of one kernel: call {:.2} µs, back to back {:.2} µs, until done {:.2} µs; a node of a graph {:.2} µs",
-            time(Kind::LaunchGraphCall),
-            time(Kind::LaunchGraph),
-            time(Kind::LaunchGraphWait),
-            time(Kind::GraphNode)
+            time(PointKind::LaunchGraphCall),
+            time(PointKind::LaunchGraph),
+            time(PointKind::LaunchGraphWait),
+            time(PointKind::GraphNode)
         )
     }
 }

@@ -4,7 +4,7 @@
 use fabricast_topologies::{Bytes, Picos};
 
 use super::setup::{BenchSetup, point};
-use super::{Bench, BenchError, Kind, Load, Point};
+use super::{Bench, BenchError, BenchPoint, Load, PointKind};
 use crate::cuda::{Arguments, CudaError, DeviceSlice, Event, Launch, Member, Stream, team};
 
 /// Transfer from one GPU to another, or within one GPU, by CUDA ordinals.
@@ -74,7 +74,7 @@ fn sender(
     engine: Engine,
     load: Load,
     sizes: &[Bytes],
-) -> Result<Vec<Point>, BenchError> {
+) -> Result<Vec<BenchPoint>, BenchError> {
     let mut points = Vec::new();
     let lanes = SenderStreams::new(lab, member, flows)?;
     for &bytes in sizes {
@@ -87,10 +87,10 @@ fn sender(
         }
         for flow in flows {
             let (kind, shape) = match engine {
-                Engine::Copy => (Kind::CopyEngine, None),
-                Engine::Blocks { blocks, threads } => (Kind::Blocks, Some((blocks, threads))),
+                Engine::Copy => (PointKind::CopyEngine, None),
+                Engine::Blocks { blocks, threads } => (PointKind::Blocks, Some((blocks, threads))),
             };
-            points.push(Point {
+            points.push(BenchPoint {
                 src: Some(flow.src),
                 dst: Some(flow.dst),
                 blocks: shape.map(|shape| shape.0),

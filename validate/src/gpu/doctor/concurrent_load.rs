@@ -4,11 +4,11 @@ use fabricast_topologies::route::PathClass;
 
 use super::expectations::{self, gpus};
 use super::pairs::{PairVerdict, is_nvlink};
-use super::{Fault, Finding, Severity};
-use crate::gpu::bench::{Bench, Kind, Load};
+use super::{DoctorFinding, FaultKind, Severity};
+use crate::gpu::bench::{Bench, Load, PointKind};
 
 /// Hardware that moves data, with its names in messages.
-const ENGINES: [(Kind, &str); 2] = [(Kind::CopyEngine, "copy engine"), (Kind::Blocks, "thread blocks")];
+const ENGINES: [(PointKind, &str); 2] = [(PointKind::CopyEngine, "copy engine"), (PointKind::Blocks, "thread blocks")];
 
 /// A rate under load that is too far below the rate without load.
 struct SlowUnderLoad {
@@ -21,7 +21,7 @@ struct SlowUnderLoad {
 }
 
 /// Findings on concurrent load, at most one per kind of load.
-pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
+pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<DoctorFinding> {
     let bidirectional =
         compare_pairs_under_load(bench, pairs, |load| load == Load::Bidirectional, "the other way sends too");
     let over_nvlink: Vec<PairVerdict> = pairs.iter().filter(|pair| is_nvlink(pair.class)).cloned().collect();
@@ -43,16 +43,16 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
 
 /// Merges observations into one finding with the message of the slowest one and the GPUs of all. `None` if there are no
 /// observations.
-fn finding(slow: Vec<SlowUnderLoad>, cause: &str) -> Option<Finding> {
+fn finding(slow: Vec<SlowUnderLoad>, cause: &str) -> Option<DoctorFinding> {
     let mut affected: Vec<usize> = slow.iter().flat_map(|slow| slow.gpus.iter().copied()).collect();
     affected.sort_unstable();
     affected.dedup();
     let worst = slow.into_iter().min_by(|a, b| a.part.total_cmp(&b.part))?;
     let also_affected =
         if affected.len() > worst.gpus.len() { format!("; so for {}", gpus(&affected)) } else { String::new() };
-    Some(Finding {
+    Some(DoctorFinding {
         severity: Severity::Fault,
-        fault: Fault::SlowUnderLoad,
+        fault: FaultKind::SlowUnderLoad,
         gpus: affected,
         message: worst.message + &also_affected,
         cause: cause.to_owned(),
@@ -69,7 +69,7 @@ fn compare_pairs_under_load(
 ) -> Vec<SlowUnderLoad> {
     let mut slow = Vec::new();
     for (kind, name) in ENGINES {
-        for pair in pairs.iter().filter(|pair| has_expected_rate(pair) || pair.fault == Some(Fault::SlowBlocks)) {
+        for pair in pairs.iter().filter(|pair| has_expected_rate(pair) || pair.fault == Some(FaultKind::SlowBlocks)) {
             let (src, dst) = (pair.src, pair.dst);
             let Some(alone) = bench.rate(kind, Load::Alone, Some(src), Some(dst)) else { continue };
             let points = bench.points.iter().filter(|point| {
@@ -116,12 +116,12 @@ fn compare_totals_under_load(bench: &Bench, pairs: &[PairVerdict], load: Load) -
 
 /// Returns true if the pair uses its expected path at its expected rate, even if its flag latency is too high.
 fn has_expected_rate(pair: &PairVerdict) -> bool {
-    matches!(pair.fault, None | Some(Fault::SlowFlag | Fault::NotMeasured))
+    matches!(pair.fault, None | Some(FaultKind::SlowFlag | FaultKind::NotMeasured))
 }
 
 /// Rate in GB/s of the fastest of the given pairs without load. `None` unless NVLink joins all pairs and all have the
 /// expected rate.
-fn unloaded_rate(bench: &Bench, kind: Kind, pairs: &[&PairVerdict]) -> Option<f64> {
+fn unloaded_rate(bench: &Bench, kind: PointKind, pairs: &[&PairVerdict]) -> Option<f64> {
     let is_complete = pairs.iter().all(|pair| pair.class == PathClass::Nvl && has_expected_rate(pair));
     let rates = pairs.iter().filter_map(|pair| bench.rate(kind, Load::Alone, Some(pair.src), Some(pair.dst)));
     rates.filter(|_| is_complete).reduce(f64::max)

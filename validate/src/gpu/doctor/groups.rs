@@ -4,14 +4,20 @@ use fabricast_topologies::route::PathClass;
 
 use super::expectations::{gpus, median};
 use super::pairs::{PairVerdict, is_nvlink};
-use super::{Fault, Finding, Severity};
-use crate::gpu::bench::{Bench, Kind, Load};
+use super::{DoctorFinding, FaultKind, Severity};
+use crate::gpu::bench::{Bench, Load, PointKind};
 use crate::gpu::probe::Probe;
 
 /// Findings on individual pairs, without concurrent load.
-pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
+pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<DoctorFinding> {
     let mut findings = peer_access_findings(bench, pairs);
-    for fault in [Fault::PcieFallback, Fault::SlowLink, Fault::SlowBlocks, Fault::SlowFlag, Fault::NotMeasured] {
+    for fault in [
+        FaultKind::PcieFallback,
+        FaultKind::SlowLink,
+        FaultKind::SlowBlocks,
+        FaultKind::SlowFlag,
+        FaultKind::NotMeasured,
+    ] {
         let faulty: Vec<&PairVerdict> = pairs.iter().filter(|pair| pair.fault == Some(fault)).collect();
         findings.extend(groups(bench, pairs, &faulty, fault));
     }
@@ -20,8 +26,8 @@ pub(super) fn findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
 
 /// Findings on pairs without peer access: faults first, then notes. Machines mostly grant peer access by path class, so
 /// a class in which no pair has peer access is one finding.
-fn peer_access_findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
-    let fault = Fault::NoPeerAccess;
+fn peer_access_findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<DoctorFinding> {
+    let fault = FaultKind::NoPeerAccess;
     let mut findings = Vec::new();
     for how_bad in [Severity::Fault, Severity::Note] {
         let is_faulty =
@@ -44,11 +50,11 @@ fn peer_access_findings(bench: &Bench, pairs: &[PairVerdict]) -> Vec<Finding> {
 
 /// Severity of a pair's fault. Missing peer access is only a note if users cannot change it: many machines without
 /// faults grant none between sockets, and NVIDIA's driver grants none to GeForce GPUs over PCIe.
-fn severity(probe: &Probe, fault: Fault, pair: &PairVerdict) -> Severity {
+fn severity(probe: &Probe, fault: FaultKind, pair: &PairVerdict) -> Severity {
     let geforce = |gpu: usize| probe.devices.get(gpu).is_some_and(|device| device.name.contains("GeForce"));
     let crosses_sockets = pair.class > PathClass::Phb;
     let denied = !is_nvlink(pair.class) && (geforce(pair.src) || geforce(pair.dst));
-    if fault == Fault::NoPeerAccess && (crosses_sockets || denied) { Severity::Note } else { Severity::Fault }
+    if fault == FaultKind::NoPeerAccess && (crosses_sockets || denied) { Severity::Note } else { Severity::Fault }
 }
 
 /// Directions of a GPU in which all paths are faulty.
@@ -61,7 +67,7 @@ enum FaultyDirections {
 
 /// Returns one finding if all pairs are faulty; otherwise one for each GPU whose paths are all faulty, and one for each
 /// remaining pair.
-fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: Fault) -> Vec<Finding> {
+fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: FaultKind) -> Vec<DoctorFinding> {
     if faulty.is_empty() {
         return Vec::new();
     }
@@ -113,13 +119,13 @@ fn groups(bench: &Bench, pairs: &[PairVerdict], faulty: &[&PairVerdict], fault: 
 /// Creates a finding on some pairs. `single`: the GPU that all of them have in common.
 fn finding(
     bench: &Bench,
-    fault: Fault,
+    fault: FaultKind,
     affected: Vec<usize>,
     description: &str,
     pairs: &[&PairVerdict],
     single: Option<usize>,
-) -> Finding {
-    let by_blocks = fault == Fault::SlowBlocks;
+) -> DoctorFinding {
+    let by_blocks = fault == FaultKind::SlowBlocks;
     let ratio = |pair: &PairVerdict| if by_blocks { pair.blocks_ratio() } else { pair.ratio }.unwrap_or(0.0);
     let slowest = pairs.iter().min_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let figures = |pair: &PairVerdict| match by_blocks {
@@ -133,34 +139,34 @@ fn finding(
     });
     let first = affected.first().copied().unwrap_or(0);
     let (message, cause, look) = match fault {
-        Fault::NoPeerAccess => (
+        FaultKind::NoPeerAccess => (
             format!("{description}: no peer access, so data is staged in host memory ({rate})"),
             no_peer_access(&bench.probe, &affected, pairs),
             "nvidia-smi topo -p2p rw; dmesg | grep -i -e iommu -e nvrm".to_owned(),
         ),
-        Fault::PcieFallback => (
+        FaultKind::PcieFallback => (
             format!("{description}: {rate}: the speed of PCIe where NVLink is expected"),
             "NVLink is not in use: the fabric manager does not run, the GPU left the NVLink fabric, or links are down"
                 .to_owned(),
             format!("nvidia-smi nvlink --status -i {first}; systemctl status nvidia-fabricmanager; nvidia-smi topo -m"),
         ),
-        Fault::SlowFlag => {
+        FaultKind::SlowFlag => {
             let slow = pairs.iter().max_by(|a, b| a.flag_us.unwrap_or(0.0).total_cmp(&b.flag_us.unwrap_or(0.0)));
             let (flag, expected) = slow.map_or((0.0, 0.0), |pair| (pair.flag_us.unwrap_or(0.0), pair.expected_flag_us));
-            let usual = median(bench.points_under_load(Kind::Flag, Load::Alone).map(|point| point.time_us)).unwrap_or(0.0);
+            let usual = median(bench.points_under_load(PointKind::Flag, Load::Alone).map(|point| point.time_us)).unwrap_or(0.0);
             (
                 format!("{description}: a flag needs {flag:.2} µs, expected {expected:.2}; the median of all is {usual:.2}"),
                 "a link with retransmissions, a path through a CPU, or another program on the GPU".to_owned(),
                 format!("nvidia-smi nvlink -e -i {first}; nvidia-smi dmon -c 5"),
             )
         }
-        Fault::SlowBlocks => (
+        FaultKind::SlowBlocks => (
             format!("{description}: thread blocks send {rate}, copy engines at the expected rate"),
             "another program on the GPU's multiprocessors, clocks held low, or stores that cross the link in small pieces"
                 .to_owned(),
             format!("nvidia-smi -q -d CLOCK,PERFORMANCE -i {first}; nvidia-smi dmon -c 5"),
         ),
-        Fault::NotMeasured => {
+        FaultKind::NotMeasured => {
             let mut missing: Vec<&str> = pairs.iter().flat_map(|pair| pair.missing.iter().copied()).collect();
             missing.sort_unstable();
             missing.dedup();
@@ -181,7 +187,7 @@ fn finding(
         ),
     };
     let worst = pairs.iter().map(|pair| severity(&bench.probe, fault, pair)).min();
-    Finding { severity: worst.unwrap_or(Severity::Fault), fault, gpus: affected, message, cause, command: look }
+    DoctorFinding { severity: worst.unwrap_or(Severity::Fault), fault, gpus: affected, message, cause, command: look }
 }
 
 fn no_peer_access(probe: &Probe, affected: &[usize], pairs: &[&PairVerdict]) -> String {
@@ -190,7 +196,7 @@ fn no_peer_access(probe: &Probe, affected: &[usize], pairs: &[&PairVerdict]) -> 
     if affected.iter().any(|gpu| cut.contains(gpu)) {
         return format!("{}: cut into MIG instances, which have no peer access", gpus(&cut));
     }
-    if pairs.iter().all(|pair| severity(probe, Fault::NoPeerAccess, pair) == Severity::Note) {
+    if pairs.iter().all(|pair| severity(probe, FaultKind::NoPeerAccess, pair) == Severity::Note) {
         return "usual: the driver gives none between sockets of many machines, and none over PCIe to GeForce"
             .to_owned();
     }

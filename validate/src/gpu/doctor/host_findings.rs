@@ -2,19 +2,19 @@
 
 use super::expectations::gpus;
 use super::hosts::{HostDirection, HostVerdict};
-use super::{Fault, Finding, Severity};
+use super::{DoctorFinding, FaultKind, Severity};
 use crate::gpu::bench::Bench;
 
 /// Findings on host links, one per kind of fault.
-pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> {
+pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
-    for fault in [Fault::NumaDistance, Fault::SlowHostLink, Fault::SlowUnderLoad, Fault::NotMeasured] {
+    for fault in [FaultKind::NumaDistance, FaultKind::SlowHostLink, FaultKind::SlowUnderLoad, FaultKind::NotMeasured] {
         let faulty: Vec<&HostVerdict> = verdicts.iter().filter(|verdict| verdict.fault == Some(fault)).collect();
         let mut affected: Vec<usize> = faulty.iter().map(|verdict| verdict.gpu).collect();
         affected.dedup();
         let rate = |verdict: &HostVerdict| {
             let figure =
-                if fault == Fault::SlowUnderLoad { verdict.concurrent_gb_per_s } else { verdict.measured_gb_per_s };
+                if fault == FaultKind::SlowUnderLoad { verdict.concurrent_gb_per_s } else { verdict.measured_gb_per_s };
             figure.unwrap_or(0.0)
         };
         let Some(slowest) = faulty.iter().min_by(|a, b| rate(a).total_cmp(&rate(b))) else { continue };
@@ -24,7 +24,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
         let figures = format!("{:.1} GB/s{against}; the best GPU has {best:.1}", rate(slowest));
         let first = affected.first().copied().unwrap_or(0);
         findings.push(match fault {
-            Fault::NumaDistance => Finding {
+            FaultKind::NumaDistance => DoctorFinding {
                 severity: Severity::Fault,
                 fault,
                 message: format!("{}, to and from the host: {figures}", gpus(&affected)),
@@ -37,7 +37,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
                         .to_owned(),
                 gpus: affected,
             },
-            Fault::SlowUnderLoad => Finding {
+            FaultKind::SlowUnderLoad => DoctorFinding {
                 severity: Severity::Fault,
                 fault,
                 message: format!(
@@ -54,7 +54,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
                 command: "nvidia-smi topo -m; lspci -tv; numactl --hardware; dmidecode -t memory".to_owned(),
                 gpus: affected,
             },
-            Fault::NotMeasured => Finding {
+            FaultKind::NotMeasured => DoctorFinding {
                 severity: Severity::Fault,
                 fault,
                 message: format!(
@@ -66,7 +66,7 @@ pub(super) fn findings(bench: &Bench, verdicts: &[HostVerdict]) -> Vec<Finding> 
                 command: "fabricast gpu bench --quick".to_owned(),
                 gpus: affected,
             },
-            _ => Finding {
+            _ => DoctorFinding {
                 severity: Severity::Fault,
                 fault,
                 message: format!("{}, to and from the host: {figures}", gpus(&affected)),

@@ -9,9 +9,9 @@ use fabricast_topologies::{Bandwidth, Fabric, LinkId, NodeKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Fault;
+use super::FaultKind;
 use super::expectations::{self, MIN_HOST_MEMORY_GBPS, MIN_LOADED_HOST_SHARE, SLOW, median};
-use crate::gpu::bench::{Bench, Kind, Load};
+use crate::gpu::bench::{Bench, Load, PointKind};
 use crate::gpu::probe::vertex;
 
 /// Fraction of the median rate below which a GPU is assumed to be on another NUMA node than the host memory in use. An
@@ -38,7 +38,7 @@ pub struct HostVerdict {
     /// Measured rate in GB/s while all GPUs copy.
     pub concurrent_gb_per_s: Option<f64>,
     /// The fault; `None` if there is none.
-    pub fault: Option<Fault>,
+    pub fault: Option<FaultKind>,
 }
 
 /// Direction of a copy between host and GPU.
@@ -104,8 +104,8 @@ fn verdict(
     crossings: &HashMap<LinkId, usize>,
 ) -> HostVerdict {
     let (kind, src, dst) = match direction {
-        HostDirection::ToGpu => (Kind::PinnedToDevice, None, Some(gpu)),
-        HostDirection::FromGpu => (Kind::DeviceToPinned, Some(gpu), None),
+        HostDirection::ToGpu => (PointKind::PinnedToDevice, None, Some(gpu)),
+        HostDirection::FromGpu => (PointKind::DeviceToPinned, Some(gpu), None),
     };
     let efficiency = expectations::copy_engine_efficiency(PathClass::Loc);
     let nominal_gb_per_s = path.and_then(|path| path.bandwidth).map(Bandwidth::gb_per_s);
@@ -131,22 +131,22 @@ fn verdict(
 
 /// Fault of one direction of a host link; `None` if there is none. `middle`: median rate of all GPUs in this direction,
 /// in GB/s.
-fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<Fault> {
-    let Some(measured) = verdict.measured_gb_per_s else { return Some(Fault::NotMeasured) };
+fn fault(bench: &Bench, verdict: &HostVerdict, middle: Option<f64>) -> Option<FaultKind> {
+    let Some(measured) = verdict.measured_gb_per_s else { return Some(FaultKind::NotMeasured) };
     let below_siblings = middle.is_some_and(|middle| measured < middle * FAR_NUMA_SHARE);
     let below_link = verdict.expected_gb_per_s.is_some_and(|expected| measured < expected * SLOW);
     if below_siblings || below_link {
         let is_remote = below_siblings && is_remote_numa_node(bench, verdict.gpu);
-        return Some(if is_remote { Fault::NumaDistance } else { Fault::SlowHostLink });
+        return Some(if is_remote { FaultKind::NumaDistance } else { FaultKind::SlowHostLink });
     }
     let (concurrent, expected) = verdict.concurrent_gb_per_s.zip(verdict.expected_concurrent_gb_per_s)?;
-    (concurrent < expected * MIN_LOADED_HOST_SHARE).then_some(Fault::SlowUnderLoad)
+    (concurrent < expected * MIN_LOADED_HOST_SHARE).then_some(FaultKind::SlowUnderLoad)
 }
 
 /// Returns true if a GPU is on another NUMA node than the GPU with the fastest host link.
 fn is_remote_numa_node(bench: &Bench, gpu: usize) -> bool {
     let node = |gpu: usize| bench.probe.devices.get(gpu).map_or(-1, |device| device.pci.numa);
-    let rate = |gpu: usize| bench.rate(Kind::PinnedToDevice, Load::Alone, None, Some(gpu)).unwrap_or(0.0);
+    let rate = |gpu: usize| bench.rate(PointKind::PinnedToDevice, Load::Alone, None, Some(gpu)).unwrap_or(0.0);
     let fastest = (0..bench.probe.devices.len()).max_by(|&a, &b| rate(a).total_cmp(&rate(b)));
     fastest.is_some_and(|fastest| node(gpu) >= 0 && node(fastest) >= 0 && node(gpu) != node(fastest))
 }

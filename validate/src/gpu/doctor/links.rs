@@ -1,23 +1,23 @@
 //! Findings from the driver's link states: NVLinks that are down or report errors.
 
 use super::expectations::gpus;
-use super::{Fault, Finding, Severity};
+use super::{DoctorFinding, FaultKind, Severity};
 use crate::gpu::probe::Probe;
 
 /// Minimum number of replays and recoveries for a link to be reported. A link without faults counts a few at most.
 const MANY_ERRORS: u64 = 1000;
 
 /// Findings on NVLinks that are down or report errors.
-pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
+pub(super) fn findings(probe: &Probe) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for device in &probe.devices {
         let down: Vec<String> =
             device.nvlinks.iter().filter(|link| !link.active).map(|link| link.link.to_string()).collect();
         let total = device.nvlinks.len();
         if !down.is_empty() {
-            findings.push(Finding {
+            findings.push(DoctorFinding {
                 severity: Severity::Fault,
-                fault: Fault::MissingLinks,
+                fault: FaultKind::MissingLinks,
                 gpus: vec![device.ordinal],
                 message: format!(
                     "{}: {} of {total} NVLinks are up; down: {}",
@@ -39,9 +39,9 @@ pub(super) fn findings(probe: &Probe) -> Vec<Finding> {
         }
         let failing = device.nvlinks.iter().filter(|link| link.errors.is_some_and(|errors| errors >= MANY_ERRORS));
         for link in failing {
-            findings.push(Finding {
+            findings.push(DoctorFinding {
                 severity: Severity::Note,
-                fault: Fault::LinkErrors,
+                fault: FaultKind::LinkErrors,
                 gpus: vec![device.ordinal],
                 message: format!(
                     "GPU {}, NVLink {}: {} replays and recoveries since the driver was loaded",

@@ -43,7 +43,7 @@ pub struct Diagnosis {
     /// Verdict on the host links, in both directions of each GPU.
     pub hosts: Vec<HostVerdict>,
     /// Faults and notes.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<DoctorFinding>,
 }
 
 impl Diagnosis {
@@ -55,11 +55,12 @@ impl Diagnosis {
 
 /// A single finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Finding {
+#[schemars(rename = "Finding")]
+pub struct DoctorFinding {
     /// Fault or note.
     pub severity: Severity,
     /// Kind of fault.
-    pub fault: Fault,
+    pub fault: FaultKind,
     /// Affected GPUs, by ordinal.
     pub gpus: Vec<usize>,
     /// Description of the observation, with measured values.
@@ -84,7 +85,8 @@ pub enum Severity {
 /// Kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Fault {
+#[schemars(rename = "Fault")]
+pub enum FaultKind {
     /// The fabric does not describe this machine.
     WrongTopology,
     /// NVLinks are down.
@@ -121,7 +123,7 @@ impl Severity {
     }
 }
 
-impl Fault {
+impl FaultKind {
     /// Returns the name of the kind of fault in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -154,7 +156,7 @@ pub fn judge(bench: &Bench, named: Option<&Fabric>) -> Result<Diagnosis> {
     }
     // Rates are compared with the named fabric. If it describes another machine, they are compared with the detected
     // fabric, because the findings would be misleading.
-    let misled = findings.iter().any(|finding: &Finding| finding.fault == Fault::WrongTopology);
+    let misled = findings.iter().any(|finding: &DoctorFinding| finding.fault == FaultKind::WrongTopology);
     let fabric = named.filter(|_| !misled).unwrap_or(&detected);
     let pairs = pairs::verdicts(bench, fabric)?;
     let hosts = hosts::verdicts(bench, fabric);

@@ -5,9 +5,9 @@ use fabricast_topologies::{Fabric, NodeId, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Fault;
+use super::FaultKind;
 use super::expectations::{self, SLOW, median};
-use crate::gpu::bench::{Bench, Kind, Load};
+use crate::gpu::bench::{Bench, Load, PointKind};
 use crate::gpu::probe::{PeerAccess, Probe, vertex};
 
 /// Maximum ratio of a flag latency to the median of its path class without a fault. Measured latencies between 8 × H200
@@ -47,7 +47,7 @@ pub struct PairVerdict {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<&'static str>,
     /// The fault; `None` if there is none.
-    pub fault: Option<Fault>,
+    pub fault: Option<FaultKind>,
 }
 
 /// Returns the verdict on every pair.
@@ -83,10 +83,11 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
     let (src, dst) = (src.index, dst.index);
     let nominal = path.bandwidth.map(fabricast_topologies::Bandwidth::gb_per_s);
     let rate = |kind, load| bench.rate(kind, load, Some(src), Some(dst));
-    let measured = rate(Kind::CopyEngine, Load::Alone);
+    let measured = rate(PointKind::CopyEngine, Load::Alone);
     let expected = nominal.map(|nominal| nominal * expectations::copy_engine_efficiency(path.class));
-    let flag =
-        bench.points_under_load(Kind::Flag, Load::Alone).find(|point| point.src == Some(src) && point.dst == Some(dst));
+    let flag = bench
+        .points_under_load(PointKind::Flag, Load::Alone)
+        .find(|point| point.src == Some(src) && point.dst == Some(dst));
     let mut pair = PairVerdict {
         src,
         dst,
@@ -95,9 +96,9 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
         expected_gb_per_s: expected,
         measured_gb_per_s: measured,
         ratio: measured.zip(expected).map(|(measured, expected)| measured / expected),
-        bidirectional_gb_per_s: rate(Kind::CopyEngine, Load::Bidirectional),
+        bidirectional_gb_per_s: rate(PointKind::CopyEngine, Load::Bidirectional),
         expected_blocks_gb_per_s: nominal.map(|nominal| nominal * expectations::thread_block_efficiency(path.class)),
-        blocks_gb_per_s: rate(Kind::Blocks, Load::Alone),
+        blocks_gb_per_s: rate(PointKind::Blocks, Load::Alone),
         flag_us: flag.map(|point| point.time_us),
         expected_flag_us: path.latency.us() + expectations::FLAG_POLLING_US,
         latency_us: path.latency.us(),
@@ -115,29 +116,34 @@ fn verdict(bench: &Bench, router: &Router<'_>, src: PairEnd, dst: PairEnd) -> Re
     ];
     pair.missing =
         required.iter().filter(|(_, due, figure)| *due && figure.is_none()).map(|(name, ..)| *name).collect();
-    pair.fault = fault(bench, &pair, access == Some(PeerAccess::Staged));
+    pair.fault = fault(bench, &pair, access);
     Ok(pair)
 }
 
-/// The most severe fault of a pair, without concurrent load. `staged`: copies between the GPUs pass host memory.
-fn fault(bench: &Bench, pair: &PairVerdict, staged: bool) -> Option<Fault> {
+/// The most severe fault of a pair, without concurrent load. `access`: peer access between the GPUs, if it is known.
+fn fault(bench: &Bench, pair: &PairVerdict, access: Option<PeerAccess>) -> Option<FaultKind> {
+    let staged = access == Some(PeerAccess::Staged);
     if staged && pair.class <= PathClass::Phb {
-        return Some(Fault::NoPeerAccess);
+        return Some(FaultKind::NoPeerAccess);
     }
     if let (Some(measured), Some(ratio)) = (pair.measured_gb_per_s, pair.ratio)
         && ratio < SLOW
     {
         let bus = pcie(&bench.probe, pair.src).max(pcie(&bench.probe, pair.dst));
-        return Some(if is_nvlink(pair.class) && measured <= bus { Fault::PcieFallback } else { Fault::SlowLink });
+        return Some(if is_nvlink(pair.class) && measured <= bus {
+            FaultKind::PcieFallback
+        } else {
+            FaultKind::SlowLink
+        });
     }
     if pair.blocks_ratio().is_some_and(|ratio| ratio < SLOW) {
-        return Some(Fault::SlowBlocks);
+        return Some(FaultKind::SlowBlocks);
     }
     if !pair.missing.is_empty() {
-        return Some(Fault::NotMeasured);
+        return Some(FaultKind::NotMeasured);
     }
     // Many machines without faults grant no peer access between sockets, so this is only a note.
-    staged.then_some(Fault::NoPeerAccess)
+    staged.then_some(FaultKind::NoPeerAccess)
 }
 
 impl PairVerdict {
@@ -172,7 +178,7 @@ fn mark_slow_flags(verdicts: &mut [PairVerdict]) {
             && (flag > middle * SLOW_FLAG
                 || flag > pair.expected_flag_us * expectations::max_flag_latency_ratio(pair.class))
         {
-            pair.fault = Some(Fault::SlowFlag);
+            pair.fault = Some(FaultKind::SlowFlag);
         }
     }
 }

@@ -6,13 +6,13 @@ use fabricast_topologies::{Fabric, Result};
 
 use super::expectations::{IMPOSSIBLE, gpus};
 use super::pairs::is_nvlink;
-use super::{Fault, Finding, Severity};
-use crate::gpu::bench::{Bench, Kind, Load};
+use super::{DoctorFinding, FaultKind, Severity};
+use crate::gpu::bench::{Bench, Load, PointKind};
 use crate::gpu::probe::vertex;
 
 /// Findings on contradictions between the named fabric and the machine: number of GPUs, architecture, paths, or
 /// measured rates above the bandwidth of the fabric's links.
-pub(super) fn differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Vec<Finding>> {
+pub(super) fn differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Vec<DoctorFinding>> {
     let (described, detected_gpus) = (named.gpus().len(), detected.gpus().len());
     if described != detected_gpus {
         let message = format!("fabric `{}` has {described} GPUs, this machine {detected_gpus}", named.name());
@@ -28,10 +28,10 @@ pub(super) fn differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> R
     Ok(findings)
 }
 
-fn wrong_topology(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
-    Finding {
+fn wrong_topology(gpus: Vec<usize>, message: String, cause: &str) -> DoctorFinding {
+    DoctorFinding {
         severity: Severity::Fault,
-        fault: Fault::WrongTopology,
+        fault: FaultKind::WrongTopology,
         gpus,
         message,
         cause: cause.to_owned(),
@@ -40,7 +40,7 @@ fn wrong_topology(gpus: Vec<usize>, message: String, cause: &str) -> Finding {
 }
 
 /// Finding on GPUs whose compute capability differs from that in the fabric.
-fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
+fn kinds(bench: &Bench, named: &Fabric) -> Option<DoctorFinding> {
     let differing: Vec<(usize, u32, u32)> = bench
         .probe
         .devices
@@ -63,7 +63,7 @@ fn kinds(bench: &Bench, named: &Fabric) -> Option<Finding> {
 
 /// Finding on pairs whose path in the named fabric differs from the machine's, and on pairs faster than the fabric
 /// allows.
-fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Option<Finding>> {
+fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<Option<DoctorFinding>> {
     let (described_router, detected_router) =
         (Router::new(named, RouteOptions::default()), Router::new(detected, RouteOptions::default()));
     let count = detected.gpus().len();
@@ -78,7 +78,7 @@ fn path_differences(bench: &Bench, named: &Fabric, detected: &Fabric) -> Result<
             let (Some((a, b)), Some((c, d))) = (ends(named), ends(detected)) else { continue };
             let (file, machine) = (described_router.path(a, b)?, detected_router.path(c, d)?);
             let nominal = file.bandwidth.map(fabricast_topologies::Bandwidth::gb_per_s);
-            let measured = bench.rate(Kind::CopyEngine, Load::Alone, Some(src), Some(dst));
+            let measured = bench.rate(PointKind::CopyEngine, Load::Alone, Some(src), Some(dst));
             let cause = if is_nvlink(file.class) != is_nvlink(machine.class) && is_complete(src) && is_complete(dst) {
                 Some(format!("`{}` joins them by {}, the machine by {}", named.name(), file.class, machine.class))
             } else if let (Some(nominal), Some(machine)) =

@@ -25,7 +25,7 @@ pub struct Probe {
     #[serde(default)]
     pub driver: Option<String>,
     /// The GPUs, by ordinal.
-    pub devices: Vec<Device>,
+    pub devices: Vec<ProbedDevice>,
     /// Each ordered pair of GPUs.
     #[serde(default)]
     pub pairs: Vec<Pair>,
@@ -44,7 +44,8 @@ pub struct Probe {
 /// One GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-pub struct Device {
+#[schemars(rename = "Device")]
+pub struct ProbedDevice {
     /// Ordinal of the GPU.
     pub ordinal: usize,
     /// Name of the GPU.
@@ -177,7 +178,7 @@ pub enum PciePath {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Cpu {
-    /// `x86_64` or `arm64`.
+    /// Architecture: `x86_64` or `arm64`.
     pub arch: String,
     /// CPUID vendor: `GenuineIntel`, `AuthenticAMD`.
     pub vendor: String,
@@ -224,7 +225,7 @@ pub(crate) mod tests {
             speed_mbps: Some(26_562),
             errors: Some(0),
         };
-        let device = |ordinal: usize| Device {
+        let device = |ordinal: usize| ProbedDevice {
             ordinal,
             name: "NVIDIA H200".into(),
             compute_capability: 90,
@@ -242,7 +243,7 @@ pub(crate) mod tests {
             },
             nvlinks: (0..18).map(link).collect(),
             mig: Some(false),
-            ..Device::default()
+            ..ProbedDevice::default()
         };
         let pair = |(src, dst)| Pair {
             src,

@@ -1,7 +1,7 @@
 //! Queries of the driver, NVML and the kernel.
 
 use super::libraries::{Choices, Libraries};
-use super::{Cpu, Device, NvLink, Pair, Pci, PciePath, PeerAccess, Probe, Remote, pci};
+use super::{Cpu, NvLink, Pair, Pci, PciePath, PeerAccess, Probe, ProbedDevice, Remote, pci};
 use crate::cuda::{self, Access, Atomics, Attribute, CudaError, Driver};
 use crate::nvml::{self, Nvml, NvmlDevice};
 
@@ -26,7 +26,7 @@ pub fn probe(choices: &Choices<'_>) -> Result<Probe, CudaError> {
             }
         }
     }
-    let look = |((device, address), managed): ((&cuda::Device, &String), &Option<NvmlDevice<'_>>)| {
+    let look = |((device, address), managed): ((&cuda::CudaDevice, &String), &Option<NvmlDevice<'_>>)| {
         let peers = pairs
             .iter()
             .filter(|pair: &&Pair| pair.src == device.ordinal() && pair.access == PeerAccess::Direct)
@@ -49,11 +49,11 @@ pub fn probe(choices: &Choices<'_>) -> Result<Probe, CudaError> {
 }
 
 fn query_device(
-    device: cuda::Device,
+    device: cuda::CudaDevice,
     address: &str,
     managed: Option<NvmlDevice<'_>>,
     peers: Vec<usize>,
-) -> Result<Device, CudaError> {
+) -> Result<ProbedDevice, CudaError> {
     let link = managed.map(NvmlDevice::pcie).unwrap_or_default();
     let pci_location = pci::location(address);
     let attribute_value = |attribute| device.attribute(attribute).map(i32::unsigned_abs);
@@ -62,7 +62,7 @@ fn query_device(
         -1 => device.attribute(Attribute::HostNumaNode).unwrap_or(-1),
         node => node,
     };
-    Ok(Device {
+    Ok(ProbedDevice {
         ordinal: device.ordinal(),
         name: device.name()?,
         compute_capability: device.arch()?.number(),
@@ -87,7 +87,7 @@ fn query_device(
 
 /// Memory bandwidth of a GPU in bytes per second: bus width × clock × 2 (double data rate). `None` if the driver does
 /// not report both.
-fn memory_bandwidth(device: cuda::Device) -> Option<u64> {
+fn memory_bandwidth(device: cuda::CudaDevice) -> Option<u64> {
     let bits = u64::try_from(device.attribute(Attribute::MemoryBusWidth).ok()?).ok()?;
     let kilohertz = u64::try_from(device.attribute(Attribute::MemoryClock).ok()?).ok()?;
     Some(bits / 8 * kilohertz * 1000 * 2).filter(|&rate| rate > 0)
@@ -98,10 +98,10 @@ fn nvlink(state: nvml::LinkState) -> NvLink {
         link: state.link,
         active: state.active,
         to: match state.remote {
-            nvml::Remote::Gpu => Remote::Gpu,
-            nvml::Remote::Switch => Remote::Nvswitch,
-            nvml::Remote::Cpu => Remote::Cpu,
-            nvml::Remote::Unknown => Remote::Unknown,
+            nvml::NvmlRemote::Gpu => Remote::Gpu,
+            nvml::NvmlRemote::Switch => Remote::Nvswitch,
+            nvml::NvmlRemote::Cpu => Remote::Cpu,
+            nvml::NvmlRemote::Unknown => Remote::Unknown,
         },
         remote_pci: state.remote_pci,
         speed_mbps: state.speed_mbps,
@@ -119,7 +119,7 @@ fn pcie_path(ancestor: nvml::Ancestor) -> PciePath {
     }
 }
 
-fn pair(source: cuda::Device, target: cuda::Device, pcie_path: Option<PciePath>) -> Result<Pair, CudaError> {
+fn pair(source: cuda::CudaDevice, target: cuda::CudaDevice, pcie_path: Option<PciePath>) -> Result<Pair, CudaError> {
     let path = source.path_to(target)?;
     Ok(Pair {
         src: source.ordinal(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Device, Found, PeerAccess, Probe, Remote};
+use super::{Found, PeerAccess, Probe, ProbedDevice, Remote};
 
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,8 +27,8 @@ impl fmt::Display for Probe {
     }
 }
 
-fn gpu(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let Device { ordinal, name, sm_count, memory, compute_capability, copy_engines, .. } = device;
+fn gpu(device: &ProbedDevice, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let ProbedDevice { ordinal, name, sm_count, memory, compute_capability, copy_engines, .. } = device;
     let (major, minor) = (compute_capability / 10, compute_capability % 10);
     let gib = memory >> 30;
     writeln!(f, "GPU {ordinal}: {name}, sm {major}.{minor}, {sm_count} SMs, {gib} GiB, {copy_engines} copy engines")?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::{Bandwidth, Bytes, Error, Fabric, FabricBuilder, NodeId};
 
-use super::{Device, Probe, Remote};
+use super::{Probe, ProbedDevice, Remote};
 
 /// PCI class of a GPU; `BRIDGE` and `NVSWITCH` are the classes of a PCIe bridge and of an NVSwitch.
 const GPU: &str = "0x030200";
@@ -18,7 +18,7 @@ const NVSWITCH: &str = "0x068000";
 impl Probe {
     /// Returns the probe as text of an NCCL topology file.
     pub fn nccl_xml(&self) -> String {
-        let mut nodes: BTreeMap<i32, Vec<&Device>> = BTreeMap::new();
+        let mut nodes: BTreeMap<i32, Vec<&ProbedDevice>> = BTreeMap::new();
         for device in &self.devices {
             nodes.entry(device.pci.numa).or_default().push(device);
         }
@@ -59,7 +59,7 @@ impl Probe {
 }
 
 /// Figures of a GPU: those that the driver reports, completed by those of the GPU model with its PCI ID.
-fn figures(device: &Device, known: Figures) -> GpuFigures {
+fn figures(device: &ProbedDevice, known: Figures) -> GpuFigures {
     let known = if let Figures::Gpu(figures) = known { (*figures).clone() } else { GpuFigures::default() };
     GpuFigures {
         model: known.model.or_else(|| Some(device.name.clone())),
@@ -74,9 +74,9 @@ fn figures(device: &Device, known: Figures) -> GpuFigures {
 
 /// Writes the devices that share the `depth` outermost bridges. Devices below a further common bridge are nested in an
 /// element for it; the other devices are written directly.
-fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
+fn write_devices(devices: &[&ProbedDevice], depth: usize, text: &mut String) {
     let indent = "  ".repeat(depth + 2);
-    let mut groups: BTreeMap<Option<&str>, Vec<&Device>> = BTreeMap::new();
+    let mut groups: BTreeMap<Option<&str>, Vec<&ProbedDevice>> = BTreeMap::new();
     for &device in devices {
         let bridge = device.pci.bridges.iter().rev().nth(depth);
         groups.entry(bridge.map(String::as_str)).or_default().push(device);
@@ -96,7 +96,7 @@ fn write_devices(devices: &[&Device], depth: usize, text: &mut String) {
 
 /// Attributes of a PCIe link in a topology file: the highest rate and width that both device and slot support. NCCL
 /// assumes 16 lanes if the width is absent.
-fn link(device: &Device) -> String {
+fn link(device: &ProbedDevice) -> String {
     let rate = match device.pci.max_generation {
         Some(1) => "2.5 GT/s PCIe",
         Some(2) => "5.0 GT/s PCIe",
@@ -121,7 +121,7 @@ fn escaped(value: &str) -> String {
     value.replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;")
 }
 
-fn gpu(device: &Device, indent: &str, text: &mut String) {
+fn gpu(device: &ProbedDevice, indent: &str, text: &mut String) {
     let [vendor, id, board_vendor, board] = &device.pci.ids;
     let ids = attributes([
         ("vendor", vendor),
@@ -131,7 +131,7 @@ fn gpu(device: &Device, indent: &str, text: &mut String) {
     ]);
     let link = link(device);
     let _ = writeln!(text, "{indent}<pci busid=\"{}\" class=\"{GPU}\"{ids}{link}>", device.pci.address);
-    let Device { ordinal, compute_capability, .. } = device;
+    let ProbedDevice { ordinal, compute_capability, .. } = device;
     let _ =
         writeln!(text, "{indent}  <gpu dev=\"{ordinal}\" sm=\"{compute_capability}\" rank=\"{ordinal}\" gdr=\"1\">");
     for ((class, target), count) in nvlinks(device) {
@@ -142,7 +142,7 @@ fn gpu(device: &Device, indent: &str, text: &mut String) {
 
 /// Number of active NVLinks of a GPU, by PCI class and address of the remote device. All NVSwitches are counted as one
 /// device, as in NCCL.
-fn nvlinks(device: &Device) -> BTreeMap<(&'static str, String), usize> {
+fn nvlinks(device: &ProbedDevice) -> BTreeMap<(&'static str, String), usize> {
     let mut counts = BTreeMap::new();
     for link in device.nvlinks.iter().filter(|link| link.active) {
         let peer = match (link.to, &link.remote_pci) {

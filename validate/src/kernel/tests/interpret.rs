@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use fabricast_sim::schedule::{BufferUse, Collective};
 
-use super::super::body::{Line, Operand};
+use super::super::body::{CodeLine, Operand};
 use super::super::phases::{LineRange, Tiles, line_ranges};
 use super::super::program::{UserChunk, Value};
 use super::super::{Carrier, Kernel};
@@ -235,7 +235,7 @@ impl Machine<'_> {
                 other => panic!("{other:?} is no slot"),
             };
             match kernel.bodies[*body as usize][line] {
-                Line::Load { value, operand: at } => {
+                CodeLine::Load { value, operand: at } => {
                     let Operand::User { rank: owner, place } = operand(at) else { panic!("no place") };
                     assert_eq!(owner, rank, "a peer's memory is read");
                     let loaded = match place {
@@ -244,7 +244,7 @@ impl Machine<'_> {
                     };
                     block.values.insert((i, tile, value), loaded);
                 }
-                Line::Store { value: of, operand: at } => {
+                CodeLine::Store { value: of, operand: at } => {
                     let Operand::User { rank: owner, place: UserChunk::Output(chunk) } = operand(at) else {
                         panic!("no output")
                     };
@@ -252,11 +252,11 @@ impl Machine<'_> {
                     let stored = PendingWrite { target, value: value(block, of), flag: 0 };
                     if owner == rank { self.arrive(stored) } else { block.in_flight.push(stored) }
                 }
-                Line::Send { value: of, operand: at } => {
+                CodeLine::Send { value: of, operand: at } => {
                     let write = PendingWrite { target: slot(at), value: value(block, of), flag: call };
                     block.in_flight.push(write);
                 }
-                Line::Receive { value: into, operand: at } => {
+                CodeLine::Receive { value: into, operand: at } => {
                     let arrived = self.slots.get(&slot(at)).copied();
                     let received = match (kernel.carrier, arrived) {
                         (Carrier::Flags, arrived) => arrived.map_or(POISON, |arrived| arrived.0),
@@ -265,14 +265,14 @@ impl Machine<'_> {
                     };
                     block.values.insert((i, tile, into), received);
                 }
-                Line::Reduce { value: into, left, right } => {
+                CodeLine::Reduce { value: into, left, right } => {
                     let sum = value(block, left).wrapping_add(value(block, right));
                     block.values.insert((i, tile, into), sum);
                 }
-                Line::Token { value } => {
+                CodeLine::Token { value } => {
                     block.values.insert((i, tile, value), 0);
                 }
-                Line::Flush { flush, operand: at, count } => {
+                CodeLine::Flush { flush, operand: at, count } => {
                     for write in std::mem::take(&mut block.in_flight) {
                         self.arrive(write);
                     }
@@ -281,7 +281,7 @@ impl Machine<'_> {
                         self.ticks.insert((peer, number as u32, rank), tick(flush));
                     }
                 }
-                Line::Wait { operand: at, count } => {
+                CodeLine::Wait { operand: at, count } => {
                     let is_here = |at: u32| {
                         let Operand::Flushed { rank: peer, flush } = operand(at) else { panic!("no flush") };
                         self.ticks.get(&(rank, number as u32, peer)).is_some_and(|&reached| reached >= tick(flush))

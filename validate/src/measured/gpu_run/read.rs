@@ -14,9 +14,9 @@ use serde_json::value::RawValue;
 
 use super::{ExecutorKind, TableKey, TimedRow, Versions, tables};
 use crate::kernel::Carrier;
-use crate::measured::manifest::{Configuration, Measurement, Notes, Registered, Role};
-use crate::measured::nccl_tests::json::{Lines, strip_location};
-use crate::measured::{Header, LogContext, MeasuredError, Reason, Rejected, Row, Table, number};
+use crate::measured::manifest::{Configuration, Measurement, Notes, RegistrationKind, Role};
+use crate::measured::nccl_tests::json::{LineCounter, strip_location};
+use crate::measured::{Header, LogContext, MeasuredError, Reason, RejectedRow, Row, Table, number};
 
 /// Version of the JSON format of `gpu run`. Version 1 had no version number, no fabric and no blocks per row.
 pub const FORMAT: u32 = 2;
@@ -26,7 +26,7 @@ const FORMAT_KEY: &str = "\"fabricast_gpu_run\"";
 const SNIFFED_CHARS: usize = 1000;
 
 #[derive(Deserialize)]
-struct Document<'a> {
+struct GpuRunDocument<'a> {
     fabric: String,
     /// Text of the fabric as a spec, if it is not a preset.
     fabric_spec: Option<String>,
@@ -65,7 +65,7 @@ pub fn is_run(text: &str) -> bool {
 /// Reads the measurements of a run, one per table, in the order of the manifest that `--measurements` writes.
 pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measurement>, MeasuredError> {
     let source = path.display().to_string();
-    let origin = Origin { text, source: &source };
+    let origin = TextOrigin { text, source: &source };
     let document = origin.document()?;
     if document.ranks != document.gpus {
         let message = format!(
@@ -76,12 +76,12 @@ pub(in crate::measured) fn read(text: &str, path: &Path) -> Result<Vec<Measureme
     }
     let (request, fabric) = origin.fabric(&document)?;
     let (mut timed, mut rejected) = (Vec::new(), Vec::new());
-    let mut lines = Lines::new(text);
+    let mut lines = LineCounter::new(text);
     for raw in &document.rows {
         let line = lines.line_number(raw);
         match origin.row(raw, line)? {
             Ok(row) => timed.push(row),
-            Err(reason) => rejected.push(Rejected { line, reason }),
+            Err(reason) => rejected.push(RejectedRow { line, reason }),
         }
     }
     let versions = Versions { nccl: document.nccl.as_deref(), nvshmem: document.nvshmem.as_deref() };
@@ -141,7 +141,11 @@ fn configuration(
         channels,
         library,
         in_network: InNetwork::Off,
-        registered: if key.executor == ExecutorKind::NcclSymmetric { Registered::Symmetric } else { Registered::Plain },
+        registered: if key.executor == ExecutorKind::NcclSymmetric {
+            RegistrationKind::Symmetric
+        } else {
+            RegistrationKind::Plain
+        },
         launch: Launch::Graph,
         processes: Processes::PerGpu,
         dtype: first.dtype,
@@ -155,19 +159,19 @@ fn word<T: FromStr<Err = UnknownName>>(text: &str, location: &SourceLocation) ->
 }
 
 /// The JSON text and the name of its source.
-struct Origin<'a> {
+struct TextOrigin<'a> {
     text: &'a str,
     source: &'a str,
 }
 
-impl<'a> Origin<'a> {
+impl<'a> TextOrigin<'a> {
     fn wrong(&self, error: &serde_json::Error, above: u32) -> MeasuredError {
         let (line, column) = (error.line() as u32 + above, if above == 0 { error.column() as u32 } else { 0 });
         let location = SourceLocation { source: self.source.to_owned(), line, column, ..SourceLocation::default() };
         MeasuredError::invalid(location, format!("not the JSON of `gpu run`: {}", strip_location(error)))
     }
 
-    fn document(&self) -> Result<Document<'a>, MeasuredError> {
+    fn document(&self) -> Result<GpuRunDocument<'a>, MeasuredError> {
         #[derive(Deserialize)]
         struct Form {
             fabricast_gpu_run: Option<u32>,
@@ -186,7 +190,7 @@ impl<'a> Origin<'a> {
         serde_json::from_str(self.text).map_err(|error| self.wrong(&error, 0))
     }
 
-    fn fabric(&self, document: &Document<'_>) -> Result<(FabricRequest, Arc<Fabric>), MeasuredError> {
+    fn fabric(&self, document: &GpuRunDocument<'_>) -> Result<(FabricRequest, Arc<Fabric>), MeasuredError> {
         let failed = |error: fabricast_topologies::Error| MeasuredError::Fabric {
             place: SourceLocation::from_source(self.source),
             error: error.into(),

@@ -9,13 +9,13 @@ use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::gpus::name;
 use fabricast_topologies::{Bandwidth, Fabric};
 
-use super::entry::Entry;
+use super::entry::ManifestEntry;
 use super::{Configuration, launch_name, missing, processes_name};
 use crate::measured::{LibraryName, LogContext, LogFormat, Table};
 
 /// A table with its manifest entry, and the fabric and configuration that follow from both.
 pub(super) struct TableContext<'a> {
-    pub entry: &'a Entry,
+    pub entry: &'a ManifestEntry,
     pub table: &'a Table,
     pub format: LogFormat,
     pub fabric: &'a Fabric,

@@ -6,8 +6,8 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{NetworkSpec, SourceLocation};
 
-use super::{Notes, Registered, Role};
-use crate::measured::Library;
+use super::{Notes, RegistrationKind, Role};
+use crate::measured::MeasuredLibrary;
 
 /// A value with its source location. The location of a value from the command line has no line.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Located<T> {
 
 /// Description of a measurement; fields are `None` if the manifest states no value.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Entry {
+pub struct ManifestEntry {
     /// Source location of the entry.
     pub place: SourceLocation,
     /// Path of the log, relative to the manifest.
@@ -44,11 +44,11 @@ pub struct Entry {
     /// Number of channels that was forced, 1 to 1024.
     pub channels: Option<u16>,
     /// Library that was measured.
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
     /// Registration of the buffers with the library.
-    pub registered: Registered,
+    pub registered: RegistrationKind,
     /// Launch mode of the calls.
     pub launch: Option<Located<Launch>>,
     /// Process layout of the run.

@@ -11,14 +11,14 @@ use fabricast_topologies::read::{Limit, read_text_file};
 use fabricast_topologies::{Fabric, FabricRequest, SourceLocation, preset};
 
 use super::assumptions::{self, TableContext};
-use super::entry::{Entry, Located};
+use super::entry::{Located, ManifestEntry};
 use super::missing::{self, Missing};
 use super::{Configuration, Contradiction, Measurement, contradictions, launch_name, processes_name, read};
-use crate::measured::{Header, LogFormat, MeasuredError, Reason, Rejected, Table, gpu_run, read_log};
+use crate::measured::{Header, LogFormat, MeasuredError, Reason, RejectedRow, Table, gpu_run, read_log};
 
 /// Measurements of a manifest, and contradictions among them.
 #[derive(Clone, Debug, Default)]
-pub struct Loaded {
+pub struct LoadedManifest {
     /// Measurements in the order of the manifest; a log with several tables gives one measurement per table.
     pub measurements: Vec<Measurement>,
     /// Contradictory times of the same configuration and message size.
@@ -30,11 +30,11 @@ pub struct Loaded {
 /// # Errors
 /// [`MeasuredError`] if a file cannot be read or a value is invalid, with its source location in the manifest or the
 /// log.
-pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
+pub fn load(manifest: &Path) -> Result<LoadedManifest, MeasuredError> {
     let text = read_text_file(manifest, Limit::MANIFEST).map_err(MeasuredError::Unreadable)?;
     if gpu_run::is_run(&text) {
         let measurements = gpu_run::read(&text, manifest)?;
-        return Ok(Loaded { contradictions: contradictions(&measurements), measurements });
+        return Ok(LoadedManifest { contradictions: contradictions(&measurements), measurements });
     }
     let entries = read(&text, &manifest.display().to_string())?;
     measure(&entries, manifest.parent().unwrap_or(Path::new("")))
@@ -44,13 +44,13 @@ pub fn load(manifest: &Path) -> Result<Loaded, MeasuredError> {
 ///
 /// # Errors
 /// [`MeasuredError`] if a log or a fabric cannot be read, or a value is invalid or contradicts the log.
-pub fn measure(entries: &[Entry], folder: &Path) -> Result<Loaded, MeasuredError> {
+pub fn measure(entries: &[ManifestEntry], folder: &Path) -> Result<LoadedManifest, MeasuredError> {
     let mut fabrics = Fabrics::default();
     let mut measurements = Vec::new();
     for entry in entries {
         measurements.extend(load_entry(entry, folder, &mut fabrics)?);
     }
-    Ok(Loaded { contradictions: contradictions(&measurements), measurements })
+    Ok(LoadedManifest { contradictions: contradictions(&measurements), measurements })
 }
 
 /// Cache of fabrics that several entries share, by request.
@@ -81,7 +81,7 @@ struct HostLayout {
 }
 
 /// Returns the preset name or the path of an entry's fabric.
-fn fabric_name(entry: &Entry, folder: &Path) -> String {
+fn fabric_name(entry: &ManifestEntry, folder: &Path) -> String {
     let name = &entry.fabric.value;
     let path = folder.join(name);
     // A name that does not look like a path is treated as the name of a preset, because suggestions of similar names
@@ -91,7 +91,7 @@ fn fabric_name(entry: &Entry, folder: &Path) -> String {
 }
 
 /// Creates the request for an entry's fabric; file paths are relative to the manifest's folder.
-fn request(entry: &Entry, machines: HostLayout, folder: &Path) -> FabricRequest {
+fn request(entry: &ManifestEntry, machines: HostLayout, folder: &Path) -> FabricRequest {
     FabricRequest {
         fabric: fabric_name(entry, folder),
         nodes: Some(machines.nodes.unwrap_or(1)),
@@ -103,7 +103,7 @@ fn request(entry: &Entry, machines: HostLayout, folder: &Path) -> FabricRequest 
 
 /// Determines the number of hosts and of GPUs per host: values of the entry, else the hosts that the log lists, else as
 /// many full hosts as the log's ranks fill.
-fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> HostLayout {
+fn machines(entry: &ManifestEntry, header: &Header, folder: &Path, fabrics: &mut Fabrics) -> HostLayout {
     let Some(ranks) = header.ranks else {
         return HostLayout { nodes: entry.nodes.or(header.hosts()), gpus: entry.gpus };
     };
@@ -118,7 +118,7 @@ fn machines(entry: &Entry, header: &Header, folder: &Path, fabrics: &mut Fabrics
 
 /// Returns the GPU model that the log names, if neither the entry nor the fabric's file names one.
 fn infer_gpu(
-    entry: &Entry,
+    entry: &ManifestEntry,
     tables: &[Table],
     text: &str,
     folder: &Path,
@@ -141,13 +141,13 @@ fn infer_gpu(
 
 /// Number of full hosts with `ranks` GPUs in total; `None` if one host is sufficient or the ranks do not fill whole
 /// hosts.
-fn full_hosts(entry: &Entry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
+fn full_hosts(entry: &ManifestEntry, ranks: u32, folder: &Path, fabrics: &mut Fabrics) -> Option<u32> {
     let one_host = request(entry, HostLayout { nodes: Some(1), gpus: None }, folder);
     let gpus = fabrics.get(&one_host, &entry.fabric.place).ok()?.gpus().len() as u32;
     (gpus > 0 && ranks > gpus && ranks.is_multiple_of(gpus)).then(|| ranks / gpus)
 }
 
-fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
+fn load_entry(entry: &ManifestEntry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec<Measurement>, MeasuredError> {
     // An entry that states hosts and GPUs is checked against its fabric before the log is read.
     if entry.nodes.is_some() && entry.gpus.is_some() && !entry.fabric.value.is_empty() {
         let machines = HostLayout { nodes: entry.nodes, gpus: entry.gpus };
@@ -182,11 +182,11 @@ fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec
         return Err(missing.error(entry, &source));
     }
     let gpu = infer_gpu(entry, &tables, &text, folder, fabrics);
-    let described = Entry { gpu: gpu.map(str::to_owned).or_else(|| entry.gpu.clone()), ..entry.clone() };
+    let described = ManifestEntry { gpu: gpu.map(str::to_owned).or_else(|| entry.gpu.clone()), ..entry.clone() };
     let entry = &described;
     let mut loaded: Vec<Measurement> = Vec::new();
     // Tables of other collectives belong to other entries; their rows are reported as rejected.
-    let mut other_rejected: Vec<Rejected> = Vec::new();
+    let mut other_rejected: Vec<RejectedRow> = Vec::new();
     for mut table in tables {
         let machines = machines(entry, &table.header, folder, fabrics);
         let request = request(entry, machines, folder);
@@ -198,7 +198,7 @@ fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec
         let configuration = match log.configuration() {
             Ok(configuration) => configuration,
             Err(Mismatch::OtherCollective(reason)) => {
-                other_rejected.push(Rejected { line: table.line, reason });
+                other_rejected.push(RejectedRow { line: table.line, reason });
                 continue;
             }
             Err(Mismatch::Wrong(error)) => return Err(error),
@@ -233,7 +233,7 @@ fn load_entry(entry: &Entry, folder: &Path, fabrics: &mut Fabrics) -> Result<Vec
 }
 
 /// Rejects the rows that contradict the manifest entry.
-fn check_rows(table: &mut Table, configuration: &Configuration, entry: &Entry) {
+fn check_rows(table: &mut Table, configuration: &Configuration, entry: &ManifestEntry) {
     table.check_sizes(configuration.collective, configuration.nodes * configuration.gpus);
     if let Some(dtype) = entry.dtype {
         table.reject(|row| {
@@ -244,7 +244,7 @@ fn check_rows(table: &mut Table, configuration: &Configuration, entry: &Entry) {
 
 /// Header of a table and the manifest entry that names its log.
 struct Log<'a> {
-    entry: &'a Entry,
+    entry: &'a ManifestEntry,
     header: &'a Header,
     /// Source location of the table.
     location: SourceLocation,

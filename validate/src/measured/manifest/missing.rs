@@ -3,7 +3,7 @@
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::SourceLocation;
 
-use super::entry::Entry;
+use super::entry::ManifestEntry;
 use crate::measured::{Header, MeasuredError, Table};
 
 /// Missing properties of a log.
@@ -31,7 +31,7 @@ pub(super) fn separate_runs(runs: u32) -> String {
 
 impl Missing {
     /// Missing properties of the tables of a log; `None` if nothing is missing.
-    pub fn in_tables(entry: &Entry, tables: &[Table]) -> Option<Self> {
+    pub fn in_tables(entry: &ManifestEntry, tables: &[Table]) -> Option<Self> {
         let fabric = entry.fabric.value.is_empty();
         let open = |table: &&Table| entry.collective.is_none() && has_no_collective(&table.header);
         let table = tables.iter().find(open).or_else(|| tables.first().filter(|_| fabric))?;
@@ -40,7 +40,7 @@ impl Missing {
     }
 
     /// Missing properties of one table, without its line.
-    pub fn in_header(entry: &Entry, header: &Header) -> Self {
+    pub fn in_header(entry: &ManifestEntry, header: &Header) -> Self {
         Self {
             line: 0,
             fabric: entry.fabric.value.is_empty(),
@@ -53,7 +53,7 @@ impl Missing {
     }
 
     /// Creates one error that lists all missing properties; `source` names the log.
-    pub fn error(&self, entry: &Entry, source: &str) -> MeasuredError {
+    pub fn error(&self, entry: &ManifestEntry, source: &str) -> MeasuredError {
         let (mut properties, mut help): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         if self.fabric {
             let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| format!(" (its GPUs are {gpu})"));

@@ -19,10 +19,10 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::{Fabric, FabricRequest, SourceLocation};
 
-use super::{Library, LogContext, Rejected, Row};
+use super::{LogContext, MeasuredLibrary, RejectedRow, Row};
 pub use contradictions::{Contradiction, contradictions};
-pub use entry::{Entry, Located};
-pub use load::{Loaded, load, measure};
+pub use entry::{Located, ManifestEntry};
+pub use load::{LoadedManifest, load, measure};
 pub use read::read;
 
 /// One table of a log with its fabric and configuration.
@@ -49,7 +49,7 @@ pub struct Measurement {
     /// Usable rows, in the order of the log.
     pub rows: Vec<Row>,
     /// Rows of the log that cannot be used.
-    pub rejected: Vec<Rejected>,
+    pub rejected: Vec<RejectedRow>,
 }
 
 impl Measurement {
@@ -88,11 +88,11 @@ pub struct Configuration {
     /// Number of channels that was forced; `None` if the library chose it.
     pub channels: Option<u16>,
     /// Library that was measured; `None` to assume the NCCL version of the profile that best matches the fabric.
-    pub library: Option<Library>,
+    pub library: Option<MeasuredLibrary>,
     /// In-network reduction and multicast by switches, on or off.
     pub in_network: InNetwork,
     /// Registration of buffers with the library.
-    pub registered: Registered,
+    pub registered: RegistrationKind,
     /// Launch mode: CUDA graph or one launch per call.
     pub launch: Launch,
     /// Process layout: one process per GPU or one for all GPUs of a host.
@@ -105,7 +105,7 @@ pub struct Configuration {
 
 /// Registration of buffers with a library.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Registered {
+pub enum RegistrationKind {
     /// Buffers are not registered.
     #[default]
     Plain,
@@ -138,7 +138,8 @@ pub struct Notes {
     pub note: Option<String>,
 }
 
-const REGISTERED: [(Registered, &str); 2] = [(Registered::Plain, "plain"), (Registered::Symmetric, "symmetric")];
+const REGISTERED: [(RegistrationKind, &str); 2] =
+    [(RegistrationKind::Plain, "plain"), (RegistrationKind::Symmetric, "symmetric")];
 const ROLES: [(Role, &str); 2] = [(Role::Fit, "fit"), (Role::Check, "check")];
 const LAUNCHES: [(Launch, &str); 2] = [(Launch::Graph, "graph"), (Launch::Stream, "stream")];
 const PROCESSES: [(Processes, &str); 2] = [(Processes::PerGpu, "per_gpu"), (Processes::Single, "single")];

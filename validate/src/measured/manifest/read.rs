@@ -11,9 +11,9 @@ use fabricast_topologies::fabric::suggest_names;
 use fabricast_topologies::{LineIndex, NetworkSpec, Origin, SourceLocation};
 use toml::de::{DeTable, DeValue};
 
-use super::entry::{Entry, Located};
+use super::entry::{Located, ManifestEntry};
 use super::{LAUNCHES, PROCESSES, REGISTERED, ROLES};
-use crate::measured::{Library, MeasuredError};
+use crate::measured::{MeasuredError, MeasuredLibrary};
 
 /// The keys of a `[[measurement]]`, in the order of the documentation.
 const KEYS: [&str; 23] = [
@@ -50,7 +50,7 @@ const MAX_CHANNELS: i64 = 1024;
 /// # Errors
 /// [`MeasuredError::Invalid`] with line and column, for invalid TOML, unknown keys (with similar ones), invalid
 /// values, and manifests without a measurement.
-pub fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
+pub fn read(text: &str, source: &str) -> Result<Vec<ManifestEntry>, MeasuredError> {
     let lines = LineIndex::new(text);
     let origin = Origin::new(source, text).with_line_index(&lines);
     let document = DeTable::parse(text).map_err(|error| {
@@ -68,7 +68,7 @@ pub fn read(text: &str, source: &str) -> Result<Vec<Entry>, MeasuredError> {
         let DeValue::Array(list) = value.get_ref() else { return Err(wrong(value.span())) };
         for item in list {
             let DeValue::Table(table) = item.get_ref() else { return Err(wrong(item.span())) };
-            entries.push(Reader { origin, location: origin.locate(item.span()) }.entry(table)?);
+            entries.push(ManifestReader { origin, location: origin.locate(item.span()) }.entry(table)?);
         }
     }
     if entries.is_empty() {
@@ -85,7 +85,7 @@ fn unknown(location: SourceLocation, kind: &str, name: &str, known: &[&str]) -> 
     MeasuredError::Invalid { place: location, message, help }
 }
 
-struct Reader<'a> {
+struct ManifestReader<'a> {
     origin: Origin<'a>,
     location: SourceLocation,
 }
@@ -98,9 +98,9 @@ struct Field<'a> {
     origin: Origin<'a>,
 }
 
-impl Reader<'_> {
-    fn entry(&self, table: &DeTable<'_>) -> Result<Entry, MeasuredError> {
-        let mut entry = Entry { place: self.location.clone(), ..Entry::default() };
+impl ManifestReader<'_> {
+    fn entry(&self, table: &DeTable<'_>) -> Result<ManifestEntry, MeasuredError> {
+        let mut entry = ManifestEntry { place: self.location.clone(), ..ManifestEntry::default() };
         for (key, value) in table {
             let name = key.get_ref().as_ref();
             let field = Field { key: name, value: value.get_ref(), bytes: value.span(), origin: self.origin };
@@ -115,7 +115,7 @@ impl Reader<'_> {
                 "algorithm" => entry.algorithm = Some(field.word::<Algorithm>()?),
                 "protocol" => entry.protocol = Some(field.word::<Protocol>()?),
                 "channels" => entry.channels = Some(field.integer(1, MAX_CHANNELS)? as u16),
-                "library" => entry.library = Some(field.word::<Library>()?),
+                "library" => entry.library = Some(field.word::<MeasuredLibrary>()?),
                 "nvls" => entry.in_network = if field.boolean()? { InNetwork::Allowed } else { InNetwork::Off },
                 "registered" => entry.registered = field.choice(&REGISTERED)?,
                 "launch" => entry.launch = Some(field.located(field.choice::<Launch>(&LAUNCHES)?)),

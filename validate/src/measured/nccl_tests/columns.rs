@@ -6,19 +6,19 @@
 
 use fabricast_topologies::Picos;
 
-use super::super::evidence::{Evidence, Factor, Printed};
+use super::super::evidence::{Evidence, Factor, PrintedFigure};
 use super::super::table::{Clock, Row, Spread, Timing};
 use super::super::{Reason, number};
 
 /// Columns of one side of a table: out of place or in place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Side {
-    columns: Vec<Measured>,
+struct SideColumns {
+    columns: Vec<ColumnKind>,
 }
 
 /// Kind of a measured column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Measured {
+enum ColumnKind {
     Time,
     CpuTime,
     Bandwidth,
@@ -36,13 +36,13 @@ pub(super) struct Columns {
     reduction: bool,
     /// True if the header line names a root.
     root: bool,
-    sides: Vec<Side>,
+    sides: Vec<SideColumns>,
     /// Number of words of the timestamp at the end of a row (`-S`).
     stamp: usize,
 }
 
 /// Result of parsing the text of a row.
-pub(super) enum Parsed {
+pub(super) enum ParsedRow {
     /// A usable row.
     Row(Row),
     /// A complete row that cannot be used.
@@ -74,18 +74,18 @@ impl Columns {
                     columns.stamp = 2;
                     continue;
                 }
-                "time" => Measured::Time,
-                "cputime" => Measured::CpuTime,
-                "algbw" | "busbw" => Measured::Bandwidth,
-                "#wrong" | "error" | "res" => Measured::Wrong,
-                "i_min" | "min" => Measured::Shortest,
-                "i_max" | "max" => Measured::Longest,
-                "i_p99" | "p99" => Measured::P99,
-                "i_cv%" | "cv%" => Measured::Variation,
+                "time" => ColumnKind::Time,
+                "cputime" => ColumnKind::CpuTime,
+                "algbw" | "busbw" => ColumnKind::Bandwidth,
+                "#wrong" | "error" | "res" => ColumnKind::Wrong,
+                "i_min" | "min" => ColumnKind::Shortest,
+                "i_max" | "max" => ColumnKind::Longest,
+                "i_p99" | "p99" => ColumnKind::P99,
+                "i_cv%" | "cv%" => ColumnKind::Variation,
                 _ => return None,
             };
-            if matches!(column, Measured::Time | Measured::CpuTime) {
-                columns.sides.push(Side::default());
+            if matches!(column, ColumnKind::Time | ColumnKind::CpuTime) {
+                columns.sides.push(SideColumns::default());
             }
             columns.sides.last_mut()?.columns.push(column);
         }
@@ -100,9 +100,9 @@ impl Columns {
     }
 
     /// Parses the text of a row; `line` is its line number in the log.
-    pub fn row(&self, text: &str, line: u32) -> Parsed {
+    pub fn row(&self, text: &str, line: u32) -> ParsedRow {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let [size, count, dtype, rest @ ..] = words.as_slice() else { return Parsed::Short };
+        let [size, count, dtype, rest @ ..] = words.as_slice() else { return ParsedRow::Short };
         // Old versions name a reduction in the header line and leave its field blank if there is no reduction, or omit
         // the name and fill the field.
         let (op, rest) = match rest {
@@ -111,7 +111,7 @@ impl Columns {
             }
             rest => (None, rest),
         };
-        let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return Parsed::Short };
+        let Some(side) = self.sides.first().map(|side| side.columns.len()) else { return ParsedRow::Short };
         let all_sides = side * self.sides.len();
         // Replayed traces have blanks instead of values that were not measured; a row that is split by another message
         // ends there as well.
@@ -122,14 +122,14 @@ impl Columns {
             Some(left) if left == min_fields && rootless => (None, rest),
             Some(left) if left == min_fields + 1 => (rest.first().copied(), rest.get(1..).unwrap_or_default()),
             Some(left) if left > min_fields => {
-                return Parsed::Rejected(Reason::Columns { found: words.len(), expected: self.all() });
+                return ParsedRow::Rejected(Reason::Columns { found: words.len(), expected: self.all() });
             }
-            _ => return Parsed::Short,
+            _ => return ParsedRow::Short,
         };
         let measured = rest.get(..rest.len() - self.stamp).unwrap_or_default();
         match self.read([size, count, dtype], op, root, measured, line) {
-            Ok(row) => Parsed::Row(row),
-            Err(reason) => Parsed::Rejected(reason),
+            Ok(row) => ParsedRow::Row(row),
+            Err(reason) => ParsedRow::Rejected(reason),
         }
     }
 
@@ -188,30 +188,30 @@ fn is_padded(text: &str) -> bool {
 }
 
 /// Parses the time of one side; `None` if it was not measured.
-fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reason> {
+fn timing(columns: &[ColumnKind], fields: &[&str]) -> Result<Option<Timing>, Reason> {
     const UNMEASURED: &str = "N/A";
     let mut timing = Timing { time: Picos::ZERO, spread: None, clock: Clock::Collective };
     let (mut shortest, mut longest, mut p99) = (None, None, None);
     for (column, &field) in columns.iter().zip(fields) {
         match column {
-            Measured::Time | Measured::CpuTime => {
+            ColumnKind::Time | ColumnKind::CpuTime => {
                 if field == UNMEASURED {
                     return Ok(None);
                 }
                 timing.time = number::time("time", field)?;
-                timing.clock = if *column == Measured::CpuTime { Clock::Cpu } else { Clock::Collective };
+                timing.clock = if *column == ColumnKind::CpuTime { Clock::Cpu } else { Clock::Collective };
             }
-            Measured::Bandwidth => {
+            ColumnKind::Bandwidth => {
                 number::figure("bandwidth", field)?;
             }
-            Measured::Variation => {
+            ColumnKind::Variation => {
                 number::figure("cv%", field)?;
             }
-            Measured::Wrong if field == UNMEASURED => {}
-            Measured::Wrong => wrong(field)?,
-            Measured::Shortest => shortest = Some(number::time("min", field)?),
-            Measured::Longest => longest = Some(number::time("max", field)?),
-            Measured::P99 => p99 = Some(number::time("p99", field)?),
+            ColumnKind::Wrong if field == UNMEASURED => {}
+            ColumnKind::Wrong => wrong(field)?,
+            ColumnKind::Shortest => shortest = Some(number::time("min", field)?),
+            ColumnKind::Longest => longest = Some(number::time("max", field)?),
+            ColumnKind::P99 => p99 = Some(number::time("p99", field)?),
         }
     }
     if let (Some(min), Some(max), Some(p99)) = (shortest, longest, p99) {
@@ -221,10 +221,10 @@ fn timing(columns: &[Measured], fields: &[&str]) -> Result<Option<Timing>, Reaso
 }
 
 /// busbw ÷ algbw of one side, within the precision of its digits.
-fn factor(columns: &[Measured], fields: &[&str]) -> Option<Factor> {
+fn factor(columns: &[ColumnKind], fields: &[&str]) -> Option<Factor> {
     let mut bandwidths =
-        columns.iter().zip(fields).filter(|(column, _)| **column == Measured::Bandwidth).map(|(_, field)| field);
-    Factor::from_printed(Printed::read(bandwidths.next()?)?, Printed::read(bandwidths.next()?)?)
+        columns.iter().zip(fields).filter(|(column, _)| **column == ColumnKind::Bandwidth).map(|(_, field)| field);
+    Factor::from_printed(PrintedFigure::read(bandwidths.next()?)?, PrintedFigure::read(bandwidths.next()?)?)
 }
 
 /// Checks the correctness column. `#wrong` counts wrong elements. The older `error` is the largest difference, which is
@@ -244,9 +244,9 @@ mod tests {
     fn row(head: &str, row: &str) -> Result<Row, String> {
         let columns = Columns::parse_header(head).ok_or("no head")?;
         match columns.row(row, 7) {
-            Parsed::Row(row) => Ok(row),
-            Parsed::Rejected(reason) => Err(reason.to_string()),
-            Parsed::Short => Err("short".to_owned()),
+            ParsedRow::Row(row) => Ok(row),
+            ParsedRow::Rejected(reason) => Err(reason.to_string()),
+            ParsedRow::Short => Err("short".to_owned()),
         }
     }
 

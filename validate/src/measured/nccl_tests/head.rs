@@ -1,12 +1,12 @@
 //! Parser of the lines with `#` before a table: version, program, flags, devices.
 
-use super::super::Library;
-use super::super::table::{Counting, Device, Header};
+use super::super::MeasuredLibrary;
+use super::super::table::{Counting, Header, ListedDevice};
 use super::{launch_mode, process_layout, program_collective};
 
 /// Kind of a header line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum HeaderLine {
     /// The line begins the header of a run: version, program or flags.
     Starts,
     /// The line continues the header: list of devices.
@@ -18,20 +18,20 @@ pub(super) enum Line {
 }
 
 /// Stores the properties that a line (without its `#`) states in the header, and returns the kind of the line.
-pub(super) fn parse_header_line(header: &mut Header, line: &str) -> Line {
+pub(super) fn parse_header_line(header: &mut Header, line: &str) -> HeaderLine {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         ["nccl-tests", "version", version, rest @ ..] => {
             header.tests_version = Some((*version).to_owned());
             header.counting = Counting::Blocks;
             let code = rest.iter().find_map(|word| word.strip_prefix("nccl-library="));
-            header.library = code.and_then(|code| code.parse().ok()).map(Library::from_nccl_code);
-            Line::Starts
+            header.library = code.and_then(|code| code.parse().ok()).map(MeasuredLibrary::from_nccl_code);
+            HeaderLine::Starts
         }
         ["Collective", "test", "starting:", program, ..] => {
             header.program = Some((*program).to_owned());
             header.collective = program_collective(program);
-            Line::Starts
+            HeaderLine::Starts
         }
         ["nThread", threads, "nGpus", gpus, rest @ ..] => {
             header.threads = threads.parse().ok();
@@ -44,15 +44,15 @@ pub(super) fn parse_header_line(header: &mut Header, line: &str) -> Line {
                 .windows(3)
                 .find(|words| words[1] == "iters:" && !matches!(words[0], "warmup" | "agg"))
                 .and_then(|words| words[2].parse().ok());
-            Line::Starts
+            HeaderLine::Starts
         }
         ["Rank", ..] => {
             header.devices.extend(device(&words));
-            Line::Continues
+            HeaderLine::Continues
         }
-        ["Using", "devices"] => Line::Continues,
-        ["Out", "of", "bounds", "values", ..] | ["Collective", "test", "concluded:", ..] => Line::Closes,
-        _ => Line::Other,
+        ["Using", "devices"] => HeaderLine::Continues,
+        ["Out", "of", "bounds", "values", ..] | ["Collective", "test", "concluded:", ..] => HeaderLine::Closes,
+        _ => HeaderLine::Other,
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn is_known(line: &str) -> bool {
     match (words.next(), words.next()) {
         (Some("(B)"), Some("(elements)")) | (Some("out-of-place"), _) => true,
         (Some("Avg"), Some("bus")) => true,
-        _ => parse_header_line(&mut Header::default(), line) != Line::Other,
+        _ => parse_header_line(&mut Header::default(), line) != HeaderLine::Other,
     }
 }
 
@@ -73,7 +73,7 @@ fn number_after(words: &[&str], name: &str) -> Option<u64> {
 
 /// Parses a device line, such as `Rank 0 Group 0 Pid 4822 on host device 0 [0000:00:06] NVIDIA H200`. Older versions
 /// print no group. Host names may contain blanks.
-fn device(words: &[&str]) -> Option<Device> {
+fn device(words: &[&str]) -> Option<ListedDevice> {
     let index = words.iter().position(|word| *word == "on")?;
     let host_ends = words
         .windows(3)
@@ -82,7 +82,7 @@ fn device(words: &[&str]) -> Option<Device> {
     let number = |name: &str| number_after(before, name).and_then(|n| u32::try_from(n).ok());
     let bus = words.get(host_ends + 2..)?;
     let bus_ends = bus.iter().position(|word| word.ends_with(']')).unwrap_or(0);
-    Some(Device {
+    Some(ListedDevice {
         rank: number("Rank")?,
         group: number("Group").unwrap_or(0),
         pid: number("Pid").unwrap_or(0),

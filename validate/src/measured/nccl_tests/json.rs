@@ -5,23 +5,23 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::evidence::{Evidence, Factor, Printed};
-use super::super::table::{Clock, Counting, Device, Header, Row, Spread, Table, Timing};
-use super::super::{Library, MeasuredError, Reason, Rejected, number};
+use super::super::evidence::{Evidence, Factor, PrintedFigure};
+use super::super::table::{Clock, Counting, Header, ListedDevice, Row, Spread, Table, Timing};
+use super::super::{MeasuredError, MeasuredLibrary, Reason, RejectedRow, number};
 use super::{check, count_ranks, launch_mode, process_layout, program_collective};
 
 #[derive(Deserialize)]
-struct Document<'a> {
+struct NcclTestsDocument<'a> {
     #[serde(default)]
     args: Vec<String>,
     nccl_version: Option<u32>,
-    config: Option<Config>,
+    config: Option<ConfigEntry>,
     #[serde(borrow)]
     results: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Config {
+struct ConfigEntry {
     nthreads: Option<u32>,
     ngpus: Option<u32>,
     iterations: Option<u32>,
@@ -46,20 +46,20 @@ struct DeviceEntry {
 
 /// A row. Figures may be strings (`"nan"`), so each one is converted separately.
 #[derive(Deserialize)]
-struct Entry {
+struct SizeEntry {
     size: u64,
     count: u64,
     r#type: String,
     redop: Option<String>,
     root: Option<Value>,
-    out_of_place: Option<Side>,
-    in_place: Option<Side>,
+    out_of_place: Option<SideEntry>,
+    in_place: Option<SideEntry>,
     out_of_place_per_iter: Option<Calls>,
     in_place_per_iter: Option<Calls>,
 }
 
 #[derive(Deserialize)]
-struct Side {
+struct SideEntry {
     alg_bw: Option<Value>,
     bus_bw: Option<Value>,
     time: Option<Value>,
@@ -76,19 +76,19 @@ struct Calls {
 
 /// Reads the only table of a JSON log of nccl-tests. `source` names the log in errors.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
-    let document: Document<'_> = serde_json::from_str(text).map_err(|error| {
+    let document: NcclTestsDocument<'_> = serde_json::from_str(text).map_err(|error| {
         let (line, column) = (error.line() as u32, error.column() as u32);
         let location = SourceLocation { source: source.to_owned(), line, column, ..SourceLocation::default() };
         MeasuredError::invalid(location, format!("not the JSON of nccl-tests: {}", strip_location(&error)))
     })?;
     let header = header(&document);
-    let mut lines = Lines::new(text);
+    let mut lines = LineCounter::new(text);
     let mut table = Table { header, rows: Vec::new(), rejected: Vec::new(), line: 1 };
     for raw in &document.results {
         let line = lines.line_number(raw);
         match row(raw, line) {
             Ok(row) => table.rows.push(row),
-            Err(reason) => table.rejected.push(Rejected { line, reason }),
+            Err(reason) => table.rejected.push(RejectedRow { line, reason }),
         }
     }
     check(&mut table);
@@ -102,13 +102,13 @@ pub(in crate::measured) fn strip_location(error: &serde_json::Error) -> String {
 }
 
 /// Counter that determines the line numbers of values. Values must be visited in the order of the text.
-pub(in crate::measured) struct Lines<'a> {
+pub(in crate::measured) struct LineCounter<'a> {
     text: &'a str,
     offset: usize,
     line: u32,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineCounter<'a> {
     /// Creates a counter at the start of a text.
     pub(in crate::measured) fn new(text: &'a str) -> Self {
         Self { text, offset: 0, line: 1 }
@@ -125,12 +125,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn header(document: &Document<'_>) -> Header {
+fn header(document: &NcclTestsDocument<'_>) -> Header {
     let program = document.args.first().cloned();
     let mut header = Header {
         collective: program.as_deref().and_then(program_collective),
         program,
-        library: document.nccl_version.map(Library::from_nccl_code),
+        library: document.nccl_version.map(MeasuredLibrary::from_nccl_code),
         counting: Counting::Blocks,
         ..Header::default()
     };
@@ -140,7 +140,7 @@ fn header(document: &Document<'_>) -> Header {
         header.processes = config.ngpus.map(process_layout);
         header.launch = config.graph.map(launch_mode);
         header.iterations = config.iterations;
-        let device = |entry: &DeviceEntry| Device {
+        let device = |entry: &DeviceEntry| ListedDevice {
             rank: entry.rank,
             group: entry.group,
             pid: entry.pid,
@@ -156,16 +156,16 @@ fn header(document: &Document<'_>) -> Header {
 
 fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
     // The file is truncated, and nccl-tests closed the open brackets.
-    let entry: Entry = serde_json::from_str(raw.get()).map_err(|_| Reason::CutOff)?;
+    let entry: SizeEntry = serde_json::from_str(raw.get()).map_err(|_| Reason::CutOff)?;
     let dtype = entry.r#type.parse().map_err(|_| Reason::UnknownType(entry.r#type.clone()))?;
     let root = match &entry.root {
         Some(Value::String(text)) => text.trim().parse::<u32>().ok(),
         Some(Value::Number(number)) => number.as_u64().and_then(|root| u32::try_from(root).ok()),
         _ => None,
     };
-    let of_side = |side: &Option<Side>| {
+    let of_side = |side: &Option<SideEntry>| {
         let side = side.as_ref()?;
-        let printed = |value: &Option<Value>| Printed::read(&value.as_ref()?.to_string());
+        let printed = |value: &Option<Value>| PrintedFigure::read(&value.as_ref()?.to_string());
         Factor::from_printed(printed(&side.alg_bw)?, printed(&side.bus_bw)?)
     };
     let evidence = Evidence {
@@ -187,7 +187,7 @@ fn row(raw: &RawValue, line: u32) -> Result<Row, Reason> {
     if row.out_of_place.is_none() && row.in_place.is_none() { Err(Reason::NoTime) } else { Ok(row) }
 }
 
-fn timing(side: Option<Side>, calls: Option<Calls>) -> Result<Option<Timing>, Reason> {
+fn timing(side: Option<SideEntry>, calls: Option<Calls>) -> Result<Option<Timing>, Reason> {
     let Some(side) = side else { return Ok(None) };
     if let Some(wrong) = side.nwrong.filter(|&wrong| wrong != 0.0) {
         return Err(Reason::WrongResults(wrong.abs().ceil() as u64));

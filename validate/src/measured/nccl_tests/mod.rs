@@ -20,7 +20,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 
 use super::table::{Clock, Header, Table};
-use super::{Library, LibraryName, Reason, size_rule};
+use super::{LibraryName, MeasuredLibrary, Reason, size_rule};
 use fabricast_topologies::gpus::name::is_amd;
 
 /// Collective that an nccl-tests program measures, from the program's name or path.
@@ -63,7 +63,7 @@ fn check(table: &mut Table) {
     if table.header.devices.iter().any(|device| is_amd(&device.model)) {
         let header = &mut table.header;
         let version = header.library.take().filter(|library| library.name == LibraryName::Rccl);
-        header.library = Some(version.unwrap_or(Library { name: LibraryName::Rccl, version: String::new() }));
+        header.library = Some(version.unwrap_or(MeasuredLibrary { name: LibraryName::Rccl, version: String::new() }));
     }
     if let (None, Some(program)) = (table.header.collective, table.header.program.clone()) {
         table.reject(|_| Some(Reason::UnknownTest(program.clone())));

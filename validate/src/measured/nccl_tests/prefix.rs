@@ -26,7 +26,7 @@ const MAX_MARKS: usize = 8;
 
 /// Line of a log without its prefix.
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     /// Line number in the log, from 1.
     pub number: u32,
     /// Text without prefix and NCCL messages.
@@ -39,8 +39,8 @@ pub(super) struct Line<'a> {
 
 /// Lines of a log, divided into streams.
 #[derive(Debug, Default)]
-pub(super) struct Lines<'a> {
-    pub lines: Vec<Line<'a>>,
+pub(super) struct LogLines<'a> {
+    pub lines: Vec<LogLine<'a>>,
     /// Number of streams of the log.
     pub streams: usize,
 }
@@ -65,7 +65,7 @@ struct Read<'a> {
 }
 
 /// Splits a log into lines without prefixes.
-pub(super) fn strip(text: &str) -> Lines<'_> {
+pub(super) fn strip(text: &str) -> LogLines<'_> {
     let read: Vec<Read<'_>> = (1..).zip(text.lines()).map(|(number, line)| read(number, line)).collect();
     let mut labels = Labels::default();
     let mut shapes: BTreeSet<String> = BTreeSet::new();
@@ -97,9 +97,9 @@ pub(super) fn strip(text: &str) -> Lines<'_> {
             None if !shapes.is_empty() => Cow::Borrowed(""),
             start => without(line.text, start.unwrap_or(0)),
         };
-        Line { number: line.number, text: content, notice: line.notice, stream }
+        LogLine { number: line.number, text: content, notice: line.notice, stream }
     });
-    Lines { lines: lines.collect(), streams: streams.as_ref().map_or(1, BTreeMap::len) }
+    LogLines { lines: lines.collect(), streams: streams.as_ref().map_or(1, BTreeMap::len) }
 }
 
 fn read(number: u32, line: &str) -> Read<'_> {

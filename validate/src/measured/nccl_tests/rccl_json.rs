@@ -6,16 +6,16 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::super::evidence::{Evidence, Factor, Printed};
+use super::super::evidence::{Evidence, Factor, PrintedFigure};
 use super::super::table::{Clock, Counting, Header, Row, Table, Timing};
-use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected, number};
+use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, RejectedRow, number};
 use super::check;
-use super::json::{Lines, strip_location};
+use super::json::{LineCounter, strip_location};
 
 /// A row: one size, out of place or in place.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
+struct RcclEntry {
     #[serde(default)]
     num_cycle: u64,
     name: String,
@@ -40,13 +40,13 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
         let location = SourceLocation { source: source.to_owned(), line, column, ..SourceLocation::default() };
         MeasuredError::invalid(location, format!("not the JSON of rccl-tests: {}", strip_location(&error)))
     })?;
-    let mut lines = Lines::new(text);
+    let mut lines = LineCounter::new(text);
     let mut tables: Vec<Table> = Vec::new();
     // Cycle and size of the previous entry, if it is the last row of the last table; otherwise `None`.
     let mut before: Option<(u64, u64)> = None;
     for raw in raws {
         let line = lines.line_number(raw);
-        let entry: Entry = serde_json::from_str(raw.get()).map_err(|error| {
+        let entry: RcclEntry = serde_json::from_str(raw.get()).map_err(|error| {
             let location = SourceLocation { source: source.to_owned(), line, ..SourceLocation::default() };
             MeasuredError::invalid(location, format!("not a row of rccl-tests: {}", strip_location(&error)))
         })?;
@@ -68,7 +68,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
                 before = Some(key);
             }
             Err(reason) => {
-                table.rejected.push(Rejected { line, reason });
+                table.rejected.push(RejectedRow { line, reason });
                 before = None;
             }
         }
@@ -83,11 +83,11 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
     Ok(tables)
 }
 
-fn header(entry: &Entry) -> Header {
+fn header(entry: &RcclEntry) -> Header {
     Header {
         program: Some(entry.name.clone()),
         collective: entry.name.parse().ok(),
-        library: Some(Library { name: LibraryName::Rccl, version: String::new() }),
+        library: Some(MeasuredLibrary { name: LibraryName::Rccl, version: String::new() }),
         ranks: entry.ranks,
         gpus_per_thread: entry.gpus_per_rank,
         processes: entry.gpus_per_rank.map(super::process_layout),
@@ -97,13 +97,13 @@ fn header(entry: &Entry) -> Header {
     }
 }
 
-fn row(entry: &Entry, line: u32) -> Result<Row, Reason> {
+fn row(entry: &RcclEntry, line: u32) -> Result<Row, Reason> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), |text| text.trim().to_owned());
     let wrong = entry.wrong.as_ref().map(text).and_then(|wrong| wrong.parse::<f64>().ok()).unwrap_or(0.0);
     if wrong != 0.0 {
         return Err(Reason::WrongResults(wrong.abs().ceil() as u64));
     }
-    let printed = |value: &Option<Value>| Printed::read(&text(value.as_ref()?));
+    let printed = |value: &Option<Value>| PrintedFigure::read(&text(value.as_ref()?));
     let evidence = Evidence {
         factor: printed(&entry.alg_bw)
             .zip(printed(&entry.bus_bw))

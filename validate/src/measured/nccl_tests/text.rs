@@ -7,16 +7,16 @@
 use fabricast_topologies::SourceLocation;
 
 use super::super::table::{Counting, Header, Table};
-use super::super::{Library, LibraryName, MeasuredError, Reason, Rejected};
-use super::columns::{Columns, Parsed};
-use super::head::{self, Line};
+use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, RejectedRow};
+use super::columns::{Columns, ParsedRow};
+use super::head::{self, HeaderLine};
 use super::messages::Notice;
 use super::{check, count_ranks, prefix, runs};
 
 /// Reads the tables of a text log. `source` names the log in errors.
 pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, MeasuredError> {
-    let prefix::Lines { lines, streams } = prefix::strip(text);
-    let mut readers: Vec<Reader> = (0..streams).map(|_| Reader::default()).collect();
+    let prefix::LogLines { lines, streams } = prefix::strip(text);
+    let mut readers: Vec<LogReader> = (0..streams).map(|_| LogReader::default()).collect();
     for line in &lines {
         if let Some(notice) = line.notice {
             readers.iter_mut().for_each(|reader| reader.notice(notice));
@@ -25,7 +25,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
             reader.line(&line.text, line.number);
         }
     }
-    readers.iter_mut().for_each(Reader::end_row);
+    readers.iter_mut().for_each(LogReader::end_row);
     let headless = readers.iter().filter_map(|reader| reader.headless).min();
     let mut tables = runs::separate(readers.into_iter().map(|reader| reader.tables).collect());
     if tables.is_empty() {
@@ -49,7 +49,7 @@ pub(in crate::measured) fn read(text: &str, source: &str) -> Result<Vec<Table>, 
 }
 
 #[derive(Default)]
-struct Reader {
+struct LogReader {
     header: Header,
     /// State of the current header: unused until a table begins after it.
     used: HeaderState,
@@ -70,10 +70,10 @@ enum HeaderState {
     Used,
 }
 
-impl Reader {
+impl LogReader {
     /// Stores a property of the library from a message of any process.
     fn notice(&mut self, notice: Notice<'_>) {
-        let library = |name, version: &str| Some(Library { name, version: version.to_owned() });
+        let library = |name, version: &str| Some(MeasuredLibrary { name, version: version.to_owned() });
         match notice {
             Notice::Version(name, version) if self.header.library.is_none() => {
                 self.header.library = library(name, version);
@@ -118,17 +118,17 @@ impl Reader {
         }
         let mut next = if self.used == HeaderState::Used { Header::default() } else { self.header.clone() };
         match head::parse_header_line(&mut next, comment) {
-            Line::Starts | Line::Continues => {
+            HeaderLine::Starts | HeaderLine::Continues => {
                 self.end_row();
                 self.columns = None;
                 self.used = HeaderState::New;
                 self.header = next;
             }
-            Line::Closes => {
+            HeaderLine::Closes => {
                 self.end_row();
                 self.columns = None;
             }
-            Line::Other => {}
+            HeaderLine::Other => {}
         }
     }
 
@@ -145,13 +145,13 @@ impl Reader {
         if let Some((partial, line)) = self.pending.take() {
             let line_text = format!("{partial} {text}");
             match columns.row(&line_text, line) {
-                Parsed::Short if is_complete(columns, text) => self.reject(line, Reason::CutOff),
-                Parsed::Short => {
+                ParsedRow::Short if is_complete(columns, text) => self.reject(line, Reason::CutOff),
+                ParsedRow::Short => {
                     self.pending = Some((line_text, line));
                     return;
                 }
                 // The text is a complete row, so it is not the continuation of the pending one.
-                Parsed::Rejected(Reason::Columns { .. }) if is_complete(columns, text) => {
+                ParsedRow::Rejected(Reason::Columns { .. }) if is_complete(columns, text) => {
                     self.reject(line, Reason::CutOff);
                 }
                 parsed => {
@@ -169,26 +169,26 @@ impl Reader {
             return;
         }
         match columns.row(text, number) {
-            Parsed::Short => self.pending = Some((text.to_owned(), number)),
+            ParsedRow::Short => self.pending = Some((text.to_owned(), number)),
             parsed => self.add(parsed, number),
         }
     }
 
-    fn add(&mut self, parsed: Parsed, line: u32) {
+    fn add(&mut self, parsed: ParsedRow, line: u32) {
         match parsed {
-            Parsed::Row(row) => {
+            ParsedRow::Row(row) => {
                 if let Some(table) = self.tables.last_mut() {
                     table.rows.push(row);
                 }
             }
-            Parsed::Rejected(reason) => self.reject(line, reason),
-            Parsed::Short => self.reject(line, Reason::CutOff),
+            ParsedRow::Rejected(reason) => self.reject(line, reason),
+            ParsedRow::Short => self.reject(line, Reason::CutOff),
         }
     }
 
     fn reject(&mut self, line: u32, reason: Reason) {
         if let Some(table) = self.tables.last_mut() {
-            table.rejected.push(Rejected { line, reason });
+            table.rejected.push(RejectedRow { line, reason });
         }
     }
 
@@ -215,5 +215,5 @@ fn is_continuation(text: &str) -> bool {
 fn is_complete(columns: &Columns, text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     let begins = words.iter().take(2).all(|word| is_count(word)) && words.len() > 2;
-    begins && matches!(columns.row(text, 0), Parsed::Row(_) | Parsed::Rejected(_))
+    begins && matches!(columns.row(text, 0), ParsedRow::Row(_) | ParsedRow::Rejected(_))
 }

@@ -41,7 +41,7 @@ use crate::algorithm::lane::Lane;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the hierarchical all_reduce.
-pub(in crate::algorithm) struct AllReduce {
+pub(in crate::algorithm) struct HierarchicalAllReduce {
     header: Header,
     cut: Chunking,
     levels: Levels,
@@ -50,7 +50,7 @@ pub(in crate::algorithm) struct AllReduce {
 
 /// Numbers of the runs of one loop of a lane, equal on all ranks. The runs of a loop follow those of the previous loop.
 #[derive(Clone, Copy)]
-struct Runs {
+struct AllReduceRuns {
     /// Run of puts of parts to the other ranks of the host.
     scatter: u32,
     /// Run whose operations complete the host's sum.
@@ -71,12 +71,12 @@ struct Runs {
 #[derive(Clone, Copy)]
 struct Round {
     at: Lane,
-    runs: Runs,
+    runs: AllReduceRuns,
     lane: u32,
     round: u32,
 }
 
-impl AllReduce {
+impl HierarchicalAllReduce {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), shape.call.ranks)?;
@@ -89,10 +89,10 @@ impl AllReduce {
         })
     }
 
-    fn runs(&self, first: u32) -> Runs {
+    fn runs(&self, first: u32) -> AllReduceRuns {
         let (copies, others) = (u32::from(self.out_of_place), self.levels.per_host - 1);
         let after_sum = first + 1 + copies + others;
-        Runs {
+        AllReduceRuns {
             scatter: first,
             sum: after_sum - 1,
             reduce: after_sum,
@@ -196,7 +196,7 @@ impl AllReduce {
     }
 }
 
-impl ScheduleGenerator for AllReduce {
+impl ScheduleGenerator for HierarchicalAllReduce {
     fn header(&self) -> &Header {
         &self.header
     }

@@ -45,13 +45,13 @@ use crate::algorithm::ring::copy_part;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the hierarchical all_gather.
-pub(in crate::algorithm) struct AllGather {
+pub(in crate::algorithm) struct HierarchicalAllGather {
     header: Header,
     cut: Chunking,
     levels: Levels,
 }
 
-impl AllGather {
+impl HierarchicalAllGather {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
         let (cut, layout) = Chunking::by_blocks(shape)?;
@@ -107,7 +107,7 @@ impl AllGather {
     }
 }
 
-impl ScheduleGenerator for AllGather {
+impl ScheduleGenerator for HierarchicalAllGather {
     fn header(&self) -> &Header {
         &self.header
     }
@@ -125,13 +125,13 @@ impl ScheduleGenerator for AllGather {
 }
 
 /// Schedule generator of the hierarchical reduce_scatter.
-pub(in crate::algorithm) struct ReduceScatter {
+pub(in crate::algorithm) struct HierarchicalReduceScatter {
     header: Header,
     cut: Chunking,
     levels: Levels,
 }
 
-impl ReduceScatter {
+impl HierarchicalReduceScatter {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
         let (cut, layout) = Chunking::by_blocks(shape)?;
@@ -205,7 +205,7 @@ impl ReduceScatter {
     }
 }
 
-impl ScheduleGenerator for ReduceScatter {
+impl ScheduleGenerator for HierarchicalReduceScatter {
     fn header(&self) -> &Header {
         &self.header
     }

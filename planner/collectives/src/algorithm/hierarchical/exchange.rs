@@ -45,7 +45,7 @@ use crate::algorithm::ring::copy_part;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Schedule generator of the two-level all_to_all.
-pub(in crate::algorithm) struct AllToAll {
+pub(in crate::algorithm) struct HierarchicalAllToAll {
     header: Header,
     cut: Chunking,
     levels: Levels,
@@ -54,7 +54,7 @@ pub(in crate::algorithm) struct AllToAll {
 
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
-struct Runs {
+struct ExchangeRuns {
     /// First run of puts of blocks for other hosts to the peers on the host; one run per peer.
     gather: u32,
     /// Run of puts of the blocks whose destinations are the peers themselves.
@@ -69,7 +69,7 @@ struct Runs {
     count: u32,
 }
 
-impl AllToAll {
+impl HierarchicalAllToAll {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
         let (cut, layout) = Chunking::by_blocks(shape)?;
@@ -79,13 +79,13 @@ impl AllToAll {
         Ok(Self { header: shape.header(Algorithm::Hierarchical, layout, slots), cut, levels, in_place })
     }
 
-    fn runs(&self, first: u32) -> Runs {
+    fn runs(&self, first: u32) -> ExchangeRuns {
         let (mates, per_host) = (self.levels.peer_count(), self.levels.per_host);
         let inside = first + mates;
         let across = inside + 2;
         let all_sent = across + per_host;
         let count = all_sent - first + if self.in_place { 2 + per_host } else { 0 };
-        Runs { gather: first, inside, ready: inside + 1, across, all_sent, count }
+        ExchangeRuns { gather: first, inside, ready: inside + 1, across, all_sent, count }
     }
 
     /// Returns the buffer and the chunks at which blocks arrive.
@@ -149,7 +149,7 @@ impl AllToAll {
     }
 
     /// Copies blocks that have arrived to their destination after the data stored there has been sent. Used in place.
-    fn write_copies_to_output(&self, at: Lane, lane: u32, round: u32, runs: Runs, program: &mut Program) {
+    fn write_copies_to_output(&self, at: Lane, lane: u32, round: u32, runs: ExchangeRuns, program: &mut Program) {
         let Self { levels, ref cut, .. } = *self;
         let location = levels.location(at.rank);
         let (rank, hosts) = (at.rank(), levels.hosts - 1);
@@ -185,7 +185,7 @@ impl AllToAll {
     }
 }
 
-impl ScheduleGenerator for AllToAll {
+impl ScheduleGenerator for HierarchicalAllToAll {
     fn header(&self) -> &Header {
         &self.header
     }

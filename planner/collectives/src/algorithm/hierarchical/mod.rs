@@ -32,9 +32,9 @@ use fabricast_sim::schedule::{Header, Rank, RotationDigit, Symmetry, Walk};
 use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
-pub(super) use all_reduce::AllReduce;
-pub(super) use blocks::{AllGather, ReduceScatter};
-pub(super) use exchange::AllToAll;
+pub(super) use all_reduce::HierarchicalAllReduce;
+pub(super) use blocks::{HierarchicalAllGather, HierarchicalReduceScatter};
+pub(super) use exchange::HierarchicalAllToAll;
 pub(super) use rooted::{Broadcast, Reduce};
 pub(super) use uneven::AllToAllV;
 

@@ -44,14 +44,14 @@ use crate::algorithm::ring::copy_parts;
 use crate::algorithm::{Algorithm, Shape, Unsupported};
 
 /// Common state of the hierarchical broadcast and reduce.
-struct Rooted {
+struct HierarchicalRooted {
     header: Header,
     cut: Chunking,
     levels: Levels,
     root: RankLocation,
 }
 
-impl Rooted {
+impl HierarchicalRooted {
     fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let levels = Levels::new(shape)?;
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), levels.per_host)?;
@@ -76,17 +76,17 @@ impl Rooted {
 }
 
 /// Schedule generator of the hierarchical broadcast.
-pub(in crate::algorithm) struct Broadcast(Rooted);
+pub(in crate::algorithm) struct Broadcast(HierarchicalRooted);
 
 impl Broadcast {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        Rooted::new(shape).map(Self)
+        HierarchicalRooted::new(shape).map(Self)
     }
 
     /// Writes the runs of a lane: the root's parts to the other ranks of its host, the chain over the hosts, and the
     /// rank's own part to each other rank of its host.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
-        let Rooted { levels, root, ref cut, .. } = self.0;
+        let HierarchicalRooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
         let (chain, share) = (first + levels.peer_count(), first + levels.peer_count() + 1);
         let (rank, loops) = (at.rank(), cut.loops);
@@ -144,17 +144,17 @@ impl ScheduleGenerator for Broadcast {
 }
 
 /// Schedule generator of the hierarchical reduce.
-pub(in crate::algorithm) struct Reduce(Rooted);
+pub(in crate::algorithm) struct Reduce(HierarchicalRooted);
 
 impl Reduce {
     pub(in crate::algorithm) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        Rooted::new(shape).map(Self)
+        HierarchicalRooted::new(shape).map(Self)
     }
 
     /// Writes the runs of a lane: the sums within the host, the chain over the hosts, and the rank's own part to the
     /// root.
     fn write_lane(&self, at: Lane, lane: u32, program: &mut Program) {
-        let Rooted { levels, root, ref cut, .. } = self.0;
+        let HierarchicalRooted { levels, root, ref cut, .. } = self.0;
         let first = program.runs().len() as u32;
         let (chain, root_put) = (first + Sum::runs(levels), first + Sum::runs(levels) + 1);
         let (rank, loops) = (at.rank(), cut.loops);

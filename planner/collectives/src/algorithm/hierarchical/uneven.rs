@@ -49,7 +49,7 @@ pub(in crate::algorithm) struct AllToAllV {
 
 /// Numbers of the runs of one loop of a lane, equal on all ranks.
 #[derive(Clone, Copy)]
-struct Runs {
+struct UnevenRuns {
     /// First run of puts of blocks for other hosts to the peers (other ranks of the host); one run per peer and host.
     gather: u32,
     /// First run of waits until all peers' blocks for a host have arrived; one run per host.
@@ -77,10 +77,10 @@ impl AllToAllV {
         Ok(Self { header, cut, levels })
     }
 
-    fn runs(&self, first: u32) -> Runs {
+    fn runs(&self, first: u32) -> UnevenRuns {
         let (mates, hosts) = (self.levels.peer_count(), self.levels.hosts - 1);
         let ready = first + mates * hosts + mates;
-        Runs { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
+        UnevenRuns { gather: first, ready, count: ready - first + hosts + hosts * self.levels.per_host }
     }
 
     /// Returns the run of a put to `peer`; empty if the block has fewer loops.

@@ -96,7 +96,7 @@ impl TreeLayout {
     ) -> Self {
         let edges = |times| common_edges(collective, ranks, collect, spread, times);
         let coarse = edges(1);
-        let division = StreamDivision::of_edges(&coarse, sharing);
+        let division = StreamDivision::from_edges(&coarse, sharing);
         let streams = division.streams(channels);
         let edges = if streams.times > 1 { edges(streams.times) } else { coarse };
         let pieces = Pieces::new(&edges, ranks, streams);

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use fabricast_sim::schedule::Collective;
 
 use super::edges::TreeEdge;
-use crate::packing::{Forests, LinkSharing};
+use crate::packing::{Connection, Forests, LinkSharing};
 
 /// Part of an edge that one stream carries.
 #[derive(Clone, Debug)]
-pub(super) struct Piece {
+pub(super) struct EdgePiece {
     /// Number of the edge.
     pub edge: usize,
     pub first_unit: u32,
@@ -30,7 +30,7 @@ pub(super) struct Piece {
 /// Pieces of all edges.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<EdgePiece>,
     /// Pieces that leave each rank, by receiver, then channel, then slot.
     pub leaving: Vec<Vec<usize>>,
 }
@@ -38,8 +38,8 @@ pub(super) struct Pieces {
 /// Loads of connections, which determine how many streams each of them has.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamDivision {
-    /// Units per loop that connections carry, by sender and receiver.
-    loads: BTreeMap<(u32, u32), u32>,
+    /// Units per loop that each connection carries.
+    loads: BTreeMap<Connection, u32>,
     sharing: Option<Arc<LinkSharing>>,
     /// Load of the busiest connection of each group that shares links.
     busiest: BTreeMap<u32, u32>,
@@ -58,30 +58,30 @@ impl StreamDivision {
     /// Adds up the loads of a collective of `ranks` ranks over the trees of a packing.
     pub fn new(collective: Collective, forests: &Forests, ranks: u32) -> Self {
         let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
-        Self::of_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
+        Self::from_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
     }
 
-    pub(super) fn of_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
+    pub(super) fn from_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
         let mut loads = BTreeMap::new();
         for edge in edges {
-            *loads.entry((edge.from, edge.to)).or_default() += edge.units;
+            *loads.entry(Connection { from: edge.from, to: edge.to }).or_default() += edge.units;
         }
         let mut division = Self { loads, sharing, busiest: BTreeMap::new() };
         let mut busiest = BTreeMap::new();
-        for (&ends, &load) in &division.loads {
-            let of_group: &mut u32 = busiest.entry(division.group(ends)).or_default();
+        for (&connection, &load) in &division.loads {
+            let of_group: &mut u32 = busiest.entry(division.group(connection)).or_default();
             *of_group = load.max(*of_group);
         }
         division.busiest = busiest;
         division
     }
 
-    fn group(&self, (from, to): (u32, u32)) -> u32 {
-        self.sharing.as_ref().map_or(0, |sharing| sharing.group(from, to))
+    fn group(&self, connection: Connection) -> u32 {
+        self.sharing.as_ref().map_or(0, |sharing| sharing.group(connection.from, connection.to))
     }
 
-    /// Units per loop that connections carry, by sender and receiver.
-    pub fn loads(&self) -> &BTreeMap<(u32, u32), u32> {
+    /// Units per loop that each connection carries.
+    pub fn loads(&self) -> &BTreeMap<Connection, u32> {
         &self.loads
     }
 
@@ -96,8 +96,8 @@ impl StreamDivision {
 impl Streams<'_> {
     /// Number of streams of a connection that carries `load` undivided units per loop: as many as channels for the
     /// busiest of the connections with which it shares links, and in the ratio of the loads for the others.
-    pub fn count(self, ends: (u32, u32), load: u32) -> u32 {
-        let busiest = self.division.busiest.get(&self.division.group(ends)).copied().unwrap_or(load).max(1);
+    pub fn count(self, connection: Connection, load: u32) -> u32 {
+        let busiest = self.division.busiest.get(&self.division.group(connection)).copied().unwrap_or(load).max(1);
         let units = (busiest * self.times).div_ceil(self.channels).max(1);
         (load * self.times).div_ceil(units)
     }
@@ -108,17 +108,17 @@ impl Pieces {
     pub fn new(edges: &[TreeEdge], ranks: u32, streams: Streams<'_>) -> Self {
         let mut order: Vec<usize> = (0..edges.len()).collect();
         order.sort_by_key(|&edge| (edges[edge].from, edges[edge].to, edges[edge].lag, edge));
-        let mut pieces: Vec<Piece> = Vec::with_capacity(edges.len());
+        let mut pieces: Vec<EdgePiece> = Vec::with_capacity(edges.len());
         let mut of_edge: Vec<std::ops::Range<usize>> = vec![0..0; edges.len()];
-        let (mut connection, mut used) = (None, 0);
+        let (mut last, mut used) = (None, 0);
         for &number in &order {
             let edge = &edges[number];
-            let ends = (edge.from, edge.to);
-            if connection != Some(ends) {
-                (connection, used) = (Some(ends), 0);
+            let connection = Connection { from: edge.from, to: edge.to };
+            if last != Some(connection) {
+                (last, used) = (Some(connection), 0);
             }
-            let load = streams.division.loads.get(&ends).copied().unwrap_or(1);
-            let (count, load) = (u64::from(streams.count(ends, load)), u64::from(load * streams.times));
+            let load = streams.division.loads.get(&connection).copied().unwrap_or(1);
+            let (count, load) = (u64::from(streams.count(connection, load)), u64::from(load * streams.times));
             let first_piece = pieces.len();
             let mut done = 0;
             while done < edge.units {
@@ -128,16 +128,24 @@ impl Pieces {
                 let part = (edge.units - done).min(end - used);
                 let channel = channel as u16;
                 let first_unit = edge.first_unit + done;
-                pieces.push(Piece { edge: number, first_unit, units: part, channel, position: 0, waits: Vec::new() });
+                pieces.push(EdgePiece {
+                    edge: number,
+                    first_unit,
+                    units: part,
+                    channel,
+                    position: 0,
+                    waits: Vec::new(),
+                });
                 (done, used) = (done + part, used + part);
             }
             of_edge[number] = first_piece..pieces.len();
         }
         for index in 0..pieces.len() {
-            let Piece { edge, first_unit, units, .. } = pieces[index];
+            let EdgePiece { edge, first_unit, units, .. } = pieces[index];
             let awaited = edges[edge].waits.iter().flat_map(|&wait| of_edge[wait].clone());
-            let overlaps =
-                |other: &Piece| other.first_unit < first_unit + units && first_unit < other.first_unit + other.units;
+            let overlaps = |other: &EdgePiece| {
+                other.first_unit < first_unit + units && first_unit < other.first_unit + other.units
+            };
             pieces[index].waits = awaited.filter(|&other| overlaps(&pieces[other])).collect();
         }
         let mut leaving = vec![Vec::new(); ranks as usize];

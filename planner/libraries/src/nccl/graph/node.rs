@@ -269,7 +269,7 @@ impl Walk<'_, '_> {
 }
 
 /// NIC with the device to which it is attached and the bandwidth of the path to that device, GB/s.
-struct Attached {
+struct NicAttachment {
     nic: NodeNic,
     device: Option<NodeId>,
     path_bandwidth: f64,
@@ -278,12 +278,12 @@ struct Attached {
 /// Merges NICs if there are more NICs than GPUs. NCCL sees several NICs of a GPU as one NIC with the bandwidth of their
 /// common path, because the network plugin stripes messages over NICs on the same switch (aws-ofi-nccl
 /// src/nccl_ofi_topo.c, `nccl_ofi_topo_group`: the four NICs per GPU of p5).
-fn merge_nics(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic> {
-    let nics: Vec<Attached> = nics.collect();
+fn merge_nics(gpus: usize, nics: impl Iterator<Item = NicAttachment>) -> Vec<NodeNic> {
+    let nics: Vec<NicAttachment> = nics.collect();
     if nics.len() <= gpus {
         return nics.into_iter().map(|attached| attached.nic).collect();
     }
-    let mut groups: Vec<Attached> = Vec::new();
+    let mut groups: Vec<NicAttachment> = Vec::new();
     for attached in nics {
         match groups.iter_mut().find(|group| group.device.is_some() && group.device == attached.device) {
             Some(group) => {
@@ -296,7 +296,13 @@ fn merge_nics(gpus: usize, nics: impl Iterator<Item = Attached>) -> Vec<NodeNic>
 }
 
 /// Determines a NIC's properties from the paths between the GPUs and the NIC; `None` if there is no path.
-fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, capability: u32) -> Option<Attached> {
+fn node_nic(
+    fabric: &Fabric,
+    router: &Router<'_>,
+    gpus: &[NodeId],
+    nic: NodeId,
+    capability: u32,
+) -> Option<NicAttachment> {
     let mut paths: Vec<(PathClass, f64)> = Vec::new();
     for &gpu in gpus {
         let Ok(path) = router.path(gpu, nic) else { continue };
@@ -312,5 +318,5 @@ fn node_nic(fabric: &Fabric, router: &Router<'_>, gpus: &[NodeId], nic: NodeId, 
     let is_pcie = |link: &LinkId| fabric.link(*link).kind == LinkKind::Pcie;
     let to = fabric.outgoing_links(nic).into_iter().find(is_pcie).map(|link| fabric.ends(link).1);
     let nic = NodeNic { bandwidth: bandwidth.min(speeds::nic(fabric, nic)), nearest, second };
-    Some(Attached { nic, device: to, path_bandwidth: bandwidth })
+    Some(NicAttachment { nic, device: to, path_bandwidth: bandwidth })
 }

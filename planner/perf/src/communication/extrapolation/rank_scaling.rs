@@ -50,7 +50,7 @@ const LINEAR_RATIO_PERCENT: u64 = 180;
 
 /// Scaled-down simulations from which the time of a call of a large group is extrapolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::communication) struct ScaledDown {
+pub(in crate::communication) struct ScaledDownCall {
     /// Number of ranks in whole domains in the first simulation. The second simulation has twice as many.
     first_ranks: usize,
     /// Number of ranks in a partly filled last domain, which has fewer NICs and is part of both simulations; 0 if the
@@ -73,7 +73,7 @@ pub(in crate::communication) struct ScaledGroup {
     pub law: ScalingLaw,
 }
 
-impl ScaledDown {
+impl ScaledDownCall {
     /// Returns the scaled-down simulations for a call of a group, the first with at least `min_ranks` ranks.
     /// `ranks_by_domain` returns the number of ranks in each NVLink domain. `None` if the group is too small or its
     /// domains are irregular (except for the last), or if the message is too small to stream.
@@ -205,7 +205,7 @@ mod tests {
     fn extrapolation_is_linear_in_ranks_or_doublings() {
         let extrapolate = |law, ranks| {
             let times = [Picos(1000), Picos(1100)];
-            ScaledDown { first_ranks: 128, last_domain_ranks: 0, ranks, bytes: Bytes(1), law }.extrapolate(times).0
+            ScaledDownCall { first_ranks: 128, last_domain_ranks: 0, ranks, bytes: Bytes(1), law }.extrapolate(times).0
         };
         let ranks = [257, 384, 512, 768, 1024, 4096];
         assert_eq!(ranks.map(|ranks| extrapolate(ScalingLaw::Rank, ranks)), [1100, 1200, 1300, 1500, 1700, 4100]);
@@ -217,10 +217,10 @@ mod tests {
         // Numbers of ranks by domain of eight GPUs. The first and the last domain may be partly used.
         let scaled_down = |counts: &[usize], bytes, law| {
             let group = ScaledGroup { ranks: counts.iter().sum(), bytes: Bytes(bytes), law };
-            ScaledDown::new(FIRST_RANKS, group, || counts.to_vec())
+            ScaledDownCall::new(FIRST_RANKS, group, || counts.to_vec())
         };
         let ring = |counts: &[usize], bytes| scaled_down(counts, bytes, ScalingLaw::Rank);
-        let all = ScaledDown {
+        let all = ScaledDownCall {
             first_ranks: 128,
             last_domain_ranks: 0,
             ranks: 640,
@@ -230,12 +230,12 @@ mod tests {
         assert_eq!(ring(&[8; 80], 1 << 30), Some(all));
         assert_eq!(all.scaled_bytes(256), Bytes(1_677_722 * 256));
         let tree = |bytes| scaled_down(&[8; 80], bytes, ScalingLaw::Doubling);
-        assert_eq!(tree(1 << 30), Some(ScaledDown { law: ScalingLaw::Doubling, ..all }));
+        assert_eq!(tree(1 << 30), Some(ScaledDownCall { law: ScalingLaw::Doubling, ..all }));
         assert_eq!(tree(1 << 30).unwrap().scaled_bytes(256), Bytes(1 << 30));
         assert_eq!(tree(1 << 20), None);
         assert_eq!(ring(&[8; 32], 1 << 30), None);
         // A last domain with fewer ranks is part of both simulations; one with more ranks rules out extrapolation.
-        let seven = ScaledDown { last_domain_ranks: 7, ranks: 639, ..all };
+        let seven = ScaledDownCall { last_domain_ranks: 7, ranks: 639, ..all };
         assert_eq!(ring(&[[8; 79].as_slice(), &[7]].concat(), 1 << 30), Some(seven));
         assert_eq!(seven.sample_ranks(), [135, 263]);
         let gpus: Vec<NodeId> = (0..639).map(NodeId).collect();

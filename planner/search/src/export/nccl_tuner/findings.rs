@@ -1,9 +1,9 @@
 //! Checks a table against a fabric: combinations that NCCL does not support on it, unreachable rows, sizes without a
 //! row, and excessive channel counts.
 
-use super::{Buffers, Lookup, Row, Table};
+use super::{Buffers, Lookup, Table, TunerRow};
 use crate::export::Finding;
-use fabricast_libraries::nccl::{Algo, Communicator, Function, Settings, Table as Cells, Version};
+use fabricast_libraries::nccl::{Algo, Communicator, CostTable as Cells, Function, NcclVersion, Settings};
 
 /// Environment that a table is checked against.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub struct CheckContext<'a> {
     /// The communicator from the point of view of NCCL's cost model.
     pub communicator: &'a Communicator,
     /// NCCL version that loads the table.
-    pub version: Version,
+    pub version: NcclVersion,
     /// NCCL's table of algorithm and protocol combinations.
     pub cells: &'a Cells,
     /// NCCL settings (`NCCL_*` variables) in effect.
@@ -77,7 +77,7 @@ pub fn findings(table: &Table, context: CheckContext<'_>) -> Vec<Finding> {
 }
 
 /// Returns the problem of a row's channel count; `None` if there is none.
-fn channels(row: &Row, context: CheckContext<'_>) -> Option<String> {
+fn channels(row: &TunerRow, context: CheckContext<'_>) -> Option<String> {
     let CheckContext { communicator, version, settings, .. } = context;
     let Some(channels) = row.channels else {
         return Some("channels -1: the example plugin uses one channel, not NCCL's own number".to_owned());

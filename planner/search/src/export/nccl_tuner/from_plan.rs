@@ -4,26 +4,26 @@ use std::num::NonZeroU16;
 
 use fabricast_sim::schedule::Collective;
 
-use super::{Row, Table};
+use super::{Table, TunerRow};
 use crate::export::expressible::{self, ExportedStrategy, MissingEntry};
-use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
+use crate::export::{DroppedStrategy, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use crate::plan::SizeRange;
 use fabricast_libraries::Library;
 use fabricast_libraries::nccl::{Algo, Function, MAX_CHANNELS, Proto, has_kernel};
 
 /// Table, and the strategies of the plan that it cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FromPlan {
+pub struct ConvertedTable {
     /// CSV table of the plan.
     pub table: Table,
     /// Strategies that the table cannot express.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedStrategy>,
 }
 
 /// Function, algorithm, protocol and channels of a row.
 pub(in crate::export) type Cell = (Function, Algo, Proto, NonZeroU16);
 
-impl FromPlan {
+impl ConvertedTable {
     /// Creates the table of a plan with the fewest rows. The rows of each collective cover all sizes without gaps or
     /// overlaps.
     #[must_use]
@@ -38,7 +38,7 @@ impl FromPlan {
             default_cell,
         );
         let nodes = plan.library_nodes.unwrap_or(plan.nodes);
-        let row = |SizeRange { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| Row {
+        let row = |SizeRange { min_bytes, max_bytes, key: (function, algo, proto, channels), .. }| TunerRow {
             function,
             min_bytes,
             max_bytes,

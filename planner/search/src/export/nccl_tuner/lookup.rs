@@ -28,7 +28,7 @@ pub struct TableEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lookup {
     /// Layers with the spans of their segments, sorted by key.
-    layers: Vec<(Key, Span)>,
+    layers: Vec<(LayerKey, Span)>,
     /// Segments of all layers, concatenated; sorted by first size within each.
     segments: Vec<Segment>,
     entries: Vec<TableEntry>,
@@ -36,7 +36,7 @@ pub struct Lookup {
 
 /// Conditions of the rows of a layer, other than size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct LayerKey {
     function: Function,
     pipe_ops: Option<u32>,
     buffers: Buffers,
@@ -63,7 +63,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LayerRow {
     /// Layer of the row.
-    key: Key,
+    key: LayerKey,
     /// Index into the entries of the lookup.
     entry: u32,
     /// Smallest message size, in bytes.
@@ -79,7 +79,7 @@ impl Lookup {
         let mut rows: Vec<LayerRow> = Vec::new();
         let mut lookup = Self::default();
         for (index, row) in table.rows.iter().enumerate().filter(|(_, row)| row.matches(nodes, ranks)) {
-            let key = Key { function: row.function, pipe_ops: row.pipe_ops, buffers: row.buffers };
+            let key = LayerKey { function: row.function, pipe_ops: row.pipe_ops, buffers: row.buffers };
             let entry = lookup.entries.len() as u32;
             rows.push(LayerRow { key, entry, min_bytes: row.min_bytes.0, max_bytes: row.max_bytes.0 });
             let Ok(index) = u32::try_from(index) else { break };
@@ -116,7 +116,7 @@ impl Lookup {
         let mut first: Option<u32> = None;
         for pipe_ops in [None, Some(pipe_ops)] {
             for buffers in [Buffers::Any, buffers] {
-                let entry = self.find_in_layer(Key { function, pipe_ops, buffers }, bytes);
+                let entry = self.find_in_layer(LayerKey { function, pipe_ops, buffers }, bytes);
                 first = match (first, entry) {
                     (Some(known), Some(new)) => Some(known.min(new)),
                     (known, new) => known.or(new),
@@ -154,7 +154,7 @@ impl Lookup {
         segments.flatten().map(|segment| segment.first)
     }
 
-    fn find_in_layer(&self, key: Key, bytes: u64) -> Option<u32> {
+    fn find_in_layer(&self, key: LayerKey, bytes: u64) -> Option<u32> {
         let index = self.layers.binary_search_by(|layer| layer.0.cmp(&key)).ok()?;
         let Span { start: from, end: to } = self.layers.get(index)?.1;
         let segments = self.segments.get(from as usize..to as usize)?;
@@ -196,15 +196,15 @@ mod tests {
     use fabricast_topologies::Bytes;
     use proptest::prelude::*;
 
-    use super::super::Row;
+    use super::super::TunerRow;
     use super::*;
 
-    fn row() -> impl Strategy<Value = Row> {
+    fn row() -> impl Strategy<Value = TunerRow> {
         let optional = |max: u32| prop_oneof![Just(None), (1..=max).prop_map(Some)];
         let buffers = prop_oneof![Just(Buffers::Any), Just(Buffers::Plain), Just(Buffers::Registered)];
         let size = prop_oneof![4 => 0u64..40, 1 => Just(u64::MAX)];
         (0usize..2, (size.clone(), size), 0usize..7, optional(3), optional(3), optional(2), buffers).prop_map(
-            |(function, (a, b), algo, nodes, ranks, pipe_ops, buffers)| Row {
+            |(function, (a, b), algo, nodes, ranks, pipe_ops, buffers)| TunerRow {
                 function: Function::ALL[function],
                 min_bytes: Bytes(a.min(b)),
                 max_bytes: Bytes(a.max(b)),

@@ -24,7 +24,7 @@ use fabricast_topologies::Bytes;
 
 use fabricast_libraries::nccl::{Algo, Function, Proto};
 pub use findings::{CheckContext, findings};
-pub use from_plan::FromPlan;
+pub use from_plan::ConvertedTable;
 pub(in crate::export) use from_plan::can_express;
 pub use lookup::{Lookup, TableEntry};
 pub use plan_findings::plan_findings;
@@ -64,7 +64,7 @@ pub enum Buffers {
 
 /// Row of a table: conditions on a call, and the strategy for matching calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Row {
+pub struct TunerRow {
     /// NCCL function (collective) that the row matches.
     pub function: Function,
     /// Smallest message size that the row matches, in bytes, inclusive.
@@ -93,14 +93,14 @@ pub struct Table {
     /// Comment lines without their `#` and the space after it.
     pub comments: Vec<String>,
     /// Rows, in file order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<TunerRow>,
     /// Line of each row, from 1; empty for a table that was not read from a file.
     pub lines: Vec<u32>,
     /// Lines of rows whose algorithm or protocol is −1, which are read as the example plugin reads them (ring, simple).
     pub minus_one_lines: Vec<u32>,
 }
 
-impl Row {
+impl TunerRow {
     /// Returns true if the row matches a communicator of `nodes` nodes and `ranks` ranks.
     #[must_use]
     pub fn matches(&self, nodes: u32, ranks: u32) -> bool {

@@ -1,7 +1,7 @@
 //! Checks fabricast's own table against a fabric, through the equivalent CSV.
 
 use super::from_plan::cell;
-use super::{CheckContext, FromPlan, findings};
+use super::{CheckContext, ConvertedTable, findings};
 use crate::export::{Finding, SavedPlan};
 use fabricast_libraries::nccl::{Algo, Function};
 
@@ -23,7 +23,7 @@ pub fn plan_findings(plan: &SavedPlan, context: CheckContext<'_>) -> Vec<Finding
         })
     });
     let mut reported: Vec<Finding> = unsupported.collect();
-    let table = FromPlan::new(plan).table;
+    let table = ConvertedTable::new(plan).table;
     let has_ranges =
         |function| plan.ranges.iter().any(|range| Function::from_collective(range.collective) == Some(function));
     let table_findings = findings(&table, context).into_iter().filter(|finding| {

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use fabricast_topologies::Bytes;
 
-use super::{Buffers, COLUMNS, MAX_LINE_BYTES, Row, Table, names};
+use super::{Buffers, COLUMNS, MAX_LINE_BYTES, Table, TunerRow, names};
 use crate::export::TableError;
 use fabricast_libraries::nccl::{Algo, MAX_CHANNELS, Proto};
 
@@ -99,7 +99,7 @@ impl Line<'_> {
         self.error(field.offset..field.offset + field.word.len(), message)
     }
 
-    fn row(&self, content: &str, minus_one: MinusOneHandling) -> Result<(Row, Completeness), TableError> {
+    fn row(&self, content: &str, minus_one: MinusOneHandling) -> Result<(TunerRow, Completeness), TableError> {
         let mut fields = [Field { word: "", offset: 0 }; COLUMNS.len()];
         let (mut count, mut offset) = (0, 0);
         for part in content.split(',') {
@@ -130,7 +130,7 @@ impl Line<'_> {
             );
             return Err(self.field_error(field, message));
         }
-        let row = Row {
+        let row = TunerRow {
             function: names::function(function.word).map_err(|e| self.field_error(function, e.to_string()))?,
             min_bytes: self.bytes(min, "min_bytes")?,
             max_bytes: self.bytes(max, "max_bytes")?,

@@ -1,6 +1,6 @@
 //! Reader of the tuner plugin's input: a CSV table, or a saved plan, which is converted to a CSV table.
 
-use super::{FromPlan, Table, read};
+use super::{ConvertedTable, Table, read};
 use crate::export::json_text::strip_bom;
 use crate::export::{SavedPlan, TableError};
 
@@ -12,7 +12,7 @@ use crate::export::{SavedPlan, TableError};
 pub fn read_table_or_plan(text: &str, source: &str) -> Result<Table, TableError> {
     let text = strip_bom(text);
     if text.trim_start().starts_with('{') {
-        let table = FromPlan::new(&SavedPlan::read(text, source)?).table;
+        let table = ConvertedTable::new(&SavedPlan::read(text, source)?).table;
         if table.rows.is_empty() {
             return Err(TableError::new_for_file(source, "NCCL's tuners control no call of the plan"));
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Buffers, Row, Table, names};
+use super::{Buffers, Table, TunerRow, names};
 
 /// Returns the CSV text of a table: comments, then one row per line. The last two columns are written only for rows
 /// with a condition in one of them.
@@ -22,7 +22,7 @@ pub fn write(table: &Table) -> String {
     text
 }
 
-fn push(text: &mut String, row: &Row) {
+fn push(text: &mut String, row: &TunerRow) {
     let format_optional = |value: Option<u32>| value.map_or_else(|| "-1".to_owned(), |n| n.to_string());
     // Writing to a string cannot fail.
     let _ = write!(

@@ -4,19 +4,19 @@ use fabricast_topologies::Bytes;
 
 use super::{Communicator, Distribution, Routine, Rule, Rules};
 use crate::export::expressible::{self, ExportedStrategy, MissingEntry};
-use crate::export::{Dropped, SavedPick, SavedPlan, SavedRange, SavedRow, header};
+use crate::export::{DroppedStrategy, SavedPick, SavedPlan, SavedRange, SavedRow, header};
 use fabricast_libraries::mpi;
 
 /// Rules, and the strategies of the plan that they cannot express.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FromPlan {
+pub struct ConvertedRules {
     /// Dynamic rules of Open MPI's `coll_tuned` for the plan's collectives.
     pub rules: Rules,
     /// Strategies that the rules cannot express.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<DroppedStrategy>,
 }
 
-impl FromPlan {
+impl ConvertedRules {
     /// Creates the rules of a plan, for communicators with the plan's number of ranks.
     #[must_use]
     pub fn new(plan: &SavedPlan) -> Self {

@@ -20,11 +20,13 @@ mod names;
 
 pub use classic::{read as read_classic, write as write_classic};
 pub use findings::findings;
-pub use from_plan::FromPlan;
+pub use from_plan::ConvertedRules;
 pub use json::{read as read_json, write as write_json};
 pub use names::Routine;
 
 use fabricast_topologies::Bytes;
+use fabricast_topologies::variants::variants;
+use strum::{EnumCount, VariantArray};
 
 /// Rules file: rules of several collectives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub struct Communicator {
 }
 
 /// Required distribution of a communicator's ranks over hosts (`comm_rank_distribution`); only JSON can express it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, EnumCount, VariantArray)]
 pub enum Distribution {
     /// No requirement on the distribution.
     #[default]
@@ -62,7 +64,7 @@ pub enum Distribution {
 
 impl Distribution {
     /// All distributions.
-    pub const ALL: [Self; 3] = [Self::Any, Self::OnePerNode, Self::SingleNode];
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Name of the distribution in Open MPI's files.
     #[must_use]

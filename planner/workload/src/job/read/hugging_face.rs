@@ -23,34 +23,47 @@ struct Family {
     tied: bool,
 }
 
-const fn family(name: &'static str, gated: bool, tied: bool) -> Family {
-    Family { name, gated, tied }
+impl Family {
+    /// Family with gated feed-forward networks and separate embeddings.
+    const fn gated(name: &'static str) -> Self {
+        Self { name, gated: true, tied: false }
+    }
+
+    /// Family with feed-forward networks of two matrices and separate embeddings.
+    const fn ungated(name: &'static str) -> Self {
+        Self { name, gated: false, tied: false }
+    }
+
+    /// The family with tied embeddings.
+    const fn with_tied_embeddings(self) -> Self {
+        Self { tied: true, ..self }
+    }
 }
 
 /// Families of decoders, from the classes of the same name in transformers.
 const FAMILIES: [Family; 22] = [
-    family("llama", true, false),
-    family("mistral", true, false),
-    family("mixtral", true, false),
-    family("qwen2", true, false),
-    family("qwen2_moe", true, false),
-    family("qwen3", true, false),
-    family("qwen3_moe", true, false),
-    family("deepseek_v2", true, false),
-    family("deepseek_v3", true, false),
-    family("kimi_k2", true, false),
-    family("gpt_oss", true, false),
-    family("glm4_moe", true, false),
-    family("phi3", true, false),
-    family("olmo2", true, false),
-    family("gemma", true, true),
-    family("gemma2", true, true),
-    family("gemma3_text", true, true),
-    family("cohere", true, true),
-    family("gpt2", false, true),
-    family("gpt_neox", false, false),
-    family("opt", false, true),
-    family("falcon", false, true),
+    Family::gated("llama"),
+    Family::gated("mistral"),
+    Family::gated("mixtral"),
+    Family::gated("qwen2"),
+    Family::gated("qwen2_moe"),
+    Family::gated("qwen3"),
+    Family::gated("qwen3_moe"),
+    Family::gated("deepseek_v2"),
+    Family::gated("deepseek_v3"),
+    Family::gated("kimi_k2"),
+    Family::gated("gpt_oss"),
+    Family::gated("glm4_moe"),
+    Family::gated("phi3"),
+    Family::gated("olmo2"),
+    Family::gated("gemma").with_tied_embeddings(),
+    Family::gated("gemma2").with_tied_embeddings(),
+    Family::gated("gemma3_text").with_tied_embeddings(),
+    Family::gated("cohere").with_tied_embeddings(),
+    Family::ungated("gpt2").with_tied_embeddings(),
+    Family::ungated("gpt_neox"),
+    Family::ungated("opt").with_tied_embeddings(),
+    Family::ungated("falcon").with_tied_embeddings(),
 ];
 
 /// Keys that do not affect shapes and work, or whose effect a job states in other keys.

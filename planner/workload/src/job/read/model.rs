@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::{ExpertGroups, JobError, Latent, Model};
+use super::super::{ExpertGroups, JobError, LatentAttention, Model};
 use super::{JobText, MAX_COUNT, Validator};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct LatentText {
 struct Heads {
     width: u64,
     kv: u64,
-    latent: Option<Latent>,
+    latent: Option<LatentAttention>,
 }
 
 impl JobText {
@@ -210,7 +210,7 @@ impl ModelText {
                 return Err(check.error(value.span(), message));
             }
         }
-        let latent = Latent {
+        let latent = LatentAttention {
             query: text.q_lora_rank.as_ref().map(|rank| check.count("q_lora_rank", rank)).transpose()?,
             kv: check.count("kv_lora_rank", &text.kv_lora_rank)?,
             rope: check.count("qk_rope_head_dim", &text.qk_rope_head_dim)?,

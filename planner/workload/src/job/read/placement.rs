@@ -25,8 +25,8 @@ const EXPECTED: &str =
 
 impl<'de> Deserialize<'de> for PlacementText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
+        struct NameOrList;
+        impl<'de> Visitor<'de> for NameOrList {
             type Value = PlacementText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,7 +45,7 @@ impl<'de> Deserialize<'de> for PlacementText {
                 Ok(PlacementText::List(list))
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(NameOrList)
     }
 }
 

@@ -259,8 +259,8 @@ pub(super) enum ConcurrencyText {
 
 impl<'de> Deserialize<'de> for ConcurrencyText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl Visitor<'_> for Either {
+        struct AutoOrCount;
+        impl Visitor<'_> for AutoOrCount {
             type Value = ConcurrencyText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,7 +281,7 @@ impl<'de> Deserialize<'de> for ConcurrencyText {
                     .map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(number), &self))
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(AutoOrCount)
     }
 }
 

@@ -20,16 +20,16 @@ pub(super) struct FlashText(pub Attention);
 
 impl<'de> Deserialize<'de> for FlashText {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl Visitor<'_> for Either {
+        struct SwitchOrVersion;
+        impl Visitor<'_> for SwitchOrVersion {
             type Value = FlashText;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("true, false, or the version of FlashAttention: 1 or 2")
             }
 
-            fn visit_bool<E: serde::de::Error>(self, is_one: bool) -> Result<FlashText, E> {
-                Ok(FlashText(if is_one { Attention::Flash(FlashKernel::Newest) } else { Attention::Unfused }))
+            fn visit_bool<E: serde::de::Error>(self, is_flash: bool) -> Result<FlashText, E> {
+                Ok(FlashText(if is_flash { Attention::Flash(FlashKernel::Newest) } else { Attention::Unfused }))
             }
 
             fn visit_i64<E: serde::de::Error>(self, version: i64) -> Result<FlashText, E> {
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for FlashText {
                 }
             }
         }
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(SwitchOrVersion)
     }
 }
 

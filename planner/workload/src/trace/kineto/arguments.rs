@@ -8,7 +8,7 @@ use super::super::json::Loose;
 /// Kineto's GPU activities.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Arguments<'a> {
+pub(super) struct EventArguments<'a> {
     #[serde(borrow, rename = "External id")]
     pub external: Loose<'a>,
     #[serde(borrow)]

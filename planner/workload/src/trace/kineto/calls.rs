@@ -16,7 +16,7 @@ use super::recording::{CommunicationCall, Nanos, Recording};
 
 /// Call of a kernel, with its group and size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RecordedCall {
+pub(super) struct KernelCall {
     /// Name of the group, which is the same on all ranks.
     pub name: String,
     pub kind: CallKind,
@@ -39,7 +39,7 @@ pub(super) enum CallKind {
 #[derive(Debug, Default)]
 pub(super) struct KernelCalls {
     /// Calls by the index of the GPU operation.
-    pub by_operation: FxHashMap<usize, Vec<RecordedCall>>,
+    pub by_operation: FxHashMap<usize, Vec<KernelCall>>,
     /// NCCL kernels without a recorded call, as in CUDA graphs.
     pub unrecorded: usize,
     /// NCCL kernels whose call has no size: arguments are missing or the element type is unknown.
@@ -117,7 +117,7 @@ pub(super) fn kernel_calls(recording: &Recording, index: &CallIndex<'_>) -> Kern
             }
             continue;
         }
-        let calls: Result<Vec<RecordedCall>, Gap> = infos.iter().map(|info| resolve(info, recording)).collect();
+        let calls: Result<Vec<KernelCall>, Gap> = infos.iter().map(|info| resolve(info, recording)).collect();
         match calls {
             Ok(calls) => drop(result.by_operation.insert(*operation, calls)),
             Err(Gap::Size) => result.unsized_calls += 1,
@@ -169,7 +169,7 @@ enum Gap {
     Group(String),
 }
 
-fn resolve(info: &CommunicationInfo, recording: &Recording) -> Result<RecordedCall, Gap> {
+fn resolve(info: &CommunicationInfo, recording: &Recording) -> Result<KernelCall, Gap> {
     let unknown = || Gap::Group(info.group.clone());
     let (kind, bytes) = match info.operation {
         Operation::Send | Operation::Receive => {
@@ -183,5 +183,5 @@ fn resolve(info: &CommunicationInfo, recording: &Recording) -> Result<RecordedCa
             (CallKind::Collective(collective, members), bytes)
         }
     };
-    Ok(RecordedCall { name: info.group.clone(), kind, bytes, sequence: info.sequence })
+    Ok(KernelCall { name: info.group.clone(), kind, bytes, sequence: info.sequence })
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::super::json::Loose;
 use super::super::ranks::MAX_RANKS;
-use super::arguments::Arguments;
+use super::arguments::EventArguments;
 
 /// Group of ranks in `distributedInfo`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -62,7 +62,7 @@ pub(super) struct CommunicationInfo {
 
 impl CommunicationInfo {
     /// Reads the arguments of a call; `None` if they do not name a collective.
-    pub fn new(arguments: &Arguments<'_>) -> Option<Self> {
+    pub fn new(arguments: &EventArguments<'_>) -> Option<Self> {
         let operation = operation(arguments.collective.text()?);
         let element = arguments.dtype.text().and_then(element_bytes);
         let size = |count: &Loose<'_>| {

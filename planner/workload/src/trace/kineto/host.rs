@@ -1,7 +1,7 @@
 //! Time of the host between launches and synchronizations.
 
 use super::items::Synchronization;
-use super::node::{Activity, Node};
+use super::node::{Activity, TimelineNode};
 use super::recording::Nanos;
 use super::segments::Segment;
 
@@ -40,7 +40,7 @@ impl Host {
     }
 
     /// Adds the nodes of the host, and their effect on the nodes that they launch. `finish`: end of the host's work.
-    pub fn add(mut self, nodes: &mut Vec<Node>, segments: &[Segment], finish: Nanos) {
+    pub fn add(mut self, nodes: &mut Vec<TimelineNode>, segments: &[Segment], finish: Nanos) {
         self.points.sort_by_key(|point| (point.order, point.arrival));
         // A later launch cannot arrive before an earlier one.
         let mut until = finish.max(self.points.last().map_or(0, |point| point.arrival));
@@ -67,7 +67,7 @@ impl Host {
                     // The host works until it calls.
                     advance(nodes, &mut current, &mut time, begin.min(point.arrival));
                     let after = after.into_iter().chain(current).collect();
-                    nodes.push(Node { activity: Activity::Synchronize, after });
+                    nodes.push(TimelineNode { activity: Activity::Synchronize, after });
                     current = Some(nodes.len() - 1);
                     time = time.max(ended.min(point.arrival));
                 }
@@ -78,9 +78,10 @@ impl Host {
 }
 
 /// Adds host time up to `arrival`.
-fn advance(nodes: &mut Vec<Node>, current: &mut Option<usize>, time: &mut Nanos, arrival: Nanos) {
+fn advance(nodes: &mut Vec<TimelineNode>, current: &mut Option<usize>, time: &mut Nanos, arrival: Nanos) {
     if arrival > *time {
-        nodes.push(Node { activity: Activity::Host(arrival - *time), after: current.iter().copied().collect() });
+        nodes
+            .push(TimelineNode { activity: Activity::Host(arrival - *time), after: current.iter().copied().collect() });
         *current = Some(nodes.len() - 1);
         *time = arrival;
     }

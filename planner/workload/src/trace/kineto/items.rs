@@ -171,14 +171,14 @@ impl Waits {
         }
         waits.sort_by_key(|wait| wait.time);
         // Waits count for the next operation, and for calls up to it.
-        let mut launches: Vec<(Nanos, Nanos, Launched)> = Vec::with_capacity(computing.len() + communicating.len());
+        let mut launches: Vec<(Nanos, Nanos, LaunchItem)> = Vec::with_capacity(computing.len() + communicating.len());
         for (number, item) in computing.iter().enumerate() {
             let (launch, start) = item.launch_order();
-            launches.push((launch, start, Launched::Operation(number)));
+            launches.push((launch, start, LaunchItem::Operation(number)));
         }
         for (number, item) in communicating.iter().enumerate() {
             let (launch, start) = item.launch_order();
-            launches.push((launch, start, Launched::Call(number)));
+            launches.push((launch, start, LaunchItem::Call(number)));
         }
         launches.sort_unstable();
         let mut result = Self { by_operation: FxHashMap::default(), by_call: FxHashMap::default() };
@@ -196,11 +196,11 @@ impl Waits {
                 continue;
             }
             match launched {
-                Launched::Operation(number) => {
+                LaunchItem::Operation(number) => {
                     result.by_operation.insert(number, pending);
                     used = next;
                 }
-                Launched::Call(number) => drop(result.by_call.insert(number, pending)),
+                LaunchItem::Call(number) => drop(result.by_call.insert(number, pending)),
             }
         }
         result
@@ -209,7 +209,7 @@ impl Waits {
 
 /// Launch of an operation or a call, as an index into the items of the window.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Launched {
+enum LaunchItem {
     Operation(usize),
     Call(usize),
 }

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::messages::{Endpoint, Messages, message};
 use super::super::{Call, Event, EventKind, MAX_EVENTS, Processor};
-use super::calls::{CallKind, RecordedCall};
+use super::calls::{CallKind, KernelCall};
 use super::node::Activity;
 use super::recording::Nanos;
 use super::timeline::Timeline;
@@ -37,7 +37,7 @@ pub(super) enum Coverage {
 
 /// Events of all ranks, with remarks on what the traces lack.
 #[derive(Debug, Default)]
-pub(super) struct Joined {
+pub(super) struct JoinedTimelines {
     pub events: Vec<Event>,
     pub remarks: Vec<String>,
 }
@@ -46,28 +46,28 @@ pub(super) struct Joined {
 ///
 /// # Errors
 /// [`JobError`] with the file: ranks whose n-th calls of a group are different collectives, or too many events.
-pub(super) fn join(timelines: &[RankTimeline<'_>], coverage: Coverage) -> Result<Joined, JobError> {
-    let mut builder = Builder { coverage, ..Builder::default() };
+pub(super) fn join(timelines: &[RankTimeline<'_>], coverage: Coverage) -> Result<JoinedTimelines, JobError> {
+    let mut builder = TimelineJoin { coverage, ..TimelineJoin::default() };
     for timeline in timelines {
         builder.add(timeline)?;
     }
     let recorded: Vec<u32> = timelines.iter().map(|timeline| timeline.rank).collect();
     let remarks = builder.remarks(&recorded);
-    Ok(Joined { events: builder.events, remarks })
+    Ok(JoinedTimelines { events: builder.events, remarks })
 }
 
 /// Call of a group: its event, and what the first rank recorded.
-struct GroupCall {
+struct RecordedGroupCall {
     event: u32,
     collective: Collective,
 }
 
 type GroupKey = (String, Arc<[u32]>);
 
-struct Builder {
+struct TimelineJoin {
     coverage: Coverage,
     events: Vec<Event>,
-    calls: BTreeMap<GroupKey, Vec<GroupCall>>,
+    calls: BTreeMap<GroupKey, Vec<RecordedGroupCall>>,
     /// Number of calls of each rank in each group.
     counts: FxHashMap<GroupKey, BTreeMap<u32, usize>>,
     messages: FxHashMap<(String, u32, u32), Messages>,
@@ -76,7 +76,7 @@ struct Builder {
     irregular_groups: u64,
 }
 
-impl Default for Builder {
+impl Default for TimelineJoin {
     fn default() -> Self {
         Self {
             coverage: Coverage::Recorded,
@@ -91,7 +91,7 @@ impl Default for Builder {
     }
 }
 
-impl Builder {
+impl TimelineJoin {
     fn add(&mut self, timeline: &RankTimeline<'_>) -> Result<(), JobError> {
         let ranks: Arc<[u32]> = match self.coverage {
             Coverage::Recorded => [timeline.rank].into(),
@@ -152,7 +152,7 @@ impl Builder {
     fn add_calls(
         &mut self,
         timeline: &RankTimeline<'_>,
-        calls: &[RecordedCall],
+        calls: &[KernelCall],
     ) -> Result<(Vec<u32>, Vec<u32>), JobError> {
         let (mut begin, mut end) = (Vec::new(), Vec::new());
         for call in calls {
@@ -206,7 +206,7 @@ impl Builder {
     fn collective(
         &mut self,
         timeline: &RankTimeline<'_>,
-        call: &RecordedCall,
+        call: &KernelCall,
         collective: Collective,
         group: Arc<[u32]>,
     ) -> Result<u32, JobError> {
@@ -217,7 +217,7 @@ impl Builder {
         let Some(known) = self.calls.get(&key).and_then(|calls| calls.get(number)) else {
             let kind = EventKind::Call(Call { group, collective, bytes: call.bytes });
             let event = self.event(&format!("group {}", call.name), kind, timeline.source);
-            self.calls.entry(key).or_default().push(GroupCall { event, collective });
+            self.calls.entry(key).or_default().push(RecordedGroupCall { event, collective });
             return Ok(event);
         };
         if known.collective != collective {
@@ -239,7 +239,7 @@ impl Builder {
         Ok(event)
     }
 
-    fn message(&mut self, timeline: &RankTimeline<'_>, call: &RecordedCall, side: Endpoint, peer: u32) -> u32 {
+    fn message(&mut self, timeline: &RankTimeline<'_>, call: &KernelCall, side: Endpoint, peer: u32) -> u32 {
         let (from, to) = match side {
             Endpoint::Sender => (timeline.rank, peer),
             Endpoint::Receiver => (peer, timeline.rank),

@@ -1,6 +1,6 @@
 //! Nodes of a timeline.
 
-use super::calls::RecordedCall;
+use super::calls::KernelCall;
 use super::recording::Nanos;
 
 /// Activity of a node.
@@ -11,14 +11,14 @@ pub(super) enum Activity {
     /// Computation on the GPU.
     Compute(Nanos),
     /// Calls of one kernel.
-    Calls(Vec<RecordedCall>),
+    Calls(Vec<KernelCall>),
     /// Host waits for the GPU.
     Synchronize,
 }
 
 /// Node of a timeline, with the nodes that end before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct TimelineNode {
     pub activity: Activity,
     pub after: Vec<usize>,
 }

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::super::json::{self, Loose};
-use super::arguments::Arguments;
+use super::arguments::EventArguments;
 use super::communication::{CommunicationInfo, ProcessGroup};
 use crate::job::JobError;
 
@@ -192,7 +192,7 @@ struct RawEvent<'a> {
     #[serde(default)]
     dur: f64,
     #[serde(borrow, default)]
-    args: Arguments<'a>,
+    args: EventArguments<'a>,
 }
 
 impl Recording {

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use super::calls::{CallIndex, KernelCalls};
 use super::host::Host;
 use super::items::{Item, Items, Streams, Waits, synchronizations};
-use super::node::{Activity, Node};
+use super::node::{Activity, TimelineNode};
 use super::recording::{Nanos, Recording};
 use super::segments::{segment_starts, segments};
 use super::window::Window;
@@ -33,7 +33,7 @@ use super::window::Window;
 /// Timeline of a rank in a window.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<TimelineNode>,
     /// Recorded time from the start of the window, or the end of the GPU's earlier work, until host and GPU are done.
     pub time: Nanos,
     /// Recorded time in kernels of priced calls.
@@ -74,7 +74,7 @@ pub(super) fn build(recording: &Recording, calls: &KernelCalls, index: &CallInde
 
     // Nodes: segments first, then calls, then the host.
     let first_call = segments.len();
-    let mut nodes: Vec<Node> = Vec::with_capacity(segments.len() + 2 * communicating.len());
+    let mut nodes: Vec<TimelineNode> = Vec::with_capacity(segments.len() + 2 * communicating.len());
     let mut host = Host::default();
     for (number, segment) in segments.iter().enumerate() {
         let previous = number.checked_sub(1).and_then(|before| segments.get(before));
@@ -88,7 +88,7 @@ pub(super) fn build(recording: &Recording, calls: &KernelCalls, index: &CallInde
         if let Some(launch) = begin.and_then(|begin| begin.launch) {
             host.launch(number, launch, segment.start, ready);
         }
-        nodes.push(Node { activity: Activity::Compute(segment.end - ready), after });
+        nodes.push(TimelineNode { activity: Activity::Compute(segment.end - ready), after });
     }
     for (number, call) in communicating.iter().enumerate() {
         let computed = computed_before.get(number).copied().flatten().and_then(segment_by);
@@ -107,7 +107,7 @@ pub(super) fn build(recording: &Recording, calls: &KernelCalls, index: &CallInde
             host.launch(first_call + number, launch, call.start, ready);
         }
         let recorded = calls.by_operation.get(&call.operation).cloned().unwrap_or_default();
-        nodes.push(Node { activity: Activity::Calls(recorded), after });
+        nodes.push(TimelineNode { activity: Activity::Calls(recorded), after });
     }
     for sync in &synchronizations {
         let computed = sync.ends.iter().filter_map(|end| segment_by(*end));

@@ -6,7 +6,8 @@ use fabricast_topologies::Bytes;
 use fabricast_validate::cuda::Watchdog;
 use fabricast_validate::execute::nvshmem::{NvshmemRanks, RunRequest};
 use fabricast_validate::execute::{
-    Buffers, CallOrder, Choice, Copies, ExecuteError, Executor, Generated, KernelOptions, Library, Testbed, check,
+    Buffers, CallOrder, Copies, ExecuteError, Executor, GeneratedExecutor, KernelOptions, NcclChoice,
+    NcclCommunicators, Testbed, check,
 };
 use fabricast_validate::kernel::{Carrier, Kernel};
 use fabricast_validate::nccl::Nccl;
@@ -14,7 +15,7 @@ use rayon::prelude::*;
 
 use super::super::libraries::forced;
 use super::super::nvshmem;
-use super::{Case, ExecutorVariant};
+use super::{ExecutorCase, ExecutorVariant};
 use crate::args::GpuRunArgs;
 use crate::failure::Failure;
 
@@ -27,7 +28,7 @@ pub(super) struct PairsTestbed {
     watchdog: Watchdog,
     patience: Duration,
     /// NCCL communicators of all ranks, by variant.
-    libraries: Vec<(ExecutorVariant, Library)>,
+    libraries: Vec<(ExecutorVariant, NcclCommunicators)>,
     /// Memory of symmetric windows, allocated by NCCL.
     windows: Option<Buffers>,
     nvshmem: Option<NvshmemRanks>,
@@ -35,7 +36,7 @@ pub(super) struct PairsTestbed {
 
 impl PairsTestbed {
     /// Creates the buffers, NCCL communicators and NVSHMEM processes that the cases need.
-    pub(super) fn new(contexts: Testbed, args: &GpuRunArgs, cases: &[&Case]) -> Result<Self, Failure> {
+    pub(super) fn new(contexts: Testbed, args: &GpuRunArgs, cases: &[&ExecutorCase]) -> Result<Self, Failure> {
         let watchdog = Watchdog::new(Duration::from_secs(args.execution.patience));
         let max_bytes = cases.iter().map(|case| case.job.header.layout.bytes()).max().unwrap_or_default();
         let buffers = Buffers::new(&contexts, max_bytes, Bytes(0)).map_err(ExecuteError::from)?;
@@ -62,17 +63,18 @@ impl PairsTestbed {
         let nccl = || Nccl::open(args.execution.nccl.as_deref());
         let library = match variant {
             ExecutorVariant::Kernels(_) | ExecutorVariant::Copies | ExecutorVariant::Nvshmem(_) => return Ok(()),
-            ExecutorVariant::Nccl => Library::new(&self.contexts, &nccl()?, Choice::Own, &self.watchdog)?,
+            ExecutorVariant::Nccl => NcclCommunicators::new(&self.contexts, &nccl()?, NcclChoice::Own, &self.watchdog)?,
             ExecutorVariant::NcclSymmetric => {
                 let nccl = nccl()?;
                 let memory = Buffers::for_windows(&self.contexts, &nccl, max_bytes, Bytes(0))?;
-                let library = Library::new(&self.contexts, &nccl, Choice::Windows(&memory), &self.watchdog)?;
+                let library =
+                    NcclCommunicators::new(&self.contexts, &nccl, NcclChoice::Windows(&memory), &self.watchdog)?;
                 self.windows = Some(memory);
                 library
             }
             ExecutorVariant::NcclForced(..) => {
                 let Some(forced) = variant.strategy().and_then(forced) else { return Ok(()) };
-                Library::new(&self.contexts, &nccl()?, Choice::Forced(&forced), &self.watchdog)?
+                NcclCommunicators::new(&self.contexts, &nccl()?, NcclChoice::Forced(&forced), &self.watchdog)?
             }
         };
         self.libraries.push((variant, library));
@@ -84,17 +86,17 @@ impl PairsTestbed {
     }
 
     /// Compiles the kernels of all cases in parallel.
-    pub(super) fn compile(&self, cases: &[&Case]) -> Result<(), ExecuteError> {
+    pub(super) fn compile(&self, cases: &[&ExecutorCase]) -> Result<(), ExecuteError> {
         let (contexts, buffers, options) = (&self.contexts, &self.buffers, self.kernel_options());
         cases.par_iter().try_for_each(|case| {
             let ExecutorVariant::Kernels(carrier) = case.variant else { return Ok(()) };
             let Ok(kernel) = Kernel::new(&case.schedule, case.job.dtype, carrier) else { return Ok(()) };
-            Generated::precompile(contexts, &buffers.with_offset(case.offset), &case.job, &kernel, options)
+            GeneratedExecutor::precompile(contexts, &buffers.with_offset(case.offset), &case.job, &kernel, options)
         })
     }
 
     /// Runs a case and checks its results.
-    pub(super) fn run(&mut self, case: &Case) -> Result<(), ExecuteError> {
+    pub(super) fn run(&mut self, case: &ExecutorCase) -> Result<(), ExecuteError> {
         let job = &case.job;
         if let (ExecutorVariant::Nvshmem(method), Some(ranks)) = (case.variant, &mut self.nvshmem) {
             let request = RunRequest {
@@ -117,7 +119,10 @@ impl PairsTestbed {
         match (case.variant, library, &self.windows) {
             (ExecutorVariant::Kernels(carrier), ..) => {
                 let kernel = Kernel::new(&case.schedule, job.dtype, carrier)?;
-                run_check(&buffers, &Generated::new(&self.contexts, &buffers, job, kernel, self.kernel_options())?)
+                run_check(
+                    &buffers,
+                    &GeneratedExecutor::new(&self.contexts, &buffers, job, kernel, self.kernel_options())?,
+                )
             }
             (ExecutorVariant::Copies, ..) => {
                 let kernel = Kernel::new(&case.schedule, job.dtype, Carrier::Flags)?;

@@ -1,5 +1,5 @@
-//! Matrix multiplications with weights of a model, as one rank computes them. Training and inference derive their
-//! kernels from this list; rows and precisions are theirs.
+//! Weight matrices of a model's layers and its logits, as one rank holds them. Training and inference derive their
+//! matrix multiplications from them; the numbers of rows and the precisions are theirs.
 
 use super::Model;
 
@@ -105,7 +105,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::job::Latent;
+    use crate::job::LatentAttention;
 
     fn elements(matrix: WeightMatrix) -> u64 {
         matrix.inner * matrix.columns
@@ -131,7 +131,7 @@ mod tests {
                 heads,
                 head,
                 kv_heads: heads,
-                latent: latent.map(|query| Latent { query: query.map(rank), kv: 5, rope: 3, value: 2 }),
+                latent: latent.map(|query| LatentAttention { query: query.map(rank), kv: 5, rope: 3, value: 2 }),
                 ffn: 6 * u64::from(tensor),
                 ffn_matrices: if gated { 3 } else { 2 },
                 biases: 0,
