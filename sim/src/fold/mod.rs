@@ -365,3 +365,30 @@ impl<T: PartialEq> LastFound<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::Picos;
+
+    use super::*;
+    use crate::engine::{Pace, RouteLatency};
+    use crate::quantity::{Rate, Work};
+    use crate::sharing::WHOLE;
+
+    #[test]
+    fn operations_with_other_rates_without_contention_are_not_equal() {
+        let folded_runs = |solo_rates: [u64; 2]| {
+            let mut workload = Workload::new();
+            let link = workload.system.add_resource(Rate(1_000_000));
+            let uses = [Use { resource: link, coefficient: WHOLE }];
+            for solo in solo_rates {
+                let route = workload.system.add_folded_route(&uses, Rate::UNLIMITED, 1, Rate(solo));
+                let passage = RouteLatency { route: Some(route), latency: Picos(1000) };
+                workload.add_uniform_run(1, passage, Work(1 << 40), Pace::default(), &[]);
+            }
+            fold(&workload).map(|folded| folded.workload.runs.len())
+        };
+        assert_eq!(folded_runs([5, 5]), Some(1));
+        assert_eq!(folded_runs([5, 4]), None);
+    }
+}

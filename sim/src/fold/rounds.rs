@@ -167,7 +167,8 @@ impl<'a> Rounds<'a> {
         Colours { runs: fresh, resources: resources.collect(), run_count, resource_count: dense.count() }
     }
 
-    /// Returns a signature of each route: its coefficients on capacities of each colour, its rate limit and its weight.
+    /// Returns a signature of each route: its coefficients on capacities of each colour, its rate limit, its
+    /// weight, and its rate without contention, which separates bandwidth from waiting.
     fn route_signatures(&self, colours: &Colours) -> Vec<Signature> {
         let system = &self.workload.system;
         let route_signature = |route: RouteId| {
@@ -177,7 +178,8 @@ impl<'a> Rounds<'a> {
                 capacity_signatures.add(Signature::new().with(u64::from(colour)).with(one.coefficient));
             }
             let (cap, weight) = system.cap_and_weight(route);
-            Signature::new().with(cap.0).with(u64::from(weight)).with_members(capacity_signatures)
+            let solo = system.solo(route);
+            Signature::new().with(cap.0).with(u64::from(weight)).with(solo.0).with_members(capacity_signatures)
         };
         (0..system.route_count() as u32).map(|route| route_signature(RouteId(route))).collect()
     }
