@@ -34,9 +34,11 @@ impl Case {
     }
 }
 
-/// Number of FIFO slots that suffices for every schedule: a double tree with many loops needs three, and NCCL has
-/// eight.
-const FEWEST_SLOTS: u32 = 3;
+/// Number of FIFO slots that suffices for every schedule here; NCCL has eight. A double tree with many loops needs
+/// three, and an all_reduce over stars of packed trees four: while a rank consumes the partial sums of loop l to send
+/// the complete ones, its connection already carries the complete sums of loop l − 1 and the partial ones of loop l + 1,
+/// so that the message three places after the partial sums of loop l must fit in the FIFO with them.
+const FEWEST_SLOTS: u32 = 4;
 
 /// Returns all supported pairs of algorithm and collective.
 pub(crate) fn supported_pairs() -> Vec<(Algorithm, Collective)> {
@@ -148,6 +150,19 @@ pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
             Case { algorithm, shape: with_matrix(shape, seed) }
         },
     )
+}
+
+#[test]
+fn all_reduce_over_stars_needs_four_fifo_slots() {
+    for (ranks, channels) in [(2, 1), (3, 1), (5, 1), (8, 1), (13, 1), (2, 3), (7, 2)] {
+        let bytes = Bytes(u64::from(ranks) * u64::from(channels) * 40 * 30);
+        let call =
+            Call { collective: Collective::AllReduce, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let shape = Shape { channels, chunk: Some(Bytes(40)), ..Shape::new(call, Protocol::Simple) };
+        let schedule = Case { algorithm: Algorithm::TreePacking, shape }.schedule();
+        let proved = |slots| verify(&schedule, &VerifyOptions { fifo_depth: Some(slots) }).is_ok();
+        assert_eq!([3, 4].map(proved), [false, true], "{ranks} ranks, {channels} channels");
+    }
 }
 
 proptest! {
