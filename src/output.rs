@@ -264,7 +264,7 @@ impl Output {
         if self.file.is_some() || self.caller.is_some() {
             return Ok(());
         }
-        let colours = if coloured { Colours::Own } else { Colours::None };
+        let colours = if coloured { Colours::Marked } else { Colours::None };
         terminal::print(&text, colours)
             .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")))
     }

@@ -4,15 +4,16 @@
 
 use std::io::{IsTerminal, Write};
 
-use fabricast_topologies::visible::{visible_coloured, visible_lines};
+use fabricast_topologies::visible::{visible_coloured, visible_lines, visible_marked};
 
 /// Treatment of colour sequences in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colours {
     /// All escape sequences are made visible.
     None,
-    /// Colour sequences are not escaped. The command added them itself, after it made external parts of the text
-    /// visible.
+    /// Colour sequences of tables, which their marks identify, are written; all others are made visible.
+    Marked,
+    /// Colour sequences are not escaped. They are those of clap and miette, which get external text in visible form.
     Own,
 }
 
@@ -25,6 +26,7 @@ pub fn print(text: &str, colours: Colours) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     let written = match colours {
         Colours::None => out.write_all(visible_lines(text).as_bytes()),
+        Colours::Marked => out.write_all(visible_marked(text).as_bytes()),
         Colours::Own => out.write_all(visible_coloured(text).as_bytes()),
     };
     match written.and_then(|()| out.flush()) {
@@ -44,6 +46,7 @@ pub fn write_stderr_coloured(text: &str, colours: Colours) {
     let mut out = std::io::stderr().lock();
     let _ = match colours {
         Colours::None => writeln!(out, "{}", visible_lines(text)),
+        Colours::Marked => writeln!(out, "{}", visible_marked(text)),
         Colours::Own => writeln!(out, "{}", visible_coloured(text)),
     };
 }

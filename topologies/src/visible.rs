@@ -45,6 +45,40 @@ pub fn visible_coloured(text: &str) -> String {
     shown
 }
 
+/// Character that stands for the escape character of a table's own colour sequences until [`visible_marked`] writes them.
+/// It is in a private-use area, where no text has a meaning of its own.
+const COLOUR_MARK: char = '\u{f001b}';
+
+/// Codes of the colour sequences of tables: reset, bold, faint, default colour, red, green, yellow.
+const TABLE_COLOURS: [&str; 7] = ["0", "1", "2", "39", "38;5;9", "38;5;10", "38;5;11"];
+
+/// Marks the colour sequences of a table whose cells passed [`visible_lines`], so that they differ from those of text
+/// from outside.
+#[must_use]
+pub fn mark_colours(text: &str) -> String {
+    text.replace('\u{1b}', &COLOUR_MARK.to_string())
+}
+
+/// Sanitizes lines that contain tables with marked colours. Variant of [`visible_lines`] that writes the sequences of
+/// [`mark_colours`] and escapes all others. Text from outside that contains a mark can change the colour of text, and
+/// nothing else.
+#[must_use]
+pub fn visible_marked(text: &str) -> String {
+    let text = visible_lines(text);
+    let mut shown = String::with_capacity(text.len());
+    let mut parts = text.split(COLOUR_MARK);
+    shown.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        let code = part.strip_prefix('[').and_then(|rest| rest.split_once('m')).map(|(code, _)| code);
+        match code.is_some_and(|code| TABLE_COLOURS.contains(&code)) {
+            true => shown.push('\u{1b}'),
+            false => braced(COLOUR_MARK, &mut shown),
+        }
+        shown.push_str(part);
+    }
+    shown
+}
+
 /// Sanitizes a complete JSON or TOML document. Hidden characters occur only in its strings; they become escapes that
 /// parsers decode.
 #[must_use]
@@ -112,6 +146,15 @@ mod tests {
         assert_eq!(
             visible_coloured("\u{1b}[1;31mred\u{1b}[0m \u{1b}[2J \u{1b}c"),
             "\u{1b}[1;31mred\u{1b}[0m \\u{1b}[2J \\u{1b}c"
+        );
+    }
+
+    #[test]
+    fn only_marked_colours_of_tables_are_written() {
+        let table = mark_colours("\u{1b}[1mmodel\u{1b}[0m \u{1b}[38;5;9mbad\u{1b}[39m");
+        assert_eq!(
+            visible_marked(&format!("a\u{1b}[8mb \u{f001b}[8m {table}")),
+            "a\\u{1b}[8mb \\u{f001b}[8m \u{1b}[1mmodel\u{1b}[0m \u{1b}[38;5;9mbad\u{1b}[39m"
         );
     }
 

@@ -5,7 +5,7 @@ use comfy_table::{
 };
 
 use fabricast_topologies::fabric::suggest_names;
-use fabricast_topologies::visible::visible_lines;
+use fabricast_topologies::visible::{mark_colours, visible_lines};
 
 use super::{Cell, Column, Emphasis, Table, Unit};
 use crate::format::Glyphs;
@@ -145,7 +145,7 @@ impl Table {
             text.push_str(line.trim_end());
             text.push('\n');
         }
-        text
+        if look.style == Style::Colour { mark_colours(&text) } else { text }
     }
 }
 
@@ -238,9 +238,10 @@ impl ColumnLayout {
 
 /// Returns the title of a column with its unit.
 fn header(column: &Column, glyphs: Glyphs) -> String {
+    let title = visible_lines(&column.title);
     match column.unit.sign(glyphs) {
-        "" => column.title.clone(),
-        sign => format!("{} {sign}", column.title),
+        "" => title.into_owned(),
+        sign => format!("{title} {sign}"),
     }
 }
 
@@ -276,6 +277,7 @@ fn drawn(cell: &Cell, look: &TextOptions) -> comfy_table::Cell {
 mod tests {
     use super::*;
     use crate::table::Value;
+    use fabricast_topologies::visible::visible_marked;
     use fabricast_topologies::{Bytes, Picos};
     use proptest::prelude::*;
 
@@ -359,7 +361,7 @@ mod tests {
     fn colours_are_written_only_on_request() {
         assert!(!plan().text(&TextOptions::default()).contains('\u{1b}'));
         let colour = plan().text(&TextOptions { style: Style::Colour, ..TextOptions::default() });
-        assert!(colour.contains('\u{1b}') || std::env::var_os("NO_COLOR").is_some());
+        assert!(visible_marked(&colour).contains('\u{1b}') || std::env::var_os("NO_COLOR").is_some());
     }
 
     #[test]
