@@ -19,7 +19,7 @@ pub const NOT_VERIFIED: &str = "not verified (--no-verify)";
 /// [`Failure`]: the file cannot be read, or the schedule is wrong.
 pub fn read(path: &Path, bytes: Option<Bytes>, flags: &VerifyArgs) -> Result<Schedule, Failure> {
     let schedule = super::schedule_file::read(path)?.with_bytes(bytes);
-    check(&schedule, flags)?;
+    check(&schedule, flags).map_err(|failure| failure.with_file(path))?;
     Ok(schedule)
 }
 
