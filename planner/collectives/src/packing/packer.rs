@@ -58,8 +58,10 @@ pub enum TreeCount {
 /// Reason why no trees are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackingError {
-    /// The caller prepared no trees.
-    #[error("needs trees packed into the links of a fabric, which are not available for this call")]
+    /// The caller did not ask for trees.
+    #[error(
+        "is tried only if it is named, because packing and simulating trees takes longer than all other candidates"
+    )]
     NotPrepared,
     /// Fewer than two ranks.
     #[error("needs at least two ranks")]
