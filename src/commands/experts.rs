@@ -132,11 +132,11 @@ pub fn run(args: &SimulateArgs, operation: Operation, fabric: &Fabric, output: &
     }
     let exchange =
         Exchange { router: &router, ranks: &ranks, links: &profile.links, routing: &routing, kernel, sms: flags.sms };
-    exchange.check_support().map_err(unsupported)?;
     let token_type = flags.token_type.unwrap_or(match operation {
         Operation::Combine => TokenType::Bf16,
         Operation::Prepare | Operation::Dispatch => TokenType::Fp8,
     });
+    exchange.check_support(token_type).map_err(unsupported)?;
     let timing = if args.costs.launch == Launch::Stream { Timing::Host } else { Timing::Kernel };
     let answer = ExchangeAnswer::new(&exchange, operation, token_type, timing).map_err(failure)?;
     let text = match output.format {
@@ -191,6 +191,7 @@ fn unsupported(reason: UnsupportedExchange) -> Failure {
     };
     let help = match gpus {
         UnsupportedGpus::SeveralDomains(_) => "use --kernel deepep, deepep-ll, deepep-v2, nccl-ep-ll or pplx",
+        UnsupportedGpus::TokenType(_) => "use --token-type fp8 or bf16",
         UnsupportedGpus::NvLink(_) => "use --kernel deepep-ll, nccl-ep-ll or pplx",
         UnsupportedGpus::Vendor(_) | UnsupportedGpus::Capability(_) | UnsupportedGpus::PeerAccess(_) => {
             "`plan --collective all_to_all` predicts an exchange by the collective library, which runs on all GPUs"

@@ -11,10 +11,15 @@ use crate::error::ExchangeError;
 use crate::exchange::Exchange;
 use crate::kernel::ExchangeKernel;
 use crate::ranks::ExchangeRanks;
+use crate::token::TokenType;
 use crate::traffic::Traffic;
 
 /// Smallest compute capability, times 10, of kernels that use TMA and other features of Hopper.
 const HOPPER: u32 = 90;
+
+/// Smallest compute capability, times 10, of the conversions to 4 bits per element (PTX ISA, `cvt` to `.e2m1x2`:
+/// `sm_100a`, `sm_120a` and later).
+const BLACKWELL: u32 = 100;
 
 /// Reason that a library's kernel does not run on the GPUs of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -25,6 +30,9 @@ pub enum UnsupportedGpus {
     /// The kernels need a newer GPU.
     #[error("{0} needs GPUs of compute capability 9.0 or later")]
     Capability(&'static str),
+    /// The GPUs do not convert tokens to the type.
+    #[error("{0} sends nvfp4 tokens on GPUs of compute capability 10.0 or later only")]
+    TokenType(&'static str),
     /// The GPUs of a host are connected by PCIe, or only some of them by NVLink.
     #[error("{0} needs NVLink between all GPUs of a host")]
     NvLink(&'static str),
@@ -62,12 +70,12 @@ impl UnsupportedExchange {
 }
 
 impl Exchange<'_> {
-    /// Checks the GPUs and links of the kernel, and that the experts divide among the ranks.
+    /// Checks that the GPUs and links run the kernel with tokens of a type, and that the experts divide among the ranks.
     ///
     /// # Errors
     /// [`UnsupportedExchange`] with the reason.
-    pub fn check_support(&self) -> Result<(), UnsupportedExchange> {
-        match self.kernel.unsupported(self.router, self.ranks) {
+    pub fn check_support(&self, token_type: TokenType) -> Result<(), UnsupportedExchange> {
+        match self.kernel.unsupported(self.router, self.ranks, token_type) {
             Some(reason) => Err(reason.into()),
             None => {
                 let traffic = Traffic::new(self.ranks, self.routing);
@@ -103,7 +111,12 @@ impl ExchangeKernel {
     /// instructions (`contrib/nccl_ep`; pplx-kernels, `CMakeLists.txt`). The kernels of TensorRT-LLM work inside one
     /// domain of multi-node NVLink (`tensorrt_llm/_mnnvl_utils.py`).
     #[must_use]
-    pub fn unsupported(self, router: &Router<'_>, ranks: &ExchangeRanks) -> Option<UnsupportedGpus> {
+    pub fn unsupported(
+        self,
+        router: &Router<'_>,
+        ranks: &ExchangeRanks,
+        token_type: TokenType,
+    ) -> Option<UnsupportedGpus> {
         let fabric = router.fabric();
         let name = self.name();
         if ranks.devices().iter().any(|&device| fabric.node(device).is_amd()) {
@@ -113,8 +126,12 @@ impl ExchangeKernel {
             Figures::Gpu(figures) => figures.compute_capability,
             _ => None,
         };
-        if ranks.devices().iter().filter_map(|&device| capability(device)).any(|capability| capability < HOPPER) {
+        let oldest = ranks.devices().iter().filter_map(|&device| capability(device)).min();
+        if oldest.is_some_and(|capability| capability < HOPPER) {
             return Some(UnsupportedGpus::Capability(name));
+        }
+        if token_type == TokenType::Nvfp4 && oldest.is_some_and(|capability| capability < BLACKWELL) {
+            return Some(UnsupportedGpus::TokenType(name));
         }
         let first_devices = first_devices(router, ranks);
         if self.needs_nvlink() && !has_nvlink(router, ranks, &first_devices) {

@@ -3,11 +3,21 @@
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{FabricRequest, load};
 
-use crate::{Exchange, ExchangeKernel, ExchangeRanks, RoutingPattern, TokenRouting};
+use crate::{Exchange, ExchangeKernel, ExchangeRanks, RoutingPattern, TokenRouting, TokenType};
 use fabricast_sim::profile::Profile;
 
 /// Returns the reason that a kernel does not exchange the tokens of `experts` experts between all GPUs of `nodes` hosts.
 fn reason(preset: &str, nodes: u32, kernel: ExchangeKernel, experts: u32) -> Option<String> {
+    reason_with(preset, nodes, kernel, experts, TokenType::Fp8)
+}
+
+fn reason_with(
+    preset: &str,
+    nodes: u32,
+    kernel: ExchangeKernel,
+    experts: u32,
+    token_type: TokenType,
+) -> Option<String> {
     let network = (nodes > 1).then(|| "rail,nics_per_node=8,nic=400Gb/s".parse().unwrap());
     let fabric = load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new(preset) }).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
@@ -16,7 +26,7 @@ fn reason(preset: &str, nodes: u32, kernel: ExchangeKernel, experts: u32) -> Opt
     let routing = TokenRouting::new(128, 7168, experts, 8, RoutingPattern::Random).unwrap();
     let exchange =
         Exchange { router: &router, ranks: &ranks, links: &profile.links, routing: &routing, kernel, sms: None };
-    exchange.check_support().err().map(|reason| reason.to_string())
+    exchange.check_support(token_type).err().map(|reason| reason.to_string())
 }
 
 /// Normal kernels need NVLink inside a host; low-latency kernels reach peers over PCIe as well.
@@ -36,4 +46,13 @@ fn kernels_need_gpus_and_links_of_their_library() {
     }
     assert!(reason("hgx-h100", 2, ExchangeKernel::TensorRtOneSided, 256).unwrap().contains("one NVLink domain"));
     assert_eq!(reason("hgx-h100", 2, ExchangeKernel::DeepEp, 256), None);
+}
+
+/// Hopper has no instruction that converts to 4 bits.
+#[test]
+fn tokens_of_four_bits_need_blackwell() {
+    let kernel = ExchangeKernel::TensorRtOneSided;
+    let reason = |preset| reason_with(preset, 1, kernel, 256, TokenType::Nvfp4);
+    assert!(reason("hgx-h100").unwrap().contains("compute capability 10.0"));
+    assert_eq!(reason("hgx-b200"), None);
 }

@@ -123,7 +123,8 @@ impl TokenExchangeTimer<'_> {
         let group: Vec<u32> = layout.shape(Dimension::Expert).group(0).collect();
         let ranks = ExchangeRanks::new(router, &self.placement.devices(&group)).map_err(tokens)?;
         let routing = exchange.routing().map_err(tokens)?;
-        KernelExchange { router, ranks: &ranks, links, routing: &routing, kernel, sms: None }.check_support()
+        KernelExchange { router, ranks: &ranks, links, routing: &routing, kernel, sms: None }
+            .check_support(exchange.token_type)
     }
 
     fn groups(&self, layout: &Layout) -> Option<ExpertGroups> {
