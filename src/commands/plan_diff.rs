@@ -96,8 +96,8 @@ impl PickJson {
         format!("{} {} × {}", self.algorithm, self.protocol, self.channels)
     }
 
-    fn strategy(&self) -> (&str, &str, u16) {
-        (self.algorithm, self.protocol, self.channels)
+    fn has_strategy_of(&self, other: &Self) -> bool {
+        (self.algorithm, self.protocol, self.channels) == (other.algorithm, other.protocol, other.channels)
     }
 }
 
@@ -160,7 +160,7 @@ fn compare_rows(before: &SavedPlan, after: &SavedPlan) -> (usize, Vec<RowDiff>) 
         let both = before.as_ref().zip(after.as_ref());
         let times = both.and_then(|(before, after)| before.time_us.zip(after.time_us));
         let same_time = times.is_none_or(|(before, after)| before.to_bits() == after.to_bits());
-        let is_equal = both.is_some_and(|(before, after)| before.strategy() == after.strategy() && same_time);
+        let is_equal = both.is_some_and(|(before, after)| before.has_strategy_of(after) && same_time);
         let change = times.filter(|(before, _)| *before > 0.0).map(|(before, after)| after / before - 1.0);
         (!is_equal).then_some(RowDiff { collective, bytes, before, after, change })
     });

@@ -65,13 +65,12 @@ pub(super) fn rounds(moves: &Moves, ranks: u32) -> Vec<Round> {
         });
         pieces[piece].push(i as u32);
     }
-    let mut members: FxHashMap<Vec<(u32, u8, u32)>, u32> = FxHashMap::default();
+    let mut members: FxHashMap<(u16, Vec<MoveRole>), u32> = FxHashMap::default();
     let mut rounds: FxHashMap<(u32, u16), Vec<u32>> = FxHashMap::default();
     for piece in pieces {
         let channel = piece.iter().map(|&i| moves.moves[i as usize].channel).min().unwrap_or(0);
-        let mut class: Vec<(u32, u8, u32)> = piece.iter().map(|&i| role(moves, i as usize)).collect();
-        class.push((u32::from(channel), u8::MAX, 0));
-        let member = members.entry(class).or_insert(0);
+        let roles: Vec<MoveRole> = piece.iter().map(|&i| role(moves, i as usize)).collect();
+        let member = members.entry((channel, roles)).or_insert(0);
         rounds.entry((*member, channel)).or_default().extend(piece);
         *member += 1;
     }
@@ -94,9 +93,18 @@ fn destination(kind: MoveKind, received: &[Cell]) -> Cell {
     }
 }
 
-/// Returns the rank, the kind of operation and the peer of the move with index `i`. The peer of a local move is the
-/// rank itself.
-fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
+/// Role of a move among those of a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct MoveRole {
+    rank: u32,
+    /// Number of the kind of operation.
+    kind: u8,
+    /// Peer; for a local move, the rank itself.
+    peer: u32,
+}
+
+/// Returns the role of the move with index `i`.
+fn role(moves: &Moves, i: usize) -> MoveRole {
     let operation = moves.moves[i];
     let peer = operation.kind.message().map(|message| {
         let message = moves.messages[message as usize];
@@ -110,5 +118,5 @@ fn role(moves: &Moves, i: usize) -> (u32, u8, u32) {
         MoveKind::ReceiveReduce { .. } => 4,
         MoveKind::ReceiveReduceInput { .. } => 5,
     };
-    (operation.rank, kind, peer.unwrap_or(operation.rank))
+    MoveRole { rank: operation.rank, kind, peer: peer.unwrap_or(operation.rank) }
 }

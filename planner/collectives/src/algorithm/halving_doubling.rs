@@ -211,7 +211,7 @@ impl ScheduleGenerator for HalvingDoubling {
     fn program(&self, rank: Rank, program: &mut Program) {
         match self.header.call.collective {
             Collective::AllReduce => {
-                steps::write(&HalvingDoublingPattern(self), &self.header, &self.cut, rank, program)
+                steps::write(&HalvingDoublingPattern(self), &self.header, &self.cut, rank, program);
             }
             _ => steps::write(&ReduceScatterPattern(self), &self.header, &self.cut, rank, program),
         }

@@ -85,8 +85,10 @@ use std::str::FromStr;
 use fabricast_sim::schedule::{Call, Collective, Processor, Program, Schedule, ScheduleGenerator, UnknownName};
 use fabricast_topologies::Bytes;
 use fabricast_topologies::route::BufferLocation;
+use fabricast_topologies::variants::variants;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{EnumCount, VariantArray};
 
 use crate::bound::InNetwork;
 use crate::capabilities::Hosts;
@@ -96,7 +98,21 @@ use rooted::{ChildOrder, Tree, TreeRooted};
 pub use shape::{Shape, Unsupported};
 
 /// Communication pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumCount,
+    VariantArray,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
     /// Ring, in which each rank sends to its successor; broadcast and reduce use the ring as a chain.
@@ -163,11 +179,8 @@ use Collective::{
     AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
 };
 
-/// Number of algorithms.
-const COUNT: usize = 28;
-
 /// Name and collectives of every algorithm, in the order of the documentation.
-const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
+const ALGORITHMS: [(Algorithm, &str, &[Collective]); Algorithm::COUNT] = [
     (Algorithm::Ring, "ring", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
     (Algorithm::Tree, "tree", &[AllReduce, Broadcast, Reduce, Gather, Scatter, Barrier]),
     (Algorithm::OneShot, "one_shot", &[AllReduce, Barrier]),
@@ -204,15 +217,7 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); COUNT] = [
 
 impl Algorithm {
     /// All algorithms, in the order of the documentation.
-    pub const ALL: [Self; COUNT] = {
-        let mut all = [Self::Ring; COUNT];
-        let mut i = 0;
-        while i < COUNT {
-            all[i] = ALGORITHMS[i].0;
-            i += 1;
-        }
-        all
-    };
+    pub const ALL: [Self; Self::COUNT] = variants();
 
     /// Returns the algorithm's name, such as `two_shot`.
     #[must_use]

@@ -66,12 +66,12 @@ pub fn choose_entries<K: Clone + PartialEq>(
     mut translate: impl FnMut(&SavedRow, &SavedPick) -> Result<K, String>,
     default_entry: impl Fn(&SavedRange) -> Option<K>,
 ) -> Choices<K> {
-    let mut entries: Vec<(Collective, Bytes, Option<K>)> = Vec::with_capacity(plan.rows.len());
+    let mut entries: Vec<SizeRange<Option<K>>> = Vec::with_capacity(plan.rows.len());
     let mut dropped: Vec<DroppedStrategy> = Vec::new();
     for row in plan.all_rows() {
         let key = choose(row, wanted, row.bytes, &mut translate, &mut dropped);
         if key.is_some() || missing == MissingEntry::Omit {
-            entries.push((row.collective, row.bytes, key));
+            entries.push(SizeRange::single(row.collective, row.bytes, key));
         }
     }
     let mut ranges = SizeRange::merge(entries);

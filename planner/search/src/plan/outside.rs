@@ -157,7 +157,7 @@ impl LibraryChoices<'_> {
         sizes.dedup();
         let collective = self.call.collective;
         let choices: Option<Vec<_>> =
-            sizes.into_iter().map(|size| Some((collective, size, self.strategy_at(size)?))).collect();
+            sizes.into_iter().map(|size| Some(SizeRange::single(collective, size, self.strategy_at(size)?))).collect();
         Some(SizeRange::merge(choices?).into_iter().map(Range::from).collect())
     }
 }

@@ -38,15 +38,21 @@ pub struct SizeRange<K> {
 }
 
 impl<K: PartialEq> SizeRange<K> {
-    /// Merges neighbouring sizes with equal keys into ranges. `sizes` are in order of collective, then size.
-    pub fn merge(sizes: impl IntoIterator<Item = (Collective, Bytes, K)>) -> Vec<Self> {
+    /// Creates the range of a single size.
+    pub fn single(collective: Collective, bytes: Bytes, key: K) -> Self {
+        Self { collective, min_bytes: bytes, max_bytes: bytes, key }
+    }
+
+    /// Merges ranges with equal keys. `ranges` are in order of collective, then size.
+    pub fn merge(ranges: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let mut merged: Vec<Self> = Vec::new();
-        for (collective, bytes, key) in sizes {
-            let mut next = Self { collective, min_bytes: bytes, max_bytes: bytes, key };
+        for mut next in ranges {
             match merged.last_mut() {
-                Some(last) if last.collective == collective && last.key == next.key => last.max_bytes = bytes,
-                Some(last) if last.collective == collective => {
-                    let middle = geometric_mean(last.max_bytes, bytes);
+                Some(last) if last.collective == next.collective && last.key == next.key => {
+                    last.max_bytes = next.max_bytes;
+                }
+                Some(last) if last.collective == next.collective => {
+                    let middle = geometric_mean(last.max_bytes, next.min_bytes);
                     last.max_bytes = Bytes(middle.0.saturating_sub(1).max(last.max_bytes.0));
                     next.min_bytes = Bytes(last.max_bytes.0 + 1);
                     merged.push(next);
@@ -60,7 +66,8 @@ impl<K: PartialEq> SizeRange<K> {
 
 /// Returns the ranges of rows in order of collective and size.
 pub(super) fn merge(rows: &[PlanRow]) -> Vec<Range> {
-    let merged = SizeRange::merge(rows.iter().map(|row| (row.collective, row.bytes, row.table_entry())));
+    let merged =
+        SizeRange::merge(rows.iter().map(|row| SizeRange::single(row.collective, row.bytes, row.table_entry())));
     merged.into_iter().map(Range::from).collect()
 }
 
