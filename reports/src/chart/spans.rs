@@ -84,13 +84,14 @@ impl Drawing for Sheet<'_> {
         for (row, name) in chart.rows.iter().enumerate() {
             rows.name(&canvas, row, name)?;
         }
+        let colours = palette::part_colours(&chart.kinds);
         for span in &chart.spans {
             let middle = rows.middle(span.row);
             let to = rows.position(span.to).max(rows.position(span.from) + 0.6);
             canvas.rectangle(
                 (rows.position(span.from), middle - 8.0),
                 (to, middle + 8.0),
-                palette::series(span.kind).0,
+                palette::part(colours.get(span.kind).copied().unwrap_or_default()),
             )?;
         }
         canvas.finish()
