@@ -16,7 +16,7 @@ mod saved_prediction;
 mod sizing;
 mod timeline;
 
-pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow};
+pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecision};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
@@ -493,8 +493,9 @@ pub enum AnswerError {
 }
 
 /// Returns the decision of each group of candidates with the same jobs.
-fn decisions(ranking: &[RankedRow]) -> Vec<DecisionRow> {
-    ranking.chunk_by(|a, b| a.jobs == b.jobs).filter_map(DecisionRow::new).collect()
+fn decisions(ranking: &[RankedRow], jobs: &[JobRow], results: &[ResultRow]) -> Vec<DecisionRow> {
+    let groups = ranking.chunk_by(|a, b| a.jobs == b.jobs);
+    groups.filter_map(|compared| DecisionRow::new(compared, jobs, results)).collect()
 }
 
 /// Power usage effectiveness of files that state none.
@@ -538,7 +539,7 @@ impl Answer {
             return Err(AnswerError::Format { source_name: source.to_owned(), found });
         }
         let mut answer: Self = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
-        answer.decisions = decisions(&answer.ranking);
+        answer.decisions = decisions(&answer.ranking, &answer.jobs, &answer.results);
         answer.sizings = sizing::sizings(&answer.candidates, &answer.ranking);
         match negative::first_negative(text) {
             None => Ok(answer),

@@ -71,7 +71,7 @@ struct Sheet<'a> {
     rows: Rows<'a>,
 }
 
-/// Draws a bar chart as SVG or PNG.
+/// Draws a bar chart in a format.
 ///
 /// # Errors
 /// [`ChartError::NoData`] if there is no bar; other variants are failures of the drawing library.

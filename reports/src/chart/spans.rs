@@ -55,7 +55,7 @@ struct Sheet<'a> {
     rows: Rows<'a>,
 }
 
-/// Draws a chart of spans as SVG or PNG.
+/// Draws a chart of spans in a format.
 ///
 /// # Errors
 /// [`ChartError::NoData`] if there is no span; other variants are failures of the drawing library.

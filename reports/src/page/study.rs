@@ -147,6 +147,12 @@ fn title(answer: &Answer) -> String {
             several => format!("{} jobs on {}", several.len(), only.name),
         };
     }
+    if answer.candidates.iter().all(|candidate| candidate.machine.is_some()) && !answer.sizings.is_empty() {
+        return match jobs.as_slice() {
+            [one] => format!("How many nodes for {one}?"),
+            several => format!("How many nodes for {} jobs?", several.len()),
+        };
+    }
     match jobs.as_slice() {
         [one] => format!("Which of {} machines for {one}?", answer.candidates.len()),
         several => format!("Which of {} machines for {} jobs?", answer.candidates.len(), several.len()),

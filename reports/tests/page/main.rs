@@ -11,7 +11,7 @@ use fabricast_reports::page::{
     Input, InputError, breakdown, links, memory, opening_lines, pareto, report, study_page, study_page_with_details,
     timelines,
 };
-use fabricast_study::answer::{Answer, JobKind};
+use fabricast_study::answer::{Answer, JobKind, SizeRow, SizingRow};
 use fabricast_study::library_comparison::LibraryComparison;
 
 use synthetic::study;
@@ -158,6 +158,38 @@ fn close_decisions_name_no_winner() {
     let html = page.html();
     assert!(["has the lowest cost", "is cheapest"].iter().all(|claim| !html.contains(claim)));
     assert_eq!(opening_lines(&answer), [heading.trim_end_matches('.')]);
+}
+
+#[test]
+fn fewest_nodes_of_a_goal_are_the_heading() {
+    let mut answer: Answer = study(3, 1);
+    for row in &mut answer.candidates {
+        row.machine = Some("m".into());
+    }
+    let size = |number: usize, nodes: u64, meets_constraints: bool| SizeRow {
+        candidate: format!("machine {number}"),
+        nodes,
+        gpus: 8 * nodes,
+        meets_constraints,
+        violations: if meets_constraints { Vec::new() } else { vec![format!("{nodes} are too slow")] },
+    };
+    let sizing = |sizes: Vec<SizeRow>| {
+        let fewest = sizes.iter().find(|size| size.meets_constraints);
+        SizingRow {
+            machine: "m".into(),
+            candidate: fewest.map(|size| size.candidate.clone()),
+            nodes: fewest.map(|size| size.nodes),
+            gpus: fewest.map(|size| size.gpus),
+            sizes,
+        }
+    };
+    answer.sizings = vec![sizing(vec![size(0, 1, false), size(1, 2, true), size(2, 4, true)])];
+    let page = study_page(&answer, &[]);
+    let heading =
+        "m: 2 nodes are enough (16 GPUs), the fewest of 1, 2 and 4 within the constraints; with 1: 1 are too slow.";
+    assert_eq!((page.title.as_str(), page.answer[0].as_str()), ("How many nodes for job 0?", heading));
+    answer.sizings = vec![sizing(vec![size(0, 1, false), size(2, 4, false)])];
+    assert_eq!(study_page(&answer, &[]).answer[0], "m: none of 1 and 4 nodes is enough; with 4: 4 are too slow.");
 }
 
 #[test]

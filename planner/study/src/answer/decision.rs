@@ -6,7 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{RankedRow, ScoredBy};
+use super::{JobKind, JobRow, RankedRow, ResultRow, ScoredBy};
 
 /// Minimum of [`RankedRow::best_probability`] for which the first candidate is called best. Below it, the decision is
 /// reported as too close to call. The value is a judgement: four in five.
@@ -27,6 +27,20 @@ pub struct DecisionRow {
     /// Candidate with the next score, if one candidate is best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Contender>,
+    /// Best candidates of training alone and of inference alone, at the middle of the price bands, if they differ.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_kind: Vec<KindDecision>,
+}
+
+/// Best candidate for the jobs of one kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KindDecision {
+    /// Kind of the jobs.
+    pub kind: JobKind,
+    /// Name of the candidate.
+    pub candidate: String,
+    /// Weighted geometric mean over the jobs of this kind, in the unit of the decision.
+    pub score: f64,
 }
 
 /// Kind of a decision.
@@ -65,11 +79,20 @@ impl Contender {
 
 impl DecisionRow {
     /// Derives the decision from the ranking of candidates with the same jobs, best first; `None` without candidates.
+    /// `all_jobs`, `results`: jobs and results of the study.
     #[must_use]
-    pub fn new(compared: &[RankedRow]) -> Option<Self> {
+    pub fn new(compared: &[RankedRow], all_jobs: &[JobRow], results: &[ResultRow]) -> Option<Self> {
         let RankedRow { jobs, by, .. } = compared.first()?;
-        let decision = |outcome, candidates, next| Self { jobs: jobs.clone(), outcome, by: *by, candidates, next };
         let valid: Vec<&RankedRow> = compared.iter().filter(|row| row.meets_constraints).collect();
+        let by_kind = kind_decisions(&valid, all_jobs, results);
+        let decision = |outcome, candidates, next| Self {
+            jobs: jobs.clone(),
+            outcome,
+            by: *by,
+            candidates,
+            next,
+            by_kind: by_kind.clone(),
+        };
         let single = |outcome, row| decision(outcome, vec![Contender::new(row)], None);
         Some(match *valid.as_slice() {
             [] => decision(DecisionOutcome::NoneValid, Vec::new(), None),
@@ -85,6 +108,33 @@ impl DecisionRow {
             }
         })
     }
+}
+
+/// Returns the best of the valid candidates for training and for inference, if both occur and have different ones.
+fn kind_decisions(valid: &[&RankedRow], jobs: &[JobRow], results: &[ResultRow]) -> Vec<KindDecision> {
+    let best = |kind: JobKind| {
+        let scores = valid.iter().filter_map(|row| Some((&row.candidate, kind_score(row, kind, jobs, results)?)));
+        let (candidate, score) = scores.min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        Some(KindDecision { kind, candidate: candidate.clone(), score })
+    };
+    match (best(JobKind::Training), best(JobKind::Inference)) {
+        (Some(training), Some(inference)) if training.candidate != inference.candidate => vec![training, inference],
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the weighted geometric mean of cost, or of time without prices, over the jobs of a kind on a candidate; `None`
+/// if it runs none.
+fn kind_score(row: &RankedRow, kind: JobKind, jobs: &[JobRow], results: &[ResultRow]) -> Option<f64> {
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for job in jobs.iter().filter(|job| job.kind == kind) {
+        let result = results.iter().find(|result| result.candidate == row.candidate && result.job == job.name);
+        let Some(result) = result else { continue };
+        let value = if row.by.is_cost() { result.cost_per_million_tokens? } else { result.seconds_per_unit() };
+        sum += job.weight * value.ln();
+        weights += job.weight;
+    }
+    (weights > 0.0).then(|| (sum / weights).exp())
 }
 
 /// Returns the likeliest candidates whose probabilities add up to [`DECISIVE`].
@@ -128,8 +178,9 @@ mod tests {
 
     #[test]
     fn decision_follows_the_probability_with_errors() {
-        let decided =
-            |first, second| DecisionRow::new(&[row("a", 1.0, Some(first), true), row("b", 1.1, Some(second), true)]);
+        let decided = |first, second| {
+            DecisionRow::new(&[row("a", 1.0, Some(first), true), row("b", 1.1, Some(second), true)], &[], &[])
+        };
         let best = decided(0.81, 0.19).unwrap();
         assert_eq!((best.outcome, best.candidates[0].candidate.as_str()), (DecisionOutcome::Best, "a"));
         assert_eq!(best.next.unwrap().candidate, "b");
@@ -141,7 +192,7 @@ mod tests {
 
     #[test]
     fn candidates_that_violate_constraints_are_never_chosen() {
-        let outcome = |rows: &[RankedRow]| DecisionRow::new(rows).map(|decision| decision.outcome);
+        let outcome = |rows: &[RankedRow]| DecisionRow::new(rows, &[], &[]).map(|decision| decision.outcome);
         let (valid, invalid) = (row("a", 2.0, Some(1.0), true), row("b", 1.0, None, false));
         assert_eq!(outcome(&[valid.clone(), invalid.clone()]), Some(DecisionOutcome::OnlyValid));
         assert_eq!(outcome(std::slice::from_ref(&valid)), Some(DecisionOutcome::SingleCandidate));
@@ -157,7 +208,7 @@ mod tests {
             let rows: Vec<RankedRow> = weights.iter().enumerate()
                 .map(|(number, &weight)| row(&number.to_string(), number as f64 + 1.0, Some(f64::from(weight) / total), true))
                 .collect();
-            let decision = DecisionRow::new(&rows).unwrap();
+            let decision = DecisionRow::new(&rows, &[], &[]).unwrap();
             prop_assume!(decision.outcome == DecisionOutcome::TooCloseToCall);
             let chosen: Vec<f64> = decision.candidates.iter().filter_map(|one| one.probability_best).collect();
             let covered: f64 = chosen.iter().sum();

@@ -75,13 +75,15 @@ pub fn build_answer(
     let rows = study.candidates.iter().zip(fabrics);
     let candidate_rows: Vec<CandidateRow> =
         rows.map(|(candidate, fabric)| candidate_row(candidate, fabric, &Terms::new(assumptions))).collect();
+    let jobs: Vec<JobRow> = study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect();
+    let decisions = decisions(&ranked_rows, &jobs, &results);
     let sizings = sizings(&candidate_rows, &ranked_rows);
     Some(Answer {
         format: FORMAT.to_owned(),
         currency: CURRENCY.to_owned(),
         candidates: candidate_rows,
-        jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),
-        decisions: decisions(&ranked_rows),
+        jobs,
+        decisions,
         sizings,
         constraints: ConstraintsRow {
             budget_usd: constraints.budget,

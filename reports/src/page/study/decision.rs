@@ -1,6 +1,8 @@
 //! Opening lines of a study, in its text and on its page: the fewest nodes of each machine, and the decision.
 
-use fabricast_study::answer::{Answer, Contender, DecisionOutcome, DecisionRow, RankedRow, SizeRow, SizingRow};
+use fabricast_study::answer::{
+    Answer, Contender, DecisionOutcome, DecisionRow, JobKind, RankedRow, SizeRow, SizingRow,
+};
 
 use crate::format::{percent, significant};
 
@@ -38,7 +40,7 @@ pub(super) fn sizing(SizingRow { machine, nodes, gpus, sizes, .. }: &SizingRow) 
 
 /// Returns the decision among candidates with the same jobs; `None` without candidates.
 pub(super) fn sentence(answer: &Answer, compared: &[RankedRow]) -> Option<String> {
-    let decision = DecisionRow::new(compared)?;
+    let decision = DecisionRow::new(compared, &answer.jobs, &answer.results)?;
     let scope = match decision.jobs.as_slice() {
         [] => String::new(),
         jobs => format!("{}: ", jobs.join(", ")),
@@ -67,7 +69,21 @@ pub(super) fn sentence(answer: &Answer, compared: &[RankedRow]) -> Option<String
             format!("too close to call: {best} with prices and the model's error is {}", listed.join(" or "))
         }
     };
-    Some(format!("{scope}{text}"))
+    let kinds: Vec<String> = decision
+        .by_kind
+        .iter()
+        .map(|one| format!("for {} alone {} ({} {unit})", kind_name(one.kind), one.candidate, significant(one.score)))
+        .collect();
+    let kinds = if kinds.is_empty() { String::new() } else { format!("; {best} {}", kinds.join(", ")) };
+    Some(format!("{scope}{text}{kinds}"))
+}
+
+fn kind_name(kind: JobKind) -> &'static str {
+    match kind {
+        JobKind::Training => "training",
+        JobKind::Inference => "inference",
+        JobKind::Trace => "traces",
+    }
 }
 
 fn contender(one: &Contender, score: &str) -> String {
