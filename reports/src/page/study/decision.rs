@@ -4,6 +4,7 @@ use fabricast_study::answer::{
     Answer, Contender, DecisionOutcome, DecisionRow, JobKind, RankedRow, SizeRow, SizingRow,
 };
 
+use super::sentences::several;
 use crate::format::{percent, significant};
 
 /// Returns the fewest nodes of each machine with several sizes, then the decision of each group of candidates with the
@@ -43,7 +44,7 @@ pub(super) fn sentence(answer: &Answer, compared: &[RankedRow]) -> Option<String
     let decision = DecisionRow::new(compared, &answer.jobs, &answer.results)?;
     let scope = match decision.jobs.as_slice() {
         [] => String::new(),
-        jobs => format!("{}: ", jobs.join(", ")),
+        jobs => format!("{}: ", several(jobs)),
     };
     let is_cost = decision.by.is_cost();
     let unit = format!("{}/{}", if is_cost { &answer.currency } else { "s" }, decision.by.unit());

@@ -88,7 +88,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
 }
 
 /// Joins names. If there are more than three, names the first three and the number of the others.
-fn several(names: &[String]) -> String {
+pub(super) fn several(names: &[String]) -> String {
     match names {
         [first, second, third, more @ ..] if !more.is_empty() => {
             format!("{first}, {second}, {third} and {} more", more.len())
