@@ -1,5 +1,6 @@
 //! Selection of measured data for plans, and warnings about rejected or contradictory rows.
 
+use std::mem::discriminant;
 use std::path::PathBuf;
 
 use fabricast_libraries::Library;
@@ -10,8 +11,8 @@ use fabricast_sim::profile::{Profile, Software};
 use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_validate::measured::LibraryName;
 use fabricast_validate::measured::manifest::{self, LoadedManifest, Measurement};
+use fabricast_validate::measured::{LibraryName, RejectedRow};
 use fabricast_validate::measured_strategy::Strategies;
 
 use super::format_count;
@@ -23,12 +24,7 @@ const MAX_WARNINGS: usize = 20;
 
 /// Warns of rejected and contradictory rows on standard error.
 pub fn warn(loaded: &LoadedManifest, output: &Output) {
-    let rejected = loaded.measurements.iter().flat_map(|measurement| {
-        measurement
-            .rejected
-            .iter()
-            .map(|rejected| format!("{}:{}: skipped: {}", measurement.file.display(), rejected.line, rejected.reason))
-    });
+    let rejected = loaded.measurements.iter().flat_map(rejected_rows);
     let contradictory = loaded.contradictions.iter().map(|contradiction| {
         let (short, long) = (&contradiction.shortest, &contradiction.longest);
         format!(
@@ -44,6 +40,33 @@ pub fn warn(loaded: &LoadedManifest, output: &Output) {
             output.warn(&format!("and {} more of this kind; JSON has all", warnings.len() - MAX_WARNINGS));
         }
     }
+}
+
+/// Number of rows with one kind of reason that are listed separately; more are summarized.
+const MAX_LISTED: usize = 5;
+
+/// Warnings of the rejected rows of a measurement. Many rows that are rejected for one kind of reason share a warning.
+fn rejected_rows(measurement: &Measurement) -> Vec<String> {
+    let mut kinds: Vec<Vec<&RejectedRow>> = Vec::new();
+    for rejected in &measurement.rejected {
+        let is_alike = |kind: &&mut Vec<&RejectedRow>| {
+            kind.first().is_some_and(|first| discriminant(&first.reason) == discriminant(&rejected.reason))
+        };
+        match kinds.iter_mut().find(is_alike) {
+            Some(kind) => kind.push(rejected),
+            None => kinds.push(vec![rejected]),
+        }
+    }
+    let file = measurement.file.display();
+    let line = |rejected: &RejectedRow| format!("{file}:{}: skipped: {}", rejected.line, rejected.reason);
+    let warnings = |kind: Vec<&RejectedRow>| match kind.as_slice() {
+        [first, .., last] if kind.len() > MAX_LISTED => {
+            let more = format_count(kind.len() as u64 - 1, "more row");
+            vec![format!("{}; {more} up to line {} for such reasons (JSON has all)", line(first), last.line)]
+        }
+        few => few.iter().copied().map(line).collect(),
+    };
+    kinds.into_iter().flat_map(warnings).collect()
 }
 
 /// Criteria by which measurements are selected for a plan.

@@ -1,13 +1,13 @@
 //! `simulate --trace`: Chrome trace of a run, with a process per rank, a thread per channel and a span per operation.
 
-use fabricast_reports::trace::{self, Argument, Counter, TraceSpan};
+use fabricast_reports::trace::{self, Argument, Arrows, Counter, TraceSpan};
 use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
 use fabricast_sim::load::LoadOverTime;
 use fabricast_sim::schedule::{Channel, Rank, ScheduleGenerator};
 use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::Fabric;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bottleneck;
 use super::load::{self, ResourceKind};
@@ -42,7 +42,8 @@ pub fn write_trace(
         output.warn(&format!("{reason}, {shown_ranks} of {rank_count}, to stay small"));
     }
     let spans = timeline.spans.by_start(|run| operations.has(timeline.run_rank(run)));
-    let spans = spans.iter().filter_map(|span| trace_span(&span, &operations));
+    let arrows = critical_arrows(timeline, &operations);
+    let spans = spans.iter().filter_map(|span| trace_span(&span, &operations, &arrows));
     let counters = timeline.load.as_ref().map(|load| graphs(timeline, load, fabric)).unwrap_or_default();
     let mut bytes = Vec::new();
     let written = trace::write(spans, &counters, trace::BUDGET, &mut bytes)
@@ -81,7 +82,26 @@ fn graphs<'a>(timeline: &'a Timeline, load: &'a LoadOverTime, fabric: &Fabric) -
     busiest.iter().map(|busy| Counter { name: name(busy.used), slice: load.slice, values: busy.values }).collect()
 }
 
-fn trace_span(span: &Span, operations: &Operations<'_>) -> Option<TraceSpan<'static>> {
+/// Returns the arrows of the operations on the critical path, by run and index. Arrows to ranks that are not in the trace
+/// are omitted.
+fn critical_arrows(timeline: &Timeline, operations: &Operations<'_>) -> FxHashMap<(u32, u32), Arrows> {
+    let mut arrows: FxHashMap<(u32, u32), Arrows> = FxHashMap::default();
+    let shown = |span: &Span| operations.has(timeline.run_rank(span.run));
+    for (number, pair) in (0..).zip(timeline.critical_path.windows(2)) {
+        let [before, after] = pair else { continue };
+        if shown(&before.span) && shown(&after.span) {
+            arrows.entry((before.span.run, before.span.index)).or_default().outgoing = Some(number);
+            arrows.entry((after.span.run, after.span.index)).or_default().incoming = Some(number);
+        }
+    }
+    arrows
+}
+
+fn trace_span(
+    span: &Span,
+    operations: &Operations<'_>,
+    arrows: &FxHashMap<(u32, u32), Arrows>,
+) -> Option<TraceSpan<'static>> {
     let operation = operations.get(span)?;
     let kind = operation.kind.name();
     let (from, to) = (operation.from.0, operation.to.0);
@@ -104,5 +124,6 @@ fn trace_span(span: &Span, operations: &Operations<'_>) -> Option<TraceSpan<'sta
         start: span.ready,
         end: span.done,
         arguments,
+        arrows: arrows.get(&(span.run, span.index)).copied().unwrap_or_default(),
     })
 }

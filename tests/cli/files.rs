@@ -58,7 +58,7 @@ fn failed_writes_leave_no_files() {
         (format!("{plan} --chart none/plan.svg"), "cannot write none/plan.svg: there is no folder none"),
         (format!("{plan} --chart none/plan.svg -o plan.txt"), "there is no folder none"),
         (format!("{plan} --chart plan.svg -o none/plan.txt"), "there is no folder none"),
-        (format!("{plan} --chart plan.pdf -o plan.txt"), "expected a file name that ends in `.svg` or `.png`"),
+        (format!("{plan} --chart plan.gif -o plan.txt"), "expected a file name that ends in `.svg`, `.png` or `.pdf`"),
         (format!("{plan} --chart plan.svg -o plan.svg"), "named twice"),
         (format!("{plan} -o dir"), "it is a folder"),
         (format!("{simulate} --trace none/t.json -o run.txt"), "there is no folder none"),

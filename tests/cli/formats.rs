@@ -93,7 +93,7 @@ fn pictures_are_written_next_to_the_table() {
     refused(
         folder.path(),
         &format!("{show} --picture steps.gif"),
-        "expected a file name that ends in `.svg` or `.png`",
+        "expected a file name that ends in `.svg`, `.png` or `.pdf`",
     );
     refused(folder.path(), &format!("{show} --picture none/steps.svg"), "there is no folder none");
 }

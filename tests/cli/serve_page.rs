@@ -90,7 +90,7 @@ fn every_control_works_at_both_widths_and_in_both_themes() {
         let tab = browser.tab(width, 900);
         tab.open(&format!("{}/?{SMALL}", server.address));
         tab.wait_for(SETTLED);
-        assert!(text(&tab, "status").contains("has the lowest cost"), "{}", text(&tab, "status"));
+        assert!(text(&tab, "status").contains("USD/M tokens"), "{}", text(&tab, "status"));
         for _ in ["light", "dark"] {
             assert_eq!(tab.evaluate(FAULTS), Value::Array(Vec::new()), "at {width}");
             tab.click("theme");
@@ -200,12 +200,12 @@ fn form_works_without_scripts() {
     let tab = browser.tab(400, 900);
     tab.call("Emulation.setScriptExecutionDisabled", &serde_json::json!({ "value": true }));
     tab.open(&format!("{}/?{SMALL}", server.address));
-    assert!(text(&tab, "answer").contains("has the lowest cost"), "{}", text(&tab, "status"));
+    assert!(text(&tab, "answer").contains("USD/M tokens"), "{}", text(&tab, "status"));
     assert_eq!(shown(&tab, ".slider"), Vec::<String>::new());
     assert!(shown(&tab, "input[name]").contains(&"nodes_a".to_owned()));
     tab.click("send");
     tab.wait_for("document.readyState === 'complete' && new URLSearchParams(location.search).has('usd_per_kwh')");
-    assert!(text(&tab, "answer").contains("has the lowest cost"), "{}", text(&tab, "status"));
+    assert!(text(&tab, "answer").contains("USD/M tokens"), "{}", text(&tab, "status"));
 }
 
 #[test]

@@ -96,6 +96,50 @@ fn inference_and_training_jobs_share_a_study() {
     }
 }
 
+/// First line of the text, heading of the page and JSON state one decision, whether or not it is clear.
+#[test]
+fn text_page_and_json_state_the_same_decision() {
+    let text = |prices: [&str; 2]| {
+        let candidate = |number: usize| {
+            format!(
+                "[[candidate]]\nname = \"machine {number}\"\nfabric = \"hgx-h100\"\nprice_per_hour_usd = {}\n",
+                prices[number]
+            )
+        };
+        format!(
+            "{}{}[[job]]\nname = \"j\"\nglobal_batch = 8\nparallel = {{ tp = 8 }}\n\
+            model = {{ layers = 2, hidden = 1024, heads = 8, vocab = 512, seq = 512 }}\n",
+            candidate(0),
+            candidate(1)
+        )
+    };
+    for (prices, outcome) in
+        [(["10", "30"], "best"), (["{ low = 10, high = 12 }", "{ low = 10, high = 13 }"], "too_close_to_call")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("s.toml"), text(prices)).unwrap();
+        assert_eq!(run_in(folder.path(), "study s.toml -o out").code, 0);
+        let read = |name: &str| std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
+        let (ranking, page) = (read("ranking.txt"), read("index.html"));
+        let line = ranking.lines().next().unwrap();
+        let json: Value = serde_json::from_str(&read("results.json")).unwrap();
+        assert_eq!(
+            (json["decisions"].as_array().unwrap().len(), &json["decisions"][0]["outcome"]),
+            (1, &outcome.into())
+        );
+        let named = json["decisions"][0]["candidates"].as_array().unwrap();
+        assert_eq!(named.len(), if outcome == "best" { 1 } else { 2 });
+        for name in named {
+            assert!(line.contains(name["candidate"].as_str().unwrap()), "{line}");
+        }
+        assert_eq!(line.starts_with("too close to call"), outcome == "too_close_to_call", "{line}");
+        let (_, answer) = page.split_once("<div class=\"answer\">").unwrap();
+        let (_, heading) = answer.split_once("<p>").unwrap();
+        let heading = heading.split_once("</p>").unwrap().0.replace("&apos;", "'");
+        assert_eq!(heading, format!("{line}."));
+    }
+}
+
 #[test]
 fn constraint_violations_are_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 //! ignore unknown fields and accept files that lack newer fields; incompatible files have another [`FORMAT`]. Figures
 //! are floating-point numbers with the unit in their name. They are for display, not for computation.
 
+mod decision;
 mod job;
 mod load;
 mod make;
@@ -12,13 +13,16 @@ mod notes;
 mod prediction_row;
 mod result;
 mod saved_prediction;
+mod sizing;
 mod timeline;
 
+pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecision};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
 pub use result::{MemoryRow, ResultRow};
 pub use saved_prediction::UnknownRowName;
+pub use sizing::{SizeRow, SizingRow};
 pub use timeline::{IntervalError, IntervalRow, TimelineRow, TrackKind, TrackRow};
 
 use schemars::JsonSchema;
@@ -44,6 +48,13 @@ pub struct Answer {
     pub candidates: Vec<CandidateRow>,
     /// Jobs, in the order of the study.
     pub jobs: Vec<JobRow>,
+    /// Decision among the candidates with the same jobs, in the order of the ranking. It is derived from the ranking, also
+    /// for an answer that is read from a file.
+    #[serde(skip_deserializing)]
+    pub decisions: Vec<DecisionRow>,
+    /// Fewest nodes of each machine that meet all constraints, for machines with several sizes. Derived as `decisions` are.
+    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
+    pub sizings: Vec<SizingRow>,
     /// Limits for the candidates.
     pub constraints: ConstraintsRow,
     /// Assumptions for costs.
@@ -75,6 +86,9 @@ pub struct Answer {
 pub struct CandidateRow {
     /// Name of the candidate.
     pub name: String,
+    /// Name of the machine in the study, if this candidate is one of several sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// Preset or file that the candidate requests.
     pub fabric: String,
     /// Name of the loaded fabric.
@@ -97,6 +111,9 @@ pub struct CandidateRow {
     pub power_kw_high: Option<f64>,
     /// Number of racks; absent if it is not stated.
     pub racks: Option<f64>,
+    /// Costs per year, per month and in the depreciation period; absent without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<CostsRow>,
     /// Source location of the candidate: file name, line and column.
     #[serde(alias = "place")]
     pub location: String,
@@ -181,6 +198,34 @@ impl KernelsRow {
     }
 }
 
+/// Costs of a candidate in the currency of the study, with prices and power in the middle of their bands
+/// ([`YearlyCosts`](crate::YearlyCosts)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CostsRow {
+    /// Purchase price; 0 if the candidate is rented.
+    pub purchase: f64,
+    /// Loss of value of the purchase per year.
+    pub depreciation_per_year: f64,
+    /// Rent in the hours of use of a year.
+    pub rent_per_year: f64,
+    /// Energy of the machine in the hours of use of a year.
+    pub energy_per_year: f64,
+    /// Energy of cooling and power distribution in the hours of use of a year.
+    pub cooling_per_year: f64,
+    /// Hosting per year.
+    pub hosting_per_year: f64,
+    /// Support contracts and spare parts per year.
+    pub maintenance_per_year: f64,
+    /// Staff per year.
+    pub staff_per_year: f64,
+    /// Sum of the costs per year.
+    pub total_per_year: f64,
+    /// A twelfth of the sum per year.
+    pub total_per_month: f64,
+    /// Sum in the depreciation period, or in the same time for a rented candidate.
+    pub total: f64,
+}
+
 /// Price of a candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PriceRow {
@@ -241,6 +286,21 @@ pub struct AssumptionsRow {
     pub utilization: f64,
     /// Price of a kWh of energy, which is paid for purchased machines.
     pub usd_per_kwh: f64,
+    /// Power usage effectiveness: energy of the data centre divided by that of the machine.
+    #[serde(default = "no_overhead", skip_serializing_if = "is_no_overhead")]
+    pub pue: f64,
+    /// Price of hosting per kW and month, which is paid for purchased machines.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hosting_usd_per_kw_month: f64,
+    /// Cost of staff per purchased machine and year.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub staff_usd_per_year: f64,
+    /// Support contracts and spare parts per year, as a fraction of the purchase price.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub maintenance_per_year: f64,
+    /// Value of a purchase after the depreciation period, as a fraction of its price.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub residual: f64,
     /// Description of the distribution of prices within their bands, on which `probability_best` is based. The
     /// probability is an integral, computed without random sampling.
     #[serde(default)]
@@ -263,10 +323,6 @@ pub struct SourceRow {
     /// Source of the prices.
     pub source: String,
 }
-
-/// Minimum of [`RankedRow::probability_best_with_errors`] for which the first candidate is called best. Below it, the
-/// decision is reported as too close to call. The value is a judgement: four in five.
-pub const DECISIVE: f64 = 0.8;
 
 /// Candidate with its rank among those with the same jobs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -444,6 +500,27 @@ pub enum AnswerError {
     },
 }
 
+/// Returns the decision of each group of candidates with the same jobs.
+fn decisions(ranking: &[RankedRow], jobs: &[JobRow], results: &[ResultRow]) -> Vec<DecisionRow> {
+    let groups = ranking.chunk_by(|a, b| a.jobs == b.jobs);
+    groups.filter_map(|compared| DecisionRow::new(compared, jobs, results)).collect()
+}
+
+/// Power usage effectiveness of files that state none.
+fn no_overhead() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_no_overhead(pue: &f64) -> bool {
+    *pue <= 1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "required by serde")]
+fn is_zero(value: &f64) -> bool {
+    *value <= 0.0
+}
+
 fn current_format() -> String {
     FORMAT.to_owned()
 }
@@ -469,7 +546,9 @@ impl Answer {
             let found = format.as_str().map_or_else(|| format.to_string(), str::to_owned);
             return Err(AnswerError::Format { source_name: source.to_owned(), found });
         }
-        let answer = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
+        let mut answer: Self = serde_json::from_str(text).map_err(|error| syntax_error(&error))?;
+        answer.decisions = decisions(&answer.ranking, &answer.jobs, &answer.results);
+        answer.sizings = sizing::sizings(&answer.candidates, &answer.ranking);
         match negative::first_negative(text) {
             None => Ok(answer),
             Some(negative) => Err(AnswerError::Syntax {

@@ -24,15 +24,20 @@ impl Terms {
 }
 
 impl Candidate {
-    /// Returns the cost per hour, which is a share of the price plus energy; `None` without a price. `size`: size of
-    /// the machine that is paid for.
+    /// Returns the cost per hour of use: for a purchase depreciation, energy with cooling, and what is paid in all hours
+    /// ([`YearlyCosts`](super::YearlyCosts)); `None` without a price. `size`: size of the machine that is paid for.
     #[must_use]
     pub fn hourly(&self, size: MachineSize, terms: &Terms) -> Option<Band> {
-        let energy = self.power_kw.unwrap_or_default().scaled_by(terms.assumptions.per_kwh);
+        let Terms { assumptions, factor } = terms;
+        let power_kw = self.power_kw.unwrap_or_default();
+        let energy = power_kw.scaled_by(assumptions.per_kwh).scaled_by(assumptions.pue);
         let price = self.price?;
-        let total = price.total(size).scaled_by(terms.factor);
+        let total = price.total(size).scaled_by(*factor);
         Some(match price.payment {
-            Payment::Bought => total.scaled_by(1.0 / terms.assumptions.hours()).plus(energy),
+            Payment::Bought => {
+                let depreciation = total.scaled_by((1.0 - assumptions.residual) / assumptions.hours());
+                depreciation.plus(energy).plus(assumptions.fixed_per_hour(total, power_kw))
+            }
             // The price of a rented machine includes energy.
             Payment::PerHour => total,
         })

@@ -76,6 +76,7 @@ mod step_interval;
 #[cfg(test)]
 mod tests;
 mod value_limits;
+mod yearly_costs;
 
 pub use cost::{CostedPrediction, RunCosts, Terms};
 pub use job_assignment::JobAssignment;
@@ -87,6 +88,7 @@ pub use rank::{JobResult, RankedCandidate, nearest_candidate, rank};
 pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 pub use step_interval::StepInterval;
+pub use yearly_costs::YearlyCosts;
 
 use std::collections::BTreeMap;
 
@@ -187,6 +189,8 @@ impl EfficiencyOverrides {
 pub struct Candidate {
     /// Name of the candidate.
     pub name: String,
+    /// Name in the study, without a number of nodes, if the study lists several numbers; `None` otherwise.
+    pub machine: Option<String>,
     /// Request by which the fabric is loaded.
     pub fabric: FabricRequest,
     /// Network between the hosts in command-line syntax; `None` if the study gives none.
@@ -237,11 +241,30 @@ pub struct Assumptions {
     pub utilization: f64,
     /// Price of a kWh of energy, in the study's currency.
     pub per_kwh: f64,
+    /// Power usage effectiveness of the data centre: its energy divided by that of the machine, at least 1.
+    pub pue: f64,
+    /// Price of hosting per kW of the machine's power and month, in the study's currency.
+    pub hosting_per_kw_month: f64,
+    /// Cost of staff per machine and year, in the study's currency.
+    pub staff_per_year: f64,
+    /// Support contracts and spare parts per year, as a fraction of the purchase price.
+    pub maintenance: f64,
+    /// Value of a purchase after the depreciation period, as a fraction of its price.
+    pub residual: f64,
 }
 
 impl Default for Assumptions {
     fn default() -> Self {
-        Self { years: 4.0, utilization: 0.8, per_kwh: 0.1 }
+        Self {
+            years: 4.0,
+            utilization: 0.8,
+            per_kwh: 0.1,
+            pue: 1.0,
+            hosting_per_kw_month: 0.0,
+            staff_per_year: 0.0,
+            maintenance: 0.0,
+            residual: 0.0,
+        }
     }
 }
 
@@ -249,6 +272,6 @@ impl Assumptions {
     /// Returns the number of hours of use in the depreciation period.
     #[must_use]
     pub fn hours(&self) -> f64 {
-        self.years * 365.25 * 24.0 * self.utilization
+        self.years * yearly_costs::HOURS_PER_YEAR * self.utilization
     }
 }

@@ -2,6 +2,7 @@
 
 mod job_assignment;
 mod measured;
+mod nodes;
 mod price;
 mod sensitivity;
 
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use toml::{Spanned, Value};
 
 use measured::MeasuredText;
+use nodes::{NodesText, Size};
 use price::BandText;
 use sensitivity::SensitivityText;
 
@@ -44,7 +46,7 @@ struct StudyText {
 struct CandidateText {
     name: Spanned<String>,
     fabric: Spanned<String>,
-    nodes: Option<Spanned<u32>>,
+    nodes: Option<Spanned<NodesText>>,
     gpus: Option<Spanned<u32>>,
     gpu: Option<Spanned<String>>,
     network: Option<Spanned<toml::Table>>,
@@ -53,8 +55,12 @@ struct CandidateText {
     price_per_hour_usd: Option<Spanned<BandText>>,
     price: Option<Spanned<String>>,
     price_count: Option<Spanned<f64>>,
+    node_price_usd: Option<Spanned<BandText>>,
+    node_price_per_hour_usd: Option<Spanned<BandText>>,
     power_kw: Option<Spanned<BandText>>,
+    node_power_kw: Option<Spanned<BandText>>,
     racks: Option<Spanned<f64>>,
+    nodes_per_rack: Option<Spanned<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +81,11 @@ struct AssumptionsText {
     years: Option<Spanned<f64>>,
     utilization: Option<Spanned<f64>>,
     usd_per_kwh: Option<Spanned<f64>>,
+    pue: Option<Spanned<f64>>,
+    hosting_usd_per_kw_month: Option<Spanned<f64>>,
+    staff_usd_per_year: Option<Spanned<f64>>,
+    maintenance_per_year: Option<Spanned<f64>>,
+    residual: Option<Spanned<f64>>,
 }
 
 #[derive(Deserialize)]
@@ -145,13 +156,18 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut names: FxHashSet<&str> = FxHashSet::default();
     for entry in &parsed.candidate {
-        let candidate = reader.candidate(entry, &list, efficiency)?;
-        if !names.insert(entry.get_ref().name.get_ref()) {
-            return Err(
-                reader.error_at(entry.get_ref().name.span(), format!("name: `{}` is given twice", candidate.name))
-            );
+        let name = &entry.get_ref().name;
+        let sizes = reader.sizes(entry.get_ref())?;
+        for size in sizes {
+            let candidate = reader.candidate(entry, size, &list, efficiency)?;
+            if candidates.iter().any(|other| other.name == candidate.name) || names.contains(candidate.name.as_str()) {
+                return Err(reader.error_at(name.span(), format!("name: `{}` is given twice", candidate.name)));
+            }
+            candidates.push(candidate);
         }
-        candidates.push(candidate);
+        if !names.insert(name.get_ref()) {
+            return Err(reader.error_at(name.span(), format!("name: `{}` is given twice", name.get_ref())));
+        }
     }
     let priced = candidates.iter().any(|candidate| candidate.price.is_some());
     if let Some(unpriced) = candidates.iter().find(|candidate| priced && candidate.price.is_none()) {
@@ -261,7 +277,10 @@ const MAX_KW: f64 = 1e8;
 /// Maximum valid number of racks, or of items of a price list.
 const MAX_ITEMS: f64 = 1e7;
 
-/// Maximum valid price of a kWh, in the study's currency.
+/// Maximum valid power usage effectiveness.
+const MAX_PUE: f64 = 10.0;
+
+/// Maximum valid price of a kWh, or of hosting a kW for a month, in the study's currency.
 const MAX_PER_KWH: f64 = 1e6;
 
 #[derive(Clone, Copy)]
@@ -295,6 +314,7 @@ impl Reader<'_> {
     fn candidate(
         self,
         text: &Spanned<CandidateText>,
+        size: Size,
         list: &[PriceListEntry],
         efficiency: EfficiencyOverrides,
     ) -> Result<Candidate, JobError> {
@@ -302,21 +322,19 @@ impl Reader<'_> {
         if let Some(problem) = name_problem(text.name.get_ref()) {
             return Err(self.error_at(text.name.span(), problem));
         }
-        if let Some(nodes) = text.nodes.as_ref().filter(|nodes| *nodes.get_ref() == 0) {
-            return Err(self.error_at(nodes.span(), "nodes: a candidate has 1 host or more, not 0"));
-        }
         let network = text.network.as_ref().map(|network| self.network(network)).transpose()?;
         let (network, spec) = network.unzip();
         let fabric = FabricRequest {
             fabric: text.fabric.get_ref().clone(),
-            nodes: text.nodes.as_ref().map(|nodes| *nodes.get_ref()),
+            nodes: size.nodes,
             gpus: text.gpus.as_ref().map(|gpus| *gpus.get_ref()),
             network: spec,
             gpu: text.gpu.as_ref().map(|gpu| gpu.get_ref().clone()),
         };
         let (price, listed) = self.price(text, list)?.unzip();
         Ok(Candidate {
-            name: text.name.get_ref().clone(),
+            name: size.name(text.name.get_ref()),
+            machine: size.is_listed.then(|| text.name.get_ref().clone()),
             fabric,
             network,
             efficiency: self.efficiency(text.efficiency.as_ref())?.or(efficiency),
@@ -326,8 +344,8 @@ impl Reader<'_> {
                 .price
                 .as_ref()
                 .map_or_else(|| location.clone(), |price| self.origin.locate(price.span())),
-            power_kw: text.power_kw.as_ref().map(|power| self.band("power_kw", power, MAX_KW)).transpose()?,
-            racks: self.positive("racks", text.racks.as_ref(), MAX_ITEMS)?,
+            power_kw: self.power(text, size)?,
+            racks: self.racks(text, size)?,
             location,
             fabric_location: self.origin.locate(text.fabric.span()),
             gpus_location: self.origin.locate(text.gpus.as_ref().map_or_else(|| text.fabric.span(), Spanned::span)),
@@ -381,7 +399,32 @@ impl Reader<'_> {
             years: self.positive("years", text.years.as_ref(), 100.0)?.unwrap_or(defaults.years),
             utilization: self.positive("utilization", text.utilization.as_ref(), 1.0)?.unwrap_or(defaults.utilization),
             per_kwh: self.positive("usd_per_kwh", text.usd_per_kwh.as_ref(), MAX_PER_KWH)?.unwrap_or(defaults.per_kwh),
+            pue: self.between("pue", text.pue.as_ref(), 1.0, MAX_PUE)?.unwrap_or(defaults.pue),
+            hosting_per_kw_month: self
+                .between("hosting_usd_per_kw_month", text.hosting_usd_per_kw_month.as_ref(), 0.0, MAX_PER_KWH)?
+                .unwrap_or(defaults.hosting_per_kw_month),
+            staff_per_year: self
+                .between("staff_usd_per_year", text.staff_usd_per_year.as_ref(), 0.0, MAX_PRICE)?
+                .unwrap_or(defaults.staff_per_year),
+            maintenance: self
+                .between("maintenance_per_year", text.maintenance_per_year.as_ref(), 0.0, 1.0)?
+                .unwrap_or(defaults.maintenance),
+            residual: self.between("residual", text.residual.as_ref(), 0.0, 1.0)?.unwrap_or(defaults.residual),
         })
+    }
+
+    /// Reads a number from `min` to `max`; `None` if the key is absent.
+    ///
+    /// # Errors
+    /// [`JobError`] at the value if it is out of range.
+    fn between(self, name: &str, value: Option<&Spanned<f64>>, min: f64, max: f64) -> Result<Option<f64>, JobError> {
+        let Some(value) = value else { return Ok(None) };
+        let number = *value.get_ref();
+        if (min..=max).contains(&number) {
+            return Ok(Some(number));
+        }
+        let limits = format!("from {} to {}", format_number(min), format_number(max));
+        Err(self.error_at(value.span(), format!("{name}: {} is not {limits}", format_number(number))))
     }
 
     fn efficiency(self, text: Option<&Spanned<EfficiencyText>>) -> Result<EfficiencyOverrides, JobError> {

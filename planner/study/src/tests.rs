@@ -23,6 +23,7 @@ mod memory;
 mod placements;
 mod published;
 mod sharded;
+mod sizes;
 mod traces;
 mod violations;
 

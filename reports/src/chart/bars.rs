@@ -71,7 +71,7 @@ struct BarSheet<'a> {
     rows: Rows<'a>,
 }
 
-/// Draws a bar chart as SVG or PNG.
+/// Draws a bar chart in a format.
 ///
 /// # Errors
 /// [`ChartError::NoData`] if there is no bar; other variants are failures of the drawing library.
@@ -102,8 +102,9 @@ impl Drawing for BarSheet<'_> {
             let middle = rows.middle(number);
             rows.name(&canvas, number, &bar.name)?;
             let mut from = 0.0;
+            let colours = palette::part_colours(&chart.parts);
             for (part, length) in bar.lengths(chart.parts.len()).enumerate().filter(|(_, length)| *length > 0.0) {
-                let colour = palette::series(part).0;
+                let colour = palette::part(colours.get(part).copied().unwrap_or_default());
                 canvas.rectangle(
                     (rows.position(from), middle - 9.0),
                     (rows.position(from + length), middle + 9.0),

@@ -10,8 +10,8 @@ use super::ChartError;
 /// font by this name.
 pub(super) const FAMILY: &str = "DejaVu Sans, Verdana, Arial, sans-serif";
 
-static REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
-static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold-subset.ttf");
+pub(super) static REGULAR: &[u8] = include_bytes!("../../assets/DejaVuSans-subset.ttf");
+pub(super) static BOLD: &[u8] = include_bytes!("../../assets/DejaVuSans-Bold-subset.ttf");
 
 /// Registers the fonts. Without this call, plotters finds no font.
 ///

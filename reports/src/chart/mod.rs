@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Drawing steps: [`plan`](PlanChart::figure) → `layout` (positions of panels and legend) → `panel`, `legend`, `ribbon`
-//! (drawing in logical pixels) → `canvas` (SVG or bitmap back end of plotters).
+//! (drawing in logical pixels) → `canvas` (SVG or bitmap back end of plotters, or `pdf`).
 
 pub(crate) mod axis;
 mod bars;
@@ -36,6 +36,7 @@ mod legend;
 pub(crate) mod output;
 pub(crate) mod palette;
 mod panel;
+mod pdf;
 mod plan;
 mod ribbon;
 mod rows;
@@ -62,18 +63,21 @@ pub enum Format {
     Svg,
     /// PNG with two pixels per logical pixel and the embedded font.
     Png,
+    /// PDF of one page with vector graphics and the embedded fonts, for papers.
+    Pdf,
 }
 
 impl Format {
     /// Returns the format that belongs to the extension of a file name.
     ///
     /// # Errors
-    /// [`ChartError::UnknownFormat`] if the extension is neither `svg` nor `png` (in upper or lower case).
+    /// [`ChartError::UnknownFormat`] if the extension is none of `svg`, `png` and `pdf` (in upper or lower case).
     pub fn from_path(path: &Path) -> Result<Self, ChartError> {
         let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {
             Some("svg") => Ok(Self::Svg),
             Some("png") => Ok(Self::Png),
+            Some("pdf") => Ok(Self::Pdf),
             _ => Err(ChartError::UnknownFormat { path: path.display().to_string() }),
         }
     }
@@ -89,7 +93,7 @@ pub enum ChartError {
         title: String,
     },
     /// The extension of a file belongs to no known format.
-    #[error("`{path}` names no chart format: expected a file name that ends in `.svg` or `.png`")]
+    #[error("`{path}` names no chart format: expected a file name that ends in `.svg`, `.png` or `.pdf`")]
     UnknownFormat {
         /// Path of the file as given.
         path: String,

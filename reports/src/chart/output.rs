@@ -11,6 +11,7 @@ use super::figure::Figure;
 use super::layout::{FigureLayout, WIDTH};
 use super::legend::FigureLegend;
 use super::panel::Panel;
+use super::pdf::Page;
 use super::{ChartError, Format, font, palette};
 
 /// Number of drawn pixels that are averaged to one pixel of the PNG, in each direction.
@@ -44,7 +45,7 @@ pub(crate) trait Drawing {
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError>;
 }
 
-/// Draws a picture and returns the bytes of the SVG or PNG file.
+/// Draws a picture and returns the bytes of the file.
 ///
 /// # Errors
 /// [`ChartError`] if the drawing library or the PNG encoder fails.
@@ -53,6 +54,7 @@ pub(crate) fn bytes(drawing: &impl Drawing, format: Format) -> Result<Vec<u8>, C
     match format {
         Format::Svg => svg(drawing).map(String::into_bytes),
         Format::Png => png(drawing),
+        Format::Pdf => pdf(drawing),
     }
 }
 
@@ -64,6 +66,13 @@ fn svg(drawing: &impl Drawing) -> Result<String, ChartError> {
     // The view box has the size as drawn; the picture is shown at its logical size.
     let (as_drawn, as_shown) = (size_attributes(drawn.0, drawn.1), size_attributes(width, height));
     Ok(visible_in_xml(&text.replacen(&as_drawn, &as_shown, 1)).into_owned())
+}
+
+fn pdf(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {
+    let (width, height) = drawing.size();
+    let mut page = Page::new((width * DETAIL, height * DETAIL))?;
+    drawing.draw(&mut page, 0.0)?;
+    Ok(page.file())
 }
 
 fn png(drawing: &impl Drawing) -> Result<Vec<u8>, ChartError> {

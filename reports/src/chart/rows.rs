@@ -103,9 +103,10 @@ impl<'a> Rows<'a> {
         canvas.text(&title.fit(self.title, wide)?, (MARGIN, 32.0), title)?;
         let remark = TextStyle::new(palette::TEXT, self.measures.remark);
         canvas.text(&remark.fit(self.remark, wide)?, (MARGIN, 57.0), remark)?;
-        for ((number, name), &(x, row)) in self.kinds.iter().enumerate().zip(&self.keys) {
+        let colours = palette::part_colours(self.kinds);
+        for ((colour, name), &(x, row)) in colours.into_iter().zip(self.kinds).zip(&self.keys) {
             let y = TOP + row as f64 * KEYS;
-            canvas.rectangle((x, y - 6.0), (x + 14.0, y + 6.0), palette::series(number).0)?;
+            canvas.rectangle((x, y - 6.0), (x + 14.0, y + 6.0), palette::part(colour))?;
             canvas.text(name, (x + 20.0, y), TextStyle::new(palette::INK, 12.0))?;
         }
         let tick = TextStyle::new(palette::TEXT, 11.5).align(HPos::Center);

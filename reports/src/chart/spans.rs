@@ -55,7 +55,7 @@ struct SpanSheet<'a> {
     rows: Rows<'a>,
 }
 
-/// Draws a chart of spans as SVG or PNG.
+/// Draws a chart of spans in a format.
 ///
 /// # Errors
 /// [`ChartError::NoData`] if there is no span; other variants are failures of the drawing library.
@@ -84,13 +84,14 @@ impl Drawing for SpanSheet<'_> {
         for (row, name) in chart.rows.iter().enumerate() {
             rows.name(&canvas, row, name)?;
         }
+        let colours = palette::part_colours(&chart.kinds);
         for span in &chart.spans {
             let middle = rows.middle(span.row);
             let to = rows.position(span.to).max(rows.position(span.from) + 0.6);
             canvas.rectangle(
                 (rows.position(span.from), middle - 8.0),
                 (to, middle + 8.0),
-                palette::series(span.kind).0,
+                palette::part(colours.get(span.kind).copied().unwrap_or_default()),
             )?;
         }
         canvas.finish()

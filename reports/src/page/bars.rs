@@ -6,16 +6,21 @@ use crate::chart::axis::AxisRange;
 use crate::markup::{Markup, number, shortened};
 
 const WIDTH: f64 = 720.0;
-const NAMES: f64 = 190.0;
-const LABELS: f64 = 120.0;
-const ROW: f64 = 30.0;
+/// Left edge of the bars, which leaves space for the first label of the axis.
+const LEFT: f64 = 6.0;
+/// Width of the labels after the bars.
+const LABELS: f64 = 200.0;
+/// Height of a row: the name of the bar, and the bar below it.
+const ROW: f64 = 46.0;
+/// Distance of the middle of a bar from the top of its row.
+const BAR: f64 = 30.0;
 const BOTTOM: f64 = 30.0;
 /// Minimum width of a drawn part, in pixels. Thinner parts would be invisible.
 const MIN_PART_WIDTH: f64 = 0.05;
 /// Maximum number of characters of a bar's name.
-const LETTERS: usize = 26;
+const LETTERS: usize = 70;
 /// Maximum number of characters of a label after a bar.
-const REMARK: usize = 17;
+const REMARK: usize = 24;
 
 /// Writes a bar chart, or a message if it has no bars.
 pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
@@ -31,19 +36,20 @@ pub(super) fn write(chart: &BarChart, markup: &mut Markup) {
 fn draw(chart: &BarChart, span: &AxisRange, markup: &mut Markup) {
     let classes = area_legend(&chart.parts, markup);
     let height = chart.bars.len() as f64 * ROW;
-    let wide = WIDTH - NAMES - LABELS;
+    let wide = WIDTH - LEFT - LABELS;
     let size = PlotSize { width: WIDTH, height: height + BOTTOM };
     plot(size, PlotLabel { title: &chart.title, things: "part" }, markup, |markup| {
         markup.open("g", &[("class", "grid"), ("aria-hidden", "true")]);
-        columns(&span.ticks(5), HorizontalExtent { left: NAMES, width: wide }, height, markup);
+        columns(&span.ticks(5), HorizontalExtent { left: LEFT, width: wide }, height, markup);
         markup.close();
         for (row, bar) in chart.bars.iter().enumerate() {
-            let middle = (row as f64 + 0.5) * ROW;
+            let top = row as f64 * ROW;
+            let middle = top + BAR;
             let text_y = number(middle + 4.5);
             markup.open("g", &[("class", "bar")]);
             let name = shortened(&bar.name, LETTERS);
-            markup.text("text", &[("x", &number(NAMES - 8.0)), ("y", &text_y), ("text-anchor", "end")], &name);
-            let (mut x, sum) = (NAMES, bar.sum(chart.parts.len()));
+            markup.text("text", &[("class", "name"), ("x", &number(LEFT)), ("y", &number(top + 15.0))], &name);
+            let (mut x, sum) = (LEFT, bar.sum(chart.parts.len()));
             let parts = chart.parts.iter().zip(&classes).zip(bar.lengths(chart.parts.len()));
             for (part, ((name, class), length)) in parts.enumerate() {
                 let width = span.position(length) * wide;

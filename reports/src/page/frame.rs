@@ -96,7 +96,7 @@ pub(super) fn series_class(series: usize) -> String {
 
 /// Writes the legend of areas with these names, and returns their style sheet classes.
 pub(super) fn area_legend(names: &[String], markup: &mut Markup) -> Vec<String> {
-    let classes: Vec<String> = (0..names.len()).map(series_class).collect();
+    let classes: Vec<String> = palette::part_colours(names).into_iter().map(|number| format!("c{number}")).collect();
     let keys = names.iter().zip(&classes);
     legend(keys.map(|(name, class)| LegendEntry { name, class, path: "M1 1H15V13H1Z".to_owned() }), markup);
     classes

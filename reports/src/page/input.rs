@@ -235,7 +235,7 @@ fn joined(mut pages: Vec<Page>) -> Page {
             } else {
                 section.title.clone()
             };
-            Section { title, blocks: section.blocks.clone() }
+            Section { title, ..section.clone() }
         })
     });
     let sections = sections.collect();

@@ -5,7 +5,7 @@ use super::frame::{FigureText, LegendEntry, PlotLabel, PlotSize, figure, legend,
 use crate::chart::axis::AxisRange;
 use crate::chart::palette::{self, Marker};
 use crate::chart::{Band, BandColour, Line, LineChart, Role};
-use crate::markup::{Markup, number};
+use crate::markup::{Markup, number, shortened};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 380.0;
@@ -17,6 +17,14 @@ const BOTTOM: f64 = 48.0;
 const LETTER: f64 = 8.0;
 /// Maximum number of points of a line that have tooltips. Longer lines are subsampled.
 const MAX_POINTS: usize = 400;
+
+/// Maximum number of points that are labelled with the names of their lines.
+const MAX_LABELS: usize = 14;
+/// Height of a label, and distance of a label from its point, in pixels.
+const LABEL_HEIGHT: f64 = 14.0;
+const LABEL_GAP: f64 = 9.0;
+/// Maximum number of characters of a label.
+const LABEL_LETTERS: usize = 28;
 
 /// Entry of the legend: all lines and bands with one name, which are shown and hidden together.
 struct LineEntry<'a> {
@@ -139,6 +147,7 @@ impl<'a> LineSheet<'a> {
         for (number, line) in order {
             self.line(line, lines.tooltips.get(number).map_or(&[], Vec::as_slice), markup);
         }
+        self.labels(markup);
     }
 
     fn grid(&self, x_title: &str, markup: &mut Markup) {
@@ -217,11 +226,74 @@ impl<'a> LineSheet<'a> {
         markup.close();
     }
 
+    /// Writes the names of scattered points next to them, at the first place where they cover neither a point nor another
+    /// name. Names without such a place are left to the legend.
+    fn labels(&self, markup: &mut Markup) {
+        let is_point = |line: &&Line| matches!(line.role, Role::Points(_)) && line.points.len() == 1;
+        let points: Vec<(&Line, (f64, f64))> = self
+            .chart
+            .lines
+            .iter()
+            .filter(is_point)
+            .filter_map(|line| Some((line, self.at(*line.points.first()?)?)))
+            .collect();
+        if points.len() > MAX_LABELS {
+            return;
+        }
+        let mut taken: Vec<Area> = points.iter().map(|&(_, point)| Area::around(point, 6.0)).collect();
+        for (number, (line, (x, y))) in points.into_iter().enumerate() {
+            let name = shortened(&line.name, LABEL_LETTERS);
+            let width = name.chars().count() as f64 * LETTER;
+            let places = [
+                (x + LABEL_GAP, y),
+                (x - LABEL_GAP - width, y),
+                (x + LABEL_GAP, y - LABEL_HEIGHT),
+                (x + LABEL_GAP, y + LABEL_HEIGHT),
+                (x - LABEL_GAP - width, y - LABEL_HEIGHT),
+                (x - LABEL_GAP - width, y + LABEL_HEIGHT),
+            ];
+            let area = |(left, middle): (f64, f64)| Area {
+                left,
+                right: left + width,
+                top: middle - LABEL_HEIGHT / 2.0,
+                bottom: middle + LABEL_HEIGHT / 2.0,
+            };
+            let is_free = |area: &Area| {
+                let inside =
+                    area.left >= LEFT && area.right <= WIDTH && area.top >= 0.0 && area.bottom <= HEIGHT - BOTTOM;
+                inside && taken.iter().enumerate().all(|(other, one)| other == number || !one.overlaps(area))
+            };
+            let Some(free) = places.into_iter().map(area).find(is_free) else { continue };
+            let entry = self.entry(&line.name);
+            let (x, y) = (crate::markup::number(free.left), crate::markup::number(free.bottom - 3.0));
+            markup.text("text", &[("class", "label"), ("data-series", &entry), ("x", &x), ("y", &y)], &name);
+            taken.push(free);
+        }
+    }
+
     fn tooltip(&self, line: &Line, x: f64, y: f64, details: Option<&String>) -> String {
         let position = format!("{}: {}, {}", line.name, self.chart.x.tooltip_value(x), self.chart.y.tooltip_value(y));
         details
             .filter(|details| !details.is_empty())
             .map_or(position.clone(), |details| format!("{position}\n{details}"))
+    }
+}
+
+/// Rectangle of a drawing, in pixels.
+struct Area {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Area {
+    fn around((x, y): (f64, f64), radius: f64) -> Self {
+        Self { left: x - radius, right: x + radius, top: y - radius, bottom: y + radius }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
     }
 }
 

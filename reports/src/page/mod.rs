@@ -30,7 +30,7 @@ mod timeline;
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
 pub use study::{
-    bandwidths, breakdown, links, measured, memory, page as study_page,
+    bandwidths, breakdown, costs, links, measured, memory, opening_lines, page as study_page,
     page_with_library_defaults as study_page_with_details, pareto, timelines,
 };
 
@@ -63,13 +63,31 @@ pub struct Section {
     pub title: String,
     /// Content below the heading, in order.
     pub blocks: Vec<Block>,
+    /// Extent to which the section is shown when the page is opened.
+    pub display: Display,
+}
+
+/// Extent to which a section of a page is shown when the page is opened, and on paper.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Display {
+    /// The section is shown.
+    #[default]
+    Open,
+    /// Only the heading is shown, which opens the section. Paper omits it unless it was opened.
+    Collapsed,
 }
 
 impl Section {
     /// Creates a section from its heading and content.
     #[must_use]
     pub fn new(title: impl Into<String>, blocks: Vec<Block>) -> Self {
-        Self { title: title.into(), blocks }
+        Self { title: title.into(), blocks, display: Display::Open }
+    }
+
+    /// Returns the section with only its heading shown.
+    #[must_use]
+    pub fn collapsed(self) -> Self {
+        Self { display: Display::Collapsed, ..self }
     }
 }
 
@@ -206,8 +224,20 @@ impl Writer {
         }
         for (name, section) in &sections {
             self.markup.open("section", &[("aria-labelledby", name)]);
-            self.markup.text("h2", &[("id", name)], &section.title);
-            self.blocks(&section.blocks);
+            match section.display {
+                Display::Open => {
+                    self.markup.text("h2", &[("id", name)], &section.title);
+                    self.blocks(&section.blocks);
+                }
+                Display::Collapsed => {
+                    self.markup.open("details", &[]);
+                    self.markup.open("summary", &[]);
+                    self.markup.text("h2", &[("id", name)], &section.title);
+                    self.markup.close();
+                    self.blocks(&section.blocks);
+                    self.markup.close();
+                }
+            }
             self.markup.close();
         }
         self.markup.close();

@@ -131,8 +131,28 @@
     pick();
   };
 
+  // A hint under tables and pictures that are wider than the page.
+  const hint = (box) => {
+    const more = document.createElement("p");
+    more.className = "more";
+    more.textContent = "Scroll sideways for the rest.";
+    box.after(more);
+    const update = () => { more.hidden = box.scrollWidth <= box.clientWidth; };
+    new ResizeObserver(update).observe(box);
+    update();
+  };
+  // A link to a section opens it.
+  for (const link of all(document, "nav a")) {
+    link.addEventListener("click", () => {
+      const heading = document.getElementById(link.hash.slice(1));
+      const details = heading && heading.closest("details");
+      if (details) details.open = true;
+    });
+  }
+
   const enhance = (content) => {
     all(content, ".data").forEach(enhanceTable);
+    all(content, ".scroll").forEach(hint);
     all(content, ".chart").forEach(enhanceChart);
     all(content, ".choice").forEach(enhanceChoice);
   };

@@ -1,6 +1,7 @@
 //! Page of a study: the best machine, its advantage, and the assumptions on which the result depends.
 
 mod charts;
+mod decision;
 mod library_defaults;
 mod load;
 mod sentences;
@@ -13,10 +14,14 @@ use fabricast_study::library_comparison::LibraryComparison;
 use super::{Block, Choice, Page, Picture, Section};
 use crate::format;
 
+/// Titles of the sections that are shown when the page is opened.
+const SUMMARY: [&str; 3] = ["Ranking", "Cost against speed", "Breakdown of a step"];
+
 pub use charts::{breakdown, memory, pareto};
+pub use decision::opening_lines;
 pub use library_defaults::bandwidths;
 pub use load::links;
-pub use tables::measured;
+pub use tables::{costs, measured};
 pub use timeline::timelines;
 
 /// Creates the page of a study. `pictures`: for each job, the fabric of the first-ranked candidate with the load of its
@@ -73,6 +78,10 @@ fn build_page(
         "Every candidate and job",
         vec![Block::Table("All results".into(), tables::results(answer))],
     ));
+    if answer.candidates.iter().any(|candidate| candidate.costs.is_some()) {
+        let caption = format!("Costs in {}", answer.currency);
+        sections.push(Section::new("Costs", vec![Block::Table(caption, costs(answer))]));
+    }
     if answer.jobs.iter().any(is_held) {
         let bars = of_some(&is_held, &|job| memory(answer, job).map(Block::Bars).into_iter().collect());
         sections.push(Section::new("Memory of the most loaded GPU", bars));
@@ -124,6 +133,9 @@ fn build_page(
         sources.push(Block::List(fabrics));
     }
     sections.push(Section::new("Assumptions and sources", sources));
+    // The first sheet of paper holds the answer, the ranking, cost against speed and the breakdown of a step.
+    let is_summary = |section: &Section| SUMMARY.contains(&section.title.as_str());
+    let sections = sections.into_iter().map(|one| if is_summary(&one) { one } else { one.collapsed() }).collect();
     Page { title: title(answer), answer: sentences::sentences(answer), sections }
 }
 
@@ -133,6 +145,12 @@ fn title(answer: &Answer) -> String {
         return match jobs.as_slice() {
             [one] => format!("{one} on {}", only.name),
             several => format!("{} jobs on {}", several.len(), only.name),
+        };
+    }
+    if answer.candidates.iter().all(|candidate| candidate.machine.is_some()) && !answer.sizings.is_empty() {
+        return match jobs.as_slice() {
+            [one] => format!("How many nodes for {one}?"),
+            several => format!("How many nodes for {} jobs?", several.len()),
         };
     }
     match jobs.as_slice() {

@@ -77,6 +77,22 @@ impl<'a, L: EventSink> Events<'a, L> {
         }
         self.text.write_all(b"}")?;
         self.end_line(Some(span.start));
+        if let Some(arrow) = span.arrows.incoming {
+            self.arrow(r#""f","bp":"e""#, arrow, tid, span)?;
+        }
+        if let Some(arrow) = span.arrows.outgoing {
+            self.arrow(r#""s""#, arrow, tid, span)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an end of an arrow of the critical path. Viewers draw it from the end of the first span to the start of the
+    /// second; the time only has to be inside each span.
+    fn arrow(&mut self, phase: &str, number: u32, tid: u32, span: &TraceSpan<'_>) -> io::Result<()> {
+        let (pid, time) = (span.rank.0, exact_micros(span.start));
+        let name = r#""cat":"critical path","name":"critical path""#;
+        write!(self.text, r#"{{"ph":{phase},{name},"id":{number},"pid":{pid},"tid":{tid},"ts":{time}}}"#)?;
+        self.end_line(Some(span.start));
         Ok(())
     }
 

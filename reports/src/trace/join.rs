@@ -8,7 +8,7 @@ use fabricast_topologies::Picos;
 
 use super::event::{Events, MergedSpan};
 use super::lines::EventSink;
-use super::{TraceSpan, TraceSummary};
+use super::{Arrows, TraceSpan, TraceSummary};
 
 /// Number of consecutive thread ids reserved for a channel. The first id of a channel is its number multiplied by this
 /// constant.
@@ -37,6 +37,8 @@ pub(super) fn write<'a>(
     for span in spans {
         summary.spans += 1;
         summary.ranks = summary.ranks.max(span.rank.0.saturating_add(1));
+        // The other end of an arrow may be in a merged span.
+        let span = if joined > 1 { TraceSpan { arrows: Arrows::default(), ..span } } else { span };
         lanes.add(span, &mut events)?;
     }
     lanes.finish(&mut events)?;

@@ -2,14 +2,15 @@
 //!
 //! A rank is a process, and a channel is a thread of that process. Overlapping spans of a channel (for example a
 //! transfer that is in transit while the next is prepared) are assigned to additional threads, since viewers show only
-//! nested spans. Times are picoseconds, written as exact decimals of a microsecond, which is the unit of the format.
+//! nested spans. Arrows connect the critical path, unless spans are merged. Times are picoseconds, written as exact
+//! decimals of a microsecond, which is the unit of the format.
 //!
 //! Viewers fail on files of hundreds of megabytes, so a trace has a size budget. If it is exceeded, adjacent spans of a
 //! thread are merged, as many at a time as needed, and labelled as merged; spans that overlap in more than a few
 //! threads are then merged as well.
 //!
-//! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`) and metadata
-//! (`M`) events.
+//! Source of the format: "Trace Event Format", the JSON object form with complete (`X`), counter (`C`), flow (`s`, `f`)
+//! and metadata (`M`) events.
 
 mod event;
 mod join;
@@ -38,6 +39,17 @@ pub struct TraceSpan<'a> {
     pub end: Picos,
     /// Named details, which a viewer shows when the span is selected.
     pub arguments: Vec<(&'a str, Argument<'a>)>,
+    /// Arrows to and from other activities.
+    pub arrows: Arrows,
+}
+
+/// Arrows of the critical path that end and begin at a span, by their numbers. Each number belongs to one pair of spans.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrows {
+    /// Arrow from the preceding span of the path.
+    pub incoming: Option<u32>,
+    /// Arrow to the following span of the path.
+    pub outgoing: Option<u32>,
 }
 
 /// Detail of a span.

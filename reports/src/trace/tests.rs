@@ -15,6 +15,7 @@ fn span(rank: u32, channel: u16, start: u64, end: u64) -> TraceSpan<'static> {
         start: Picos(start),
         end: Picos(end),
         arguments: Vec::new(),
+        arrows: Arrows::default(),
     }
 }
 
@@ -64,6 +65,27 @@ fn a_trace_names_ranks_and_channels() {
     let read = events(&text, "X");
     assert_eq!(read[1]["name"], "put \"3\" → 4\n");
     assert_eq!(read[1]["args"]["protocol"], "ll\\128");
+}
+
+/// Both ends of an arrow are on the thread of their span and within its time. Merged spans have no arrows.
+#[test]
+fn arrows_connect_the_spans_of_the_critical_path() {
+    let mut spans =
+        vec![span(0, 0, 0, 10_000_000), span(0, 0, 5_000_000, 15_000_000), span(1, 3, 20_000_000, 30_000_000)];
+    (spans[1].arrows.outgoing, spans[2].arrows.incoming) = (Some(7), Some(7));
+    let (_, text) = written(&spans, BUDGET);
+    let (starts, ends) = (events(&text, "s"), events(&text, "f"));
+    assert_eq!((starts.len(), ends.len()), (1, 1));
+    assert_eq!((&starts[0]["id"], &ends[0]["id"], &ends[0]["bp"]), (&7.into(), &7.into(), &"e".into()));
+    // The overlapping span is on the second thread of its channel.
+    assert_eq!((&starts[0]["pid"], &starts[0]["tid"], picos(&starts[0]["ts"])), (&0.into(), &1.into(), 5_000_000));
+    assert_eq!((&ends[0]["pid"], &ends[0]["tid"], picos(&ends[0]["ts"])), (&1.into(), &(3 << 12).into(), 20_000_000));
+    let mut many: Vec<_> = (0..1000).map(|k| span(0, 0, 10 * k, 10 * k + 5)).collect();
+    for (number, span) in many.iter_mut().enumerate() {
+        span.arrows = Arrows { incoming: Some(number as u32), outgoing: Some(number as u32 + 1) };
+    }
+    let (summary, text) = written(&many, Bytes(4000));
+    assert!(summary.joined > 1 && events(&text, "s").is_empty() && events(&text, "f").is_empty());
 }
 
 #[test]

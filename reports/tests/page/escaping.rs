@@ -7,7 +7,7 @@ use roxmltree::{Document, ParsingOptions};
 use super::synthetic::study_with_names;
 
 /// HTML elements that pages may contain.
-const ELEMENTS: [&str; 39] = [
+const ELEMENTS: [&str; 41] = [
     "html",
     "head",
     "meta",
@@ -25,6 +25,8 @@ const ELEMENTS: [&str; 39] = [
     "nav",
     "a",
     "section",
+    "details",
+    "summary",
     "ul",
     "li",
     "table",

@@ -8,9 +8,10 @@ mod synthetic;
 
 use fabricast_reports::chart::{self, Format};
 use fabricast_reports::page::{
-    Input, InputError, breakdown, links, memory, pareto, report, study_page, study_page_with_details, timelines,
+    Input, InputError, breakdown, links, memory, opening_lines, pareto, report, study_page, study_page_with_details,
+    timelines,
 };
-use fabricast_study::answer::{Answer, JobKind};
+use fabricast_study::answer::{Answer, JobKind, SizeRow, SizingRow};
 use fabricast_study::library_comparison::LibraryComparison;
 
 use synthetic::study;
@@ -19,15 +20,13 @@ use synthetic::study;
 fn the_answer_comes_first() {
     let html = study_page(&study(3, 2), &[]).html();
     let position = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
-    assert!(position("machine 0 has the lowest cost: 1.00 USD per million tokens") < position("Candidates by rank"));
+    assert!(
+        position("machine 0 is cheapest: 1.00 USD/M tokens; machine 1 needs 10 % more (80 % sure")
+            < position("Candidates by rank")
+    );
     assert!(position("Candidates by rank") < position("against the time of a step"));
     assert!(position("against the time of a step") < position("breakdown of a step"));
-    for text in [
-        "list of prices",
-        "Constraints violated by machine 2",
-        "has the lowest cost in 80 % of cases",
-        "remains first under all 2",
-    ] {
+    for text in ["list of prices", "Constraints violated by machine 2", "remains first under all 2"] {
         position(text);
     }
 }
@@ -145,6 +144,54 @@ fn timelines_and_link_loads_match_the_results() {
     assert!(!html.contains("Timeline of a step") && !html.contains("Link utilization") && html.contains("All results"));
 }
 
+/// The heading names no winner if the ranking does not decide.
+#[test]
+fn close_decisions_name_no_winner() {
+    let mut answer: Answer = study(2, 1);
+    for (row, probability) in answer.ranking.iter_mut().zip([0.6, 0.4]) {
+        row.probability_best_with_errors = Some(probability);
+    }
+    let page = study_page(&answer, &[]);
+    let heading = "too close to call: cheapest with prices and the model's error is machine 0 (60 %, 1.00 USD/M tokens) or \
+        machine 1 (40 %, 1.10 USD/M tokens).";
+    assert_eq!(page.answer.first().map(String::as_str), Some(heading));
+    let html = page.html();
+    assert!(["has the lowest cost", "is cheapest"].iter().all(|claim| !html.contains(claim)));
+    assert_eq!(opening_lines(&answer), [heading.trim_end_matches('.')]);
+}
+
+#[test]
+fn fewest_nodes_of_a_goal_are_the_heading() {
+    let mut answer: Answer = study(3, 1);
+    for row in &mut answer.candidates {
+        row.machine = Some("m".into());
+    }
+    let size = |number: usize, nodes: u64, meets_constraints: bool| SizeRow {
+        candidate: format!("machine {number}"),
+        nodes,
+        gpus: 8 * nodes,
+        meets_constraints,
+        violations: if meets_constraints { Vec::new() } else { vec![format!("{nodes} are too slow")] },
+    };
+    let sizing = |sizes: Vec<SizeRow>| {
+        let fewest = sizes.iter().find(|size| size.meets_constraints);
+        SizingRow {
+            machine: "m".into(),
+            candidate: fewest.map(|size| size.candidate.clone()),
+            nodes: fewest.map(|size| size.nodes),
+            gpus: fewest.map(|size| size.gpus),
+            sizes,
+        }
+    };
+    answer.sizings = vec![sizing(vec![size(0, 1, false), size(1, 2, true), size(2, 4, true)])];
+    let page = study_page(&answer, &[]);
+    let heading =
+        "m: 2 nodes are enough (16 GPUs), the fewest of 1, 2 and 4 within the constraints; with 1: 1 are too slow.";
+    assert_eq!((page.title.as_str(), page.answer[0].as_str()), ("How many nodes for job 0?", heading));
+    answer.sizings = vec![sizing(vec![size(0, 1, false), size(2, 4, false)])];
+    assert_eq!(study_page(&answer, &[]).answer[0], "m: none of 1 and 4 nodes is enough; with 4: 4 are too slow.");
+}
+
 #[test]
 fn studies_without_a_winner_state_it() {
     let mut answer: Answer = study(2, 1);
@@ -153,7 +200,10 @@ fn studies_without_a_winner_state_it() {
         row.violations = vec!["budget 5 of 4".into()];
     }
     let page = study_page(&answer, &[]);
-    assert_eq!(page.answer.first().map(String::as_str), Some("No candidate fits all jobs and meets all constraints."));
+    assert_eq!(
+        page.answer.first().map(String::as_str),
+        Some("no candidate runs all jobs within the constraints; machine 0: budget 5 of 4.")
+    );
     answer.ranking.clear();
     answer.results.clear();
     answer.candidates.clear();
@@ -193,14 +243,17 @@ fn library_choices_are_reported() {
 fn single_candidates_are_not_compared() {
     let page = study_page(&study(1, 1), &[]);
     assert_eq!(page.title, "job 0 on machine 0");
-    assert_eq!(page.answer.first().map(String::as_str), Some("machine 0 costs 1.00 USD per million tokens."));
+    assert_eq!(page.answer.first().map(String::as_str), Some("machine 0 costs 1.00 USD/M tokens."));
     assert!(page.answer.iter().all(|sentence| !sentence.contains("order")), "{:?}", page.answer);
     assert_eq!(study_page(&study(1, 3), &[]).title, "3 jobs on machine 0");
     let mut answer = study(1, 1);
     for row in &mut answer.ranking {
         (row.meets_constraints, row.violations) = (false, vec!["budget 5 of 4".into()]);
     }
-    assert_eq!(study_page(&answer, &[]).answer, ["machine 0 violates: budget 5 of 4."]);
+    assert_eq!(
+        study_page(&answer, &[]).answer,
+        ["no candidate runs all jobs within the constraints; machine 0: budget 5 of 4."]
+    );
 }
 
 /// Inference steps differ in their work, so the chart compares candidates by the time per million tokens, as the

@@ -28,6 +28,13 @@ addEventListener("load", () => {
   };
   try {
     const width = document.documentElement.clientWidth;
+    for (const details of all(document, "details")) {
+      check(!details.open, "details are closed at first");
+      const link = document.querySelector(`nav a[href="#${details.querySelector("h2").id}"]`);
+      if (link) link.dispatchEvent(new MouseEvent("click", { cancelable: true }));
+      check(details.open || !link, "a link opens its section");
+      details.open = true;
+    }
     check(document.documentElement.scrollWidth <= width, `${document.documentElement.scrollWidth} wide in ${width}: ${all(document.body, "*").filter((one) => !one.closest(".scroll *") && one.getBoundingClientRect().right > width).map((one) => one.tagName + "." + one.className).join(" ")}`);
     check(document.querySelectorAll("img, iframe, link, object, embed, script[src]").length === 0, "something to load");
 

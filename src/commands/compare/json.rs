@@ -109,7 +109,7 @@ struct ConfigurationJson<'a> {
     ranges: Vec<SizeRangeJson>,
     /// Most likely cause, or a setting in the log that may have slowed the group down; null if there is neither.
     cause: Option<String>,
-    /// Causes of slow sizes that simulations support, in order of decreasing probability.
+    /// Simulated causes of slow sizes, in order of decreasing probability.
     causes: Vec<CauseJson>,
     /// Settings with which the library is predicted to be faster, including calls whose times are as expected.
     advice: Vec<SettingAdviceJson>,
@@ -165,9 +165,12 @@ struct CauseJson {
     text: String,
     /// Fraction of the difference between measured and predicted times that the cause explains.
     closed_share: f64,
-    /// Posterior probability of the cause's class among the hypotheses that explain the times, with equal prior
-    /// probabilities. From two thirds on, the text calls the cause likely.
+    /// Posterior probability of the cause's class; all classes have the same prior probability. From two thirds on, the
+    /// text calls the cause likely.
     probability: f64,
+    /// Posterior probability that there is a fault. Below one half, the times are within the error of the prediction, and
+    /// the cause is only the likeliest one if the machine is slow.
+    fault_probability: f64,
     /// Commands that confirm or refute the cause.
     check: String,
 }
@@ -371,6 +374,7 @@ fn cause_json(ranked: &RankedCause) -> CauseJson {
         text: cause.to_string(),
         closed_share: ranked.closed,
         probability: ranked.probability,
+        fault_probability: ranked.fault_probability,
         check: cause.check(),
     }
 }

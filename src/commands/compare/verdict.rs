@@ -97,34 +97,50 @@ fn span(range: &SizeRange) -> String {
     if range.min == range.max { bytes(range.min) } else { format!("{} to {}", bytes(range.min), bytes(range.max)) }
 }
 
-/// Causes of a group that is slow or fast, with the commands that confirm them. The change of a profile parameter is
-/// stated only if no cause explains the times.
+/// Causes of a group that is slow or fast, with the commands that confirm them. If no simulated cause is established, a
+/// setting that the log states comes first, and the change of a profile parameter that would explain the times last.
 fn reasons(group: &Group) -> Vec<String> {
-    let mut lines = Vec::new();
-    let is_decided = group.causes.first().is_some_and(RankedCause::is_likely);
-    for (number, RankedCause { cause, closed, .. }) in group.causes.iter().enumerate() {
-        let label = match (number, is_decided, group.causes.len()) {
-            (0, true, _) => "likely cause",
-            (0, false, 2..) => "possible causes, which these times do not separate",
-            (0, false, _) => "possible cause",
-            (_, true, _) => "also possible",
-            (_, false, _) => "or",
-        };
-        lines.push(format!("{label}: {cause} (explains {} % of the gap)", percent(*closed)));
-        lines.push(format!("  check: {}", cause.check()));
+    let is_established = group.causes.first().is_some_and(RankedCause::is_established);
+    let simulated = simulated_causes(&group.causes);
+    let advice = group.advice.iter().map(advice);
+    if is_established {
+        return simulated.into_iter().chain(advice).collect();
     }
-    lines.extend(group.advice.iter().map(advice));
-    if overall(group) == RangeFinding::Expected || !group.causes.is_empty() {
+    let mut lines: Vec<String> = advice.collect();
+    if overall(group) == RangeFinding::Expected {
         return lines;
     }
     if let Some(cause) = group.setting.as_ref().filter(|_| group.advice.is_empty()) {
         lines.push(format!("possible cause: {cause}"));
         lines.push(format!("  check: {}", cause.check()));
     }
+    lines.extend(simulated);
     if let Some(explanation) = &group.explanation {
         lines.extend(last_resort(explanation));
     }
     lines
+}
+
+/// Lines of the simulated causes, each with the command that confirms it.
+fn simulated_causes(causes: &[RankedCause]) -> Vec<String> {
+    let is_decided = causes.first().is_some_and(RankedCause::is_likely);
+    let is_established = causes.first().is_some_and(RankedCause::is_established);
+    let line = |(number, ranked): (usize, &RankedCause)| {
+        let RankedCause { cause, closed, .. } = ranked;
+        let label = match (number, is_decided, causes.len()) {
+            (0, true, _) => "likely cause",
+            (0, false, _) if !is_established => {
+                "within the error of the prediction; possible causes if the machine is slow"
+            }
+            (0, false, 2..) => "possible causes, which these times do not separate",
+            (0, false, _) => "possible cause",
+            (_, true, _) => "also possible",
+            (_, false, _) => "or",
+        };
+        let explained = format!("{label}: {cause} (explains {} % of the gap)", percent(*closed));
+        [explained, format!("  check: {}", cause.check())]
+    };
+    causes.iter().enumerate().flat_map(line).collect()
 }
 
 /// Returns the text of an advice.
@@ -148,8 +164,9 @@ fn last_resort(Explanation { parameter, required, current, .. }: &Explanation) -
     lines
 }
 
-/// Description of a group's most likely cause, for JSON; `None` if there is none.
+/// Description of a group's most likely cause, for JSON; `None` if none is established.
 pub fn first_cause(group: &Group) -> Option<String> {
-    let simulated: Option<&Cause> = group.causes.first().map(|ranked| &ranked.cause);
+    let established = group.causes.first().filter(|ranked| ranked.is_established());
+    let simulated: Option<&Cause> = established.map(|ranked| &ranked.cause);
     simulated.or(group.setting.as_ref()).map(ToString::to_string)
 }

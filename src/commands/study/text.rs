@@ -1,10 +1,9 @@
 //! Text of a study's answer: ranking, results, breakdown of step times, and sensitivities.
 
-use fabricast_reports::format::{percent, significant};
-use fabricast_reports::page::{breakdown, measured};
+use fabricast_reports::page::{breakdown, costs, measured, opening_lines};
 use fabricast_reports::share::{self, TimePart};
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
-use fabricast_study::answer::{Answer, DECISIVE, JobRow, RankedRow, ScoreRow};
+use fabricast_study::answer::{Answer, JobRow, ScoreRow};
 use fabricast_topologies::Picos;
 
 use super::results::{results, training_table};
@@ -14,9 +13,14 @@ const BAR: u16 = 40;
 
 /// Formats all tables, and bars for the breakdown of step times.
 pub fn page(answer: &Answer, options: &TextOptions) -> String {
-    let decision = decision(answer).iter().map(|line| options.wrap(line)).collect::<Vec<_>>().join("\n");
+    let decision = opening_lines(answer).iter().map(|line| options.wrap(line)).collect::<Vec<_>>().join("\n");
     let mut parts = vec![format!("{decision}\n\n{}", ranking(answer).text(options)), results(answer).text(options)];
     parts.extend(training_table(answer).map(|table| table.text(options)));
+    if answer.candidates.iter().any(|candidate| candidate.costs.is_some()) {
+        let mut costs = costs(answer);
+        costs.heading(&format!("costs, {}", answer.currency));
+        parts.push(costs.text(options));
+    }
     parts.extend(steps(answer, options));
     if !answer.measured.is_empty() {
         let mut measured = measured(answer);
@@ -27,61 +31,6 @@ pub fn page(answer: &Answer, options: &TextOptions) -> String {
         parts.push(sensitivities(answer).text(options));
     }
     parts.iter().map(|part| part.trim_end()).collect::<Vec<_>>().join("\n\n")
-}
-
-/// Opening lines: the best candidate of each group of comparable results, or the leading candidates if the difference
-/// is too small to decide.
-fn decision(answer: &Answer) -> Vec<String> {
-    let groups = answer.ranking.chunk_by(|a, b| a.jobs == b.jobs);
-    groups.filter_map(|compared| decision_of(answer, compared)).collect()
-}
-
-fn decision_of(answer: &Answer, compared: &[RankedRow]) -> Option<String> {
-    let scope = match compared.first()?.jobs.as_slice() {
-        [] => String::new(),
-        jobs => format!("{}: ", jobs.join(", ")),
-    };
-    let mut valid = compared.iter().filter(|row| row.meets_constraints);
-    let Some(first) = valid.next() else {
-        let first = compared.first().filter(|row| !row.violations.is_empty());
-        let reason = first.map(|row| format!("; {}: {}", row.candidate, row.violations.join("; ")));
-        return Some(format!("{scope}no candidate runs all jobs within the constraints{}", reason.unwrap_or_default()));
-    };
-    let unit = format!("{}/{}", if first.by.is_cost() { answer.currency.as_str() } else { "s" }, first.by.unit());
-    let is_cost = first.by.is_cost();
-    let score = |row: &RankedRow| format!("{} {unit}", significant(row.score.unwrap_or(f64::NAN)));
-    let Some(second) = valid.next() else {
-        return Some(format!(
-            "{scope}{} is the only candidate that meets all constraints: {}",
-            first.candidate,
-            score(first)
-        ));
-    };
-    let more = percent(second.score.zip(first.score).map_or(0.0, |(second, first)| second / first - 1.0));
-    let share = |row: &RankedRow| row.probability_best_with_errors.unwrap_or(0.0);
-    let best = if is_cost { "cheapest" } else { "fastest" };
-    if share(first) >= DECISIVE {
-        return Some(format!(
-            "{scope}{} is {best}: {}; {} needs {more} % more ({} % sure, by prices and the model's error)",
-            first.candidate,
-            score(first),
-            second.candidate,
-            percent(share(first)),
-        ));
-    }
-    let mut likely: Vec<&RankedRow> = compared.iter().filter(|row| share(row) > 0.0).collect();
-    likely.sort_by(|a, b| share(b).total_cmp(&share(a)));
-    let mut covered = 0.0;
-    let contenders: Vec<String> = likely
-        .into_iter()
-        .take_while(|row| {
-            let is_open = covered < DECISIVE;
-            covered += share(row);
-            is_open
-        })
-        .map(|row| format!("{} ({} %, {})", row.candidate, percent(share(row)), score(row)))
-        .collect();
-    Some(format!("{scope}too close to call: {best} with prices and the model's error is {}", contenders.join(" or ")))
 }
 
 fn ranking(answer: &Answer) -> Table {

@@ -7,9 +7,11 @@ use fabricast_topologies::{Fabric, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
 use super::notes::notes;
+use super::sizing::sizings;
 use super::{
-    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow, ModelRow,
-    PaymentMode, PriceRow, RankedRow, ResultRow, ScoreBasis, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
+    Answer, AssumptionsRow, CandidateRow, ConstraintsRow, CostsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow,
+    ModelRow, PaymentMode, PriceRow, RankedRow, ResultRow, ScoreBasis, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
+    decisions,
 };
 use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
@@ -58,16 +60,35 @@ pub fn build_answer(
     let (assumptions, constraints) = (study.assumptions, &study.constraints);
     let measured = measured_rows(study, &job_results);
     let results = result_rows(study, &job_results);
+    let ranked_rows: Vec<RankedRow> = ranking
+        .chunk_by(|a, b| a.compared_with == b.compared_with)
+        .flat_map(|group| (1..).zip(group.iter().cloned()))
+        .map(|(rank, ranked)| RankedRow {
+            rank,
+            candidate: candidate_name(study, ranked.candidate),
+            jobs: job_names(study, ranked.candidate),
+            score: Some(ranked.score).filter(|score| score.is_finite()),
+            by: scored_by(ranked.candidate),
+            pareto: ranked.pareto,
+            meets_constraints: ranked.violations.is_empty(),
+            violations: ranked.violations,
+            probability_best: ranked.probability_best,
+            probability_best_with_errors: likely.get(ranked.candidate).copied().flatten(),
+        })
+        .collect();
+    let rows = study.candidates.iter().zip(fabrics);
+    let candidate_rows: Vec<CandidateRow> =
+        rows.map(|(candidate, fabric)| candidate_row(candidate, fabric, &Terms::new(assumptions))).collect();
+    let jobs: Vec<JobRow> = study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect();
+    let decisions = decisions(&ranked_rows, &jobs, &results);
+    let sizings = sizings(&candidate_rows, &ranked_rows);
     Some(Answer {
         format: FORMAT.to_owned(),
         currency: CURRENCY.to_owned(),
-        candidates: study
-            .candidates
-            .iter()
-            .zip(fabrics)
-            .map(|(candidate, fabric)| candidate_row(candidate, fabric))
-            .collect(),
-        jobs: study.jobs.iter().enumerate().map(|(number, job)| job_row(study, number, job)).collect(),
+        candidates: candidate_rows,
+        jobs,
+        decisions,
+        sizings,
         constraints: ConstraintsRow {
             budget_usd: constraints.budget,
             cost_per_hour_usd: constraints.cost_per_hour,
@@ -81,6 +102,11 @@ pub fn build_answer(
             years: assumptions.years,
             utilization: assumptions.utilization,
             usd_per_kwh: assumptions.per_kwh,
+            pue: assumptions.pue,
+            hosting_usd_per_kw_month: assumptions.hosting_per_kw_month,
+            staff_usd_per_year: assumptions.staff_per_year,
+            maintenance_per_year: assumptions.maintenance,
+            residual: assumptions.residual,
             price_bands: price_bands(study),
         },
         notes: notes(study, &results),
@@ -88,22 +114,7 @@ pub fn build_answer(
         sources: sources(study),
         measured,
         results,
-        ranking: ranking
-            .chunk_by(|a, b| a.compared_with == b.compared_with)
-            .flat_map(|group| (1..).zip(group.iter().cloned()))
-            .map(|(rank, ranked)| RankedRow {
-                rank,
-                candidate: candidate_name(study, ranked.candidate),
-                jobs: job_names(study, ranked.candidate),
-                score: Some(ranked.score).filter(|score| score.is_finite()),
-                by: scored_by(ranked.candidate),
-                pareto: ranked.pareto,
-                meets_constraints: ranked.violations.is_empty(),
-                violations: ranked.violations,
-                probability_best: ranked.probability_best,
-                probability_best_with_errors: likely.get(ranked.candidate).copied().flatten(),
-            })
-            .collect(),
+        ranking: ranked_rows,
         sensitivities,
     })
 }
@@ -260,7 +271,7 @@ fn format_location(place: &SourceLocation) -> String {
     SourceLocation { source: file.into_owned(), ..place.clone() }.to_string()
 }
 
-fn candidate_row(candidate: &Candidate, fabric: &Fabric) -> CandidateRow {
+fn candidate_row(candidate: &Candidate, fabric: &Fabric, terms: &Terms) -> CandidateRow {
     let size = MachineSize::new(fabric);
     let price_row = |price: Price| {
         let (paid, band) = match (price.payment, price.unit_count) {
@@ -279,6 +290,7 @@ fn candidate_row(candidate: &Candidate, fabric: &Fabric) -> CandidateRow {
     let power = candidate.power_kw.filter(|band| band.is_wide());
     CandidateRow {
         name: candidate.name.clone(),
+        machine: candidate.machine.clone(),
         fabric: candidate.fabric.fabric.clone(),
         fabric_name: fabric.name().to_owned(),
         nodes: size.hosts as u64,
@@ -289,12 +301,32 @@ fn candidate_row(candidate: &Candidate, fabric: &Fabric) -> CandidateRow {
         power_kw_low: power.map(|band| band.low),
         power_kw_high: power.map(|band| band.high),
         racks: candidate.racks,
+        costs: costs_row(candidate, size, terms),
         location: format_location(&candidate.location),
         // The name is missing only if a shipped file is invalid, which the runs report.
         profile: Profile::for_fabric(fabric).map(|profile| profile.name).unwrap_or_default(),
         kernels: KernelsRow::new(&candidate.efficiency.resolve(fabric)),
         sources: fabric.sources().to_vec(),
     }
+}
+
+/// Returns the yearly costs of a candidate; `None` without a price.
+fn costs_row(candidate: &Candidate, size: MachineSize, terms: &Terms) -> Option<CostsRow> {
+    let costs = candidate.yearly_costs(size, terms)?;
+    let bought = candidate.price.filter(|price| price.payment == Payment::Bought);
+    Some(CostsRow {
+        purchase: bought.map_or(0.0, |price| price.total(size).middle()),
+        depreciation_per_year: costs.depreciation,
+        rent_per_year: costs.rent,
+        energy_per_year: costs.energy,
+        cooling_per_year: costs.cooling,
+        hosting_per_year: costs.hosting,
+        maintenance_per_year: costs.maintenance,
+        staff_per_year: costs.staff,
+        total_per_year: costs.total(),
+        total_per_month: costs.per_month(),
+        total: costs.total() * terms.assumptions.years,
+    })
 }
 
 /// Returns the price-list entries that the candidates use, without duplicates.

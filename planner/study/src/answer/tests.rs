@@ -76,3 +76,34 @@ fn later_versions_are_accepted_and_other_formats_rejected() {
         Answer::read(&format!("{{{format},\n\"currency\":3}}"), "r").unwrap_err().to_string().starts_with("r:2:12: ")
     );
 }
+
+/// Training and inference are decided separately if they have different best candidates.
+#[test]
+fn decisions_name_the_best_candidates_of_training_and_inference() {
+    let mut answer = sample_answer();
+    answer.jobs.push(JobRow { name: "chat".into(), kind: JobKind::Inference, ..answer.jobs[0].clone() });
+    let training = answer.results.clone();
+    let decide = |answer: &Answer, costs: [f64; 2]| {
+        let served = training.iter().zip(costs).map(|(row, cost)| ResultRow {
+            job: "chat".into(),
+            kind: JobKind::Inference,
+            cost_per_million_tokens: Some(cost),
+            ..row.clone()
+        });
+        let results: Vec<ResultRow> = training.iter().cloned().chain(served).collect();
+        DecisionRow::new(&answer.ranking, &answer.jobs, &results).unwrap().by_kind
+    };
+    let cost = |number: usize| training[number].cost_per_million_tokens.unwrap();
+    let (first, second) = if cost(0) < cost(1) { (0, 1) } else { (1, 0) };
+    assert_eq!(decide(&answer, [cost(0), cost(1)]), Vec::new());
+    let differing = decide(&answer, [cost(1), cost(0)]);
+    let found: Vec<_> = differing.iter().map(|one| (one.kind, one.candidate.as_str())).collect();
+    let name = |number: usize| training[number].candidate.as_str();
+    assert_eq!(found, [(JobKind::Training, name(first)), (JobKind::Inference, name(second))]);
+    assert!((differing[1].score / cost(first) - 1.0).abs() < 1e-9);
+    // Candidates that violate a constraint are not named.
+    for row in answer.ranking.iter_mut().filter(|row| row.candidate == name(second)) {
+        row.meets_constraints = false;
+    }
+    assert_eq!(decide(&answer, [cost(1), cost(0)]), Vec::new());
+}

@@ -16,7 +16,9 @@ impl Reader<'_> {
         jobs: &[Spanned<JobText>],
         candidates: &[Candidate],
     ) -> Result<JobAssignment, JobError> {
-        let names = || candidates.iter().map(|candidate| candidate.name.as_str());
+        // A machine of several sizes stands for all of them.
+        let machines = || candidates.iter().filter_map(|candidate| candidate.machine.as_deref());
+        let names = || candidates.iter().map(|candidate| candidate.name.as_str()).chain(machines());
         let named_candidates = |job: &Spanned<JobText>| -> Result<Option<Vec<usize>>, JobError> {
             let Some(listed) = &job.get_ref().candidates else { return Ok(None) };
             if listed.get_ref().is_empty() {
@@ -26,11 +28,17 @@ impl Reader<'_> {
             }
             let mut indices = Vec::new();
             for name in listed.get_ref() {
-                let index = self.find_name("candidates", name, names())?;
-                if indices.contains(&index) {
-                    return Err(self.error_at(name.span(), format!("candidates: `{}` is given twice", name.get_ref())));
+                self.find_name("candidates", name, names())?;
+                let is_named = |candidate: &Candidate| {
+                    candidate.name == *name.get_ref() || candidate.machine.as_ref() == Some(name.get_ref())
+                };
+                for (index, _) in candidates.iter().enumerate().filter(|(_, candidate)| is_named(candidate)) {
+                    if indices.contains(&index) {
+                        let message = format!("candidates: `{}` is given twice", name.get_ref());
+                        return Err(self.error_at(name.span(), message));
+                    }
+                    indices.push(index);
                 }
-                indices.push(index);
             }
             Ok(Some(indices))
         };

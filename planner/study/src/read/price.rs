@@ -42,19 +42,35 @@ impl Reader<'_> {
         if let (Some(count), None) = (&text.price_count, &text.price) {
             return Err(self.error_at(count.span(), "price_count: counts what `price` names, and there is none"));
         }
-        match (&text.price_usd, &text.price_per_hour_usd, &text.price) {
-            (None, None, None) => Ok(None),
-            (Some(band), None, None) => lump_sum(Payment::Bought, "price_usd", band),
-            (None, Some(band), None) => lump_sum(Payment::PerHour, "price_per_hour_usd", band),
-            (None, None, Some(item)) => self
+        let by_node = |payment, key, band| {
+            let price = Price { payment, band: self.node_price(key, band)?, unit_count: UnitCount::Hosts };
+            Ok(Some((price, None)))
+        };
+        let bands = [
+            ("price_usd", &text.price_usd),
+            ("price_per_hour_usd", &text.price_per_hour_usd),
+            ("node_price_usd", &text.node_price_usd),
+            ("node_price_per_hour_usd", &text.node_price_per_hour_usd),
+        ];
+        let stated: Vec<(&str, &Spanned<BandText>)> =
+            bands.into_iter().filter_map(|(key, band)| Some((key, band.as_ref()?))).collect();
+        match (stated.as_slice(), &text.price) {
+            ([], None) => Ok(None),
+            (&[(key @ "price_usd", band)], None) => lump_sum(Payment::Bought, key, band),
+            (&[(key @ "price_per_hour_usd", band)], None) => lump_sum(Payment::PerHour, key, band),
+            (&[(key @ "node_price_usd", band)], None) => by_node(Payment::Bought, key, band),
+            (&[(key, band)], None) => by_node(Payment::PerHour, key, band),
+            ([], Some(item)) => self
                 .listed_price(item, PriceCounts { price_count: count, racks }, list)
                 .map(|(price, entry)| Some((price, Some(entry)))),
-            _ => {
-                let (listed, hourly) = (text.price.as_ref().map(Spanned::span), &text.price_per_hour_usd);
-                let last = listed.or_else(|| hourly.as_ref().map(Spanned::span)).unwrap_or_else(|| text.name.span());
+            (several, listed) => {
+                let last = several.last().map(|(_, band)| band.span());
+                let last = listed.as_ref().map(Spanned::span).or(last).unwrap_or_else(|| text.name.span());
                 let name = text.name.get_ref();
-                let message =
-                    format!("`{name}` has several prices: expected one of price_usd, price_per_hour_usd and price");
+                let message = format!(
+                    "`{name}` has several prices: expected one of price_usd, price_per_hour_usd, node_price_usd, \
+                     node_price_per_hour_usd and price"
+                );
                 Err(self.error_at(last, message))
             }
         }

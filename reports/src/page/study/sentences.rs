@@ -1,8 +1,8 @@
 //! Answer of a study in sentences: the best machine, its advantage, and its bottleneck.
 
-use fabricast_study::answer::{Answer, DECISIVE, RankedRow, ResultRow, ScoredBy, SensitivityRow};
+use fabricast_study::answer::{Answer, RankedRow, ResultRow, SensitivityRow};
 
-use super::{candidate_results, step_term};
+use super::{candidate_results, decision, step_term};
 use crate::format;
 
 /// Maximum number of groups of candidates with different jobs that are described in sentences.
@@ -14,7 +14,7 @@ pub(super) fn sentences(answer: &Answer) -> Vec<String> {
     if parts.is_empty() {
         return vec!["There is no candidate.".to_owned()];
     }
-    let mut sentences = Vec::new();
+    let mut sentences: Vec<String> = answer.sizings.iter().map(|one| format!("{}.", decision::sizing(one))).collect();
     for part in parts.iter().take(MAX_DESCRIBED_SETS) {
         sentences.extend(compared_sentences(answer, part));
     }
@@ -60,64 +60,16 @@ fn stays_first(answer: &Answer) -> bool {
     answer.comparable_groups().len() == 1 && answer.sensitivities.iter().all(is_first)
 }
 
-/// Returns the sentences on candidates with the same jobs.
+/// Returns the sentences on candidates with the same jobs. The decision is first.
 fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
     let Some(first) = part.first() else { return Vec::new() };
-    let is_alone = part.len() == 1;
-    if !first.meets_constraints && is_alone {
-        return vec![format!("{} violates: {}.", first.candidate, first.violations.join("; "))];
-    }
+    let mut sentences: Vec<String> =
+        decision::sentence(answer, part).map(|text| format!("{text}.")).into_iter().collect();
     if !first.meets_constraints {
-        let violations = format!("{}: {}", first.candidate, first.violations.join("; "));
-        let sentence = match first.jobs.as_slice() {
-            [] => "No candidate fits all jobs".to_owned(),
-            some => format!("For {}, no candidate fits all", several(some)),
-        };
-        return vec![format!("{sentence} and meets all constraints."), format!("Nearest is {violations}.")];
+        return sentences;
     }
-    let mut sentences = Vec::new();
-    let over = match first.jobs.as_slice() {
-        [] if answer.jobs.len() > 1 => ", the weighted geometric mean over jobs".to_owned(),
-        [] => String::new(),
-        [one] => format!(", for {one}"),
-        some => format!(", the weighted geometric mean over {}", several(some)),
-    };
-    let advantage = match (first.by.is_cost(), is_alone) {
-        (true, false) => "has the lowest cost:",
-        (false, false) => "is fastest:",
-        (true, true) => "costs",
-        (false, true) => "needs",
-    };
-    let score = |one: &RankedRow| one.score.unwrap_or(f64::INFINITY);
-    sentences.push(format!(
-        "{} {advantage} {} {}{over}.",
-        first.candidate,
-        format::significant(score(first)),
-        unit(answer, first.by)
-    ));
-    if let Some(second) = part.iter().filter(|one| one.meets_constraints).nth(1) {
-        let more = format::percent(score(second) / score(first) - 1.0);
-        let best = if first.by.is_cost() { "has the lowest cost" } else { "is fastest" };
-        let sure = match (first.probability_best_with_errors, first.probability_best) {
-            (Some(share), _) => format!(
-                " With prices anywhere in their bands and the model's error, {} {best} with a probability of {} %{}.",
-                first.candidate,
-                format::percent(share),
-                if share < DECISIVE { ": too close to call" } else { "" }
-            ),
-            // Results of earlier versions do not include the model's error.
-            (None, Some(share)) => format!(
-                " With prices anywhere in their bands, {} has the lowest cost in {} % of cases.",
-                first.candidate,
-                format::percent(share)
-            ),
-            (None, None) => String::new(),
-        };
-        sentences.push(format!(
-            "Next is {} at {}, {more} % more.{sure}",
-            second.candidate,
-            format::significant(score(second))
-        ));
+    if answer.jobs.len() > 1 && first.jobs.len() != 1 {
+        sentences.push("Scores are weighted geometric means over the jobs.".to_owned());
     }
     if let Some(fastest) = fastest(answer, part).filter(|fastest| fastest.candidate != first.candidate) {
         let jobs =
@@ -136,7 +88,7 @@ fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
 }
 
 /// Joins names. If there are more than three, names the first three and the number of the others.
-fn several(names: &[String]) -> String {
+pub(super) fn several(names: &[String]) -> String {
     match names {
         [first, second, third, more @ ..] if !more.is_empty() => {
             format!("{first}, {second}, {third} and {} more", more.len())
@@ -156,12 +108,6 @@ fn fastest<'a>(answer: &Answer, part: &'a [RankedRow]) -> Option<&'a RankedRow> 
         })
     };
     part.iter().filter(|one| one.meets_constraints).find(is_fastest)
-}
-
-/// Returns the unit of a score, such as `USD per million tokens`.
-fn unit(answer: &Answer, score: ScoredBy) -> String {
-    let denominator = score.unit().replace("M tokens", "million tokens");
-    format!("{} per {denominator}", if score.is_cost() { &answer.currency } else { "seconds" })
 }
 
 /// Returns the sentence on the bottleneck and the exposed communication of the first-ranked candidate.

@@ -1,6 +1,8 @@
 //! Tables on the page of a study.
 
-use fabricast_study::answer::{Answer, CandidateRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow};
+use fabricast_study::answer::{
+    Answer, CandidateRow, CostsRow, JobKind, JobRow, ModelRow, RankedRow, ResultRow, ScoreRow,
+};
 
 use super::{candidate_results, price, step_term};
 use crate::format;
@@ -71,10 +73,11 @@ pub(super) fn ranking(answer: &Answer) -> Table {
             number("rank", "rank") => |row: &RankedRow| Value::Count(row.rank as u64).into(),
             text("candidate", "candidate") => name,
             number("score", &score) => |row: &RankedRow| optional_number(row.score),
-            share("probability_best", "probability of lowest cost") => |row: &RankedRow| Value::or_missing(row.best_probability(), Value::Share).into(),
+            share("probability_best", "P(best)") => |row: &RankedRow| Value::or_missing(row.best_probability(), Value::Share).into(),
             text("pareto", "cost and speed") => pareto,
             number("gpus", "GPUs") => |row: &RankedRow| Value::or_missing(machine(row), |one| Value::Count(one.gpus)).into(),
             number("cost_per_hour", &format!("{} per hour", answer.currency)) => hourly,
+            number("cost_per_month", &format!("{} per month", answer.currency)) => |row: &RankedRow| optional_number(machine(row).and_then(|one| Some(one.costs?.total_per_month))),
             text("jobs", "its jobs") => |row: &RankedRow| words(&row.jobs),
             text("violations", "constraints violated") => beyond,
         ],
@@ -127,6 +130,38 @@ pub(super) fn results(answer: &Answer) -> Table {
             text("bottleneck", "bottleneck") => |row: &ResultRow| Value::text(step_term(&row.bottleneck)).into(),
         ],
     )
+}
+
+/// Costs of the candidates per year, per month and over the depreciation period.
+#[must_use]
+pub fn costs(answer: &Answer) -> Table {
+    let priced: Vec<(&CandidateRow, CostsRow)> =
+        answer.candidates.iter().filter_map(|row| Some((row, row.costs?))).collect();
+    let money = |value: f64| Cell::from(Value::or_missing(Some(value).filter(|value| *value > 0.0), Value::Number));
+    let total = format!("{} years", answer.assumptions.years);
+    let mut table = filled(
+        &priced,
+        fields![
+            text("candidate", "candidate") => |(row, _): &(&CandidateRow, CostsRow)| Value::text(&row.name).into(),
+            number("total_per_month", "per month") => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.total_per_month),
+            number("total_per_year", "per year") => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.total_per_year),
+            number("total", &total) => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.total),
+            number("purchase", "purchase").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.purchase),
+            number("depreciation_per_year", "depreciation/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.depreciation_per_year),
+            number("rent_per_year", "rent/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.rent_per_year),
+            number("energy_per_year", "energy/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.energy_per_year),
+            number("cooling_per_year", "cooling/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.cooling_per_year),
+            number("hosting_per_year", "hosting/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.hosting_per_year),
+            number("maintenance_per_year", "maintenance/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.maintenance_per_year),
+            number("staff_per_year", "staff/year").spare() => move |(_, costs): &(&CandidateRow, CostsRow)| money(costs.staff_per_year),
+        ],
+    );
+    let stated = &answer.assumptions;
+    table.note(format!(
+        "middle of the price bands; energy, cooling and rent in the hours of use, {} % of all",
+        format::percent(stated.utilization)
+    ));
+    table
 }
 
 pub(super) fn sensitivities(answer: &Answer) -> Table {

@@ -2,10 +2,11 @@
 //!
 //! A hypothesis is a fault of the fabric, a setting of the library or another launch mode ([`Cause`]). Rows with slow
 //! sizes and other rows are predicted again under each hypothesis. The scatter that prediction intervals state
-//! determines the likelihood of the measured times ([`evidence`]). A cause is reported if it satisfies two conditions:
-//! the measured times are much more likely than without it, considering the number of hypotheses, and it explains half
-//! of the gap of the slow sizes. Times of one collective often cannot separate causes that limit the same path. A cause
-//! is therefore called likely only if it is at least twice as likely as all others in total
+//! determines the likelihood of the measured times ([`evidence`]). Causes that explain half of the gap of the slow sizes
+//! are ranked by their posterior probability, and so is the absence of a fault ([`Prior`]). If the latter is more likely,
+//! the times are within the error of the prediction, and the causes are not established
+//! ([`RankedCause::is_established`]). Times of one collective often cannot separate causes that limit the same path. A
+//! cause is therefore called likely only if it is at least twice as likely as all alternatives in total
 //! ([`RankedCause::is_likely`]). Each cause has a command that confirms or refutes it.
 
 mod apply;
@@ -13,6 +14,7 @@ mod candidates;
 mod cause;
 mod evidence;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabricast_collectives::strategy::Strategy;
@@ -36,9 +38,11 @@ pub struct RankedCause {
     /// Fraction of the slow sizes' gap that the cause explains, at most 1. The gap of a row is |ln(measured ÷
     /// predicted)|.
     pub closed: f64,
-    /// Posterior probability of the cause's class among all hypotheses that explain the times, with equal prior
-    /// probabilities.
+    /// Posterior probability of the cause's class. All classes have the same prior probability; that there is no fault and
+    /// the prediction is wrong has ten times the prior probability of all classes.
     pub probability: f64,
+    /// Posterior probability that there is a fault.
+    pub fault_probability: f64,
     /// Number of slow sizes that the cause was compared with.
     pub sizes: usize,
 }
@@ -50,19 +54,30 @@ impl RankedCause {
     pub fn is_likely(&self) -> bool {
         self.probability >= MIN_PROBABILITY && self.sizes >= MIN_SIZES
     }
+
+    /// Returns true if it is more likely that the machine has a fault than that the prediction is wrong. Otherwise the times
+    /// are inside the error of the prediction, and the cause is the most likely one if there is a fault.
+    #[must_use]
+    pub fn is_established(&self) -> bool {
+        self.fault_probability >= 0.5
+    }
 }
 
 /// Minimum probability of a likely cause: odds of two to one against all others.
 const MIN_PROBABILITY: f64 = 2.0 / 3.0;
 /// Minimum fraction of the gap that a reported cause explains.
 const MIN_CLOSED: f64 = 0.5;
-/// Prior odds of scatter against a given fault as the reason for slow sizes. An estimate: ten to one against any fault
-/// at all, divided among about eighty possible faults.
-const SOUND_ODDS: f64 = 800.0;
+/// Prior odds against any fault at all. An estimate. The share of machines
+/// without a fault that get a cause is at most its inverse (Markov's inequality for the likelihood ratio), if they scatter
+/// as the intervals state.
+const SOUND_ODDS: f64 = 10.0;
 /// Maximum odds of the first cause against further reported causes.
 const SIMILAR_ODDS: f64 = 20.0;
+/// Odds of the most likely hypothesis, by the first rows, against those that are not simulated further. A class with many
+/// variants has less of the prior for each, so that these odds exceed [`SIMILAR_ODDS`].
+const HOPELESS_ODDS: f64 = 400.0;
 /// Maximum number of reported causes.
-const MAX_CAUSES: usize = 3;
+const MAX_CAUSES: usize = 4;
 /// Minimum number of sizes in a slow range for which causes are searched, unless the log has fewer sizes.
 const MIN_SIZES: usize = 3;
 /// Maximum number of rows with slow sizes, and of other rows, that are simulated for each hypothesis.
@@ -111,22 +126,36 @@ pub(super) fn causes<'a>(
     let predicted: Vec<u64> = cases.iter().map(|case| case.compared.predicted.0).collect();
     let (sound, gap) = (surprise(&cases, &predicted), slow_gap(&cases, &predicted));
     let candidates = candidates::candidates(measurement, &cases.iter().map(|case| case.compared).collect::<Vec<_>>());
+    let mut variants: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for cause in &candidates {
+        *variants.entry(cause.class()).or_default() += 1;
+    }
     let trials = CauseTrial::run(candidates, measurement, request, &cases, &profile);
-    let limit = sound - 2.0 * SOUND_ODDS.ln();
     let ranked: Vec<(f64, RankedCause)> = trials
         .into_iter()
         .map(|trial| {
             let closed = 1.0 - slow_gap(&cases, &trial.predicted) / gap;
-            (trial.surprise, RankedCause { cause: trial.cause, closed, probability: 0.0, sizes: slow })
+            (
+                trial.surprise,
+                RankedCause { cause: trial.cause, closed, probability: 0.0, fault_probability: 0.0, sizes: slow },
+            )
         })
-        .filter(|(surprise, ranked)| *surprise <= limit && ranked.closed >= MIN_CLOSED)
+        .filter(|(_, ranked)| ranked.closed >= MIN_CLOSED)
         .collect();
-    Ok(likeliest(ranked))
+    Ok(likeliest(ranked, &Prior { sound, variants }))
 }
 
-/// Returns the most likely cause of each class. All hypotheses have equal prior probabilities, and the probabilities
-/// within a class are summed.
-fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
+/// Prior probabilities: all classes of causes have the same, which their variants share equally, so that a class with
+/// more severities is not more likely; the absence of a fault has [`SOUND_ODDS`] times that of all classes.
+struct Prior {
+    /// [`evidence::surprise`] of the measured times without a fault.
+    sound: f64,
+    /// Number of hypotheses of each class.
+    variants: BTreeMap<&'static str, usize>,
+}
+
+/// Returns the most likely cause of each class, in order of decreasing probability.
+fn likeliest(ranked: Vec<(f64, RankedCause)>, prior: &Prior) -> Vec<RankedCause> {
     /// Causes of one class.
     struct Class {
         odds: f64,
@@ -136,8 +165,10 @@ fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
     let best = ranked.iter().map(|(surprise, _)| *surprise).fold(f64::INFINITY, f64::min);
     let mut classes: Vec<Class> = Vec::new();
     for (surprise, cause) in ranked {
-        let odds = ((best - surprise) / 2.0).exp();
-        match classes.iter_mut().find(|class| class.cause.cause.class() == cause.cause.class()) {
+        let name = cause.cause.class();
+        let variants = prior.variants.get(name).copied().unwrap_or(1).max(1) as f64;
+        let odds = ((best - surprise) / 2.0).exp() / variants;
+        match classes.iter_mut().find(|class| class.cause.cause.class() == name) {
             Some(class) => {
                 class.odds += odds;
                 if surprise < class.surprise {
@@ -148,10 +179,16 @@ fn likeliest(ranked: Vec<(f64, RankedCause)>) -> Vec<RankedCause> {
         }
     }
     classes.sort_by(|a, b| b.odds.total_cmp(&a.odds));
-    let (first, total) =
+    let no_fault = SOUND_ODDS * prior.variants.len() as f64 * ((best - prior.sound) / 2.0).exp();
+    let (first, any) =
         (classes.first().map_or(0.0, |class| class.odds), classes.iter().map(|class| class.odds).sum::<f64>());
     classes.retain(|class| class.odds * SIMILAR_ODDS >= first);
-    let ranked = |class: Class| RankedCause { probability: class.odds / total, ..class.cause };
+    let fault_probability = any / (any + no_fault);
+    let ranked = |class: Class| RankedCause {
+        probability: class.odds / any * fault_probability,
+        fault_probability,
+        ..class.cause
+    };
     classes.into_iter().take(MAX_CAUSES).map(ranked).collect()
 }
 
@@ -274,7 +311,7 @@ impl CauseTrial {
         let Some(led) = complete(trials.remove(leader)) else {
             return trials.into_par_iter().filter_map(complete).collect();
         };
-        let limit = led.surprise + 2.0 * SIMILAR_ODDS.ln();
+        let limit = led.surprise + 2.0 * HOPELESS_ODDS.ln();
         let keep = |(number, trial): (usize, Self)| {
             if trial.surprise > limit { None } else { complete(trial).map(|trial| (number, trial)) }
         };
@@ -316,5 +353,43 @@ impl CauseTrial {
         }
         let surprise = surprise(cases, &predicted);
         Some(Self { predicted, surprise, ..self })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(cause: Cause) -> RankedCause {
+        RankedCause { cause, closed: 1.0, probability: 0.0, fault_probability: 0.0, sizes: 5 }
+    }
+
+    /// Ranks NVLS off (the only variant of its class) and four severities of slow copies, given the surprise of each class
+    /// and without a fault.
+    fn ranked(nvls: f64, peer_access: f64, sound: f64) -> Vec<RankedCause> {
+        let copies = [1, 2, 4, 8].map(|divisor| (peer_access, cause(Cause::PeerAccessOff { divisor })));
+        let hypotheses = copies.into_iter().chain([(nvls, cause(Cause::NvlsOff))]).collect();
+        likeliest(hypotheses, &Prior { sound, variants: BTreeMap::from([("nvls", 1), ("peer_access", 4)]) })
+    }
+
+    #[test]
+    fn classes_that_fit_equally_well_are_equally_likely() {
+        let causes = ranked(0.0, 0.0, 1e3);
+        assert_eq!(causes.len(), 2);
+        assert!(causes.iter().all(|cause| (cause.probability - 0.5).abs() < 1e-9 && !cause.is_likely()), "{causes:?}");
+        let causes = ranked(0.0, 3.0, 1e3);
+        assert!(causes[0].cause == Cause::NvlsOff && causes[0].is_likely(), "{causes:?}");
+    }
+
+    /// A fault is established if it makes the times ten times likelier for each class that might have explained them.
+    #[test]
+    fn scatter_is_preferred_to_faults_that_fit_little_better() {
+        let odds = |odds: f64| 2.0 * odds.ln();
+        let alone = |sound| ranked(0.0, 1e3, sound)[0].clone();
+        let (below, above) = (alone(odds(19.0)), alone(odds(21.0)));
+        assert!(!below.is_established() && above.is_established(), "{below:?} {above:?}");
+        // Established, but a wrong prediction is nearly as likely.
+        assert!(!above.is_likely() && alone(odds(60.0)).is_likely());
+        assert!((above.probability / above.fault_probability - 1.0).abs() < 1e-9);
     }
 }
