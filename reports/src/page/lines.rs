@@ -235,12 +235,15 @@ impl<'a> LineSheet<'a> {
             .lines
             .iter()
             .filter(is_point)
-            .filter_map(|line| Some((line, self.at(*line.points.first()?)?)))
+            .filter_map(|line| {
+                let &(x, y) = line.points.first()?;
+                Some((line, self.position(x, y)?))
+            })
             .collect();
         if points.len() > MAX_LABELS {
             return;
         }
-        let mut taken: Vec<Area> = points.iter().map(|&(_, point)| Area::around(point, 6.0)).collect();
+        let mut taken: Vec<Area> = points.iter().map(|&(_, point)| Area::around(point.0, point.1, 6.0)).collect();
         for (number, (line, (x, y))) in points.into_iter().enumerate() {
             let name = shortened(&line.name, LABEL_LETTERS);
             let width = name.chars().count() as f64 * LETTER;
@@ -288,7 +291,7 @@ struct Area {
 }
 
 impl Area {
-    fn around((x, y): (f64, f64), radius: f64) -> Self {
+    fn around(x: f64, y: f64, radius: f64) -> Self {
         Self { left: x - radius, right: x + radius, top: y - radius, bottom: y + radius }
     }
 
