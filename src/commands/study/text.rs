@@ -18,7 +18,7 @@ pub fn page(answer: &Answer, options: &TextOptions) -> String {
     parts.extend(training_table(answer).map(|table| table.text(options)));
     if answer.candidates.iter().any(|candidate| candidate.costs.is_some()) {
         let mut costs = costs(answer);
-        costs.heading(&format!("costs, {}", answer.currency));
+        costs.heading(format!("costs, {}", answer.currency));
         parts.push(costs.text(options));
     }
     parts.extend(steps(answer, options));
