@@ -54,6 +54,7 @@ parallel = "auto"
 fn candidate(preset: &str, nodes: u32, usd_per_hour: f64) -> Candidate {
     Candidate {
         name: format!("{nodes} × {preset}"),
+        machine: None,
         fabric: FabricRequest { nodes: Some(nodes), ..FabricRequest::new(preset) },
         network: None,
         efficiency: EfficiencyOverrides::default(),
