@@ -312,9 +312,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// The fastest candidate gains no more than 0.1 % by a failure, through sharing.
+    /// The fastest candidate after a failure gains at most the time for which its critical path waited for other flows on
+    /// the machine as built.
     #[test]
-    fn failures_never_improve_the_fastest_candidate(
+    fn failures_improve_the_fastest_candidate_only_through_link_sharing(
         machine in machines(),
         failure in failures(),
         collective in select(COLLECTIVES.to_vec()),
@@ -330,10 +331,15 @@ proptest! {
             times.into_iter().min_by_key(|&(_, time)| time)
         };
         let (Some((before, healthy)), Some((after, degraded))) = (fastest(&fabric), fastest(&broken)) else { return Ok(()) };
-        let allowed = ROUNDINGS + Picos(healthy.0 / 1000);
+        if healthy <= degraded + ROUNDINGS {
+            return Ok(());
+        }
+        let ranks = fabric.gpus().len() as u32;
+        let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+        let shared = sharing_time(&fabric, &profile, call, after);
         prop_assert!(
-            healthy <= degraded + allowed,
-            "{collective} of {bytes} B, {} without {name}: {before} {healthy:?}, then {after} {degraded:?}",
+            healthy <= degraded + shared,
+            "{collective} of {bytes} B, {} without {name}: {before} {healthy:?}, then {after} {degraded:?}, which had waited {shared:?}",
             profile.name
         );
     }
@@ -438,8 +444,11 @@ fn idle_gpus_do_not_relay_for_a_failed_link() {
         assert!(bound(&fabric, Collective::AllReduce, bytes) <= bound(&broken, Collective::AllReduce, bytes), "{name}");
         let fitting = Profile::for_fabric(&fabric).unwrap();
         for profile in [Profile::ideal(), fitting] {
-            for variant in [(vec![Protocol::Simple, Protocol::Ll], 2), (vec![Protocol::CopyEngine], 16)] {
-                let call = (Collective::AllReduce, bytes);
+            for (collective, variant) in [
+                (Collective::AllReduce, (vec![Protocol::Simple, Protocol::Ll], 2)),
+                (Collective::AllGather, (vec![Protocol::CopyEngine], 16)),
+            ] {
+                let call = (collective, bytes);
                 let time = |fabric: &Fabric| candidates_of(fabric, &profile, call, &variant).unwrap();
                 let degraded = time(&broken);
                 for (candidate, before) in time(&fabric) {
@@ -525,17 +534,16 @@ fn detours_over_idle_hardware_help_no_call() {
         let bounds = [&fabric, &broken].map(|fabric| bound(fabric, collective, Bytes(bytes)));
         assert!(bounds[0] <= bounds[1], "{case}: bounds {bounds:?}");
         for profile in [Profile::ideal(), Profile::for_fabric(&fabric).unwrap()] {
-            let [healthy, degraded] = [&fabric, &broken].map(|fabric| {
+            let [(_, healthy), (after, degraded)] = [&fabric, &broken].map(|fabric| {
                 let call = (collective, Bytes(bytes));
                 let times = candidates_of(fabric, &profile, call, &(vec![protocol], channels)).unwrap();
-                times.into_iter().map(|(_, time)| time).min().unwrap()
+                times.into_iter().min_by_key(|&(_, time)| time).unwrap()
             });
-            println!("{case}, {}: {healthy:?}, then {degraded:?}; bounds {bounds:?}", profile.name);
-            assert!(
-                healthy <= degraded + Picos(healthy.0 / 1000),
-                "{case}, {}: {healthy:?}, then {degraded:?}",
-                profile.name
-            );
+            let ranks = fabric.gpus().len() as u32;
+            let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
+            let shared = if healthy > degraded { sharing_time(&fabric, &profile, call, after) } else { Picos::ZERO };
+            println!("{case}, {}: {healthy:?}, then {after} {degraded:?}, of {shared:?}", profile.name);
+            assert!(healthy <= degraded + shared, "{case}, {}: {healthy:?}, then {degraded:?}", profile.name);
         }
     }
 }

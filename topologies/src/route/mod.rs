@@ -55,7 +55,7 @@ pub use orbits::{Orbit, Orbits};
 pub use participants::Participants;
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
 pub use router::Router;
-pub use substitution::Substitution;
+pub use substitution::{Substitution, charged_hops};
 
 /// Peer access between the GPUs of a host (`--no-p2p` disables it, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

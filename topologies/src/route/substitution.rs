@@ -13,7 +13,19 @@
 use super::participants::{Participants, RelaySet};
 use super::path::{Hop, Summary};
 use super::router::Router;
-use crate::{NodeId, Result};
+use crate::{LinkId, NodeId, Result};
+
+/// Links to which a transfer is charged that uses the route `hops` in place of the route `replaced`: those of both, each
+/// with the larger share.
+pub fn charged_hops<'h>(hops: &'h [Hop], replaced: &'h [Hop]) -> impl Iterator<Item = Hop> + 'h {
+    let find = |hops: &'h [Hop], link: LinkId| hops.iter().find(|other| other.link == link);
+    let larger = move |hop: &Hop| match find(replaced, hop.link) {
+        Some(other) if other.share.fraction() > hop.share.fraction() => *other,
+        _ => *hop,
+    };
+    let only_replaced = replaced.iter().filter(move |hop| find(hops, hop.link).is_none()).copied();
+    hops.iter().map(larger).chain(only_replaced)
+}
 
 /// Route over the links in service, and the route that it replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
