@@ -53,9 +53,11 @@ pub fn bottleneck_of_run(timeline: &Timeline, fabric: &Fabric, last_starter: Opt
     if costs.software > costs.latency { "software".to_owned() } else { "latency".to_owned() }
 }
 
-/// Name of a resource: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`, `SMs of gpu0`.
+/// Name of a resource: `gpu0->nvswitch0`, `memory of gpu0`, `channel 3 of rank 0`, `SMs of gpu0`. A link out of service
+/// limits the routes that replace it: `gpu0->gpu1 (replaced)`.
 pub fn name(resource: Resource, fabric: &Fabric) -> String {
     match resource {
+        Resource::Link(link) if fabric.link(link).failed => format!("{} (replaced)", fabric.link_name(link)),
         Resource::Link(link) => fabric.link_name(link),
         Resource::Memory(node) => format!("memory of {}", fabric.node(node).id),
         Resource::Crossbar(node) => format!("switching of {}", fabric.node(node).id),

@@ -14,7 +14,7 @@ use super::bottleneck;
 pub struct LinkJson {
     /// Link direction: ids of both ends.
     link: String,
-    /// Bytes that the link carried.
+    /// Bytes that the link carried, and those that it would have carried if no other link had failed.
     bytes: u64,
     /// Mean utilization over the run, as a fraction.
     utilization: f64,
@@ -24,12 +24,13 @@ pub struct LinkJson {
 const MAX_LINKS: usize = 20_000;
 
 impl LinkJson {
-    /// Returns the links that carried traffic, in order of id, and the number of omitted ones.
+    /// Returns the links in service that carried traffic, in order of id, and the number of omitted ones. Traffic whose
+    /// route replaces another after a failure counts on both.
     pub fn list(utilization: &[Utilization], fabric: &Fabric) -> (Vec<Self>, usize) {
         let mut links: Vec<(LinkId, &Utilization)> = utilization
             .iter()
             .filter_map(|used| match used.resource {
-                Resource::Link(link) => Some((link, used)),
+                Resource::Link(link) if !fabric.link(link).failed => Some((link, used)),
                 _ => None,
             })
             .collect();

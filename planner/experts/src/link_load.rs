@@ -2,7 +2,7 @@
 
 use fabricast_sim::profile::LinkEfficiency;
 use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::route::Router;
+use fabricast_topologies::route::{Router, charged_hops};
 use fabricast_topologies::{Bandwidth, HostId, LinkKind, NodeId, NodeKind};
 
 use crate::error::ExchangeError;
@@ -134,7 +134,7 @@ impl LoadRequest<'_> {
     ) -> Result<(), ExchangeError> {
         let fabric = self.router.fabric();
         let mut ports = vec![0.0f64; ranks.devices().len()];
-        let mut hops = Vec::new();
+        let (mut hops, mut replaced) = (Vec::new(), Vec::new());
         for &Transfer { from, to, copies } in transfers {
             let device = |rank: u32| ranks.devices().get(rank as usize).copied();
             let (Some(source), Some(target)) = (device(from), device(to)) else { continue };
@@ -146,9 +146,10 @@ impl LoadRequest<'_> {
                 continue;
             }
             hops.clear();
-            self.router.route_into(source, target, 0, &mut hops)?;
+            replaced.clear();
+            self.router.route_and_replaced(None, source, target, 0, &mut hops, &mut replaced)?;
             let loads = if is_local { &mut counts.local } else { &mut counts.network };
-            for hop in &hops {
+            for hop in charged_hops(&hops, &replaced) {
                 if let Some(load) = loads.get_mut(hop.link.0 as usize) {
                     *load += copies * hop.share.fraction();
                 }

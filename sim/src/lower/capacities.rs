@@ -196,7 +196,8 @@ impl<'a> Capacities<'a> {
             Figures::Cpu(figures) => figures.memory_bandwidth?,
             _ => return None,
         };
-        let links = self.setting.fabric.outgoing_links(node);
+        // Routes that replace others are charged with links out of service as well.
+        let links: Vec<LinkId> = self.setting.fabric.built_links(node).collect();
         let sum = |direction: fn(LinkId) -> LinkId| {
             links
                 .iter()

@@ -1,7 +1,9 @@
 //! Passages between devices: the links of the route, the memories at its ends, and a channel if the rate of channels is
 //! limited.
 
-use fabricast_topologies::route::{BufferLocation, Ecmp, Hop, Participants, Router, Share, Staging, Summary};
+use fabricast_topologies::route::{
+    BufferLocation, Ecmp, Hop, Participants, Router, Share, Staging, Substitution, Summary,
+};
 use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::buffer_access::BufferAccess;
@@ -94,6 +96,8 @@ pub(crate) struct Devices<'a> {
     capacities: Capacities<'a>,
     relaying: RelayGpus,
     hops: Vec<Hop>,
+    /// Links of the route that `hops` replace; empty if they replace none.
+    replaced: Vec<Hop>,
     uses: Vec<Use>,
     codes: PlaceholderRecovery,
 }
@@ -134,9 +138,10 @@ impl<'a> Devices<'a> {
         relaying: RelayGpus,
         capacities: Capacities<'a>,
     ) -> Self {
-        let (hops, uses, codes) = (Vec::new(), Vec::new(), PlaceholderRecovery::default());
+        let (hops, replaced) = (Vec::new(), Vec::new());
+        let (uses, codes) = (Vec::new(), PlaceholderRecovery::default());
         let peers = Framing::new(setting.profile.links.pcie_peers);
-        Self { setting, framing, peers, copies, capacities, relaying, hops, uses, codes }
+        Self { setting, framing, peers, copies, capacities, relaying, hops, replaced, uses, codes }
     }
 
     pub(super) fn framing(&self) -> Framing {
@@ -324,14 +329,14 @@ impl<'a> Devices<'a> {
             let (from, to) = if spreads { (other, owner) } else { (owner, other) };
             let (before, _) = (self.uses.len(), self.add_route(TransferSpec { from, to, ..spec }, system)?);
             self.uses.truncate(before);
-            let hops = std::mem::take(&mut self.hops);
-            for hop in &hops {
+            let (hops, replaced) = (std::mem::take(&mut self.hops), std::mem::take(&mut self.replaced));
+            for hop in hops.iter().chain(&replaced) {
                 let (start, end) = self.setting.fabric.ends(hop.link);
                 if if spreads { end == owner } else { start == owner } {
                     self.add(Resource::Link(hop.link), hop_coefficient(hop), system);
                 }
             }
-            self.hops = hops;
+            (self.hops, self.replaced) = (hops, replaced);
         }
         self.merge_uses(u64::max);
         let reached = Framing::new(self.setting.profile.links.multicast);
@@ -351,21 +356,58 @@ impl<'a> Devices<'a> {
         at == to || self.setting.fabric.node(at).figures.supports_multicast()
     }
 
-    /// Adds the links and switches of the route between two devices, the memories that stage the data (those of
-    /// relaying GPUs, and host memory) and the copy engines that move it. Returns the latency.
+    /// Adds the route between two devices as [`Self::add_path`] does. A route that replaces another after a failure is
+    /// charged with both ([`Substitution`]). Returns the latency.
     fn add_route(&mut self, spec: TransferSpec, system: &mut System) -> Result<Picos, LowerError> {
-        let mut hops = std::mem::take(&mut self.hops);
+        let (mut hops, mut replaced) = (std::mem::take(&mut self.hops), std::mem::take(&mut self.replaced));
         hops.clear();
-        let router = self.setting.router;
-        let summary = match &self.relaying {
-            RelayGpus::AnyRank => router.route_into(spec.from, spec.to, spec.label, &mut hops),
-            RelayGpus::Among(ranks) => router.route_for_participants(ranks, spec.from, spec.to, spec.label, &mut hops),
+        replaced.clear();
+        let TransferSpec { from, to, label, .. } = spec;
+        let participants = match &self.relaying {
+            RelayGpus::AnyRank => None,
+            RelayGpus::Among(ranks) => Some(ranks),
         };
-        let leaves = crosses(self.setting.fabric, &hops);
+        let found = self.setting.router.route_and_replaced(participants, from, to, label, &mut hops, &mut replaced);
+        let latency = found.map(|route| self.add_substitution(spec, &hops, &replaced, route, system));
+        (self.hops, self.replaced) = (hops, replaced);
+        Ok(latency?)
+    }
+
+    /// Adds a route and, if it replaces another, that one: every capacity serves the route that uses it more, and the
+    /// latency is the longer one.
+    fn add_substitution(
+        &mut self,
+        spec: TransferSpec,
+        hops: &[Hop],
+        replaced: &[Hop],
+        route: Substitution,
+        system: &mut System,
+    ) -> Picos {
+        let first = self.uses.len();
+        let latency = self.add_path(spec, hops, route.used, system);
+        let Some(summary) = route.replaced else { return latency };
+        let second = self.uses.len();
+        let built_latency = self.add_path(spec, replaced, summary, system);
+        let mut uses = self.uses.split_off(second);
+        let mut own = self.uses.split_off(first);
+        merge(&mut own, |a, b| a + b);
+        merge(&mut uses, |a, b| a + b);
+        uses.append(&mut own);
+        merge(&mut uses, u64::max);
+        self.uses.append(&mut uses);
+        latency.max(built_latency)
+    }
+
+    /// Adds the links and switches of a route between two devices, the memories that stage the data (those of relaying
+    /// GPUs, and host memory) and the copy engines that move it. Returns the latency.
+    fn add_path(&mut self, spec: TransferSpec, hops: &[Hop], summary: Summary, system: &mut System) -> Picos {
+        let router = self.setting.router;
+        let Summary { mut latency, staging, .. } = summary;
+        let leaves = crosses(self.setting.fabric, hops);
         if spec.flavour != MemoryAccess::Notify {
             let is_gpu = |device: NodeId| self.setting.fabric.node(device).kind.is_rank();
             let copied_by_sms = self.copies == CopyHardware::Sms && !leaves && is_gpu(spec.from) && is_gpu(spec.to);
-            for hop in &hops {
+            for hop in hops {
                 let is_pcie = self.setting.fabric.link(hop.link).kind == LinkKind::Pcie;
                 let share = hop_coefficient(hop);
                 let link_share = if copied_by_sms && is_pcie { self.peers.scale_coefficient(share) } else { share };
@@ -373,18 +415,12 @@ impl<'a> Devices<'a> {
                 let (_, into) = self.setting.fabric.ends(hop.link);
                 self.add(Resource::Crossbar(into), share, system);
             }
-            for (relay, share) in router.relays(&hops, spec.to) {
+            for (relay, share) in router.relays(hops, spec.to) {
                 self.add(Resource::Memory(relay), COPY_MEMORY_USES * share_coefficient(share), system);
             }
         }
-        let rest = match &summary {
-            Ok(summary) if spec.crossing.two_sided_bytes.is_some() => self.first_fragment(&hops, summary.staging),
-            _ => Vec::new(),
-        };
-        self.hops = hops;
-        let Summary { mut latency, staging, .. } = summary?;
         if let Some(bytes) = spec.crossing.two_sided_bytes {
-            let message_route = MessageRoute { latency, staging, leaves, sections: rest };
+            let message_route = MessageRoute { latency, staging, leaves, sections: self.first_fragment(hops, staging) };
             latency += self.deliver(spec, bytes, &message_route, system);
         }
         if leaves {
@@ -405,7 +441,7 @@ impl<'a> Devices<'a> {
                 }
             }
         }
-        Ok(latency)
+        latency
     }
 
     /// Adds one of several concurrent routes of an operation, as [`Self::add_route`] adds a single one.
@@ -428,15 +464,20 @@ impl<'a> Devices<'a> {
 
     /// Merges several uses of one capacity into one, whose coefficient is computed by `combine`.
     fn merge_uses(&mut self, combine: fn(u64, u64) -> u64) {
-        self.uses.sort_unstable();
-        self.uses.dedup_by(|next, previous| {
-            let same = next.resource == previous.resource;
-            if same {
-                previous.coefficient = combine(previous.coefficient, next.coefficient);
-            }
-            same
-        });
+        merge(&mut self.uses, combine);
     }
+}
+
+/// Merges several uses of one capacity into one, whose coefficient is computed by `combine`.
+fn merge(uses: &mut Vec<Use>, combine: fn(u64, u64) -> u64) {
+    uses.sort_unstable();
+    uses.dedup_by(|next, previous| {
+        let same = next.resource == previous.resource;
+        if same {
+            previous.coefficient = combine(previous.coefficient, next.coefficient);
+        }
+        same
+    });
 }
 
 /// Returns the label that distinguishes flows between the same two devices: the channel if routes are hashed, otherwise

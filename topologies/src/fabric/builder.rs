@@ -57,6 +57,7 @@ impl FabricBuilder {
             sources: Vec::new(),
             warnings: Vec::new(),
             gpu_candidates: Vec::new(),
+            intact: super::as_built::IntactCopy::default(),
         };
         Self { fabric, host_ids: FxHashMap::default() }
     }
@@ -76,7 +77,9 @@ impl FabricBuilder {
     #[must_use]
     pub fn reopen(fabric: Fabric) -> Self {
         let host_ids = (0..).map(HostId).zip(&fabric.hosts).map(|(id, name)| (name.clone(), id)).collect();
-        Self { fabric, host_ids }
+        // The copy as built would miss what is added.
+        let intact = super::as_built::IntactCopy::default();
+        Self { fabric: Fabric { intact, ..fabric }, host_ids }
     }
 
     /// Reserves capacity for this many additional devices and link directions.

@@ -3,6 +3,7 @@
 //! A `Fabric` is immutable once built. Failures and slowed links are modelled as a mask on the links, so that ids stay
 //! dense and a degraded fabric can be compared with the healthy one id by id.
 
+mod as_built;
 mod builder;
 mod degrade;
 mod device;
@@ -56,6 +57,7 @@ pub struct Fabric {
     pub(crate) sources: Vec<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) gpu_candidates: Vec<String>,
+    pub(crate) intact: as_built::IntactCopy,
 }
 
 impl Fabric {

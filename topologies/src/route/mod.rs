@@ -12,9 +12,9 @@
 //! **Relays** are GPUs among the [`Participants`]. They replace a missing NVLink (`relay`) or give access to a
 //! neighbour's NIC (PXN).
 //!
-//! **Failures** remove routes and never add better ones. NICs are assigned as if no link had failed. A GPU that lost
-//! its own NICs uses the same number of NICs of its neighbours, and a relay that replaces a failed link has no more
-//! bandwidth than the link had.
+//! **Failures**: a route that replaces another is charged with both ([`Substitution`]), so that failures remove capacity
+//! and never add any. NICs are assigned as if no link had failed. A GPU that lost its own NICs uses the same number of
+//! NICs of its neighbours.
 //!
 //! **Between islands**: incoming traffic uses the receiver's own NIC. Outgoing traffic uses the NIC, near the sender or
 //! near one of its NVLink neighbours, with the fewest links in the network. Ties are broken by the order above, for
@@ -24,7 +24,6 @@ mod attach;
 mod attachments;
 mod buffer_location;
 mod class;
-mod cut_off_ports;
 mod flow_hash;
 mod island_routes;
 mod islands;
@@ -42,6 +41,7 @@ mod segment;
 mod shape;
 mod shape_graph;
 mod substitute_ports;
+mod substitution;
 #[cfg(test)]
 mod tests;
 mod twin_classes;
@@ -55,6 +55,7 @@ pub use orbits::{Orbit, Orbits};
 pub use participants::Participants;
 pub use path::{Hop, Path, PathTable, Share, Staging, Summary};
 pub use router::Router;
+pub use substitution::{Substitution, charged_hops};
 
 /// Peer access between the GPUs of a host (`--no-p2p` disables it, as `NCCL_P2P_DISABLE=1` does).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

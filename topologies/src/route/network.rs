@@ -199,32 +199,6 @@ impl NetworkGraph {
         seen.into_iter().all(|seen| seen)
     }
 
-    /// Returns true if some link between forwarding devices has failed.
-    pub fn has_failed_links(&self) -> bool {
-        self.outgoing.iter().any(|edge| edge.failed)
-    }
-
-    /// Marks the forwarding devices that can be reached from any of `sources`, including these.
-    pub fn reached_from(&self, sources: &[u32]) -> Vec<bool> {
-        self.search_reached(sources, |edge| !edge.failed)
-    }
-
-    /// Variant of [`Self::reached_from`] that treats failed links as working.
-    pub fn reached_as_built(&self, sources: &[u32]) -> Vec<bool> {
-        self.search_reached(sources, |_| true)
-    }
-
-    fn search_reached(&self, sources: &[u32], is_usable: impl Fn(&Edge) -> bool) -> Vec<bool> {
-        let mut reached = vec![false; self.from.len()];
-        let mut queue = sources.to_vec();
-        while let Some(at) = queue.pop() {
-            if !std::mem::replace(&mut reached[at as usize], true) {
-                queue.extend(self.leaving(at).iter().filter(|&edge| is_usable(edge)).map(|edge| edge.to));
-            }
-        }
-        reached
-    }
-
     fn leaving(&self, number: u32) -> &[Edge] {
         let start = self.leaving_start[number as usize] as usize;
         &self.outgoing[start..self.leaving_start[number as usize + 1] as usize]

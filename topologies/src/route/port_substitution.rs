@@ -11,24 +11,14 @@ impl Router<'_> {
     /// Ports through which incoming traffic reaches a device, among those for which `leads` is true.
     ///
     /// The result contains the device's own ports. If none of them is usable, it contains the same number of
-    /// neighbours' ports, independent of the sender, so that no failure increases the incoming bandwidth. Ports that a
-    /// failure has cut off from other senders are used only if no others are left. Ports of ranks are preferred to
-    /// those of idle devices.
+    /// neighbours' ports. Ports of ranks are preferred to those of idle devices.
     pub(super) fn entries<'p>(
         &self,
         ports: &'p Attachments,
         island: u32,
         leads: impl Fn(&Attachment) -> bool,
     ) -> Cow<'p, [Attachment]> {
-        let in_service = |entry: &Attachment| !self.is_cut_off(island, entry);
         let own = &ports.entries[..ports.entries.partition_point(|entry| entry.foreign == 0)];
-        if own.iter().any(&leads) && own.iter().any(in_service) {
-            return Cow::Borrowed(own);
-        }
-        let substitutes = self.substitutes(ports, island, |entry| leads(entry) && in_service(entry));
-        if !substitutes.is_empty() {
-            return Cow::Owned(substitutes);
-        }
         if own.iter().any(&leads) { Cow::Borrowed(own) } else { Cow::Owned(self.substitutes(ports, island, leads)) }
     }
 

@@ -6,11 +6,6 @@
 //! a rank of the communicator, because other GPUs are not part of its topology, and both of its links must be direct
 //! links between GPUs (src/graph/paths.cc, `ncclTopoSetPaths`, `ncclTopoCheckP2p`). RCCL does not use relays (in its
 //! paths.cc, paths do not pass through GPUs).
-//!
-//! **A failure never increases the bandwidth of a route.** NCCL uses a direct NVLink between two GPUs even if a relay
-//! would have more bandwidth. A pair that was built with a direct link must not gain bandwidth from a relay when that
-//! link fails: a relay with more bandwidth is used only if nothing else joins the two. The links as built determine
-//! which GPU relays.
 
 use std::cmp::Reverse;
 
@@ -52,19 +47,11 @@ pub(super) fn find_relay_route(
     let mut middles: Vec<u32> = nvlinks(shape, from).map(|link| shape.link(link).to).collect();
     middles.sort_unstable();
     middles.dedup();
-    let candidates: Vec<(Segment, u32)> = middles.into_iter().filter_map(relay_through).collect();
-    if candidates.is_empty() {
-        return None;
-    }
-    let built = direct_nvlinks(shape.as_built(), from, to, options).map_or(u64::MAX, |link| link.rate);
+    let candidates = middles.into_iter().filter_map(relay_through);
     let min_rate = direct.map_or(0, |route| route.segment.rate);
-    let permitted = candidates.iter().filter(|(route, _)| (min_rate..=built).contains(&route.rate));
+    let permitted = candidates.filter(|(route, _)| route.rate >= min_rate);
     let best = permitted.min_by_key(|(route, rank)| (Reverse(route.rate), route.latency, *rank));
-    let best = best.or_else(|| {
-        let narrowest = || candidates.iter().min_by_key(|(route, rank)| (route.rate, route.latency, *rank));
-        direct.is_none().then(narrowest).flatten()
-    });
-    best.map(|(segment, _)| IslandRoute { class: PathClass::Nvb, segment: segment.clone() })
+    best.map(|(segment, _)| IslandRoute { class: PathClass::Nvb, segment })
 }
 
 /// The direct NVLinks from one GPU to another, as one segment.

@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 
 use super::attach::{entry, exit};
 use super::attachments::Attachment;
-use super::cut_off_ports::CutOffPorts;
 use super::island_routes::IslandRoute;
 use super::islands::Islands;
 use super::network::NetworkGraph;
@@ -30,7 +29,8 @@ pub struct Router<'f> {
     pub(super) options: RouteOptions,
     pub(super) islands: Islands,
     pub(super) network: NetworkGraph,
-    pub(super) cut_off_ports: OnceLock<CutOffPorts>,
+    /// Router of the fabric as built; `None` if no link is out of service.
+    pub(super) built: Option<Box<Router<'f>>>,
     pub(super) names: OnceLock<Vec<u64>>,
     pub(super) orbits: OrbitCache,
     relays: OnceLock<bool>,
@@ -79,7 +79,7 @@ impl<'f> Router<'f> {
             options,
             islands: Islands::new(fabric),
             network: NetworkGraph::new(fabric, listed),
-            cut_off_ports: OnceLock::new(),
+            built: fabric.as_built().map(|built| Box::new(Self::with_link_listing(built, options, listed))),
             names,
             orbits: OrbitCache::default(),
             relays,
@@ -126,7 +126,7 @@ impl<'f> Router<'f> {
     }
 
     /// Appends the path from one device to another to `hops`. Variant of [`Router::flow_path`] that allocates no memory
-    /// except for the growth of `hops`.
+    /// except for the growth of `hops` if no link is out of service.
     ///
     /// # Errors
     /// [`Error::Unreachable`] as in [`Router::path`]; `hops` is unchanged in that case.
@@ -189,13 +189,13 @@ impl<'f> Router<'f> {
         let mut hops = Vec::new();
         let mut is_cut_off = |&(from, to): &(NodeId, NodeId)| {
             hops.clear();
-            self.find(from, to, 0, RelaySet::Among(&participants), &mut hops).is_none()
+            self.find_in_service(from, to, 0, RelaySet::Among(&participants), &mut hops).is_none()
         };
         let pairs = devices.iter().flat_map(|&from| devices.iter().map(move |&to| (from, to)));
         pairs.filter(|pair| is_cut_off(pair)).take(limit).collect()
     }
 
-    fn unreachable(&self, from: NodeId, to: NodeId) -> Error {
+    pub(super) fn unreachable(&self, from: NodeId, to: NodeId) -> Error {
         Error::Unreachable {
             from: self.fabric.node(from).id.to_string(),
             to: self.fabric.node(to).id.to_string(),
@@ -248,7 +248,8 @@ impl<'f> Router<'f> {
         ranks.get(device.0 as usize).copied().filter(|&rank| rank != u32::MAX)
     }
 
-    fn find(
+    /// The path over the links in service, regardless of the path that it replaces.
+    pub(super) fn find_in_service(
         &self,
         from: NodeId,
         to: NodeId,

@@ -31,12 +31,11 @@
 //! other ranks (`distance`).
 //!
 //! Capacity counts only links that routes may use (`wiring`): links that routing leaves idle (PCIe next to an NVSwitch)
-//! add nothing. A bound therefore holds for a fabric under its routing. A failure enables no path that was not counted
-//! before: the NVLinks over which ranks relay are those over which they send their own data, and if NVLinks connect
-//! only some GPUs, PCIe counts as well. (If every pair of GPUs has an NVLink, the PCIe path that replaces a failed one
-//! has no more bandwidth.) Devices that share NICs, as after a NIC failure, have at most the bandwidth of these in
-//! total (`parts`). Above [`MAX_SEARCHED_DEVICES`] devices, only the distinguished sets (parts) are examined, which is
-//! also exact for hosts with equal GPUs.
+//! add nothing. A bound therefore holds for a fabric under its routing. Transfers whose routes replace others after
+//! failures are charged with both ([`Substitution`](fabricast_topologies::route::Substitution)), so that the bounds for
+//! the fabric as built hold as well, and the larger one counts. Devices that share NICs, as after a NIC failure, have at
+//! most the bandwidth of these in total (`parts`). Above [`MAX_SEARCHED_DEVICES`] devices, only the distinguished sets
+//! (parts) are examined, which is also exact for hosts with equal GPUs.
 
 mod colour;
 mod crossing;
@@ -128,6 +127,8 @@ pub struct Bounds {
     matrix: Option<TrafficMatrix>,
     /// Bounds by collective and by in-network reduction, computed on first use.
     lines: Vec<OnceLock<Vec<LinearBound>>>,
+    /// Bounds for the fabric as built, which also hold; `None` if no link is out of service.
+    as_built: Option<Box<Bounds>>,
 }
 
 /// Limit on the total forwarding rate of switches, which the efficiency of links does not affect.
@@ -182,6 +183,9 @@ impl Bounds {
             crossbars: if limited { Crossbars::Limited } else { Crossbars::Unlimited },
             matrix: None,
             lines: vec![OnceLock::new(); 2 * Collective::ALL.len()],
+            as_built: router
+                .as_built()
+                .map(|built| Box::new(Self::with_search_limit(built.fabric(), built, placement, root, max_devices))),
         }
     }
 
@@ -192,6 +196,7 @@ impl Bounds {
         for lines in self.lines.iter_mut().skip(2 * Collective::AllToAllV as usize).take(2) {
             *lines = OnceLock::new();
         }
+        self.as_built = self.as_built.map(|built| Box::new(built.with_matrix(matrix)));
         self
     }
 
@@ -233,6 +238,11 @@ impl Bounds {
     /// nominal rates.
     #[must_use]
     pub fn send_time_at_efficiency(&self, bytes: f64, efficiency: RateEfficiency) -> Picos {
+        let built = self.as_built.as_ref().map(|built| built.send_time_at_efficiency(bytes, efficiency));
+        self.own_send_time(bytes, efficiency).max(built.unwrap_or(Picos::ZERO))
+    }
+
+    fn own_send_time(&self, bytes: f64, efficiency: RateEfficiency) -> Picos {
         let ports = self.levels.first().map_or(&[][..], |level| &level.parts);
         let widest = ports.iter().map(|part| part.out.through / u128::from(part.ranks.max(1))).max();
         let Some(widest) = widest.filter(|&widest| widest > 0) else { return Picos::ZERO };
@@ -255,12 +265,19 @@ impl Bounds {
     #[must_use]
     pub fn first_byte(&self) -> Picos {
         let parts = self.levels.iter().flat_map(|level| &level.parts);
-        parts.map(|part| part.into.nearest.min(part.out.nearest)).min().unwrap_or(Picos::ZERO)
+        let own = parts.map(|part| part.into.nearest.min(part.out.nearest)).min().unwrap_or(Picos::ZERO);
+        self.as_built.as_ref().map_or(own, |built| own.max(built.first_byte()))
     }
 
     fn lines(&self, collective: Collective, in_network: InNetwork) -> &[LinearBound] {
         let slot = self.lines.get(2 * (collective as usize) + in_network as usize);
-        slot.map_or(&[], |slot| slot.get_or_init(|| self.compute_bounds(collective, in_network)))
+        slot.map_or(&[], |slot| slot.get_or_init(|| self.all_bounds(collective, in_network)))
+    }
+
+    fn all_bounds(&self, collective: Collective, in_network: InNetwork) -> Vec<LinearBound> {
+        let mut lines = self.compute_bounds(collective, in_network);
+        lines.extend(self.as_built.iter().flat_map(|built| built.lines(collective, in_network).iter().cloned()));
+        upper_envelope(lines)
     }
 
     fn compute_bounds(&self, collective: Collective, in_network: InNetwork) -> Vec<LinearBound> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fabricast_sim::schedule::{Program, Rank, ScheduleGenerator};
-use fabricast_topologies::route::{Ecmp, Router, Summary};
+use fabricast_topologies::route::{Ecmp, Router, Summary, charged_hops};
 use fabricast_topologies::{Bandwidth, LinkId, NodeId};
 use rustc_hash::FxHashMap;
 
@@ -100,7 +100,7 @@ fn pairs(generator: &dyn ScheduleGenerator) -> Option<BTreeSet<(u32, u32)>> {
 struct GroupRoutes {
     /// Route summaries of each pair, forward and back.
     summaries: Vec<Summary>,
-    /// Number of routes that cross each link, in either direction.
+    /// Number of routes that are charged to each link, in either direction.
     crossing: FxHashMap<LinkId, u32>,
 }
 
@@ -108,13 +108,15 @@ impl GroupRoutes {
     /// Finds the routes of all pairs; `None` if a route is missing.
     fn new(router: &Router<'_>, pairs: &BTreeSet<(u32, u32)>, group: &[NodeId]) -> Option<Self> {
         let mut routes = Self { summaries: Vec::with_capacity(2 * pairs.len()), crossing: FxHashMap::default() };
-        let mut hops = Vec::new();
+        let (mut hops, mut replaced) = (Vec::new(), Vec::new());
         for &(rank, peer) in pairs {
             let (&device, &peer_device) = (group.get(rank as usize)?, group.get(peer as usize)?);
             for (from, to) in [(device, peer_device), (peer_device, device)] {
                 hops.clear();
-                routes.summaries.push(router.route_into(from, to, 0, &mut hops).ok()?);
-                for hop in &hops {
+                replaced.clear();
+                let route = router.route_and_replaced(None, from, to, 0, &mut hops, &mut replaced).ok()?;
+                routes.summaries.push(route.used);
+                for hop in charged_hops(&hops, &replaced) {
                     *routes.crossing.entry(hop.link).or_default() += 1;
                 }
             }

@@ -211,14 +211,6 @@ fn required_route(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
     if nearest.as_ref().is_some_and(|route| route.class <= PathClass::Nvb) {
         return nearest;
     }
-    let built = {
-        let failed: Vec<LinkId> = fabric.links().filter(|(_, link)| link.failed).map(|(id, _)| id).collect();
-        let links = failed.into_iter().filter(|&link| fabric.ends(link) == (from, to));
-        let links: Vec<_> =
-            links.filter(|&link| fabric.link(link).kind == LinkKind::Nvlink).map(|link| vec![link]).collect();
-        let both = [from, to].iter().all(|&end| fabric.node(end).kind == NodeKind::Gpu);
-        both.then(|| fastest_set(fabric, PathClass::Nvl, &links)).flatten().map_or(u64::MAX, |link| link.rate)
-    };
     let relays: Vec<Best> = fabric
         .gpus()
         .iter()
@@ -230,9 +222,8 @@ fn required_route(fabric: &Fabric, from: NodeId, to: NodeId) -> Option<Best> {
         })
         .collect();
     let min_rate = nearest.as_ref().map_or(0, |route| route.rate);
-    let permitted = relays.iter().filter(|route| min_rate <= route.rate && route.rate <= built);
-    let relay = permitted.min_by_key(|route| (Reverse(route.rate), route.latency)).cloned();
-    relay.or(nearest).or_else(|| relays.into_iter().min_by_key(|route| (route.rate, route.latency)))
+    let permitted = relays.into_iter().filter(|route| min_rate <= route.rate);
+    permitted.min_by_key(|route| (Reverse(route.rate), route.latency)).or(nearest)
 }
 
 /// GPUs of one host, some of them joined by NVLinks of any width, and each joined to a CPU by a narrower PCIe link.
@@ -286,6 +277,29 @@ fn no_route_is_wider(fabric: &Fabric, worse: &Fabric) -> Result<(), TestCaseErro
     Ok(())
 }
 
+/// Checks that routes of `broken` use every link at least as much as those of the intact `fabric`, and are no better.
+fn check_substitutes(fabric: &Fabric, broken: &Fabric, options: RouteOptions) -> Result<(), TestCaseError> {
+    let (intact, router) = (Router::new(fabric, options), Router::new(broken, options));
+    for (&from, &to) in fabric.gpus().iter().flat_map(|from| fabric.gpus().iter().map(move |to| (from, to))) {
+        let (mut hops, mut replaced) = (Vec::new(), Vec::new());
+        let Ok(route) = router.route_and_replaced(None, from, to, 0, &mut hops, &mut replaced) else { continue };
+        let had = intact.path(from, to).unwrap();
+        let (before, after) = (had.bandwidth.map_or(u64::MAX, |b| b.0), route.used.bandwidth.map_or(u64::MAX, |b| b.0));
+        prop_assert!(after <= before && route.used.latency >= had.latency, "{had:?}, then {route:?}");
+        for hop in had.hops {
+            let shares = hops.iter().chain(&replaced).filter(|other| other.link == hop.link);
+            let used = shares.map(|other| other.share.fraction()).fold(0.0, f64::max);
+            prop_assert!(
+                used >= hop.share.fraction(),
+                "{} of {:?}, {used} in {route:?}",
+                fabric.link_name(hop.link),
+                hop
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Net flow into each device (inflow minus outflow) as an exact fraction.
 fn balance(fabric: &Fabric, hops: &[Hop]) -> BTreeMap<NodeId, (i128, i128)> {
     let mut net: BTreeMap<NodeId, (i128, i128)> = BTreeMap::new();
@@ -309,17 +323,29 @@ fn gcd(a: i128, b: i128) -> i128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
-/// Checks that a path has the right ends, uses only working links, and conserves the whole flow.
-fn check(fabric: &Fabric, from: NodeId, to: NodeId, path: &Path) {
+/// Bandwidth and latency of a flow over these links.
+fn flow_figures(fabric: &Fabric, hops: &[Hop]) -> (Option<Bandwidth>, f64) {
+    let rates = hops.iter().filter_map(|hop| Some(hop.share.whole_bandwidth(fabric.link(hop.link).bandwidth?)));
+    let latency = hops.iter().map(|hop| hop.share.fraction() * fabric.link(hop.link).latency.0 as f64).sum();
+    (rates.min(), latency)
+}
+
+/// Checks that a path has the right ends, uses only working links, conserves the whole flow, and is no better than the
+/// path as built.
+fn check(fabric: &Fabric, options: RouteOptions, from: NodeId, to: NodeId, path: &Path) {
     assert_eq!(balance(fabric, &path.hops), BTreeMap::from([(from, (-1, 1)), (to, (1, 1))]));
     let mut used: Vec<LinkId> = path.links().collect();
     used.sort_unstable();
     assert!(used.windows(2).all(|pair| pair[0] != pair[1]), "a link is listed twice");
     assert!(used.iter().all(|&link| !fabric.link(link).failed));
-    let latency: f64 = path.hops.iter().map(|hop| hop.share.fraction() * fabric.link(hop.link).latency.0 as f64).sum();
+    let (mut bandwidth, mut latency) = flow_figures(fabric, &path.hops);
+    if let Some(whole) = fabric.as_built() {
+        let built = Router::new(whole, options).path(from, to).unwrap();
+        let (built_bandwidth, built_latency) = flow_figures(whole, &built.hops);
+        bandwidth = bandwidth.into_iter().chain(built_bandwidth).min();
+        latency = latency.max(built_latency);
+    }
     assert!((latency - path.latency.0 as f64).abs() < 1e-3, "{latency} {:?}", path.latency);
-    let bandwidth =
-        path.hops.iter().filter_map(|hop| Some(hop.share.whole_bandwidth(fabric.link(hop.link).bandwidth?))).min();
     assert_eq!(path.bandwidth, bandwidth);
 }
 
@@ -419,9 +445,11 @@ proptest! {
                     continue;
                 };
                 let path = found.unwrap();
-                check(&fabric, from, to, &path);
-                prop_assert_eq!((path.class, path.latency), (best.class, best.latency), "{} {} {:?}", from.0, to.0, target.kind);
-                prop_assert_eq!(path.bandwidth.map(|bandwidth| bandwidth.0), Some(best.rate));
+                check(&fabric, RouteOptions::default(), from, to, &path);
+                let built = fabric.as_built().and_then(|whole| required_route(whole, from, to)).unwrap_or(best.clone());
+                let (latency, rate) = (best.latency.max(built.latency), best.rate.min(built.rate));
+                prop_assert_eq!((path.class, path.latency), (best.class, latency), "{} {} {:?}", from.0, to.0, target.kind);
+                prop_assert_eq!(path.bandwidth.map(|bandwidth| bandwidth.0), Some(rate));
                 for hop in &path.hops {
                     prop_assert_eq!(best.shares.get(&hop.link), Some(&hop.share));
                 }
@@ -436,6 +464,26 @@ proptest! {
         let link = LinkId(broken.index(fabric.link_count()) as u32);
         let broken = fabric.with_failed_links(&[link, link.reverse()]);
         no_route_is_wider(&fabric, &broken)?;
+    }
+
+    /// A substitute route uses every link at least as much as the route that it replaces, and its bandwidth and latency
+    /// are no better.
+    #[test]
+    fn failures_never_widen_a_route_of_a_preset(
+        name in prop::sample::select(preset::names().collect::<Vec<_>>()),
+        gpus in 1u32..8,
+        network in prop::sample::select(vec!["", "rail", "rail,tiers=1", "fat_tree", "dragonfly", "torus"]),
+        broken in any::<prop::sample::Index>(),
+        options in options(),
+    ) {
+        let network = (!network.is_empty()).then(|| network.parse().unwrap());
+        let nodes = network.is_some().then_some(2);
+        let request = crate::FabricRequest { gpus: Some(gpus), nodes, network, ..crate::FabricRequest::new(name) };
+        // Some presets have fewer GPUs, or a network of their own.
+        let Ok(fabric) = crate::load(&request) else { return Ok(()) };
+        let parts = fabric.link_names().into_iter().chain(fabric.nodes().filter(|(_, node)| !node.kind.is_rank()).map(|(_, node)| node.id.to_string()));
+        let part = broken.get(&parts.collect::<Vec<_>>()).clone();
+        check_substitutes(&fabric, &fabric.with_failed(&part).unwrap(), options)?;
     }
 
     /// A slower link never increases the bandwidth between two devices, and a faster link never reduces it.
@@ -516,7 +564,7 @@ proptest! {
                 prop_assert!(same_host || path.class == PathClass::Net);
                 prop_assert!(fails || !same_host || path.class < PathClass::Net);
                 // A flow staged in host memory may pass a PCIe switch twice, and the same link in both directions.
-                check(&fabric, from, to, &path);
+                check(&fabric, options, from, to, &path);
             }
         }
     }

@@ -2,7 +2,7 @@
 //! represent the full groups only if they put the same load on it.
 
 use fabricast_topologies::fabric::Link;
-use fabricast_topologies::route::Router;
+use fabricast_topologies::route::{Router, charged_hops};
 use fabricast_topologies::{LinkId, NodeId};
 use rayon::prelude::*;
 
@@ -92,14 +92,17 @@ pub(in crate::communication) fn busiest_link_time(
 /// partners. Transfers inside domains do not count.
 fn load_between_domains(router: &Router<'_>, groups: &[Vec<NodeId>], pattern: Pattern) -> Vec<f64> {
     let mut loads = vec![0.0; router.fabric().links().len()];
-    let mut hops = Vec::new();
+    let (mut hops, mut replaced) = (Vec::new(), Vec::new());
     for (&from, &to, share) in groups.iter().flat_map(|group| pattern.pairs(group)) {
         hops.clear();
+        replaced.clear();
         // Unreachable pairs are rejected by the simulation.
-        if router.island_of(from) == router.island_of(to) || router.route_into(from, to, 0, &mut hops).is_err() {
+        if router.island_of(from) == router.island_of(to)
+            || router.route_and_replaced(None, from, to, 0, &mut hops, &mut replaced).is_err()
+        {
             continue;
         }
-        for hop in &hops {
+        for hop in charged_hops(&hops, &replaced) {
             if let Some(load) = loads.get_mut(hop.link.0 as usize) {
                 *load += share * hop.share.fraction();
             }
