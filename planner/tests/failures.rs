@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
-use fabricast_collectives::bound::{Bounds, InNetwork};
+use fabricast_collectives::bound::{Bound, Bounds, InNetwork};
 use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy as Candidate;
 use fabricast_search::candidates::Restriction;
@@ -186,10 +186,14 @@ const COLLECTIVES: [Collective; 9] = [
 ];
 
 fn bound(fabric: &Fabric, collective: Collective, bytes: Bytes) -> Picos {
+    full_bound(fabric, collective, bytes).time
+}
+
+fn full_bound(fabric: &Fabric, collective: Collective, bytes: Bytes) -> Bound {
     let ranks = fabric.gpus().len() as u32;
     let call = Call { collective, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
     let router = Router::new(fabric, RouteOptions::default());
-    Bounds::new(fabric, &router, fabric.gpus(), 0).bound(&call).time
+    Bounds::new(fabric, &router, fabric.gpus(), 0).bound(&call)
 }
 
 /// Returns true if all ranks can still reach each other.
@@ -207,8 +211,12 @@ proptest! {
         prop_assume!(is_connected(&fabric) && is_connected(&broken));
         for collective in COLLECTIVES {
             for bytes in [Bytes(8), Bytes(1 << 30)] {
-                let (healthy, degraded) = (bound(&fabric, collective, bytes), bound(&broken, collective, bytes));
-                prop_assert!(healthy <= degraded, "{collective} of {bytes} without {name}: {healthy:?}, then {degraded:?}");
+                let (whole, degraded) = (full_bound(&fabric, collective, bytes), bound(&broken, collective, bytes));
+                let healthy = whole.time;
+                // The search returns the slowest cut. A slowed link may make it another one, and the transfer time of a
+                // call of a few bytes through the former cut is then missing. The latency is not.
+                let missing = if matches!(failure, Failure::Slow(..)) && bytes == Bytes(8) { whole.transfer } else { Picos::ZERO };
+                prop_assert!(healthy <= degraded + missing, "{collective} of {bytes} without {name}: {healthy:?}, then {degraded:?}");
             }
         }
     }
@@ -454,7 +462,7 @@ fn idle_gpus_do_not_relay_for_a_failed_link() {
                 for (candidate, before) in time(&fabric) {
                     let after = degraded.iter().find(|(other, _)| *other == candidate).map(|&(_, time)| time);
                     assert!(
-                        after.is_none_or(|after| before <= after),
+                        after.is_none_or(|after| before <= after + ROUNDINGS),
                         "{candidate} on {gpus} of {name}: {before:?}, {after:?}"
                     );
                 }
@@ -542,7 +550,6 @@ fn detours_over_idle_hardware_help_no_call() {
             let ranks = fabric.gpus().len() as u32;
             let call = Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
             let shared = if healthy > degraded { sharing_time(&fabric, &profile, call, after) } else { Picos::ZERO };
-            println!("{case}, {}: {healthy:?}, then {after} {degraded:?}, of {shared:?}", profile.name);
             assert!(healthy <= degraded + shared, "{case}, {}: {healthy:?}, then {degraded:?}", profile.name);
         }
     }
