@@ -225,13 +225,40 @@ impl<'a> Ledger<'a> {
             return loads;
         }
         let (from, to) = if op.kind.reads_peer() { (op.peer, op.rank) } else { (op.rank, op.peer) };
+        // A route that replaces another after a failure puts on each capacity the larger load of the two.
+        let own = self.route_loads(op, &self.router, (device(from), device(to)), payload);
+        let built = self.router.as_built();
+        let built = built.map(|router| self.route_loads(op, router, (device(from), device(to)), payload));
+        let mut larger = own;
+        for (resource, load) in built.unwrap_or_default() {
+            let slot = larger.entry(resource).or_default();
+            *slot = slot.max(load);
+        }
+        loads.extend(larger);
+        if device(from) == device(to) {
+            let times = if op.kind.reduces() { 3.0 } else { 2.0 };
+            loads.push((Resource::Memory(device(to)), times * payload));
+            return loads;
+        }
+        let accesses = if op.kind.reduces() { 3.0 } else { 1.0 };
+        loads.push((Resource::Memory(device(from)), payload));
+        loads.push((Resource::Memory(device(to)), accesses * payload));
+        loads
+    }
+
+    /// Returns the load that an operation puts on the links, switches, memories and engines of its route, by one router.
+    fn route_loads(
+        &self,
+        op: &Operation,
+        router: &Router<'_>,
+        (from, to): (NodeId, NodeId),
+        payload: f64,
+    ) -> HashMap<Resource, f64> {
         let on_wire = payload / self.testbed.profile.protocol(self.schedule.header().protocol).wire_efficiency;
+        let mut loads: Vec<(Resource, f64)> = Vec::new();
         // If routes are chosen by hash, every channel is a separate flow.
         let mut hops = Vec::new();
-        let path = self
-            .router
-            .route_for_participants(&self.participants, device(from), device(to), op.channel.0.into(), &mut hops)
-            .unwrap();
+        let path = router.route_for_participants(&self.participants, from, to, op.channel.0.into(), &mut hops).unwrap();
         let fabric = &self.testbed.fabric;
         let by_nvlink = |hop: &Hop| fabric.link(hop.link).kind == LinkKind::Nvlink;
         let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
@@ -247,31 +274,27 @@ impl<'a> Ledger<'a> {
             loads.push((Resource::Crossbar(node), bytes));
             // A GPU that relays over NVLink writes the bytes to its memory and reads them again.
             let relays = hops.iter().any(|next| by_nvlink(next) && fabric.ends(next.link).0 == node);
-            if node != device(to) && fabric.node(node).kind == NodeKind::Gpu && (by_nvlink(hop) || relays) {
+            if node != to && fabric.node(node).kind == NodeKind::Gpu && (by_nvlink(hop) || relays) {
                 loads.push((Resource::Memory(node), 2.0 * bytes));
             }
         }
         if uses_network {
-            loads.push((Resource::Proxy(device(from)), self.proxy_load(op, payload)));
+            loads.push((Resource::Proxy(from), self.proxy_load(op, payload)));
         }
         for cpu in path.staging.cpus() {
             loads.push((Resource::Memory(cpu), 2.0 * on_wire));
         }
-        if self.schedule.header().protocol == Protocol::CopyEngine && device(from) != device(to) {
-            let executor = device(op.rank);
+        if self.schedule.header().protocol == Protocol::CopyEngine && from != to {
+            let executor = self.placement[op.rank.0 as usize];
             let is_staged = path.staging.cpus().next().is_some();
-            let engines = [device(from), device(to)].into_iter().filter(|&end| is_staged || end == executor);
+            let engines = [from, to].into_iter().filter(|&end| is_staged || end == executor);
             loads.extend(engines.map(|end| (Resource::CopyEngines(end), payload)));
         }
-        if device(from) == device(to) {
-            let times = if op.kind.reduces() { 3.0 } else { 2.0 };
-            loads.push((Resource::Memory(device(to)), times * payload));
-            return loads;
+        let mut totals: HashMap<Resource, f64> = HashMap::new();
+        for (resource, load) in loads {
+            *totals.entry(resource).or_default() += load;
         }
-        let accesses = if op.kind.reduces() { 3.0 } else { 1.0 };
-        loads.push((Resource::Memory(device(from)), payload));
-        loads.push((Resource::Memory(device(to)), accesses * payload));
-        loads
+        totals
     }
 
     /// Returns the total load of every used capacity.
