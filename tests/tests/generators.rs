@@ -154,14 +154,15 @@ pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
 
 #[test]
 fn all_reduce_over_stars_needs_four_fifo_slots() {
-    for (ranks, channels) in [(2, 1), (3, 1), (5, 1), (8, 1), (13, 1), (2, 3), (7, 2)] {
-        let bytes = Bytes(u64::from(ranks) * u64::from(channels) * 40 * 30);
+    // On one channel, which both phases share.
+    for ranks in [2, 3, 5, 8, 13] {
+        let bytes = Bytes(u64::from(ranks) * 40 * 30);
         let call =
             Call { collective: Collective::AllReduce, bytes, ranks, root: Rank(0), buffers: BufferUse::OutOfPlace };
-        let shape = Shape { channels, chunk: Some(Bytes(40)), ..Shape::new(call, Protocol::Simple) };
+        let shape = Shape { channels: 1, chunk: Some(Bytes(40)), ..Shape::new(call, Protocol::Simple) };
         let schedule = Case { algorithm: Algorithm::TreePacking, shape }.schedule();
         let proved = |slots| verify(&schedule, &VerifyOptions { fifo_depth: Some(slots) }).is_ok();
-        assert_eq!([3, 4].map(proved), [false, true], "{ranks} ranks, {channels} channels");
+        assert_eq!([3, 4].map(proved), [false, true], "{ranks} ranks");
     }
 }
 
