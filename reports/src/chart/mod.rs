@@ -5,10 +5,10 @@
 //! themselves.
 //!
 //! ```
-//! use fabricast_reports::chart::{self, Format, PlanChart, Point, Strategy};
+//! use fabricast_reports::chart::{self, Format, PlanChart, PlanPoint, Strategy};
 //! use fabricast_topologies::{Bytes, Picos};
 //!
-//! let points = (10..30).map(|k| Point { bytes: Bytes(1 << k), time: Picos((5 << 20) + (4 << k)) }).collect();
+//! let points = (10..30).map(|k| PlanPoint { bytes: Bytes(1 << k), time: Picos((5 << 20) + (4 << k)) }).collect();
 //! let chart = PlanChart {
 //!     title: "all_reduce on hgx-h200".into(),
 //!     bus_factor: 1.75,
