@@ -14,7 +14,7 @@
 //! use std::path::Path;
 //!
 //! use fabricast_topologies::route::RouteOptions;
-//! use fabricast_validate::compare::{Explanations, FastestPlanned, Request, compare};
+//! use fabricast_validate::compare::{ComparisonRequest, Explanations, FastestPlanned, compare};
 //! use fabricast_validate::measured::manifest;
 //!
 //! let text = r#"
@@ -28,7 +28,7 @@
 //! "#;
 //! let entries = manifest::read(text, "manifest.toml")?;
 //! let loaded = manifest::measure(&entries, Path::new("data/h200-node"))?;
-//! let comparison = compare(&Request {
+//! let comparison = compare(&ComparisonRequest {
 //!     measurements: &loaded.measurements,
 //!     profile: None,
 //!     choice: &FastestPlanned,
