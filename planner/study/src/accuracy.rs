@@ -3,6 +3,7 @@
 //! The figures come from `planner/data` with the shipped efficiency curves; a test checks that they match
 //! (`tests/accuracy.rs`).
 
+use std::borrow::Borrow;
 use std::ops::RangeInclusive;
 
 use fabricast_topologies::Fabric;
@@ -246,9 +247,10 @@ pub(super) fn model_error(study: &Study, fabrics: &[Fabric], candidate: usize) -
 const NORMAL_P90: f64 = 1.645;
 
 /// Joins names as `A, B and C`.
-fn join_names(names: &[&str]) -> String {
+#[must_use]
+pub fn join_names<S: Borrow<str>>(names: &[S]) -> String {
     match names {
-        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        [others @ .., last] if !others.is_empty() => format!("{} and {}", others.join(", "), last.borrow()),
         names => names.concat(),
     }
 }

@@ -78,6 +78,7 @@ mod tests;
 mod value_limits;
 mod yearly_costs;
 
+pub use accuracy::join_names;
 pub use cost::{CostedPrediction, RunCosts, Terms};
 pub use job_assignment::JobAssignment;
 pub use job_limits::JobLimits;

@@ -1,7 +1,7 @@
 //! Conversion between whole units and the floating-point figures of `results.json` and `runs.jsonl`.
 //!
 //! A figure that was written from a whole number is read back as a number with the same figure, so a saved run gives
-//! the results of the run.
+//! the results of the run. Also the mean over jobs by which candidates are compared.
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
@@ -17,6 +17,15 @@ pub(crate) fn seconds(time: Picos) -> f64 {
 /// Seconds per million tokens at `tokens_per_s`; without tokens, the time of a step in seconds.
 pub(crate) fn seconds_per_unit(tokens_per_s: Option<f64>, step_seconds: f64) -> f64 {
     tokens_per_s.map_or(step_seconds, |tokens| 1e6 / tokens)
+}
+
+/// Weighted geometric mean of figures, each with its weight; `None` without weights.
+pub(crate) fn weighted_geometric_mean(figures: impl IntoIterator<Item = (f64, f64)>) -> Option<f64> {
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for (value, weight) in figures {
+        (sum, weights) = (sum + weight * value.ln(), weights + weight);
+    }
+    (weights > 0.0).then(|| (sum / weights).exp())
 }
 
 /// Size in GB (10⁹ bytes).

@@ -7,7 +7,7 @@
 use super::cost::CostedPrediction;
 use super::cost_probability::{self, ScoreBand};
 use super::prediction::{MissingMemory, PredictedMemory, PredictedWork, Prediction};
-use super::quantities::gb;
+use super::quantities::{gb, weighted_geometric_mean};
 use super::{Band, Constraints, MachineSize, Study, Terms};
 
 /// Candidate with its score.
@@ -46,12 +46,9 @@ pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], ter
         study.jobs.iter().zip(results).filter_map(|(job, result)| Some((job, result.as_ref()?)))
     };
     let mean = |candidate: usize, figure: fn(&CostedPrediction<'_>) -> f64| {
-        let (mut sum, mut weights) = (0.0, 0.0);
-        for (job, result) in job_results(candidate) {
-            let value = result.as_ref().map_or(f64::INFINITY, figure);
-            (sum, weights) = (sum + job.weight() * value.ln(), weights + job.weight());
-        }
-        (sum / weights).exp()
+        let figures =
+            job_results(candidate).map(|(job, result)| (result.as_ref().map_or(f64::INFINITY, figure), job.weight()));
+        weighted_geometric_mean(figures).unwrap_or(f64::NAN)
     };
     let seconds = |candidate| mean(candidate, |run| run.prediction.seconds_per_unit());
     let hourly = |candidate: usize| {

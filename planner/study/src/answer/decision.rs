@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{JobKind, JobRow, RankedRow, ResultRow, ScoredBy};
+use crate::quantities::weighted_geometric_mean;
 
 /// Minimum of [`RankedRow::best_probability`] for which the first candidate is called best. Below it, the decision is
 /// reported as too close to call. The value is a judgement: four in five.
@@ -126,15 +127,13 @@ fn kind_decisions(valid: &[&RankedRow], jobs: &[JobRow], results: &[ResultRow]) 
 /// Returns the weighted geometric mean of cost, or of time without prices, over the jobs of a kind on a candidate; `None`
 /// if it runs none.
 fn kind_score(row: &RankedRow, kind: JobKind, jobs: &[JobRow], results: &[ResultRow]) -> Option<f64> {
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for job in jobs.iter().filter(|job| job.kind == kind) {
-        let result = results.iter().find(|result| result.candidate == row.candidate && result.job == job.name);
-        let Some(result) = result else { continue };
-        let value = if row.by.is_cost() { result.cost_per_million_tokens? } else { result.seconds_per_unit() };
-        sum += job.weight * value.ln();
-        weights += job.weight;
-    }
-    (weights > 0.0).then(|| (sum / weights).exp())
+    let of_kind = jobs.iter().filter(|job| job.kind == kind);
+    let figures = of_kind.filter_map(|job| {
+        let result = results.iter().find(|result| result.candidate == row.candidate && result.job == job.name)?;
+        let value = if row.by.is_cost() { result.cost_per_million_tokens } else { Some(result.seconds_per_unit()) };
+        Some(value.map(|value| (value, job.weight)))
+    });
+    weighted_geometric_mean(figures.collect::<Option<Vec<_>>>()?)
 }
 
 /// Returns the likeliest candidates whose probabilities add up to [`DECISIVE`].

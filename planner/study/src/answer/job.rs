@@ -19,6 +19,18 @@ pub enum JobKind {
     Trace,
 }
 
+impl JobKind {
+    /// Returns the name of the kind, as in JSON output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Training => "training",
+            Self::Inference => "inference",
+            Self::Trace => "trace",
+        }
+    }
+}
+
 /// Job of a study.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JobRow {

@@ -1,8 +1,7 @@
 //! Opening lines of a study, in its text and on its page: the fewest nodes of each machine, and the decision.
 
-use fabricast_study::answer::{
-    Answer, Contender, DecisionOutcome, DecisionRow, JobKind, RankedRow, SizeRow, SizingRow,
-};
+use fabricast_study::answer::{Answer, Contender, DecisionOutcome, DecisionRow, RankedRow, SizeRow, SizingRow};
+use fabricast_study::join_names;
 
 use super::sentences::several;
 use crate::format::{percent, significant};
@@ -18,10 +17,7 @@ pub fn opening_lines(answer: &Answer) -> Vec<String> {
 /// Returns the sentence on the fewest nodes of a machine that meet all constraints.
 pub(super) fn sizing(SizingRow { machine, nodes, gpus, sizes, .. }: &SizingRow) -> String {
     let counts: Vec<String> = sizes.iter().map(|size| size.nodes.to_string()).collect();
-    let counts = match counts.as_slice() {
-        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
-        counts => counts.join(""),
-    };
+    let counts = join_names(&counts);
     let violations = |size: Option<&SizeRow>| {
         let size = size.filter(|size| !size.violations.is_empty());
         size.map_or_else(String::new, |size| format!("; with {}: {}", size.nodes, size.violations.join("; ")))
@@ -73,18 +69,10 @@ pub(super) fn sentence(answer: &Answer, compared: &[RankedRow]) -> Option<String
     let kinds: Vec<String> = decision
         .by_kind
         .iter()
-        .map(|one| format!("for {} alone {} ({} {unit})", kind_name(one.kind), one.candidate, significant(one.score)))
+        .map(|one| format!("for {} alone {} ({} {unit})", one.kind.name(), one.candidate, significant(one.score)))
         .collect();
     let kinds = if kinds.is_empty() { String::new() } else { format!("; {best} {}", kinds.join(", ")) };
     Some(format!("{scope}{text}{kinds}"))
-}
-
-fn kind_name(kind: JobKind) -> &'static str {
-    match kind {
-        JobKind::Training => "training",
-        JobKind::Inference => "inference",
-        JobKind::Trace => "traces",
-    }
 }
 
 fn contender(one: &Contender, score: &str) -> String {

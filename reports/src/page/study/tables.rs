@@ -248,14 +248,7 @@ fn power(candidate: &CandidateRow) -> Cell {
 }
 
 pub(super) fn jobs(answer: &Answer) -> Table {
-    let kind = |job: &JobRow| {
-        let kind = match job.kind {
-            JobKind::Training => "training",
-            JobKind::Inference => "inference",
-            JobKind::Trace => "trace",
-        };
-        Cell::from(Value::text(kind))
-    };
+    let kind = |job: &JobRow| Cell::from(Value::text(job.kind.name()));
     let batch = |job: &JobRow| {
         let trained = job.global_batch.zip(job.model);
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
