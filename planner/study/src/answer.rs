@@ -11,6 +11,7 @@ mod make;
 mod negative;
 mod notes;
 mod prediction_row;
+mod ranking;
 mod result;
 mod saved_prediction;
 mod sizing;
@@ -20,6 +21,7 @@ pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecisi
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
+pub use ranking::{RankedRow, ScoreRow, ScoredBy, SensitivityRow};
 pub use result::{MemoryRow, ResultRow};
 pub use saved_prediction::UnknownRowName;
 pub use sizing::{SizeRow, SizingRow};
@@ -30,6 +32,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measured::Figure;
 use fabricast_perf::step::Efficiency;
+use ranking::{ScoreBasis, comparable_groups};
 
 /// Format of `results.json`. The number increases when the meaning of keys changes.
 pub const FORMAT: &str = "fabricast-study/8";
@@ -324,157 +327,6 @@ pub struct SourceRow {
     pub source: String,
 }
 
-/// Candidate with its rank among those with the same jobs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RankedRow {
-    /// Rank among the candidates with the same jobs, from 1.
-    pub rank: usize,
-    /// Name of the candidate.
-    pub candidate: String,
-    /// Score in the unit of `by`; a lower score is better. Absent if the candidate cannot run all jobs.
-    pub score: Option<f64>,
-    /// Quantity that the score measures.
-    pub by: ScoredBy,
-    /// Jobs that the score includes, if candidates have different jobs; empty if it includes all jobs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub jobs: Vec<String>,
-    /// True if the candidate is Pareto-optimal among the compared candidates: none of them is both cheaper per hour and
-    /// faster over all jobs. Absent without prices.
-    pub pareto: Option<bool>,
-    /// True if all jobs fit and all constraints are met.
-    #[serde(alias = "within")]
-    pub meets_constraints: bool,
-    /// Violated constraints and jobs that do not fit.
-    #[serde(alias = "beyond")]
-    pub violations: Vec<String>,
-    /// Probability of lowest cost among the compared candidates, with prices distributed over their bands. Absent
-    /// without prices.
-    #[serde(default)]
-    pub probability_best: Option<f64>,
-    /// Probability of the lowest score among the compared candidates, with prices distributed over their bands and
-    /// times subject to the model's error for the candidate's jobs and GPUs. Absent for a candidate that is compared
-    /// with no other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probability_best_with_errors: Option<f64>,
-}
-
-impl RankedRow {
-    /// Probability of the lowest score by all that is known to be uncertain: prices and the model's error, or prices alone
-    /// in results of versions that did not compute the former.
-    #[must_use]
-    pub fn best_probability(&self) -> Option<f64> {
-        self.probability_best_with_errors.or(self.probability_best)
-    }
-}
-
-/// Quantity that candidates are ranked by: a weighted geometric mean over jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ScoredBy {
-    /// Cost per million tokens, with prices in the middle of their bands.
-    CostPerMillionTokens,
-    /// Seconds per million tokens.
-    SecondsPerMillionTokens,
-    /// Cost per step, if all jobs are traces.
-    CostPerStep,
-    /// Seconds per step, if all jobs are traces.
-    SecondsPerStep,
-    /// Cost per million tokens, and per step for jobs that are traces.
-    CostPerUnit,
-    /// Seconds per million tokens, and per step for jobs that are traces.
-    SecondsPerUnit,
-}
-
-impl ScoredBy {
-    /// Returns the name of the quantity in JSON output.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CostPerMillionTokens => "cost_per_million_tokens",
-            Self::SecondsPerMillionTokens => "seconds_per_million_tokens",
-            Self::CostPerStep => "cost_per_step",
-            Self::SecondsPerStep => "seconds_per_step",
-            Self::CostPerUnit => "cost_per_unit",
-            Self::SecondsPerUnit => "seconds_per_unit",
-        }
-    }
-
-    /// Returns the unit of work of the score: tokens, a step, or either depending on the job.
-    #[must_use]
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::CostPerMillionTokens | Self::SecondsPerMillionTokens => "M tokens",
-            Self::CostPerStep | Self::SecondsPerStep => "step",
-            Self::CostPerUnit | Self::SecondsPerUnit => "M tokens or step",
-        }
-    }
-
-    /// Returns true if the quantity is a cost; false if it is a time.
-    #[must_use]
-    pub fn is_cost(self) -> bool {
-        matches!(self, Self::CostPerMillionTokens | Self::CostPerStep | Self::CostPerUnit)
-    }
-
-    /// Returns the quantity for a set of jobs. `is_trace`: true for each job that is a trace.
-    fn new(basis: ScoreBasis, is_trace: impl Iterator<Item = bool>) -> Self {
-        let (mut traces, mut jobs) = (0usize, 0usize);
-        for is_trace in is_trace {
-            traces += usize::from(is_trace);
-            jobs += 1;
-        }
-        match (basis, traces) {
-            (ScoreBasis::Cost, 0) => Self::CostPerMillionTokens,
-            (ScoreBasis::Time, 0) => Self::SecondsPerMillionTokens,
-            (ScoreBasis::Cost, count) if count == jobs => Self::CostPerStep,
-            (ScoreBasis::Time, count) if count == jobs => Self::SecondsPerStep,
-            (ScoreBasis::Cost, _) => Self::CostPerUnit,
-            (ScoreBasis::Time, _) => Self::SecondsPerUnit,
-        }
-    }
-}
-
-/// Basis of the candidates' scores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ScoreBasis {
-    /// Cost: candidates have prices.
-    Cost,
-    /// Time: candidates have no prices.
-    Time,
-}
-
-/// Ranking of the candidates under a changed assumption.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SensitivityRow {
-    /// Name of the setting: `link_rate`, `gpu_price` and others.
-    pub name: String,
-    /// Value of the setting, such as `0.5`, or the names of the failed devices.
-    pub setting: String,
-    /// All candidates, in their order under the setting.
-    pub ranking: Vec<ScoreRow>,
-    /// True if the order differs from that of the unchanged study.
-    pub changed: bool,
-    /// Candidates to which the setting does not apply, each with the reason. Their figures do not change.
-    #[serde(default)]
-    pub unchanged: Vec<String>,
-}
-
-/// Score of a candidate under a changed assumption.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ScoreRow {
-    /// Name of the candidate.
-    pub candidate: String,
-    /// Score as in the ranking; absent if the candidate cannot run all jobs.
-    pub score: Option<f64>,
-    /// True if all jobs fit and all constraints are met.
-    #[serde(default)]
-    #[serde(alias = "within")]
-    pub meets_constraints: bool,
-    /// Violated constraints and jobs that do not fit.
-    #[serde(default)]
-    #[serde(alias = "beyond")]
-    pub violations: Vec<String>,
-}
-
 /// Reason why a text is not a valid answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
@@ -502,8 +354,7 @@ pub enum AnswerError {
 
 /// Returns the decision of each group of candidates with the same jobs.
 fn decisions(ranking: &[RankedRow], jobs: &[JobRow], results: &[ResultRow]) -> Vec<DecisionRow> {
-    let groups = ranking.chunk_by(|a, b| a.jobs == b.jobs);
-    groups.filter_map(|compared| DecisionRow::new(compared, jobs, results)).collect()
+    comparable_groups(ranking).filter_map(|compared| DecisionRow::new(compared, jobs, results)).collect()
 }
 
 /// Power usage effectiveness of files that state none.
@@ -572,7 +423,7 @@ impl Answer {
     /// Returns the ranking in groups of candidates with the same jobs. Only candidates within a group are compared.
     #[must_use]
     pub fn comparable_groups(&self) -> Vec<&[RankedRow]> {
-        self.ranking.chunk_by(|a, b| a.jobs == b.jobs).collect()
+        comparable_groups(&self.ranking).collect()
     }
 
     /// Returns the jobs that no candidate can run as requested, because they are rejected or do not fit in memory.

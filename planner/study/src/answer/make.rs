@@ -7,11 +7,11 @@ use fabricast_topologies::{Fabric, Picos, SourceLocation};
 use rustc_hash::FxHashMap;
 
 use super::notes::notes;
+use super::ranking::ScoreBasis;
 use super::sizing::sizings;
 use super::{
     Answer, AssumptionsRow, CandidateRow, ConstraintsRow, CostsRow, FORMAT, JobKind, JobRow, KernelsRow, MeasuredRow,
-    ModelRow, PaymentMode, PriceRow, RankedRow, ResultRow, ScoreBasis, ScoreRow, ScoredBy, SensitivityRow, SourceRow,
-    decisions,
+    ModelRow, PaymentMode, PriceRow, RankedRow, ResultRow, ScoreRow, ScoredBy, SensitivityRow, SourceRow, decisions,
 };
 use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
