@@ -510,7 +510,7 @@ struct Detour {
 }
 
 /// Detours that reach hardware which the machine as built leaves idle: PCIe at a higher efficiency than xGMI, NICs
-/// instead of the link between CPU sockets, C2C beside NVLink, a second NIC of the root.
+/// instead of the link between CPU sockets, C2C in addition to NVLink, a second NIC of the root.
 #[test]
 fn detours_over_idle_hardware_help_no_call() {
     use Collective::{AllGather, Gather, Reduce, ReduceScatter, Scatter};

@@ -45,7 +45,7 @@ pub fn visible_coloured(text: &str) -> String {
     shown
 }
 
-/// Character that stands for the escape character of a table's own colour sequences until [`visible_marked`] writes them.
+/// Character in place of the escape character of a table's own colour sequences until [`visible_marked`] writes them.
 /// It is in a private-use area, where no text has a meaning of its own.
 const COLOUR_MARK: char = '\u{f001b}';
 

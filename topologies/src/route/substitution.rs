@@ -1,7 +1,7 @@
 //! Routes that replace others after failures, and the law that failures never help.
 //!
 //! Software that works around a failure may reach hardware that it leaves idle on the machine as built: PCIe in place of
-//! a slower NVLink, a neighbour's NIC in place of the link between CPU sockets, C2C beside the NVLinks of other GPUs. A
+//! a slower NVLink, a neighbour's NIC in place of the link between CPU sockets, C2C in addition to the NVLinks of other GPUs. A
 //! model that charged such a detour only with its own links would let a failure add capacity. Therefore **a substitute
 //! is charged with what it replaces**: it uses the capacities of both routes, those out of service at the rates that they
 //! had. Its bandwidth is at most, and its latency at least, that of the route as built.

@@ -16,7 +16,7 @@ impl Reader<'_> {
         jobs: &[Spanned<JobText>],
         candidates: &[Candidate],
     ) -> Result<JobAssignment, JobError> {
-        // A machine of several sizes stands for all of them.
+        // The name of a machine with several sizes means all of them.
         let machines = || candidates.iter().filter_map(|candidate| candidate.machine.as_deref());
         let names = || candidates.iter().map(|candidate| candidate.name.as_str()).chain(machines());
         let named_candidates = |job: &Spanned<JobText>| -> Result<Option<Vec<usize>>, JobError> {
