@@ -7,6 +7,7 @@
 //! assumes them. Failed devices, idle GPUs and failed links are omitted as well.
 
 mod attributes;
+mod figures;
 mod tree;
 
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::fabric::{Fabric, Figures, Link, LinkId, LinkKind, Node, NodeId, NodeKind};
 use crate::visible::visible_in_xml;
 use attributes::{Identity, List};
+pub use figures::replaced_figures;
 use tree::Tree;
 
 /// Writes the topology file of a fabric.

@@ -142,3 +142,16 @@ fn unrepresentable_devices_and_links_are_rejected_by_name() {
         + &link("s[1-99]", "s[0-98]", "pcie");
     assert!(refuse(&deep).contains("nested more than 64 deep"));
 }
+
+/// What a reader assumes in place of the fabric's own figures is described; nothing is where a file is read and written.
+#[test]
+fn replaced_figures_are_described() {
+    for file in FILES {
+        assert_eq!(replaced_figures(&nccl_xml::parse(file, "f").unwrap()).unwrap(), Vec::<String>::new());
+    }
+    let fast = replaced_figures(&built(&HOST.replace("450 GB/s", "478.5 GB/s"))).unwrap();
+    assert!(fast.iter().any(|text| text.contains("the bandwidth of NVLink links, 478.5 GB/s: ")), "{fast:?}");
+    let slow = HOST.replace("lanes = 18", "lanes = 18\nlatency = \"1.5 us\"");
+    let replaced = replaced_figures(&built(&slow)).unwrap();
+    assert!(replaced.iter().any(|text| text.contains("the latency of NVLink links, 1.5")), "{replaced:?}");
+}
