@@ -6,11 +6,11 @@ use std::sync::Arc;
 use fabricast_experts::UnsupportedExchange;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, NodeId, Picos};
-use rayon::prelude::*;
+use rustc_hash::FxHashSet;
 
 use crate::communication::{
-    CommunicationCostModel, Exchange, JobDispatch, LibraryChoiceScope, SimulatedCosts, StepCall, StepExchange,
-    unsupported_dispatcher,
+    CommunicationCostModel, Exchange, GroupCall, JobDispatch, LibraryChoiceScope, SimulatedCosts, StepCall,
+    StepExchange, unsupported_dispatcher,
 };
 use crate::serve;
 use crate::step::{self, Machine, TimeError};
@@ -78,7 +78,7 @@ pub struct PlannedCalls {
 type CallKey = (Collective, usize, Vec<usize>, Bytes);
 
 /// Ranks of each group that makes a call.
-type CallingGroups = Vec<Arc<[u32]>>;
+type CallingGroups = FxHashSet<Arc<[u32]>>;
 
 /// Returns the calls of a trace by collective, group placement and size.
 #[must_use]
@@ -95,12 +95,10 @@ pub fn trace_calls(trace: &Trace, simulated: &SimulatedCosts<'_>) -> Vec<CallGro
         let key = (call.collective, call.group.len(), ranks_per_island.into_values().collect(), call.bytes);
         let first =
             CallGroup { collective: call.collective, bytes: call.bytes, devices, groups: 0, calls_per_group: 0.0 };
-        let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, CallingGroups::new()));
+        let (call_group, groups) = call_groups.entry(key).or_insert_with(|| (first, CallingGroups::default()));
         // The field holds the total over all groups until all groups are known.
         call_group.calls_per_group += 1.0;
-        if !groups.contains(&call.group) {
-            groups.push(Arc::clone(&call.group));
-        }
+        groups.insert(Arc::clone(&call.group));
     }
     let with_mean_calls = |(call_group, groups): (CallGroup, CallingGroups)| CallGroup {
         groups: groups.len(),
@@ -216,14 +214,16 @@ pub fn plan_calls(
     simulated: &SimulatedCosts<'_>,
     collectives: CollectiveCandidates,
 ) -> Result<Vec<PlannedCalls>, PlanError> {
-    let plan = |call_group: CallGroup| {
-        let CallGroup { collective, bytes, devices, .. } = &call_group;
-        let row = simulated.plan_row(devices, *collective, *bytes, collectives, LibraryChoiceScope::Everywhere)?;
-        Ok(row.map(|row| PlannedCalls { calls: call_group, row }))
-    };
-    let planned: Vec<Result<Option<PlannedCalls>, PlanError>> =
-        calls.into_par_iter().with_max_len(1).map(plan).collect();
-    Ok(planned.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    let group_calls: Vec<GroupCall<'_>> = calls
+        .iter()
+        .map(|CallGroup { collective, bytes, devices, .. }| GroupCall {
+            devices,
+            collective: *collective,
+            bytes: *bytes,
+        })
+        .collect();
+    let rows = simulated.plan_calls(&group_calls, collectives, LibraryChoiceScope::Everywhere, |row| row);
+    calls.into_iter().zip(rows).map(|(calls, row)| Ok(PlannedCalls { calls, row: row? })).collect()
 }
 
 #[cfg(test)]

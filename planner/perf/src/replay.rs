@@ -9,14 +9,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::{Bytes, NodeId, Picos, SourceLocation};
-use rustc_hash::FxHashMap;
+use fabricast_topologies::{Bytes, NodeId, Picos};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::communication::{CallWithStrategy, LibraryChoiceScope, PlacedCall, SimulatedCosts, fastest};
+use crate::communication::{CallWithStrategy, GroupCall, LibraryChoiceScope, PlacedCall, SimulatedCosts};
 use crate::step::TimeError;
-use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{CollectiveCandidates, JobError};
-use fabricast_workload::trace::{Call, EventKind, Processor, Trace};
+use fabricast_search::plan::{PlanError, PlanRow};
+use fabricast_workload::job::CollectiveCandidates;
+use fabricast_workload::trace::{EventKind, Processor, Trace};
 
 /// Simulated time span of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,8 @@ pub fn replay(
 ) -> Result<Outcome, TimeError> {
     trace.check_ranks(devices, source)?;
     let groups = Group::by_ranks(trace, simulated);
-    Run::new(trace, simulated, collectives, &groups).finish()
+    let planned = plan_events(trace, simulated, collectives, &groups)?;
+    Run::new(trace, simulated, &groups, planned).finish()
 }
 
 /// Call that has started and not ended.
@@ -91,65 +92,68 @@ struct Group {
 
 type GroupsByRanks<'a> = FxHashMap<&'a [u32], Group>;
 
+/// Strategy of each distinct call of a trace, and its time without concurrent calls.
+type CallPlans<'a> = FxHashMap<&'a EventKind, (CallWithStrategy, Picos)>;
+
 /// Cache key: concurrent calls with their devices, and their start times relative to the first start.
 type ConcurrentCallsKey = Vec<(CallWithStrategy, Vec<NodeId>, Picos)>;
 
 struct Run<'a> {
     trace: &'a Trace,
     simulated: &'a SimulatedCosts<'a>,
-    collectives: CollectiveCandidates,
     groups: &'a GroupsByRanks<'a>,
-    planned: FxHashMap<&'a EventKind, (CallWithStrategy, Picos)>,
+    planned: CallPlans<'a>,
     known: FxHashMap<ConcurrentCallsKey, Vec<Picos>>,
     spans: Vec<Span>,
+}
+
+/// Plans the distinct calls of a trace. A point-to-point message is planned as a scatter between two ranks.
+fn plan_events<'a>(
+    trace: &'a Trace,
+    simulated: &SimulatedCosts<'_>,
+    collectives: CollectiveCandidates,
+    groups: &GroupsByRanks<'a>,
+) -> Result<CallPlans<'a>, TimeError> {
+    let (mut events, mut calls) = (Vec::new(), Vec::new());
+    let mut seen = FxHashSet::default();
+    for kind in trace.events.iter().map(|event| &event.kind) {
+        let Some(call) = kind.call().filter(|_| seen.insert(kind)) else { continue };
+        let Some(group) = groups.get(&*call.group) else { continue };
+        let (collective, bytes) = match kind {
+            EventKind::Message(_) => (Collective::Scatter, Bytes(call.bytes.0.saturating_mul(2))),
+            _ => (call.collective, call.bytes),
+        };
+        events.push((kind, call.collective));
+        calls.push(GroupCall { devices: &group.devices, collective, bytes });
+    }
+    let fastest = |row: PlanRow| {
+        let PlanRow { collective, bytes, fastest, .. } = row;
+        (CallWithStrategy { collective, bytes, strategy: fastest.strategy }, fastest.time)
+    };
+    let planned = simulated.plan_calls(&calls, collectives, LibraryChoiceScope::Inside, fastest);
+    let name_collective = |error, collective| match error {
+        PlanError::NothingToChoose { rejected, possible, .. } => {
+            PlanError::NothingToChoose { collective, rejected, possible }
+        }
+        other => other,
+    };
+    let planned = events.into_iter().zip(planned).map(|((kind, collective), call)| match call {
+        Ok(call) => Ok((kind, call)),
+        // The error names the collective of the trace.
+        Err(error) => Err(name_collective(error, collective).into()),
+    });
+    planned.collect()
 }
 
 impl<'a> Run<'a> {
     fn new(
         trace: &'a Trace,
         simulated: &'a SimulatedCosts<'a>,
-        collectives: CollectiveCandidates,
         groups: &'a GroupsByRanks<'a>,
+        planned: CallPlans<'a>,
     ) -> Self {
         let spans = vec![Span::default(); trace.events.len()];
-        Self {
-            trace,
-            simulated,
-            collectives,
-            groups,
-            planned: FxHashMap::default(),
-            known: FxHashMap::default(),
-            spans,
-        }
-    }
-
-    /// Returns the strategy of a call and its time without concurrent calls. A point-to-point message is simulated as a
-    /// scatter between two ranks.
-    fn plan(&mut self, kind: &'a EventKind, call: &'a Call) -> Result<(CallWithStrategy, Picos), TimeError> {
-        if let Some(known) = self.planned.get(kind) {
-            return Ok(*known);
-        }
-        let (collective, bytes) = match kind {
-            EventKind::Message(_) => (Collective::Scatter, Bytes(call.bytes.0.saturating_mul(2))),
-            _ => (call.collective, call.bytes),
-        };
-        let devices = self.groups.get(&*call.group).map(|group| group.devices.as_slice()).unwrap_or_default();
-        let row = self.simulated.plan_row(devices, collective, bytes, self.collectives, LibraryChoiceScope::Inside);
-        // Errors name the original collective.
-        let row = row.map_err(|error| match error {
-            PlanError::NothingToChoose { rejected, possible, .. } => {
-                PlanError::NothingToChoose { collective: call.collective, rejected, possible }
-            }
-            other => other,
-        })?;
-        let Some(row) = row else {
-            let message = format!("no strategy for {}", call.collective);
-            return Err(JobError::at(&SourceLocation::default(), message).into());
-        };
-        let fastest = fastest(&row);
-        let planned = CallWithStrategy { collective, bytes, strategy: fastest.strategy };
-        self.planned.insert(kind, (planned, fastest.time));
-        Ok((planned, fastest.time))
+        Self { trace, simulated, groups, planned, known: FxHashMap::default(), spans }
     }
 
     fn finish(mut self) -> Result<Outcome, TimeError> {
@@ -222,7 +226,7 @@ impl<'a> Run<'a> {
                             continue;
                         }
                         calls += 1;
-                        let (planned, alone) = self.plan(kind, call)?;
+                        let Some(&(planned, alone)) = self.planned.get(kind) else { continue };
                         let Some(group) = self.groups.get(&*call.group) else { continue };
                         self.set_span(event, Span { begin: now, end: now + alone, alone });
                         started_islands.extend(group.islands.iter().copied());

@@ -47,6 +47,16 @@ impl CallWithStrategy {
     }
 }
 
+/// Call of one group without concurrent calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GroupCall<'g> {
+    /// Devices of the group, in rank order.
+    pub devices: &'g [NodeId],
+    pub collective: Collective,
+    /// Message size: the larger buffer, as in nccl-tests.
+    pub bytes: Bytes,
+}
+
 /// Call of one group, with its devices and its start relative to concurrent calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedCall<'g> {

@@ -18,7 +18,8 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::{Restriction, candidates};
 use fabricast_search::plan::{
-    Effort, Measurements, Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, Watcher, plan_with_bounds,
+    Effort, Measurements, Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, Watcher, plan_single_calls,
+    plan_with_bounds,
 };
 use fabricast_workload::job::CollectiveCandidates;
 
@@ -29,12 +30,6 @@ pub enum LibraryChoiceScope {
     Inside,
     /// The choice is predicted for all groups.
     Everywhere,
-}
-
-/// Returns the candidate with the shortest expected time. (A plan selects the library default unless another strategy
-/// is faster beyond the uncertainty; a job uses the strategy with the shortest expected time.)
-pub fn fastest(row: &PlanRow) -> TimedStrategy {
-    row.runner_up.filter(|second| second.time < row.pick.time).unwrap_or(row.pick)
 }
 
 /// Returns all candidates that were simulated for a row of a plan.
@@ -193,6 +188,20 @@ impl CandidateSearch<'_> {
         self.plan_classes(&CandidateClass::ALL, group, SizeList { collective, sizes, allowed }, scope)
     }
 
+    /// Plans a call of one group at several message sizes, each without regard to the others.
+    pub(super) fn single_rows(
+        &self,
+        group: &[NodeId],
+        collective: Collective,
+        sizes: &[Bytes],
+        allowed: CollectiveCandidates,
+        scope: LibraryChoiceScope,
+    ) -> Vec<Result<PlanRow, PlanError>> {
+        let sizes = SizeList { collective, sizes, allowed };
+        let bounds = self.timer.cache.bounds(self.timer.placement.router(), group);
+        self.with_request(&CandidateClass::ALL, group, sizes, scope, |request| plan_single_calls(request, &bounds))
+    }
+
     /// Returns the strategy of the only candidate of these classes; `None` if there are several or none.
     pub(super) fn only_candidate(
         &self,
@@ -241,7 +250,22 @@ impl CandidateSearch<'_> {
         sizes: SizeList<'_>,
         scope: LibraryChoiceScope,
     ) -> Result<Plan, PlanError> {
-        let CallTimer { placement, calls, cache } = self.timer;
+        let bounds = self.timer.cache.bounds(self.timer.placement.router(), group);
+        let plan =
+            |request: &PlanRequest<'_>| plan_with_bounds(request, &bounds, &Measurements::NONE, Watcher::default());
+        self.with_request(classes, group, sizes, scope, plan)
+    }
+
+    /// Calls `plan` with the request of a plan of one group, with some classes of candidates only.
+    fn with_request<T>(
+        &self,
+        classes: &[CandidateClass],
+        group: &[NodeId],
+        sizes: SizeList<'_>,
+        scope: LibraryChoiceScope,
+        plan: impl FnOnce(&PlanRequest<'_>) -> T,
+    ) -> T {
+        let CallTimer { placement, calls, .. } = self.timer;
         let (fabric, router) = (placement.fabric(), placement.router());
         let mode = LaunchMode { gpus_per_host: fabric.max_devices_per_host(group), ..LaunchMode::default() };
         let library = self.library();
@@ -252,7 +276,7 @@ impl CandidateSearch<'_> {
         let chooser = (is_supported && (inside || scope == LibraryChoiceScope::Everywhere))
             .then(|| Chooser::new(library, fabric, router, group, Conditions::default()));
         let restriction = self.restriction(classes, group, sizes);
-        let request = PlanRequest {
+        plan(&PlanRequest {
             fabric,
             router,
             placement: group,
@@ -267,7 +291,6 @@ impl CandidateSearch<'_> {
             restriction: &restriction,
             library: chooser.as_ref(),
             effort: Effort::Contenders,
-        };
-        plan_with_bounds(&request, &cache.bounds(router, group), &Measurements::NONE, Watcher::default())
+        })
     }
 }

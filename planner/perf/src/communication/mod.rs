@@ -9,6 +9,7 @@
 //!       timing_method       decides how a call is timed: simulation, or extrapolation from a smaller call
 //!         concurrent_calls    simulation of the groups that represent all (link_sharing)
 //!           placement           devices, NVLink domains and concurrent groups of ranks
+//!   planned_calls       plans of single calls, as recorded jobs make them
 //!   token_exchange      dispatch and combine by kernels of libraries
 //! dispatcher    support of a job's kernels for dispatch and combine on a machine
 //! estimated, listed   other models: first estimate, list of known times
@@ -31,6 +32,7 @@ mod link_load;
 mod link_sharing;
 mod listed;
 mod placement;
+mod planned_calls;
 mod shared_links;
 mod simulated;
 mod sm_usage;
@@ -39,9 +41,9 @@ mod strategy_selector;
 mod timing_method;
 mod token_exchange;
 
-pub(crate) use calls::PlacedCall;
 pub use calls::{CallCount, CallWithStrategy, StepCall, StepExchange, TimedCall};
-pub use candidate_search::{LibraryChoiceScope, fastest};
+pub(crate) use calls::{GroupCall, PlacedCall};
+pub use candidate_search::LibraryChoiceScope;
 pub use cost_model::CommunicationCostModel;
 pub use dispatcher::unsupported_dispatcher;
 pub(crate) use dispatcher::{JobDispatch, replaced_dispatch};

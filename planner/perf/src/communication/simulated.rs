@@ -31,7 +31,7 @@ use super::timing_method::{CallTimer, KnownTime};
 use super::token_exchange::{TokenExchangeTimer, TokenQuery};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
-use fabricast_search::plan::{Plan, PlanError, PlanRow};
+use fabricast_search::plan::{Plan, PlanError};
 use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, TokenExchange};
 
 /// Communication cost model based on planning and simulation.
@@ -163,18 +163,6 @@ impl<'a> SimulatedCosts<'a> {
         scope: LibraryChoiceScope,
     ) -> Result<Plan, PlanError> {
         self.search().plan(group, collective, sizes, collectives, scope)
-    }
-
-    /// Plans a call of one group at one message size; `None` if there is nothing to plan.
-    pub(crate) fn plan_row(
-        &self,
-        group: &[NodeId],
-        collective: Collective,
-        bytes: Bytes,
-        collectives: CollectiveCandidates,
-        scope: LibraryChoiceScope,
-    ) -> Result<Option<PlanRow>, PlanError> {
-        Ok(self.plan(group, collective, &[bytes], collectives, scope)?.rows.into_iter().next())
     }
 
     /// Builds the full schedule of one call; `None` if it cannot be generated.

@@ -42,7 +42,9 @@ pub use measured::{MEASURED_NOISE, MeasuredTime, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
 pub use row_search::Watcher;
-pub use search::{StrategyCall, lower_bound, plan, plan_table, plan_with_bounds, simulate_strategies};
+pub use search::{
+    StrategyCall, lower_bound, plan, plan_single_calls, plan_table, plan_with_bounds, simulate_strategies,
+};
 pub use search_space::{CompetingAlgorithm, Exclusion, SearchSpace};
 pub use simulated_candidates::{preference_limit_for, same_pair};
 
@@ -90,8 +92,12 @@ impl PlanRequest<'_> {
     /// Returns the capabilities of the fabric for the ranks.
     #[must_use]
     pub fn fabric_capabilities(&self) -> FabricCapabilities {
+        self.restriction.capabilities(&self.placed_ranks())
+    }
+
+    fn placed_ranks(&self) -> PlacedRanks<'_> {
         let Self { fabric, router, placement, root, ranks_per_node, .. } = *self;
-        self.restriction.capabilities(&PlacedRanks { fabric, router, placement, root, ranks_per_node })
+        PlacedRanks { fabric, router, placement, root, ranks_per_node }
     }
 }
 

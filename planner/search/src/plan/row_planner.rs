@@ -36,9 +36,7 @@ impl<'a> RowPlanner<'a> {
     /// Plans the rows of the request.
     pub(super) fn plan(&self) -> Result<Plan, PlanError> {
         let request = self.request();
-        let cells: Vec<(Collective, Bytes)> =
-            request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect();
-        let results = self.plan_rows(&cells);
+        let results = self.plan_rows(&self.cells());
         let mut rows = Vec::with_capacity(results.len());
         let mut left_out: Vec<(Collective, PlanError)> = Vec::new();
         let mut library_unknown: Vec<String> = Vec::new();
@@ -77,6 +75,17 @@ impl<'a> RowPlanner<'a> {
             outside_ranges: Vec::new(),
             left_out: left_out.into_iter().map(|(collective, error)| (collective, error.to_string())).collect(),
         })
+    }
+
+    /// Plans the rows of the request without smoothing.
+    pub(super) fn single_rows(&self) -> Vec<Result<PlanRow, PlanError>> {
+        self.plan_rows(&self.cells()).into_iter().map(|row| row.map(|(row, _)| row)).collect()
+    }
+
+    /// Collectives and message sizes of the request.
+    fn cells(&self) -> Vec<(Collective, Bytes)> {
+        let request = self.request();
+        request.collectives.iter().flat_map(|&c| sizes(request, c).iter().map(move |&bytes| (c, bytes))).collect()
     }
 
     /// Plans a row for each collective and size, on all threads.

@@ -8,7 +8,7 @@ use super::measured::Measurements;
 use super::row_planner::RowPlanner;
 use super::row_search::{Search, Watcher};
 use super::templates::Templates;
-use super::{Plan, PlanError, PlanRequest, TimedStrategy, outside, ranges, refinement};
+use super::{Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, outside, ranges, refinement};
 use fabricast_collectives::algorithm::Unsupported;
 use fabricast_collectives::bound::Bounds;
 use fabricast_collectives::strategy::Strategy;
@@ -55,6 +55,18 @@ pub fn plan_with_bounds(
 ) -> Result<Plan, PlanError> {
     let templates = Templates::new(request, request.fabric_capabilities());
     RowPlanner { templates: &templates, bounds, measurements, watcher }.plan()
+}
+
+/// Plans each call of the request without regard to its neighbours: no row is smoothed. The calls are those of
+/// [`PlanRequest::collectives`], each with all sizes.
+///
+/// # Errors
+/// [`PlanError`] of each call, as in [`plan`].
+pub fn plan_single_calls(request: &PlanRequest<'_>, bounds: &Bounds) -> Vec<Result<PlanRow, PlanError>> {
+    let templates = Templates::new(request, request.fabric_capabilities());
+    let planner =
+        RowPlanner { templates: &templates, bounds, measurements: &Measurements::NONE, watcher: Watcher::default() };
+    planner.single_rows()
 }
 
 /// Returns the lower bound that the search computes for a strategy before it simulates it; `None` if there is no such

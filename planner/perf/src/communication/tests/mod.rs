@@ -11,9 +11,9 @@ use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Bytes, FabricRequest, NodeId, Picos, load};
 
-use super::calls::{CallRequest, CallWithStrategy};
+use super::calls::{CallRequest, CallWithStrategy, GroupCall};
 use super::candidate_class::CandidateClass;
-use super::candidate_search::{LibraryChoiceScope, TimedCandidate, fastest, simulated_candidates};
+use super::candidate_search::{LibraryChoiceScope, TimedCandidate, simulated_candidates};
 use super::cost_cache::CallQuery;
 use super::cost_model::CommunicationCostModel;
 use super::exchange::Exchange;
@@ -23,8 +23,20 @@ use super::timing_method::KnownTime;
 use crate::step::tests::{rails, read, with_machine};
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
-use fabricast_search::plan::TimedStrategy;
+use fabricast_search::plan::{PlanRow, TimedStrategy};
 use fabricast_workload::job::{CollectiveCandidates, Degrees, Dimension, Layout};
+
+/// Plans a call of one group.
+fn planned_row(simulated: &SimulatedCosts<'_>, call: GroupCall<'_>) -> PlanRow {
+    plan_all(simulated, &[call]).remove(0).unwrap()
+}
+
+/// Plans calls together; the errors are texts.
+fn plan_all(simulated: &SimulatedCosts<'_>, calls: &[GroupCall<'_>]) -> Vec<Result<PlanRow, String>> {
+    let library = CollectiveCandidates::Library;
+    let rows = simulated.plan_calls(calls, library, LibraryChoiceScope::Inside, |row| row);
+    rows.into_iter().map(|row| row.map_err(|error| error.to_string())).collect()
+}
 
 /// Returns the completion time of the slowest group, simulated without sampling.
 fn slowest(simulated: &SimulatedCosts<'_>, groups: &[Vec<NodeId>], call: CallWithStrategy) -> Picos {
@@ -61,6 +73,29 @@ fn sm_usage_extent_follows_group_placement() {
     assert!(inside.sms > 0 && beyond.sms > 0, "{inside:?} {beyond:?}");
 }
 
+/// The plan of a call is the same alone and with calls of other sizes, collectives and groups, barriers and large groups
+/// included.
+#[test]
+fn plans_of_single_calls_do_not_depend_on_other_calls() {
+    let fabric = rails(12);
+    let router = Router::new(&fabric, RouteOptions::default());
+    let profile = Profile::for_fabric(&fabric).unwrap();
+    let simulated = SimulatedCosts::new(&router, &profile, fabric.gpus());
+    let groups = [&fabric.gpus()[..8], &fabric.gpus()[4..6], fabric.gpus()];
+    let mut calls = Vec::new();
+    for devices in groups {
+        for collective in [Collective::AllReduce, Collective::Broadcast, Collective::Barrier] {
+            let sizes = [4096, 70_000, 5_000_000, 70_000, 900_001].map(Bytes);
+            calls.extend(sizes.map(|bytes| GroupCall { devices, collective, bytes }));
+        }
+    }
+    let together = plan_all(&simulated, &calls);
+    assert_eq!(together.len(), calls.len());
+    for (call, row) in calls.iter().zip(together) {
+        assert_eq!(row, plan_all(&simulated, &[*call]).remove(0), "{call:?}");
+    }
+}
+
 /// Eight groups share one NIC. The selected strategy is the fastest candidate with all groups concurrent, which in some
 /// cases differs from the fastest for a single group.
 #[test]
@@ -78,20 +113,13 @@ fn picks_are_fastest_with_all_groups_concurrent() {
         for bytes in (14..24).step_by(3).map(|power| Bytes(1 << power)) {
             let request = CallRequest { collective, bytes, allowed: CollectiveCandidates::Library };
             let timed = simulated.selector().select_at_size(&device_groups, request).unwrap();
-            let row = simulated.plan_row(
-                &device_groups[0],
-                collective,
-                bytes,
-                CollectiveCandidates::Library,
-                LibraryChoiceScope::Inside,
-            );
-            let row = row.unwrap().unwrap();
+            let row = planned_row(&simulated, GroupCall { devices: &device_groups[0], collective, bytes });
             let time_with_all = |candidate: TimedStrategy| {
                 slowest(&simulated, &device_groups, request.with_strategy(candidate.strategy))
             };
             let best = simulated_candidates(&row).map(time_with_all).min();
             assert_eq!(Some(timed.time), best, "{collective} {bytes}");
-            differing += u32::from(timed.strategy != Some(fastest(&row).strategy));
+            differing += u32::from(timed.strategy != Some(row.fastest.strategy));
         }
     }
     assert!(differing > 0);
@@ -149,14 +177,8 @@ fn large_calls_are_no_slower_than_the_plan_pick() {
                     let exchange = Exchange { dimension: Dimension::Data, collective, bytes };
                     let time = costs.time(&layout, exchange).unwrap();
                     let gpus = fabric.gpus();
-                    let row = machine.simulated.plan_row(
-                        gpus,
-                        collective,
-                        bytes,
-                        CollectiveCandidates::Library,
-                        LibraryChoiceScope::Inside,
-                    );
-                    let planned = fastest(&row.unwrap().unwrap()).time;
+                    let call = GroupCall { devices: gpus, collective, bytes };
+                    let planned = planned_row(machine.simulated, call).fastest.time;
                     let excess = time.0 as f64 / planned.0 as f64 - 1.0;
                     assert!(excess < 0.01, "{nic} {collective} {bytes}: {time}, {planned} planned");
                 }
