@@ -38,7 +38,8 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         ranks.len(),
         job_file::collectives(&args.library, None),
         &source,
-    )?;
+    )
+    .map_err(|error| Failure::from(error).with_file(path))?;
     let answer = ReplayAnswer { trace: &trace, outcome: &outcome };
     match output.format {
         Format::Json => output.write_json(&Document::Replay.with(&answer.json())),
