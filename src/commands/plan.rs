@@ -161,7 +161,9 @@ fn describe_search(space: &SearchSpace) -> String {
                 lines.push_str(&format!("channels tried: {}; others with --channels\n", counts.join(", ")));
             }
             Exclusion::Omitted { .. } => omitted.push(format!("not tried: {excluded}\n")),
-            Exclusion::ManyChannels { .. } => lines.push_str(&format!("not tried: {excluded}\n")),
+            Exclusion::ManyChannels { .. } | Exclusion::PackedTrees => {
+                lines.push_str(&format!("not tried: {excluded}\n"));
+            }
             Exclusion::UnsupportedByLibrary { library, .. } | Exclusion::UnselectableChannels(library) => {
                 restricting_library = Some(library);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{Chooser, LibraryCapabilities};
 use fabricast_search::plan::{
@@ -289,6 +290,7 @@ impl SearchedJson {
                 Exclusion::Impossible { collective, algorithm, .. }
                 | Exclusion::UnsupportedByLibrary { collective, algorithm, .. }
                 | Exclusion::Omitted { collective, algorithm, .. } => (Some(*collective), Some(algorithm.name())),
+                Exclusion::PackedTrees => (None, Some(Algorithm::TreePacking.name())),
                 Exclusion::ManyChannels { .. } | Exclusion::UnselectableChannels(_) | Exclusion::OtherChannels => {
                     (None, None)
                 }

@@ -9,6 +9,7 @@ use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Exclusion, PlanRequest, PlanRow, SearchSpace, Watcher, plan};
 use fabricast_sim::lower::LowerError;
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{Folding, SimulateError};
 use fabricast_topologies::{Bytes, Picos};
@@ -17,7 +18,7 @@ use proptest::sample::select;
 use proptest::strategy::Strategy as _;
 
 use crate::matrices::random_matrix;
-use crate::testbed::{Scene, Testbed, scenes};
+use crate::testbed::{FabricSpec, Scene, Testbed, scenes};
 
 /// Plans a call with its root in the middle of the ranks; returns the row and the channel counts that the plan
 /// evaluates.
@@ -109,5 +110,26 @@ proptest! {
         prop_assert_eq!(simulate_row(&testbed, (&row, bytes), row.fastest.strategy), Some(row.fastest.time));
         // Fewer channels are preferred at a cost of up to 1 %; here no library's choice can be preferred.
         prop_assert!(row.pick.time.0 as f64 <= row.fastest.time.0 as f64 * 1.01);
+    }
+}
+
+/// Where GPUs are linked to each other without a switch, a plan says that packed trees may be faster; they are a candidate
+/// only if they are named.
+#[test]
+fn packed_trees_are_mentioned_on_meshes() {
+    for (preset, is_mesh) in [("dgx-v100", true), ("mi250x", true), ("hgx-h100", false), ("rtx4090-pcie", false)] {
+        let fabric = FabricSpec::Hosts { preset, nodes: 1, gpus: 8, network: "" }.build();
+        let testbed = Testbed { profile: Profile::for_fabric(&fabric).unwrap(), ..Testbed::ideal(fabric) };
+        let (router, placement) = (testbed.router(), testbed.placement());
+        let (collectives, sizes) = ([Collective::Broadcast], [Bytes(1 << 20)]);
+        let space = |algorithms: Vec<Algorithm>| {
+            let restriction = Restriction { algorithms, ..Restriction::default() };
+            SearchSpace::new(&testbed.plan_request((&router, &placement), (&collectives, &sizes), &restriction))
+        };
+        let default = space(Vec::new());
+        assert_eq!(default.excluded.contains(&Exclusion::PackedTrees), is_mesh, "{preset}");
+        assert!(default.competing.iter().all(|one| one.algorithm != Algorithm::TreePacking));
+        let named = space(vec![Algorithm::TreePacking]);
+        assert!(!named.excluded.contains(&Exclusion::PackedTrees) && named.competing.len() == 1, "{preset}");
     }
 }

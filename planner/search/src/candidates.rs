@@ -59,9 +59,9 @@ impl Restriction {
 
     /// Returns true if packed trees are candidates: if the constraints name them, or if the fabric as built has no path
     /// between some ranks, so that algorithms that do not follow the links cannot run. In other cases, packing and
-    /// simulating trees for every call would take far longer than the rest of the plan. Failures are ignored here:
-    /// otherwise only the plan of the damaged fabric would have packed trees, and the plan of the undamaged fabric
-    /// could be slower.
+    /// simulating trees for every call would take far longer than the rest of the plan, and a plan could be faster with
+    /// a failed link than without, because the trees are others. Failures are ignored here: otherwise only the plan of
+    /// the damaged fabric would have packed trees.
     fn includes_packed_trees(&self, ranks: &PlacedRanks<'_>) -> bool {
         let PlacedRanks { fabric, router, placement, .. } = *ranks;
         match self.algorithms.as_slice() {
@@ -74,6 +74,18 @@ impl Restriction {
             }
             named => named.contains(&Algorithm::TreePacking),
         }
+    }
+
+    /// Returns true if packed trees are no candidates although they use links that the candidates leave idle: on GPUs that
+    /// are linked to each other without a switch.
+    pub(crate) fn leaves_mesh_unpacked(&self, ranks: &PlacedRanks<'_>) -> bool {
+        let PlacedRanks { fabric, placement, .. } = *ranks;
+        let is_rank = |id: NodeId| placement.contains(&id);
+        self.algorithms.is_empty()
+            && self.library.is_none()
+            && (3..=MAX_PACKED_RANKS).contains(&placement.len())
+            && fabric.link_pairs().any(|(_, [link, _])| is_rank(link.from) && is_rank(link.to))
+            && !self.includes_packed_trees(ranks)
     }
 
     /// Returns true if a strategy for a collective satisfies the constraints.

@@ -86,6 +86,9 @@ pub enum Exclusion {
         /// Smallest message size at which this number is tried, in bytes.
         bytes: Bytes,
     },
+    /// Packed trees, on GPUs that are linked to each other without a switch.
+    #[error("tree_packing, often faster where GPUs are linked without a switch; --algorithm tree_packing plans it")]
+    PackedTrees,
     /// Channel counts that no table or setting of this library, to which the plan is restricted, can select.
     #[error("channel counts that {0} cannot be configured to use")]
     UnselectableChannels(Library),
@@ -204,6 +207,10 @@ impl SearchSpace {
                     space.competing.push(CompetingAlgorithm { collective, algorithm, protocols: candidates });
                 }
             }
+        }
+        let can_pack = request.collectives.iter().any(|&collective| Algorithm::TreePacking.supports(collective));
+        if can_pack && restriction.leaves_mesh_unpacked(&request.placed_ranks()) {
+            space.excluded.push(Exclusion::PackedTrees);
         }
         space.add_channels(request, &abilities);
         space
