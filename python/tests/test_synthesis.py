@@ -23,6 +23,8 @@ def test_schedule_and_certificate_equal_output_of_commands(command: Callable[...
     printed = command("schedule", "generate", *fabric, *words)
     assert json.loads(packed.export()) == json.loads(printed)
     assert packed.certificate == json.loads(printed)["certificate"]
+    by_flag = fabricast.synthesize("mi300x", fail="gpu0-gpu1", collective="all_gather", bytes="64MiB", trees=4)
+    assert by_flag.export() == packed.export()
     file = tmp_path / "trees.json"
     file.write_text(printed)
     assert packed.certify(DAMAGED).json == command("schedule", "certify", str(file), *fabric)
