@@ -9,12 +9,20 @@ import importlib.util
 import re
 import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "package" / "fabricast" / "commands.py"
 WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """Type, with its default, and description of a keyword, in place of those of the flag."""
+
+    annotation: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -27,6 +35,32 @@ class Function:
     returns: str
     raises: str
     example: str
+    runner: str = "result"
+    """Function that runs the command."""
+    returned: str = "Result"
+    """Type that the runner returns."""
+    fixed: dict[str, str] = field(default_factory=dict)
+    """Values of flags that are not keywords."""
+    omitted: frozenset[str] = frozenset()
+    """Flags without an effect on the result, which are not keywords."""
+    keywords: dict[str, Keyword] = field(default_factory=dict)
+    """Keywords that accept less, or do less, than their flags do."""
+
+    def check(self, flags: list[dict[str, Any]]) -> None:
+        """Ends the program if a flag that is named here does not exist."""
+        unknown = {*self.fixed, *self.omitted, *self.keywords} - {flag["name"] for flag in flags}
+        if unknown:
+            raise SystemExit(f"{self.name}: {' '.join(self.command)} has no flags {', '.join(sorted(unknown))}")
+
+    def annotation(self, flag: dict[str, Any]) -> str:
+        """Returns the type of a keyword, with its default."""
+        keyword = self.keywords.get(flag["name"])
+        return keyword.annotation if keyword else annotation(flag)
+
+    def description(self, flag: dict[str, Any]) -> str:
+        """Returns the help of a keyword as one line."""
+        keyword = self.keywords.get(flag["name"])
+        return keyword.description if keyword else description(flag)
 
 
 SYNTAX = "Wrong flags or input, with file, line and column where they are in a file."
@@ -85,6 +119,43 @@ FUNCTIONS = [
         SYNTAX,
         'study = fabricast.study("examples/training-70b.toml")\n'
         'study.ranking[0]["candidate"]',
+        runner="any_result",
+        returned="Any",
+    ),
+    Function(
+        "synthesize",
+        ["schedule", "generate"],
+        "Packs spanning trees into the links of a fabric and builds the schedule that moves the data over them.",
+        "A schedule of the algorithm tree_packing for 2 to 64 ranks. Its ``certificate`` has a cut, whose bandwidth bounds every "
+        "schedule, the trees and both times in picoseconds; ``certify(fabric)`` checks it and returns the gap.",
+        SYNTAX + " The fabric has no packing: it is disconnected, bandwidths are missing or differ too much, or ranks "
+        "share a device.",
+        'fabric = fabricast.Fabric("mi300x", fail="gpu0-gpu1")\n'
+        'schedule = fabricast.synthesize(fabric, collective="all_gather", bytes="64MiB", trees=4)\n'
+        "schedule.certify(fabric).gap",
+        runner="schedule",
+        returned="Schedule",
+        fixed={"algorithm": "tree_packing", "to": "json"},
+        omitted=frozenset(
+            ["sizes", "op", "matrix", "grid", "periodic", "no-nvls", "library", "registered", "wide", "columns", "ranks-per-gpu"]
+        ),
+        keywords={
+            "collective": Keyword("str", "all_gather, reduce_scatter, all_reduce, broadcast or reduce."),
+            "bytes": Keyword(
+                "int | str | None = None",
+                "Size of the call: the larger of a rank's send and receive buffers, as a number of bytes or with a unit, for "
+                "example ``64MiB``. Default: 1 MiB.",
+            ),
+            "root": Keyword("int | None = None", "Root rank of broadcast and reduce. Default: 0."),
+            "protocol": Keyword(
+                "str | None = None", "Protocol: ll, ll128, simple or symmetric. Default: by predicted time."
+            ),
+            "channels": Keyword(
+                "int | None = None",
+                "Number of channels, 1 to 1024; a channel is one thread block. Default: by predicted time.",
+            ),
+            "output": Keyword("PathType | None = None", "File to which the schedule is written as JSON."),
+        },
     ),
     Function(
         "verify",
@@ -159,22 +230,28 @@ def wrapped(text: str, indent: str, hanging: str = "") -> str:
 
 def function(one: Function, flags: list[dict[str, Any]]) -> str:
     """Returns the code of a function."""
+    one.check(flags)
+    named_flags = [flag for flag in flags if flag["name"] not in one.omitted]
+    flags = [flag for flag in named_flags if flag["name"] not in one.fixed]
     leading = [flag for flag in flags if flag["is_positional"] or flag["name"] == "fabric" and flag["is_required"]]
     keywords = [flag for flag in flags if flag not in leading]
     python = {flag["name"]: flag["name"].replace("-", "_") for flag in flags}
-    parameters = [f"    {python[flag['name']]}: {annotation(flag)}," for flag in leading]
-    parameters += ["    *,"] + [f"    {python[flag['name']]}: {annotation(flag)}," for flag in keywords]
+    parameters = [f"    {python[flag['name']]}: {one.annotation(flag)}," for flag in leading]
+    parameters += ["    *,"] + [f"    {python[flag['name']]}: {one.annotation(flag)}," for flag in keywords]
     arguments = [
-        wrapped(f"{python[flag['name']]}: {description(flag)}", " " * 8, " " * 4) for flag in [*leading, *keywords]
+        wrapped(f"{python[flag['name']]}: {one.description(flag)}", " " * 8, " " * 4) for flag in [*leading, *keywords]
     ]
     positionals = ", ".join(
         f"*several({python[flag['name']]})" if flag["kind"] == "list" else f"*given({python[flag['name']]})"
         for flag in flags
         if flag["is_positional"]
     )
-    named = [f'            "{python[flag["name"]]}": {python[flag["name"]]},' for flag in flags if not flag["is_positional"]]
+    values = {**python, **{name: f'"{value}"' for name, value in one.fixed.items()}}
+    named = [
+        f'            "{flag["name"].replace("-", "_")}": {values[flag["name"]]},' for flag in named_flags if not flag["is_positional"]
+    ]
     body = [
-        f"    return {'any_result' if one.name == 'study' else 'result'}(",
+        f"    return {one.runner}(",
         "        [" + ", ".join(f'"{word}"' for word in one.command) + "],",
         f"        [{positionals}],",
         "        {",
@@ -183,12 +260,11 @@ def function(one: Function, flags: list[dict[str, Any]]) -> str:
         "    )",
     ]
     example = textwrap.indent(one.example, " " * 8)
-    returned = "Any" if one.name == "study" else "Result"
     return "\n".join(
         [
             f"def {one.name}(",
             *parameters,
-            f") -> {returned}:",
+            f") -> {one.returned}:",
             f'    """{one.summary}',
             "",
             f"    Example::\n\n{example}",
@@ -218,10 +294,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._call import PathType, any_result, given, result, several
 from ._result import Result
+from ._schedule import Schedule, schedule
 
 if TYPE_CHECKING:
     from ._fabric import Fabric
-    from ._schedule import Schedule
 '''
     functions = [function(one, extension.command_flags(one.command)) for one in FUNCTIONS]
     return heading + "\n\n" + "\n\n\n".join(functions) + "\n"

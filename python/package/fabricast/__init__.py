@@ -20,7 +20,7 @@ from ._fabric import Fabric
 from ._fabricast import __version__
 from ._result import FabricastError, FabricastWarning, Result
 from ._schedule import Schedule
-from .commands import calibrate, compare, plan, simulate, study, verify
+from .commands import calibrate, compare, plan, simulate, study, synthesize, verify
 
 __all__ = [
     "Fabric",
@@ -34,5 +34,6 @@ __all__ = [
     "plan",
     "simulate",
     "study",
+    "synthesize",
     "verify",
 ]

@@ -61,6 +61,7 @@ def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[st
         if twice:
             raise FabricastError(f"the Fabric has {', '.join(twice)} already: expected it once")
         flags.update(own, fabric=fabric._name)
+    schedules: list[str] = []
     with ExitStack() as stack:
 
         def word(value: object) -> str:
@@ -70,6 +71,7 @@ def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[st
             path = os.path.join(folder, "schedule.json")
             with open(path, "w", encoding="utf-8") as file:
                 file.write(value.export())
+            schedules.append(path)
             return path
 
         settings: list[tuple[str, list[str] | None]] = []
@@ -78,10 +80,22 @@ def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[st
                 continue
             values = None if value is True else [word(one) for one in several(value)]
             settings.append((name.replace("_", "-"), values))
-        result, warnings = _fabricast.run(list(command), [word(value) for value in positionals], settings)
+        words = [word(value) for value in positionals]
+        try:
+            result, warnings = _fabricast.run(list(command), words, settings)
+        except FabricastError as error:
+            raise without_paths(error, schedules) from None
     for warning in warnings:
         warn(warning)
     return result
+
+
+def without_paths(error: FabricastError, paths: Sequence[str]) -> FabricastError:
+    """Returns the error with ``<schedule>`` in place of the paths of temporary files, which no longer exist."""
+    arguments = error.args
+    for path in paths:
+        arguments = tuple(one.replace(path, "<schedule>") if isinstance(one, str) else one for one in arguments)
+    return FabricastError(*arguments) if paths else error
 
 
 def several(value: Any) -> Sequence[Any]:

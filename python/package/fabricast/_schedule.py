@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from . import _fabricast
-from ._call import PathType, ScheduleArgument, run
+from ._call import PathType, ScheduleArgument, result, run
 from ._result import Result, warn
 
 if TYPE_CHECKING:
@@ -67,8 +70,24 @@ class Schedule(ScheduleArgument):
         Raises:
             FabricastError: The strategy does not exist, or does not fit the fabric.
         """
-        text = run(["schedule", "generate"], [], {**flags, "fabric": fabric, "to": "json"})
-        return cls.parse(text or "", "<schedule generate>")
+        return schedule(["schedule", "generate"], [], {**flags, "fabric": fabric, "to": "json"})
+
+    @cached_property
+    def certificate(self) -> dict[str, Any] | None:
+        """Optimality certificate of a synthesised schedule, as in its JSON; None for other schedules.
+
+        Times exclude latencies and software costs. Keys:
+
+        - ``cut``: list of sets of device ids; one set, or several disjoint ones for an all_reduce.
+        - ``bound_ps``: lower bound on the time of any schedule, in picoseconds: the bytes that must cross the boundary
+          of the cut divided by its bandwidth.
+        - ``packed_ps``: time that the busiest link needs for this schedule, in picoseconds.
+        - ``trees``: list of trees with ``phase`` (``"collect"`` or ``"spread"``), ``root`` (a rank), ``units`` (the
+          tree's share of its root's data, relative to other trees) and ``parents`` (the parent of each rank; a root is
+          its own).
+        """
+        certificate: dict[str, Any] | None = json.loads(self.export()).get("certificate")
+        return certificate
 
     def verify(self, fifo_depth: int | None = None) -> Result:
         """Proves that the schedule computes its collective, without races and deadlocks.
@@ -83,6 +102,29 @@ class Schedule(ScheduleArgument):
             FabricastError: The schedule is wrong. ``error.result.fault`` has operation, rank, chunk, found and expected.
         """
         return Result(self._file.verify(fifo_depth) or "{}")
+
+    def certify(self, fabric: PathType | Fabric) -> Result:
+        """Proves the schedule and every statement of its certificate on a fabric, without the synthesis.
+
+        Example::
+
+            >>> fabric = fabricast.Fabric("mi300x", fail="gpu0-gpu1")
+            >>> schedule = fabricast.synthesize(fabric, collective="all_gather", bytes="64MiB")
+            >>> round(schedule.certify(fabric).gap, 4)
+            0.0136
+
+        Args:
+            fabric: Fabric of the synthesis, with the same hosts and failures.
+
+        Returns:
+            A row: ``ok`` (true), ``operations``, ``bound_us`` (no schedule is faster), ``packed_us`` (time of the busiest
+            link), ``gap`` (``packed_us / bound_us - 1``), ``trees`` (their number) and ``cut`` (sets of device ids).
+
+        Raises:
+            FabricastError: The schedule has no certificate or is wrong, or a statement does not hold on the fabric (exit
+                code 1).
+        """
+        return result(["schedule", "certify"], [self], {"fabric": fabric})
 
     def export(self, to: str = "json") -> str:
         """Returns the text of the schedule in a format: ``"json"`` (lossless), ``"msccl-xml"`` or ``"mscclpp"``.
@@ -100,3 +142,12 @@ class Schedule(ScheduleArgument):
             f"<Schedule {self.name}: {self.collective} of {self.bytes} bytes, {self.ranks} ranks, "
             f"{self.channels} channels, {self.protocol}, {self.operations} operations>"
         )
+
+
+def schedule(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> Schedule:
+    """Runs a command that returns a schedule.
+
+    Raises:
+        FabricastError: The command failed.
+    """
+    return Schedule.parse(run(command, positionals, flags) or "", f"<{' '.join(command)}>")

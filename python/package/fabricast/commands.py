@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._call import PathType, any_result, given, result, several
 from ._result import Result
+from ._schedule import Schedule, schedule
 
 if TYPE_CHECKING:
     from ._fabric import Fabric
-    from ._schedule import Schedule
 
 
 def plan(
@@ -747,6 +747,130 @@ def study(
             "output": output,
             "wide": wide,
             "columns": columns,
+            "force": force,
+            "threads": threads,
+        },
+    )
+
+
+def synthesize(
+    fabric: PathType | Fabric,
+    *,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    network: str | None = None,
+    gpu_model: str | None = None,
+    mig: str | Sequence[str] | None = None,
+    no_p2p: bool = False,
+    ecmp: str | None = None,
+    no_gdr: bool = False,
+    buffers: str | None = None,
+    collective: str,
+    bytes: int | str | None = None,
+    dtype: str | None = None,
+    root: int | None = None,
+    in_place: bool = False,
+    protocol: str | None = None,
+    channels: int | None = None,
+    chunk: int | str | None = None,
+    trees: int | None = None,
+    profile: str | None = None,
+    launch: Literal["graph", "stream"] | None = None,
+    processes: Literal["per_gpu", "single"] | None = None,
+    fail: str | Sequence[str] | None = None,
+    slow: str | Sequence[str] | None = None,
+    output: PathType | None = None,
+    force: bool = False,
+    threads: int | None = None,
+) -> Schedule:
+    """Packs spanning trees into the links of a fabric and builds the schedule that moves the data over them.
+
+    Example::
+
+        fabric = fabricast.Fabric("mi300x", fail="gpu0-gpu1")
+        schedule = fabricast.synthesize(fabric, collective="all_gather", bytes="64MiB", trees=4)
+        schedule.certify(fabric).gap
+
+    Args:
+        fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
+        nodes: Number of hosts; a preset or file of one host is replicated.
+        gpus: GPUs in use per host; default: all.
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
+            rocm-smi prints is accepted too.
+        mig: Split a GPU into MIG instances, for example ``gpu0=3g.71gb,4g.71gb``; may be repeated. Each
+            instance is a rank in place of the GPU. To split several GPUs: ``gpu[0-7]=7g.141gb``.
+        no_p2p: Disable GPU peer-to-peer access: GPUs of a host communicate through host memory.
+        ecmp: Load balancing over equal-cost network paths: ``averaged``, ``hashed`` or ``hashed=SEED``.
+            ``averaged`` spreads each flow evenly over all equal-cost paths. ``hashed`` selects one path by a
+            hash of the flow's endpoints, so flows may collide. Default: averaged.
+        no_gdr: Disable GPUDirect RDMA: network traffic passes through host memory.
+        buffers: Location of send and receive buffers; default: device. ``device``: GPU memory. ``pinned``,
+            ``pageable``: host memory. ``managed``: unified memory, whose pages start on the CPU and move to
+            the GPU when first read, at the rate of a prefetch. ``grace``: CPU memory over NVLink-C2C.
+            ``peer=gpu0``: memory of another GPU.
+        collective: all_gather, reduce_scatter, all_reduce, broadcast or reduce.
+        bytes: Size of the call: the larger of a rank's send and receive buffers, as a number of bytes or with
+            a unit, for example ``64MiB``. Default: 1 MiB.
+        dtype: Element type, for example f32 or bf16. Sizes are rounded down to whole elements, as in
+            nccl-tests. Without a type, sizes are used as given.
+        root: Root rank of broadcast and reduce. Default: 0.
+        in_place: Use the same buffer for input and output.
+        protocol: Protocol: ll, ll128, simple or symmetric. Default: by predicted time.
+        channels: Number of channels, 1 to 1024; a channel is one thread block. Default: by predicted time.
+        chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
+        trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
+            optimum.
+        profile: Cost profile: ``ideal``, a shipped name, or a file; default: best match for the GPUs.
+        launch: Launch mode of calls. Default: graph.
+        processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
+        fail: Take a link (``a->b``, ``a-b``) or a device out of service; may be repeated.
+        slow: Reduce a link to a fraction of its bandwidth, e.g. ``gpu0-nvswitch0=0.5``; may be repeated.
+        output: File to which the schedule is written as JSON.
+        force: Overwrite existing files, even if they were changed or not written by fabricast.
+        threads: Number of threads, which does not affect results; default: all cores.
+
+    Returns:
+        A schedule of the algorithm tree_packing for 2 to 64 ranks. Its ``certificate`` has a cut, whose
+        bandwidth bounds every schedule, the trees and both times in picoseconds; ``certify(fabric)`` checks
+        it and returns the gap.
+
+    Raises:
+        FabricastError: Wrong flags or input, with file, line and column where they are in a file. The fabric
+            has no packing: it is disconnected, bandwidths are missing or differ too much, or ranks share a
+            device.
+    """
+    return schedule(
+        ["schedule", "generate"],
+        [],
+        {
+            "fabric": fabric,
+            "nodes": nodes,
+            "gpus": gpus,
+            "network": network,
+            "gpu_model": gpu_model,
+            "mig": mig,
+            "no_p2p": no_p2p,
+            "ecmp": ecmp,
+            "no_gdr": no_gdr,
+            "buffers": buffers,
+            "collective": collective,
+            "bytes": bytes,
+            "dtype": dtype,
+            "root": root,
+            "in_place": in_place,
+            "algorithm": "tree_packing",
+            "protocol": protocol,
+            "channels": channels,
+            "chunk": chunk,
+            "trees": trees,
+            "profile": profile,
+            "launch": launch,
+            "processes": processes,
+            "fail": fail,
+            "slow": slow,
+            "to": "json",
+            "output": output,
             "force": force,
             "threads": threads,
         },
