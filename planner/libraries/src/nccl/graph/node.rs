@@ -121,7 +121,7 @@ impl NodeProperties {
             },
             nvlinks: if on_nvlink { gpus.iter().map(lane_count).min().unwrap_or(0) } else { 0 },
             nics: merge_nics(
-                gpus.len(),
+                nics_per_gpu(fabric, router, nics),
                 nics.iter().filter_map(|&nic| node_nic(fabric, router, gpus, nic, min_capability)),
             ),
             paths: if has_mesh(fabric, gpus) { InsidePaths::Differ } else { InsidePaths::Same },
@@ -275,24 +275,34 @@ struct NicAttachment {
     path_bandwidth: f64,
 }
 
-/// Merges NICs if there are more NICs than GPUs. NCCL sees several NICs of a GPU as one NIC with the bandwidth of their
-/// common path, because the network plugin stripes messages over NICs on the same switch (aws-ofi-nccl
-/// src/nccl_ofi_topo.c, `nccl_ofi_topo_group`: the four NICs per GPU of p5).
-fn merge_nics(gpus: usize, nics: impl Iterator<Item = NicAttachment>) -> Vec<NodeNic> {
-    let nics: Vec<NicAttachment> = nics.collect();
-    if nics.len() <= gpus {
-        return nics.into_iter().map(|attached| attached.nic).collect();
-    }
-    let mut groups: Vec<NicAttachment> = Vec::new();
+/// Merges NICs if a host has a multiple of its GPUs' number. NCCL sees the ports of a card, or the NICs of a GPU, as one
+/// NIC with the bandwidth of their common path: InfiniBand and RoCE merge the ports of a card (NCCL 2.30.7
+/// src/transport/net_ib/init.cc, `NCCL_IB_MERGE_NICS`; src/graph/topo.cc, `NCCL_NET_MERGE_LEVEL`), aws-ofi-nccl the
+/// NICs next to a GPU (src/nccl_ofi_topo.c, `nccl_ofi_topo_group`: four on p5). A switch with several GPUs, as on
+/// HGX A100, has one merged NIC for each of them. `per_gpu` is the number of NICs of the host for each of its GPUs.
+fn merge_nics(per_gpu: usize, nics: impl Iterator<Item = NicAttachment>) -> Vec<NodeNic> {
+    let mut groups: Vec<(NicAttachment, usize)> = Vec::new();
     for attached in nics {
-        match groups.iter_mut().find(|group| group.device.is_some() && group.device == attached.device) {
-            Some(group) => {
+        let is_partner = |(group, size): &(NicAttachment, usize)| {
+            *size < per_gpu && group.device.is_some() && group.device == attached.device
+        };
+        match groups.iter_mut().find(|group| is_partner(group)) {
+            Some((group, size)) => {
                 group.nic.bandwidth = (group.nic.bandwidth + attached.nic.bandwidth).min(group.path_bandwidth);
+                *size += 1;
             }
-            None => groups.push(attached),
+            None => groups.push((attached, 1)),
         }
     }
-    groups.into_iter().map(|attached| attached.nic).collect()
+    groups.into_iter().map(|(attached, _)| attached.nic).collect()
+}
+
+/// Number of NICs for each GPU of the hosts that `nics` belong to, at least 1; GPUs outside the communicator count.
+fn nics_per_gpu(fabric: &Fabric, router: &Router<'_>, nics: &[NodeId]) -> usize {
+    let Some(&first) = nics.first() else { return 1 };
+    let island = router.island_of(first);
+    let gpus = fabric.nodes().filter(|&(id, node)| node.kind == NodeKind::Gpu && router.island_of(id) == island);
+    (nics.len() / gpus.count().max(1)).max(1)
 }
 
 /// Determines a NIC's properties from the paths between the GPUs and the NIC; `None` if there is no path.
