@@ -27,6 +27,11 @@ impl Workload {
         }
     }
 
+    /// Returns true if a capacity may limit a transfer.
+    pub(super) fn has_limiting_capacity(&self) -> bool {
+        self.limiting_capacities().contains(&true)
+    }
+
     /// Returns, for each capacity, true if the upper bound on its demand exceeds the capacity.
     fn limiting_capacities(&self) -> Vec<bool> {
         let mut demand = CapacityDemand::new(&self.system);
