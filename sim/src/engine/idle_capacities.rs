@@ -27,13 +27,8 @@ impl Workload {
         }
     }
 
-    /// Returns true if a capacity may limit a transfer.
-    pub(super) fn has_limiting_capacity(&self) -> bool {
-        self.limiting_capacities().contains(&true)
-    }
-
     /// Returns, for each capacity, true if the upper bound on its demand exceeds the capacity.
-    fn limiting_capacities(&self) -> Vec<bool> {
+    pub(super) fn limiting_capacities(&self) -> Vec<bool> {
         let mut demand = CapacityDemand::new(&self.system);
         for run in 0..self.runs.len() as u32 {
             let concurrent = self.max_concurrent_operations(run);

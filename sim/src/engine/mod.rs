@@ -35,6 +35,7 @@ use crate::quantity::{Rate, Work};
 use crate::sharing::{RateRevision, RouteId, Sharing};
 use bundle::Bundles;
 use by_operation::OperationIndex;
+use contention_free::ChainEnd;
 use costs::ChainCosts;
 pub use costs::Costs;
 use deadline::Deadline;
@@ -152,6 +153,8 @@ struct Engine<'a> {
     ended: Vec<u32>,
     /// Last division of work by rate, and its result. Cached because most transfers repeat the previous division.
     last_division: (Work, Rate, Picos),
+    /// Ends of operations, by run and index, of the runs for which they are recorded.
+    chain_ends: Vec<Vec<ChainEnd>>,
     outcome: Outcome,
 }
 
@@ -174,6 +177,7 @@ impl<'a> Engine<'a> {
             free_flights: Vec::new(),
             ended: Vec::new(),
             last_division: (Work(0), Rate(1), Picos::ZERO),
+            chain_ends: Vec::new(),
             outcome: Outcome::default(),
         }
     }
@@ -483,6 +487,10 @@ impl<'a> Engine<'a> {
         }
         if let Some(end) = self.outcome.run_ends.get_mut(flight.run as usize) {
             *end = self.now;
+        }
+        let recorded = self.chain_ends.get_mut(flight.run as usize);
+        if let Some(end) = recorded.and_then(|ends| ends.get_mut(flight.index as usize)) {
+            *end = ChainEnd { time: self.now, costs: flight.chain_costs };
         }
         if self.watch.recording == Recording::Spans {
             let Flight { run, index, ready, flowing, prepared, chain_costs, transfer } = flight;
