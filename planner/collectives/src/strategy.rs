@@ -46,10 +46,7 @@ impl Strategy {
         let bytes_per_channel = call.bytes.0 / u64::from(self.channels.max(1));
         let piece = costs.stream.filter(|_| self.algorithm == Algorithm::Tree);
         let piece = piece.map(|stream| Bytes(stream.0.max(bytes_per_channel / MAX_PIECES)));
-        let chunk = self.chunk.or(match self.moves_single_slots(call.collective) {
-            true => costs.slot(),
-            false => costs.chunk,
-        });
+        let chunk = self.chunk.or(self.default_chunk(call.collective, profile));
         let trees = match self.algorithm {
             Algorithm::TreePacking => {
                 let family = abilities.packed_tree_family(call.collective);
@@ -75,6 +72,28 @@ impl Strategy {
             ..Shape::new(call, self.protocol)
         }
         .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
+    }
+
+    /// Returns the largest chunk of a schedule if the strategy states no chunk size; `None` if the profile does not limit
+    /// chunks.
+    #[must_use]
+    pub fn default_chunk(&self, collective: Collective, profile: &Profile) -> Option<Bytes> {
+        let costs = profile.protocol(self.protocol);
+        if self.moves_single_slots(collective) { costs.slot() } else { costs.chunk }
+    }
+
+    /// Returns true if both strategies have the same schedule and costs for a collective: they differ at most in stating
+    /// a number of threads or a chunk size that is the default.
+    #[must_use]
+    pub fn is_equivalent(&self, other: &Self, collective: Collective, profile: &Profile) -> bool {
+        // Trees that depend on the size also bound the default chunk.
+        let has_default = !self.algorithm.has_size_dependent_trees();
+        let resolve = |strategy: &Self| Self {
+            threads: strategy.threads.or(Some(profile.protocol(strategy.protocol).threads)),
+            chunk: strategy.chunk.or(strategy.default_chunk(collective, profile).filter(|_| has_default)),
+            ..*strategy
+        };
+        resolve(self) == resolve(other)
     }
 
     /// Returns true if a step moves one slot of a connection's buffer, as in double trees and in the chains of

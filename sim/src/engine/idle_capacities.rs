@@ -28,7 +28,7 @@ impl Workload {
     }
 
     /// Returns, for each capacity, true if the upper bound on its demand exceeds the capacity.
-    fn limiting_capacities(&self) -> Vec<bool> {
+    pub(super) fn limiting_capacities(&self) -> Vec<bool> {
         let mut demand = CapacityDemand::new(&self.system);
         for run in 0..self.runs.len() as u32 {
             let concurrent = self.max_concurrent_operations(run);

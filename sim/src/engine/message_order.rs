@@ -1,6 +1,12 @@
 //! State of runs whose operations are served in order ([`RunOrder::InTurn`](super::RunOrder::InTurn)), as the messages of a
 //! connection.
+//!
+//! A *source* is such a run without other dependencies. Nothing delays its software, so its messages would be prepared
+//! far ahead of their transfers, in growing number. A source is therefore *suspended* until its latest prepared message
+//! starts, before which no later message can start. The next one is then prepared with the times that it would have had.
+//! Results do not change, and the state of a source in a steady state recurs.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use fabricast_topologies::Picos;
@@ -25,12 +31,52 @@ pub(super) struct Turn {
     pub free: (Picos, ChainCosts),
     /// Index of the last operation that is ready, and the costs of its chain at the end of its software time.
     pub preparing: (u32, ChainCosts),
+    /// True for a source: a run without dependencies on other runs.
+    pub is_source: bool,
+    /// End of the software time of `preparing`, at which the next operation of a suspended source is ready; `None` for
+    /// other runs, and after the last operation.
+    pub suspended: Option<Picos>,
+    /// Number of operations of a source whose first byte arrived at or after the start of the operation before. The
+    /// other ones only waited for their turn.
+    pub timely: u32,
+}
+
+/// State of a suspended source at an instant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SuspendedSource {
+    /// End of the software time of the last operation that was prepared.
+    pub prepared: Picos,
+    /// Costs of the chain that ends with this software time.
+    pub chain_costs: ChainCosts,
+    /// See [`Turn::timely`].
+    pub timely: u32,
+}
+
+impl SuspendedSource {
+    /// Returns true if a source stays suspended in the same way in all periods of `time` and `costs` that follow, given
+    /// its state one period ago. It does if its messages are prepared at the pace of their transfers, or faster and all
+    /// of them only waited for their turn.
+    pub fn recurs(&self, earlier: &Self, time: Picos, costs: ChainCosts) -> bool {
+        let are_late = self.timely == earlier.timely;
+        let has_same_costs = || self.chain_costs.checked_sub(earlier.chain_costs) == Some(costs);
+        match (self.prepared - earlier.prepared).cmp(&time) {
+            Ordering::Less => are_late,
+            Ordering::Equal => are_late || has_same_costs(),
+            Ordering::Greater => false,
+        }
+    }
 }
 
 impl Turn {
     /// Returns true if operation `index` may start its transfer at `now`.
     pub fn may_flow(&self, index: u32, now: Picos) -> bool {
         index <= self.done && self.free.0 <= now
+    }
+
+    /// Returns the state of a suspended source; `None` for other runs.
+    pub fn suspended_source(&self) -> Option<SuspendedSource> {
+        let Self { preparing: (_, chain_costs), timely, .. } = *self;
+        self.suspended.map(|prepared| SuspendedSource { prepared, chain_costs, timely })
     }
 
     /// Stores an operation that could start its transfer but has to wait for an earlier one.
@@ -65,7 +111,8 @@ impl Turns {
             if let Some(turn_number) =
                 turns.turn_numbers.get_mut(edge.run as usize).filter(|turn_number| **turn_number == 0)
             {
-                turns.turns.push(Turn::default());
+                let is_source = workload.run_waits(edge.run).len() == 1;
+                turns.turns.push(Turn { is_source, ..Turn::default() });
                 *turn_number = turns.turns.len() as u32;
             }
         }
@@ -79,8 +126,9 @@ impl Turns {
     }
 
     /// Advances all states by whole periods of a steady state. `indexes`: number of operations by which each run
-    /// advances.
-    pub(super) fn jump(&mut self, distance: Distance, indexes: impl Fn(u32) -> u32) {
+    /// advances; `earlier`: suspended sources one period ago, in order of run.
+    pub(super) fn jump(&mut self, distance: Distance, indexes: impl Fn(u32) -> u32, earlier: &[SuspendedSource]) {
+        let mut earlier = earlier.iter();
         for run in 0..self.turn_numbers.len() as u32 {
             let Some(turn) = self.get_mut(run) else { continue };
             let operations = indexes(run);
@@ -88,7 +136,16 @@ impl Turns {
             turn.at += distance.time;
             turn.chain_costs = turn.chain_costs + distance.costs;
             turn.free = (turn.free.0 + distance.time, turn.free.1 + distance.costs);
+            let suspended = turn.suspended_source();
             turn.preparing = (turn.preparing.0 + operations, turn.preparing.1 + distance.costs);
+            if let Some((present, before)) = suspended.and_then(|present| Some((present, earlier.next()?))) {
+                // The software of a suspended source has a pace of its own.
+                let SuspendedSource { prepared, chain_costs, .. } = present;
+                let growth = chain_costs.checked_sub(before.chain_costs).unwrap_or_default();
+                turn.preparing.1 = chain_costs + growth.times(distance.periods);
+                let time = Picos((prepared - before.prepared).0 * u64::from(distance.periods));
+                turn.suspended = Some(prepared + time);
+            }
             for (index, _) in &mut turn.parked {
                 *index += operations;
             }

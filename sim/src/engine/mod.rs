@@ -9,6 +9,7 @@
 
 mod bundle;
 mod by_operation;
+mod contention_free;
 mod costs;
 mod deadline;
 mod distance;
@@ -34,6 +35,7 @@ use crate::quantity::{Rate, Work};
 use crate::sharing::{RateRevision, RouteId, Sharing};
 use bundle::Bundles;
 use by_operation::OperationIndex;
+use contention_free::ChainEnd;
 use costs::ChainCosts;
 pub use costs::Costs;
 use deadline::Deadline;
@@ -61,7 +63,7 @@ enum Event {
     Flow { slot: u32 },
     /// The next transfer of a route's bundle is done; stale if the bundle's rate changed since the event was scheduled.
     Finish { route: u32 },
-    /// The software time of a run's latest operation has ended; the next operation may begin.
+    /// The software time of a run's latest operation has ended; the next operation may begin. Sources have no such event.
     Prepared { run: u32 },
     /// The spacing after the operation of a run that last started its transfer has ended; the next one may start.
     Free { run: u32 },
@@ -104,6 +106,9 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
             Engine::new(workload, watch, Starts::Given, engine.lines.repeated(workload)).finished()
         }
         _ => {
+            if let Some(outcome) = contention_free::outcome(workload, watch)? {
+                return Ok(outcome);
+            }
             let mut engine = Engine::new(workload, watch, Starts::Given, LineStates::first_come_first_served(workload));
             match engine.run() {
                 Ok(()) => Ok(engine.outcome),
@@ -148,6 +153,8 @@ struct Engine<'a> {
     ended: Vec<u32>,
     /// Last division of work by rate, and its result. Cached because most transfers repeat the previous division.
     last_division: (Work, Rate, Picos),
+    /// Ends of operations, by run and index, of the runs for which they are recorded.
+    chain_ends: Vec<Vec<ChainEnd>>,
     outcome: Outcome,
 }
 
@@ -170,6 +177,7 @@ impl<'a> Engine<'a> {
             free_flights: Vec::new(),
             ended: Vec::new(),
             last_division: (Work(0), Rate(1), Picos::ZERO),
+            chain_ends: Vec::new(),
             outcome: Outcome::default(),
         }
     }
@@ -259,12 +267,24 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Schedules an operation whose dependencies are done. Its transfer starts after its software time and latency.
-    fn ready(&mut self, run: u32, index: u32, mut chain_costs: ChainCosts) -> Result<(), EngineError> {
+    /// Schedules an operation whose dependencies are done at this instant.
+    fn ready(&mut self, run: u32, index: u32, chain_costs: ChainCosts) -> Result<(), EngineError> {
+        self.ready_since(run, index, chain_costs, self.now)
+    }
+
+    /// Schedules an operation whose dependencies were done at `since`, now or earlier. Its transfer starts after its
+    /// software time and latency. An operation that could have started before the present waits for its turn.
+    fn ready_since(
+        &mut self,
+        run: u32,
+        index: u32,
+        mut chain_costs: ChainCosts,
+        since: Picos,
+    ) -> Result<(), EngineError> {
         self.record_reached(run, index);
         let pace = self.workload.pace(run, index);
         let passage = self.workload.passage(run, index);
-        let ready = self.now.max(match self.starts {
+        let ready = since.max(match self.starts {
             Starts::Given => pace.not_before,
             Starts::OnTime => pace.not_before - pace.delay,
         });
@@ -275,14 +295,19 @@ impl<'a> Engine<'a> {
                 .and_then(|t| t.checked_add(passage.latency.0))
                 .ok_or(EngineError::TooLong { run, index })?,
         );
-        chain_costs.start_delay += ready - self.now;
+        chain_costs.start_delay += ready - since;
         chain_costs.software += pace.software;
         let prepared = chain_costs;
         chain_costs.latency += passage.latency;
+        let is_late = flowing < self.now;
         if let Some(turn) = self.turns.get_mut(run) {
             turn.preparing = (index, prepared);
-            if index + 1 < self.workload.runs[run as usize].len {
-                self.queue.push(ready + pace.software, Event::Prepared { run });
+            let software_end = (index + 1 < self.workload.runs[run as usize].len).then_some(ready + pace.software);
+            if turn.is_source {
+                turn.suspended = software_end;
+                turn.timely += u32::from(!is_late);
+            } else if let Some(software_end) = software_end {
+                self.queue.push(software_end, Event::Prepared { run });
             }
         }
         let flight = Flight { run, index, ready, flowing, prepared, chain_costs, transfer: Picos::ZERO };
@@ -296,7 +321,10 @@ impl<'a> Engine<'a> {
                 self.flights.len() as u32 - 1
             }
         };
-        self.queue.push(flowing, Event::Flow { slot });
+        match self.turns.get_mut(run).filter(|_| is_late) {
+            Some(turn) => turn.park(index, slot),
+            None => self.queue.push(flowing, Event::Flow { slot }),
+        }
         Ok(())
     }
 
@@ -320,16 +348,30 @@ impl<'a> Engine<'a> {
     /// Handles the end of the software time of a run's latest operation. In a run in [`RunOrder::InTurn`], the next
     /// operation may then begin.
     fn prepared(&mut self, run: u32) -> Result<(), EngineError> {
+        self.prepare_next(run, self.now)
+    }
+
+    /// Continues a run after the end, at `since`, of the software time of its latest operation.
+    fn prepare_next(&mut self, run: u32, since: Picos) -> Result<(), EngineError> {
         let Some(&mut Turn { preparing: (index, chain_costs), .. }) = self.turns.get_mut(run) else { return Ok(()) };
-        match self.waiting.arrive(run, index + 1, self.now, chain_costs) {
-            Arrival::Last(chain_costs) => self.ready(run, index + 1, chain_costs),
+        match self.waiting.arrive(run, index + 1, since, chain_costs) {
+            Arrival::Last(chain_costs) => self.ready_since(run, index + 1, chain_costs, since),
             Arrival::Partial => Ok(()),
+        }
+    }
+
+    /// Prepares the next operation of a suspended source.
+    fn resume(&mut self, run: u32) -> Result<(), EngineError> {
+        match self.turns.get_mut(run).and_then(|turn| turn.suspended.take()) {
+            Some(since) => self.prepare_next(run, since),
+            None => Ok(()),
         }
     }
 
     /// Starts the transfer of an operation, or queues it in its line.
     fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
+        self.resume(flight.run)?;
         let work = self.workload.work(flight.run, flight.index);
         match self.workload.passage(flight.run, flight.index).route {
             Some(route) if work.0 > 0 => {
@@ -445,6 +487,10 @@ impl<'a> Engine<'a> {
         }
         if let Some(end) = self.outcome.run_ends.get_mut(flight.run as usize) {
             *end = self.now;
+        }
+        let recorded = self.chain_ends.get_mut(flight.run as usize);
+        if let Some(end) = recorded.and_then(|ends| ends.get_mut(flight.index as usize)) {
+            *end = ChainEnd { time: self.now, costs: flight.chain_costs };
         }
         if self.watch.recording == Recording::Spans {
             let Flight { run, index, ready, flowing, prepared, chain_costs, transfer } = flight;

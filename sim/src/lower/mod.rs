@@ -52,7 +52,7 @@ pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
 use pass_sharing::PassSharing;
 use passages::PassageBuilder;
 use pieces::{PieceStarts, Ranges, RunWork};
-pub use rank_bound::RankBound;
+pub use rank_bound::{RankBound, RankSends};
 pub(crate) use rank_classes::RankClasses;
 pub use rank_traffic::rank_traffic;
 use sum_destination::SumDestinations;

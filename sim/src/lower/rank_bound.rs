@@ -2,6 +2,7 @@
 //! ranks nor folding, which saves time if every rank sends to thousands of peers, or uses so many channels that the
 //! channels differ.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use fabricast_topologies::route::{BufferLocation, Participants};
@@ -12,10 +13,11 @@ use super::block_time::BLOCK_TIME;
 use super::capacities::scaled;
 use super::devices::{hop_coefficient, label};
 use super::network::crosses;
+use super::operation_cost::Task;
 use super::{Environment, Framing, OperationCosts, is_surely_even, payload, size_walk};
 use crate::profile::{NetworkCosts, Role};
-use crate::quantity::Work;
-use crate::schedule::{Processor, Program, Rank, ScheduleGenerator};
+use crate::quantity::{Rate, Work};
+use crate::schedule::{Header, Processor, Program, Rank, ScheduleGenerator};
 use crate::sharing::WHOLE;
 
 /// Lower bounds on completion times from the program of one rank, on a fabric where data for other hosts passes the
@@ -52,6 +54,44 @@ struct PairTraffic {
     posting: Work,
 }
 
+/// Operations with which a rank sends data, without their sizes and costs. They are the same for all schedules with
+/// chunks of one size in which the rank has the same program, whatever the protocol.
+#[derive(Clone, Debug, Default)]
+pub struct RankSends {
+    /// Operations that the rank's proxy posts.
+    posted: Vec<EqualOperations>,
+    /// Distinct loads of links, without those of links with unlimited rate.
+    loads: Vec<LinkLoad>,
+}
+
+/// Equal operations of a rank.
+#[derive(Clone, Copy, Debug)]
+struct EqualOperations {
+    /// Task of the operations; `None` for reads, which the peers' proxies post.
+    task: Option<Task>,
+    /// Number of chunks that an operation moves.
+    span: u32,
+    operations: u64,
+}
+
+impl EqualOperations {
+    /// Adds operations to a list, which has one entry for each task and number of chunks.
+    fn add_to(self, list: &mut Vec<Self>) {
+        match list.iter_mut().find(|known| (known.task, known.span) == (self.task, self.span)) {
+            Some(known) => known.operations += self.operations,
+            None => list.push(self),
+        }
+    }
+}
+
+/// Load of a link.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LinkLoad {
+    rate: Rate,
+    /// Shares of operations that pass the link, in units of [`WHOLE`], by number of chunks per operation.
+    shares: BTreeMap<u32, u128>,
+}
+
 /// Limit on chunks per rank. Generating larger programs, on all channels and in all loops, is as slow as folding their
 /// first loop.
 const MAX_CHUNKS: u32 = 1024;
@@ -85,8 +125,10 @@ impl<'a> RankBound<'a> {
     #[must_use]
     pub fn lower_bound(&self, generator: &dyn ScheduleGenerator, rank: Rank) -> Picos {
         let header = generator.header();
-        let chunks_per_rank = header.layout.chunks() / header.call.ranks.max(1);
-        if header.blocks.processor != Processor::Device || chunks_per_rank > MAX_CHUNKS {
+        if header.layout.is_even() {
+            return self.lower_bound_of_sends(header, &self.sends(generator, rank));
+        }
+        if !has_bound(header) {
             return Picos::ZERO;
         }
         let operation_costs = OperationCosts::new(self.setting.profile, header);
@@ -96,9 +138,98 @@ impl<'a> RankBound<'a> {
             let rate = link.bandwidth.map(|nominal| scaled(nominal, self.setting.profile.links.for_kind(link.kind)));
             rate.map_or(0, |rate| work.0 / u128::from(rate.0.max(1)))
         });
-        let needed = passes.max().unwrap_or(0).max(posted.0 / u128::from(BLOCK_TIME.0));
-        // Overflow is left to the engine, which reports an error.
-        u64::try_from(needed).map_or(Picos::ZERO, |needed| operation_costs.startup() + Picos(needed))
+        start_after(&operation_costs, passes.max().unwrap_or(0).max(posted.0 / u128::from(BLOCK_TIME.0)))
+    }
+
+    /// Returns the operations with which a rank sends data in a schedule whose chunks have one size; none if
+    /// [`Self::lower_bound`] is not available.
+    #[must_use]
+    pub fn sends(&self, generator: &dyn ScheduleGenerator, rank: Rank) -> RankSends {
+        let header = generator.header();
+        if !has_bound(header) {
+            return RankSends::default();
+        }
+        let operation_costs = OperationCosts::new(self.setting.profile, header);
+        let mut scratch = Program::default();
+        let program = generator.read(rank, &mut scratch);
+        let mut flows: FxHashMap<RankFlow, Vec<EqualOperations>> = FxHashMap::default();
+        for (number, run) in (0..).zip(program.runs()).filter(|(_, run)| run.len > 0) {
+            let (writes, reads) = (run.kind.writes_peer(), run.kind.reads_peer());
+            if !writes && !reads {
+                continue;
+            }
+            let order = operation_costs.order(rank, number, run, program.dependencies(number as usize));
+            let task = writes.then(|| OperationCosts::task(run, Role::Send, order, 1));
+            let label = label(self.setting.router, run.channel);
+            let mut add = |peer: u32, operations: u32| {
+                let (from, to) = if reads { (Rank(peer), rank) } else { (rank, Rank(peer)) };
+                let sent = flows.entry(RankFlow { from, to, label }).or_default();
+                EqualOperations { task, span: run.span, operations: operations.into() }.add_to(sent);
+            };
+            match run.peer.is_fixed() {
+                true => add(run.peer.at(0), run.len),
+                false => (0..run.len).for_each(|i| add(run.peer.at(i), 1)),
+            }
+        }
+        self.sends_of_flows(&flows)
+    }
+
+    /// Returns the operations that the proxy posts, and the loads of links.
+    fn sends_of_flows(&self, flows: &FxHashMap<RankFlow, Vec<EqualOperations>>) -> RankSends {
+        let Environment { fabric, profile, .. } = self.setting;
+        let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut posted = Vec::new();
+        let mut shares: FxHashMap<LinkId, BTreeMap<u32, u128>> = FxHashMap::default();
+        for (&flow, sent) in flows {
+            let route = routes.entry(flow).or_insert_with(|| self.route(flow));
+            for one in sent {
+                if route.leaves_host && one.task.is_some() {
+                    one.add_to(&mut posted);
+                }
+                for &(link, share) in &route.links {
+                    *shares.entry(link).or_default().entry(one.span).or_default() +=
+                        u128::from(share) * u128::from(one.operations);
+                }
+            }
+        }
+        let loads = shares.into_iter().filter_map(|(link, shares)| {
+            let link = fabric.link(link);
+            let rate = scaled(link.bandwidth?, profile.links.for_kind(link.kind));
+            Some(LinkLoad { rate, shares })
+        });
+        let mut loads: Vec<LinkLoad> = loads.collect();
+        loads.sort_unstable();
+        loads.dedup();
+        RankSends { posted, loads }
+    }
+
+    /// Lower bound on the completion time of a schedule with chunks of one size in which a rank sends this data, as
+    /// [`Self::lower_bound`].
+    #[must_use]
+    pub fn lower_bound_of_sends(&self, header: &Header, sends: &RankSends) -> Picos {
+        if !has_bound(header) {
+            return Picos::ZERO;
+        }
+        let operation_costs = OperationCosts::new(self.setting.profile, header);
+        let framing = Framing::new(self.setting.profile.protocol(header.protocol).wire_efficiency);
+        let on_wire = |span: u32| framing.on_wire(payload(header, 0, span));
+        let posting = |one: &EqualOperations| {
+            let on_wire = on_wire(one.span);
+            let cost = one.task.map(|task| operation_costs.operation_cost(task, framing.payload(on_wire), on_wire));
+            let proxy = cost.map_or(0, |cost| cost.crossing.proxy);
+            on_wire.0 * u128::from(proxy) / u128::from(WHOLE) * u128::from(one.operations)
+        };
+        let passing = |load: &LinkLoad| {
+            // A share may exceed 64 bits, and its product with an amount 128.
+            let passed = |(&span, &share): (&u32, &u128)| {
+                let (whole, part) = (share / u128::from(WHOLE), share % u128::from(WHOLE));
+                on_wire(span).0 * whole + on_wire(span).0 * part / u128::from(WHOLE)
+            };
+            load.shares.iter().map(passed).sum::<u128>() / u128::from(load.rate.0.max(1))
+        };
+        let posted: u128 = sends.posted.iter().map(posting).sum();
+        let passes = sends.loads.iter().map(passing).max().unwrap_or(0);
+        start_after(&operation_costs, passes.max(posted / u128::from(BLOCK_TIME.0)))
     }
 
     fn pair_traffic(
@@ -181,4 +312,15 @@ impl<'a> RankBound<'a> {
             Some(Err(_)) | None => RankRoute::default(),
         }
     }
+}
+
+/// Returns false for schedules without a lower bound.
+fn has_bound(header: &Header) -> bool {
+    let chunks_per_rank = header.layout.chunks() / header.call.ranks.max(1);
+    header.blocks.processor == Processor::Device && chunks_per_rank <= MAX_CHUNKS
+}
+
+/// Returns the start-up followed by `needed` picoseconds. Overflow is left to the engine, which reports an error.
+fn start_after(operation_costs: &OperationCosts<'_>, needed: u128) -> Picos {
+    u64::try_from(needed).map_or(Picos::ZERO, |needed| operation_costs.startup() + Picos(needed))
 }

@@ -1,6 +1,7 @@
 //! State of a candidate between its first lower bound and its simulation.
 
 use fabricast_sim::schedule::ScheduleGenerator;
+use fabricast_sim::template::Template;
 use fabricast_topologies::Picos;
 
 use super::templates::GroupTemplate;
@@ -25,5 +26,13 @@ pub(super) enum ExaminationDepth {
 impl ExaminedStrategy {
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.extent, ExaminationDepth::Whole(_))
+    }
+
+    /// Returns the template that gives the time of this schedule, and the number of groups of channels; `None` if the
+    /// schedule itself has to be simulated.
+    pub(super) fn exact_template(&self) -> Option<(&Template, u16)> {
+        let ExaminationDepth::Whole(Some(group)) = &self.extent else { return None };
+        let template = group.template().filter(|template| template.is_exact())?;
+        template.fits(self.generator.header(), group.groups).then_some((template, group.groups))
     }
 }

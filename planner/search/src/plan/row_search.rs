@@ -89,10 +89,11 @@ impl<'a> Search<'a> {
         is_allowed.then_some(strategy)
     }
 
-    /// Removes a strategy's chunk size if the profile has no chunks, or if the chunk size equals the profile's default.
-    /// A chunk size that the restriction requires is retained, because all candidates have it.
+    /// Removes a strategy's chunk size if the profile has no chunks, or if the chunk size equals the default for this
+    /// strategy, so that equal schedules are one candidate. A chunk size that the restriction requires is retained,
+    /// because all candidates have it.
     pub(super) fn normalize_chunk(&self, strategy: Strategy) -> Strategy {
-        let default = self.request.profile.protocol(strategy.protocol).chunk;
+        let default = strategy.default_chunk(self.call.collective, self.request.profile);
         let is_demanded = strategy.chunk == self.request.restriction.chunk;
         let chunk = strategy.chunk.filter(|&chunk| is_demanded || default.is_some_and(|default| chunk != default));
         Strategy { chunk, ..strategy }
@@ -126,7 +127,15 @@ impl<'a> Search<'a> {
         // Pruned candidates that can neither be selected nor become the runner-up, with their lower bounds. One of them
         // may still be preferred to a strategy with more channels.
         let mut pruned: Vec<(Picos, Strategy)> = Vec::new();
+        // Candidates without an exact template, whose simulations take long without a time limit. They follow when other
+        // candidates have set one, or when there are no others.
+        let mut postponed: Vec<(Picos, Strategy)> = Vec::new();
+        let mut postpones = prune;
         loop {
+            if simulated.has_time_limit() || queue.is_empty() {
+                postpones &= postponed.is_empty();
+                queue.extend(postponed.drain(..));
+            }
             let (lower_bound, strategy, time_limit) = if let Some(next) = queue.pop_first() {
                 let (lower_bound, strategy) = next;
                 if prune && !simulated.may_be_selected(lower_bound, strategy) {
@@ -179,7 +188,20 @@ impl<'a> Search<'a> {
                 }
                 continue;
             }
+            if postpones && time_limit.is_none() && known.exact_template().is_none() {
+                postponed.push((lower_bound, strategy));
+                continue;
+            }
             let known_bound = known.lower_bound;
+            let is_equivalent = |other: Strategy| strategy.is_equivalent(&other, self.call.collective, profile);
+            if let Some(timed) = simulated.find(is_equivalent) {
+                if time_limit.is_none_or(|time_limit| timed.time <= time_limit) {
+                    simulated.insert(TimedStrategy { strategy, ..timed });
+                } else {
+                    pruned.push((timed.time.max(known_bound), strategy));
+                }
+                continue;
+            }
             let run = |run: StrategyRun| match examined.get(&run.strategy) {
                 Some(examined) => self.simulate_until(run.strategy, examined, run.time_limit, watcher),
                 None => Ok(Outcome::TimeLimitExceeded),
@@ -269,7 +291,7 @@ impl<'a> Search<'a> {
                 Ok(generator) => generator,
                 Err(reason) => return Ok(Err(reason)),
             };
-        let rank_bound = self.templates.first_rank_bound(generator.as_ref());
+        let rank_bound = self.templates.first_rank_bound(&self.call, strategy, generator.as_ref());
         let lower_bound = self.lower_bounds().device_bound(strategy, rank_bound);
         Ok(Ok(ExaminedStrategy { generator, extent: ExaminationDepth::FirstRank, lower_bound }))
     }
@@ -354,14 +376,7 @@ impl<'a> Search<'a> {
             time_limit.map(|time_limit| Picos(time_limit.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
         let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
         let header = examined.generator.header();
-        let group_template = match &examined.extent {
-            ExaminationDepth::FirstRank | ExaminationDepth::FirstChannel => None,
-            ExaminationDepth::Whole(group_template) => group_template.as_ref(),
-        };
-        let template = group_template.and_then(|group_template| {
-            Some((group_template.template().filter(|template| template.is_exact())?, group_template.groups))
-        });
-        let timed = match template.filter(|(template, groups)| template.fits(header, *groups)) {
+        let timed = match examined.exact_template() {
             Some((template, groups)) => {
                 template.run(header, groups, request.profile, watch).map_err(SimulateError::Engine).map(|timed| {
                     let busiest = timed.busiest.map(|(resource, fraction)| Busiest { resource, fraction });

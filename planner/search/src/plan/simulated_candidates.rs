@@ -25,7 +25,12 @@ impl SimulatedCandidates {
 
     /// Returns the time of a strategy that was simulated.
     pub(super) fn get(&self, strategy: Strategy) -> Option<TimedStrategy> {
-        self.pairs.iter().flatten().find(|timed| timed.strategy == strategy).copied()
+        self.find(|simulated| simulated == strategy)
+    }
+
+    /// Returns a simulated strategy that satisfies a condition.
+    pub(super) fn find(&self, is_wanted: impl Fn(Strategy) -> bool) -> Option<TimedStrategy> {
+        self.pairs.iter().flatten().find(|timed| is_wanted(timed.strategy)).copied()
     }
 
     /// Returns the best strategy of each algorithm and protocol, fastest first: the one with the fewest channels within
@@ -60,6 +65,12 @@ impl SimulatedCandidates {
         limits.sort_unstable();
         let pair_limit = self.pair(strategy).and_then(preference_limit);
         pair_limit.into_iter().chain(limits.get(1).copied()).min()
+    }
+
+    /// Returns true if the simulated strategies limit the time of every other one: two pairs of algorithm and protocol have
+    /// been simulated.
+    pub(super) fn has_time_limit(&self) -> bool {
+        self.pairs.len() > 1
     }
 
     /// Returns true if a simulated strategy with fewer channels and the same algorithm and protocol is preferred in any

@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabricast_sim::SimulateError;
-use fabricast_sim::lower::{Environment, RankBound};
+use fabricast_sim::lower::{Environment, RankBound, RankSends};
 use fabricast_sim::schedule::{Call, Collective, Header, Protocol, Rank, ScheduleGenerator};
 use fabricast_sim::template::{Fingerprint, Outline, OutlineSummary, Template};
 use fabricast_topologies::fabric::Figures;
@@ -40,6 +40,16 @@ struct TemplateKey {
     room: RoomLog2,
 }
 
+/// Key of the program of the first rank. Protocols share programs, and so do sizes with equally many chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct FirstRankKey {
+    collective: Collective,
+    algorithm: Algorithm,
+    channels: u16,
+    chunks: u32,
+    room: RoomLog2,
+}
+
 /// Base-2 logarithm of the number of chunks that fit in a message.
 type RoomLog2 = u32;
 
@@ -63,6 +73,7 @@ pub(super) struct Templates<'a> {
     outlines: OutlineCache<TemplateKey>,
     templates: TemplateTable,
     rank_bound: Option<RankBound<'a>>,
+    first_rank_sends: Mutex<FxHashMap<FirstRankKey, SharedValue<RankSends>>>,
 }
 
 /// Template of one group of channels, and the number of such groups in the schedule.
@@ -87,12 +98,29 @@ impl<'a> Templates<'a> {
             outlines: OutlineCache::default(),
             templates: Mutex::default(),
             rank_bound: RankBound::new(request.setting()),
+            first_rank_sends: Mutex::default(),
         }
     }
 
-    /// Lower bound on a schedule's time on the device, from the load of its first rank on shared resources.
-    pub(super) fn first_rank_bound(&self, generator: &dyn ScheduleGenerator) -> Picos {
-        self.rank_bound.as_ref().map_or(Picos::ZERO, |rank_bound| rank_bound.lower_bound(generator, Rank(0)))
+    /// Lower bound on a schedule's time on the device, from the load of its first rank on shared resources. The first
+    /// rank's program is read once for all sizes and protocols.
+    pub(super) fn first_rank_bound(&self, call: &Call, strategy: Strategy, generator: &dyn ScheduleGenerator) -> Picos {
+        let Some(rank_bound) = &self.rank_bound else { return Picos::ZERO };
+        let (header, algorithm) = (generator.header(), strategy.algorithm);
+        // The blocks of an all_to_allv, and trees that depend on the size, may differ with equally many chunks.
+        let is_determined = call.collective != Collective::AllToAllV && !algorithm.has_size_dependent_trees();
+        if !is_determined || !header.layout.is_even() {
+            return rank_bound.lower_bound(generator, Rank(0));
+        }
+        let key = FirstRankKey {
+            collective: call.collective,
+            algorithm,
+            channels: strategy.channels,
+            chunks: header.layout.chunks(),
+            room: self.room(call, strategy, header),
+        };
+        let shared = entry(&self.first_rank_sends, key);
+        rank_bound.lower_bound_of_sends(header, shared.get_or_init(|| rank_bound.sends(generator, Rank(0))))
     }
 
     /// Returns the template of a strategy's schedule; `None` if the schedule has no template. `header` is the header of

@@ -22,7 +22,7 @@ mod interior;
 mod jump;
 mod snapshot;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::cell::OnceCell;
 

@@ -9,6 +9,7 @@ use fabricast_topologies::Picos;
 
 use super::super::costs::ChainCosts;
 use super::super::graph::PartialWait;
+use super::super::message_order::SuspendedSource;
 use super::super::{Engine, Event};
 use super::{Period, RunProgress};
 use crate::quantity::Work;
@@ -26,6 +27,8 @@ pub(super) struct Snapshot {
     words: Vec<u64>,
     /// Costs of the chains that are still open, in the order of `words`.
     costs: Vec<ChainCosts>,
+    /// Suspended sources, in order of run.
+    pub sources: Vec<SuspendedSource>,
     /// Number of awaited operations done so far, by dependent run.
     pub arrived: Vec<u32>,
     /// Work that has not begun on each tracked capacity; empty without a deadline.
@@ -35,8 +38,8 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the shift since an earlier snapshot; `None` unless both relative states are equal and the costs of all
-    /// open chains have grown equally.
+    /// Returns the shift since an earlier snapshot; `None` unless both relative states are equal, the costs of all open
+    /// chains have grown equally, and suspended sources remain as they are.
     pub(super) fn period_since(&self, earlier: &Self) -> Option<Period> {
         if self.words != earlier.words || self.level_ties != earlier.level_ties || self.time <= earlier.time {
             return None;
@@ -44,7 +47,11 @@ impl Snapshot {
         let growth = |(costs, before): (&ChainCosts, &ChainCosts)| costs.checked_sub(*before);
         let mut growths = self.costs.iter().zip(&earlier.costs).map(growth);
         let costs = growths.next()??;
-        growths.all(|growth| growth == Some(costs)).then_some(Period { time: self.time - earlier.time, costs })
+        let time = self.time - earlier.time;
+        let mut sources = self.sources.iter().zip(&earlier.sources);
+        let recurs = growths.all(|growth| growth == Some(costs))
+            && sources.all(|(source, before)| source.recurs(before, time, costs));
+        recurs.then_some(Period { time, costs })
     }
 }
 
@@ -54,6 +61,7 @@ struct SnapshotWriter<'a> {
     progress: &'a RunProgress,
     words: Vec<u64>,
     costs: Vec<ChainCosts>,
+    sources: Vec<SuspendedSource>,
 }
 
 impl SnapshotWriter<'_> {
@@ -80,20 +88,22 @@ impl Engine<'_> {
         if !is_ordered || self.queue.has_present_events() || !self.lines.are_relative() {
             return None;
         }
-        let mut writer = SnapshotWriter { now: self.now, progress, words: Vec::new(), costs: Vec::new() };
+        let mut writer =
+            SnapshotWriter { now: self.now, progress, words: Vec::new(), costs: Vec::new(), sources: Vec::new() };
         for (&done, &frontier) in progress.done.iter().zip(&progress.frontier) {
             writer.word(u64::from(frontier.wrapping_sub(done)));
         }
         self.write_events(&mut writer);
         self.write_transfers(&mut writer);
         self.write_waiting(&mut writer);
-        let SnapshotWriter { words, costs, .. } = writer;
+        let SnapshotWriter { words, costs, sources, .. } = writer;
         Some(Snapshot {
             time: self.now,
             interval,
             done: progress.done.clone(),
             words,
             costs,
+            sources,
             arrived: self.waiting.arrivals().collect(),
             unstarted: self.deadline.as_ref().map(|deadline| deadline.unstarted().collect()).unwrap_or_default(),
             level_ties: self.lines.level_ties(),
@@ -193,6 +203,12 @@ impl Engine<'_> {
             writer.word(turn.parked.len() as u64);
             for &(index, _) in &turn.parked {
                 writer.operation(run, index);
+            }
+            let suspended = turn.suspended_source();
+            writer.word(u64::from(suspended.is_some()));
+            if let Some(source) = suspended {
+                writer.operation(run, turn.preparing.0);
+                writer.sources.push(source);
             }
         }
         for (flows, waiting) in self.lines.states() {

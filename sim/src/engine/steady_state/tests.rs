@@ -15,18 +15,18 @@ use crate::sharing::{ResourceId, Use, WHOLE};
 
 /// Parameters of one random run of a stream of chunks.
 #[derive(Clone, Debug)]
-struct Stream {
+pub(in crate::engine) struct Stream {
     /// Number of operations per chunk: 1 or 2.
     steps: u32,
     /// Dependencies on earlier runs: index of the awaited run (modulo the number of earlier runs), and number of
     /// operations by which the awaited operation is ahead.
     awaited: Vec<(usize, u32)>,
     /// Number of operations by which the run may be ahead of a later run that waits for it; `None`: no limit.
-    window: Option<u32>,
+    pub window: Option<u32>,
     /// Largest number of concurrent operations.
     max_concurrent: u32,
     is_in_turn: bool,
-    line: Option<u32>,
+    pub line: Option<u32>,
     /// Indexes of the capacities on the route, modulo their number.
     capacities: Vec<usize>,
     bytes: u64,
@@ -38,7 +38,7 @@ struct Stream {
     shortened: u32,
 }
 
-fn streams() -> impl Strategy<Value = Vec<Stream>> {
+pub(in crate::engine) fn streams() -> impl Strategy<Value = Vec<Stream>> {
     let stream = (
         (prop_oneof![4 => Just(1u32), 1 => Just(2u32)], vec((any::<prop::sample::Index>(), 0u32..3), 0..3)),
         (prop::option::of(2u32..9), 1u32..4, any::<bool>(), prop::option::weighted(0.3, 0u32..2)),
@@ -71,7 +71,7 @@ fn streams() -> impl Strategy<Value = Vec<Stream>> {
 }
 
 /// Builds a workload in which each stream transfers `chunks` chunks.
-fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
+pub(in crate::engine) fn workload(streams: &[Stream], chunks: u32, capacities: &[u64]) -> Workload {
     let mut workload = Workload::new();
     let resources: Vec<ResourceId> =
         capacities.iter().map(|&rate| workload.system.add_resource(Rate(rate * 1_000_000_000))).collect();
@@ -132,11 +132,44 @@ fn add_windows(workload: &mut Workload, streams: &[Stream]) {
             }
         }
     }
+    replace_waits(workload, waits);
+}
+
+fn replace_waits(workload: &mut Workload, waits: Vec<Vec<Edge>>) {
     let runs = std::mem::take(&mut workload.runs);
     (workload.waits, workload.wait_starts) = (Vec::new(), vec![0]);
     for (run, edges) in runs.into_iter().zip(waits) {
         workload.add_run(run, &edges);
     }
+}
+
+/// Gives one byte to all operations of each run except the first part.
+fn shorten_last_messages(workload: &mut Workload, part: f64) {
+    for run in 0..workload.runs.len() as u32 {
+        let (len, first) = (workload.runs[run as usize].len, workload.works.len() as u32);
+        let full = (f64::from(len) * part) as u32;
+        let work = workload.work(run, 0);
+        workload.works.extend((0..len).map(|index| if index < full { work } else { Work::from_bytes(1) }));
+        workload.runs[run as usize].work = PerOp::Each(first);
+    }
+}
+
+/// Returns a workload without sources: their operations also wait for an operation that ends at once. The messages of
+/// runs with other dependencies are prepared ahead, regardless of how many wait for their turn.
+fn without_sources(workload: &Workload) -> Workload {
+    let mut other = workload.clone();
+    let gate = other.runs.len() as u32;
+    let waits = (0..gate).map(|run| {
+        let mut edges = workload.run_waits(run).to_vec();
+        if edges == [Edge::turn(run)] {
+            edges.push(Edge { run: gate, start: 0, step: 0 });
+        }
+        edges
+    });
+    let waits: Vec<Vec<Edge>> = waits.collect();
+    other.add_uniform_run(1, RouteLatency { route: None, latency: Picos::ZERO }, Work(0), Pace::default(), &[]);
+    replace_waits(&mut other, waits.into_iter().chain([Vec::new()]).collect());
+    other
 }
 
 fn outcome(workload: &Workload, steady_states: SteadyStates) -> Result<Outcome, String> {
@@ -145,7 +178,7 @@ fn outcome(workload: &Workload, steady_states: SteadyStates) -> Result<Outcome, 
 }
 
 /// Returns the number of skipped operations, after comparing all results.
-fn check(workload: &Workload) -> Result<u64, TestCaseError> {
+pub(in crate::engine) fn check(workload: &Workload) -> Result<u64, TestCaseError> {
     let whole = outcome(workload, SteadyStates::Simulate);
     let skipping = outcome(workload, SteadyStates::Skip);
     let (Ok(whole), Ok(skipping)) = (&whole, &skipping) else {
@@ -171,6 +204,57 @@ proptest! {
     ) {
         check(&workload(&streams, chunks, &capacities))?;
     }
+
+    /// Runs have the same ends and costs whether or not their sources are suspended. The last messages are short, so
+    /// that the software of a source determines when they end.
+    #[test]
+    fn suspended_sources_change_no_result(
+        streams in streams(),
+        chunks in 1u32..2000,
+        capacities in vec(select(vec![1u64, 2, 3, 7, 10, 25, 400]), 1..5),
+        full in 0.3f64..1.0,
+    ) {
+        let mut workload = workload(&streams, chunks, &capacities);
+        shorten_last_messages(&mut workload, full);
+        let ahead = outcome(&without_sources(&workload), SteadyStates::Simulate);
+        for steady_states in [SteadyStates::Simulate, SteadyStates::Skip] {
+            let suspended = outcome(&workload, steady_states);
+            let (Ok(ahead), Ok(suspended)) = (&ahead, &suspended) else {
+                prop_assert_eq!(ahead.is_ok(), suspended.is_ok());
+                return Ok(());
+            };
+            prop_assert_eq!((ahead.end, ahead.costs), (suspended.end, suspended.costs));
+            prop_assert_eq!(&ahead.run_ends[..workload.runs.len()], &suspended.run_ends[..]);
+        }
+    }
+}
+
+/// Most operations are skipped in a stream of messages that are prepared much faster than they are sent, and of which
+/// another stream on the same capacity sends each.
+#[test]
+fn most_messages_of_a_source_are_skipped() {
+    let stream = |awaited: Option<usize>| Stream {
+        steps: 1,
+        awaited: awaited.into_iter().map(|index| (index, 0)).collect(),
+        window: None,
+        max_concurrent: 1,
+        is_in_turn: true,
+        line: None,
+        capacities: vec![0],
+        bytes: 100_003,
+        latency: 700_000,
+        software: 2_000_000,
+        spacing: 0,
+        start: 0,
+        shortened: 0,
+    };
+    let mut workload = workload(&[stream(None), stream(Some(0))], 10_000, &[25]);
+    let skipped = check(&workload).unwrap();
+    let operations = workload.operation_count();
+    assert!(skipped * 10 > operations * 9, "{skipped} of {operations} operations");
+    // The software of the short messages at the end is over when they start.
+    shorten_last_messages(&mut workload, 0.5);
+    assert!(check(&workload).unwrap() * 10 > operations * 4);
 }
 
 /// Most operations are skipped in a chain of three runs with back pressure. The second run is the slowest; the others
