@@ -389,7 +389,13 @@ fn export(target: &FabricTarget, to: ExportFormat, output: &Output) -> Result<()
     let text = match to {
         ExportFormat::NcclXml => {
             let mut unsupported = write::nccl_xml::unrepresented_state(&fabric);
-            unsupported.extend(write::nccl_xml::replaced_figures(&fabric)?);
+            unsupported.extend(
+                target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL determines link rates itself")),
+            );
+            let replaced = write::nccl_xml::replaced_figures(&fabric)?;
+            if !replaced.is_empty() {
+                unsupported.push(format!("the figures of links; readers assume {}", replaced.join("; ")));
+            }
             warn_unsupported("an NCCL topology file", unsupported, output);
             write::nccl_xml::write(&fabric)?
         }

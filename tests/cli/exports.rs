@@ -163,6 +163,11 @@ fn exports_report_what_the_format_cannot_express() {
         ("--no-p2p", "nccl-xml", "an NCCL topology file cannot express the setting p2p off"),
         ("--ecmp hashed=7", "nccl-xml", "cannot express the setting ecmp hashed=7"),
         ("--slow gpu0-nvswitch0=0.5", "nccl-xml", "cannot express --slow gpu0-nvswitch0=0.5"),
+        (
+            "",
+            "nccl-xml",
+            "cannot express the figures of links; readers assume PCIe 63.015 GB/s instead of 63 GB/s; PCIe 250 ns",
+        ),
         ("--fail gpu0->nvswitch0", "nccl-xml", "cannot express that gpu0->nvswitch0 is out of service"),
         ("--gpus 4", "svg", "a picture cannot express that 4 GPUs are not in use"),
         ("--no-gdr", "svg", "a picture cannot express settings of routes"),
@@ -174,7 +179,9 @@ fn exports_report_what_the_format_cannot_express() {
         [("", "nccl-xml"), ("", "svg"), ("--gpus 4 --no-p2p --fail gpu0", "dot"), ("--gpus 4", "nccl-xml")]
     {
         let export = run(&format!("fabric export hgx-h100 {flags} --to {format}"));
-        assert!(export.code == 0 && !export.stderr.contains("cannot express"), "{flags} {format}: {}", export.stderr);
+        let other =
+            export.stderr.lines().any(|line| line.contains("cannot express") && !line.contains("figures of links"));
+        assert!(export.code == 0 && !other, "{flags} {format}: {}", export.stderr);
     }
     let dot = run("fabric export hgx-h100 --gpus 7 --no-p2p --fail gpu0 --to dot").stdout;
     assert_eq!(dot.matches("not in use").count(), 1 + 1, "{dot}");
