@@ -392,12 +392,13 @@ fn export(target: &FabricTarget, to: ExportFormat, output: &Output) -> Result<()
             unsupported.extend(
                 target.what_if.slow.iter().map(|slow| format!("--slow {slow}: NCCL determines link rates itself")),
             );
-            let replaced = write::nccl_xml::replaced_figures(&fabric)?;
+            let text = write::nccl_xml::write(&fabric)?;
+            let replaced = write::nccl_xml::replaced_figures(&fabric, &text)?;
             if !replaced.is_empty() {
                 unsupported.push(format!("the figures of links; readers assume {}", replaced.join("; ")));
             }
             warn_unsupported("an NCCL topology file", unsupported, output);
-            write::nccl_xml::write(&fabric)?
+            text
         }
         ExportFormat::Spec => write::spec::write(&fabric)?,
         ExportFormat::Dot => write::dot::write(&fabric),

@@ -12,21 +12,20 @@ use crate::{Bandwidth, Picos};
 const LISTED: usize = 4;
 
 /// Distinct figures of the links of a technology.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Default)]
 struct LinkFigures {
     bandwidths: BTreeSet<Option<Bandwidth>>,
     latencies: BTreeSet<Picos>,
 }
 
-/// Bandwidths and latencies that a reader of the topology file of a fabric assumes instead of those of the fabric, by
-/// technology: `PCIe 250 ns instead of 150 ns`. The file states
-/// technologies, lanes and PCIe rates; NCCL and [`nccl_xml::parse`] derive all figures from these.
+/// Bandwidths and latencies that a reader of a topology file assumes instead of those of the fabric, by technology:
+/// `PCIe 250 ns instead of 150 ns`. `text` is the file that [`super::write`] returned for `fabric`. It states technologies,
+/// lanes and PCIe rates; NCCL and [`nccl_xml::parse`] derive all figures from these.
 ///
 /// # Errors
-/// The errors of [`super::write`].
-pub fn replaced_figures(fabric: &Fabric) -> Result<Vec<String>> {
-    let text = super::write(fabric)?;
-    let reader = nccl_xml::parse(&text, "exported file")?;
+/// The errors of [`nccl_xml::parse`].
+pub fn replaced_figures(fabric: &Fabric, text: &str) -> Result<Vec<String>> {
+    let reader = nccl_xml::parse(text, "exported file")?;
     let (written, read) = (by_technology(&keep_in_service(fabric)), by_technology(&reader));
     let mut replaced = Vec::new();
     for (kind, LinkFigures { bandwidths, latencies }) in &written {
