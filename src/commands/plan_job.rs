@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fabricast_perf::call_mix::{self, CallGroup, ExchangeGroup, JobCalls, PlannedCalls};
 use fabricast_perf::communication::SimulatedCosts;
-use fabricast_perf::step::{Machine, TimeError};
+use fabricast_perf::step::Machine;
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::route::Router;
@@ -30,15 +30,14 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
     let source = path.display().to_string();
-    let named = |error: TimeError| Failure::from(error).with_file(path);
     let (heading, ranks, rows, exchanges) = match job_file::read(path, ranks.len(), output)? {
         JobFile::Trace(trace) => {
             trace.check_ranks(ranks.len(), &source)?;
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
             let calls = call_mix::trace_calls(&trace, &simulated);
             warn_about_memory(&calls, &fabric, output);
-            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None));
-            let rows = rows.map_err(|error| named(error.into()))?;
+            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))
+                .map_err(|error| Failure::from(error).with_file(path))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows, Vec::new())
         }
         JobFile::Job(job, efficiency) => {
@@ -50,13 +49,14 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
             let simulated = SimulatedCosts::new(&router, &profile, &ranks);
             let curve = efficiency.resolve(&fabric);
             let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
-            let JobCalls { layout, calls, exchanges, replaced } = call_mix::job_calls(&job, &machine).map_err(named)?;
+            let JobCalls { layout, calls, exchanges, replaced } =
+                call_mix::job_calls(&job, &machine).map_err(|error| Failure::from(error).with_file(path))?;
             if let Some(reason) = replaced {
                 output.warn(&format!("{reason}: an all_to_all exchanges the tokens of experts instead"));
             }
             warn_about_memory(&calls, &fabric, output);
-            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)));
-            let rows = rows.map_err(|error| named(error.into()))?;
+            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)))
+                .map_err(|error| Failure::from(error).with_file(path))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
             let layout_label = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
             (format!("{heading}{layout_label}"), ranks.len() as u32, rows, exchanges)
