@@ -101,17 +101,17 @@ pub fn single(
             format!("{collective} has {possible}"),
         ));
     }
-    // One channel, or as many as packed trees need to share links in the ratio of their loads.
-    let simplest = match algorithm {
-        Algorithm::TreePacking => capabilities.packed_trees(collective).map_or(1, |forests| forests.channels),
-        _ => 1,
-    };
-    let channels = picked.map_or(simplest, |picked| picked.channels);
-    let chosen = Strategy {
+    let usual = Strategy {
         threads: picked.and_then(|picked| picked.threads),
         chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
-        ..Strategy::new(algorithm, protocol, single_value("--channels", None, Some(&strategy.channels), channels)?)
+        ..Strategy::new(algorithm, protocol, picked.map_or(1, |picked| picked.channels))
     };
+    let usual = match picked {
+        Some(_) => usual,
+        None => usual.with_channels_of_trees(call, profile, &capabilities),
+    };
+    let channels = single_value("--channels", None, Some(&strategy.channels), usual.channels)?;
+    let chosen = Strategy { channels, ..usual };
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),
         matrix,

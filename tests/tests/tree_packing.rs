@@ -118,14 +118,38 @@ fn optima_equal_those_of_forestcoll() {
 fn families_range_from_the_optimum_to_shallow_trees() {
     for (fabric, _) in optima().into_iter().filter(|(fabric, _)| fabric.gpus().len() <= 16) {
         let router = Router::new(&fabric, RouteOptions::default());
-        let family: Vec<Forests> =
-            packer(&fabric, &router, TreeCount::Optimal).unwrap().family(Collective::AllGather).collect();
+        let packer = packer(&fabric, &router, TreeCount::Optimal).unwrap();
+        // Members of the optimal number of trees, in links of four widths; then few trees.
+        let mut family: Vec<Forests> = packer.family(Collective::AllGather).collect();
+        let few = family.split_off(4);
+        let units: Vec<u32> = few.iter().map(|forests| forests.spread.as_ref().unwrap().units).collect();
+        assert!(units.len() == 3 && units.iter().zip([4, 2, 1]).all(|(&units, limit)| units <= limit), "{units:?}");
         let depths: Vec<usize> = family.iter().map(depth).collect();
         let times: Vec<f64> = family.iter().map(|forests| forests.proof.as_ref().unwrap().upper.value()).collect();
         assert!(depths.is_sorted_by(|a, b| a >= b), "{}: {depths:?}", fabric.name());
         assert!(times.is_sorted(), "{}: {times:?}", fabric.name());
         let (first, last) = (depths[0], depths[depths.len() - 1]);
         assert!(depths.len() == 4 && (last < first || first == 1), "{}: {depths:?}", fabric.name());
+    }
+}
+
+/// A failed NIC unbalances the switches of a network: links of which only one direction is used. Trees exist all the
+/// same, and keep at least 85 % of the throughput that the remaining NICs of the host have.
+#[test]
+fn trees_survive_a_failed_nic() {
+    for (preset, network) in [("hgx-h100", "rail"), ("hgx-h100", "fat_tree"), ("mi300x", "rail"), ("dgx-v100", "rail")]
+    {
+        let request =
+            FabricRequest { nodes: Some(2), network: Some(network.parse().unwrap()), ..FabricRequest::new(preset) };
+        let healthy = load(&request).unwrap();
+        let nics = healthy.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).count() as f64 / 2.0;
+        let [time, longer] = [healthy.clone(), healthy.with_failed("n0/nic1").unwrap()].map(|fabric| {
+            let router = Router::new(&fabric, RouteOptions::default());
+            let family = packer(&fabric, &router, TreeCount::Optimal).unwrap();
+            let family = family.family(Collective::AllGather);
+            family.map(|forests| forests.proof.unwrap().upper.value()).fold(f64::INFINITY, f64::min)
+        });
+        assert!(longer <= time * nics / (nics - 1.0) / 0.85, "{preset} {network}: {longer} after {time}");
     }
 }
 
@@ -155,7 +179,8 @@ fn small_calls_use_shallower_trees() {
         let deep = Shape { forests: Some(deepest.clone()), chunk, ..small.clone() };
         assert!(time(&small) < time(&deep));
     }
-    assert_eq!(shape_of(1 << 30).forests, Some(deepest));
+    let rate = |forests: Option<Forests>| forests.unwrap().proof.unwrap().upper;
+    assert_eq!(rate(shape_of(1 << 30).forests), rate(Some(deepest)));
 }
 
 /// Share of the optimal throughput that a simulated all_gather of 1 GiB reaches.

@@ -167,14 +167,24 @@ impl FabricCapabilities {
         }
     }
 
-    /// Returns the trees of a collective by decreasing throughput, from the highest to trees in which most ranks are
-    /// children of the root; none if there are no trees. Each member is packed on first use.
+    /// Returns different trees of a collective, the first with the highest throughput; none if there are no trees
+    /// ([`TreePacker::family`]). Each member is packed on first use.
     pub fn packed_tree_family(&self, collective: Collective) -> impl Iterator<Item = Forests> + '_ {
         let packer = match &self.packing {
             PackedTrees::Packer(packer) => Some(packer),
             PackedTrees::Unavailable(_) | PackedTrees::Assumed => None,
         };
         packer.into_iter().flat_map(move |packer| packer.family(collective))
+    }
+
+    /// Returns the numbers of channels with which connections share links nearly in the ratio of their loads, for the
+    /// packed trees of a collective: ascending, one for each kind of trees. Empty if there are no trees.
+    #[must_use]
+    pub fn packed_tree_channels(&self, collective: Collective) -> Vec<u16> {
+        let mut channels: Vec<u16> = self.packed_tree_family(collective).map(|forests| forests.channels).collect();
+        channels.sort_unstable();
+        channels.dedup();
+        channels
     }
 
     /// Checks that there are packed trees of a collective, which are computed on first use.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::algorithm::tree_packing::PipelinedTrees;
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
-use crate::packing::PackingError;
+use crate::packing::{Forests, PackingError};
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -48,10 +48,7 @@ impl Strategy {
         let piece = piece.map(|stream| Bytes(stream.0.max(bytes_per_channel / MAX_PIECES)));
         let chunk = self.chunk.or(self.default_chunk(call.collective, profile));
         let trees = match self.algorithm {
-            Algorithm::TreePacking => {
-                let family = abilities.packed_tree_family(call.collective);
-                PipelinedTrees::select(call, self.channels, costs.step + costs.copy, family)
-            }
+            Algorithm::TreePacking => self.packed_trees(call, profile, abilities),
             _ => None,
         };
         let chunk = match &trees {
@@ -72,6 +69,35 @@ impl Strategy {
             ..Shape::new(call, self.protocol)
         }
         .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
+    }
+
+    /// Returns the packed trees that are estimated to be fastest for a call; `None` if there are none.
+    fn packed_trees(&self, call: Call, profile: &Profile, abilities: &FabricCapabilities) -> Option<PipelinedTrees> {
+        let costs = profile.protocol(self.protocol);
+        let family = abilities.packed_tree_family(call.collective);
+        PipelinedTrees::select(call, self.channels, costs.step + costs.copy, family)
+    }
+
+    /// Returns a variant with the number of channels at which packed trees are estimated to be fastest. Other algorithms
+    /// retain their number.
+    #[must_use]
+    pub fn with_channels_of_trees(self, call: Call, profile: &Profile, abilities: &FabricCapabilities) -> Self {
+        if self.algorithm != Algorithm::TreePacking {
+            return self;
+        }
+        let Ok(Forests { channels, .. }) = abilities.packed_trees(call.collective) else { return self };
+        let widest = Self { channels, ..self };
+        let trees = widest.packed_trees(call, profile, abilities);
+        if trees.is_none_or(|trees| trees.is_unsurpassed()) {
+            return widest;
+        }
+        let variants = abilities.packed_tree_channels(call.collective).into_iter();
+        let variants = variants.map(|channels| Self { channels, ..widest });
+        let timed = variants.filter_map(|strategy| {
+            let time = strategy.packed_trees(call, profile, abilities)?.time?;
+            Some((time, strategy))
+        });
+        timed.min_by_key(|(time, _)| *time).map_or(widest, |(_, strategy)| strategy)
     }
 
     /// Returns the largest chunk of a schedule if the strategy states no chunk size; `None` if the profile does not limit

@@ -157,9 +157,9 @@ pub(crate) fn ring_channel_counts(abilities: &FabricCapabilities, software: Soft
     counts
 }
 
-/// Default channel counts of packed trees: the number with which connections share links in the ratio of their loads,
-/// and its two largest multiples by a power of two. Both small and large calls benefit from many blocks, but each
-/// additional count needs a long simulation.
+/// Default channel counts of packed trees: the numbers with which connections share links in the ratio of their loads,
+/// and the two largest multiples by a power of two of the number for the highest throughput. Both small and large calls
+/// benefit from many blocks, but each additional count needs a long simulation.
 fn packed_channel_counts(
     collective: Collective,
     abilities: &FabricCapabilities,
@@ -173,6 +173,9 @@ fn packed_channel_counts(
     let mut counts: Vec<u16> = multiples.collect();
     let unused = 1..counts.len().saturating_sub(2).max(1);
     counts.drain(unused);
+    counts.extend(abilities.packed_tree_channels(collective).into_iter().filter(|&count| count <= max));
+    counts.sort_unstable();
+    counts.dedup();
     counts
 }
 

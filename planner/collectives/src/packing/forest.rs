@@ -82,6 +82,13 @@ pub struct Proof {
     pub upper: Ratio,
 }
 
+impl Proof {
+    /// Throughput of the trees as a share of the highest possible one.
+    pub(crate) fn share_of_bound(&self) -> f64 {
+        self.lower.value() / self.upper.value()
+    }
+}
+
 impl Forests {
     /// Returns the certificate of a call over these trees; `None` without a proof.
     #[must_use]

@@ -3,6 +3,7 @@
 //! ```text
 //! digraph: terminals, switches, integer capacities          (pure graph algorithms)
 //!   └► optimum: rate of the roots, limiting cut ─► scaling: capacities count trees
+//!        └► balance: unneeded capacity of switches
 //!        └► splitting: graph without switches ─► arborescences: trees with multiplicities
 //! Fabric, Router ─► packer: graph of the links that routes use ─► forest: trees over ranks, with claims (proof)
 //!                     └► routes: load of the trees on links
@@ -15,6 +16,7 @@
 //! the removal of a switch assumed, the load of the routes, not of the graph, determines the claimed time.
 
 mod arborescences;
+mod balance;
 mod digraph;
 mod forest;
 mod optimum;

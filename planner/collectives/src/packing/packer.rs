@@ -41,9 +41,26 @@ const MAX_STREAMS: u16 = 64;
 /// not increased.
 const MAX_SHARING_LOSS: f64 = 0.005;
 
-/// Factors by which the links are widened while trees are packed. Trees that may use only a part of the bandwidth find
-/// shorter paths; with the largest factor, most ranks are children of the root.
-const WIDENINGS: [u64; 4] = [1, 2, 4, 16];
+/// Members of the family of packings. Trees that may use only a part of the bandwidth find shorter paths; with the
+/// largest widening, most ranks are children of the root. Few trees per root need fewer and larger messages.
+const MEMBERS: [Member; 7] = [
+    Member { trees: TreeCount::Optimal, widening: 1 },
+    Member { trees: TreeCount::Optimal, widening: 2 },
+    Member { trees: TreeCount::Optimal, widening: 4 },
+    Member { trees: TreeCount::Optimal, widening: 16 },
+    Member { trees: TreeCount::AtMost(4), widening: 1 },
+    Member { trees: TreeCount::AtMost(2), widening: 1 },
+    Member { trees: TreeCount::AtMost(1), widening: 1 },
+];
+
+/// Constraints under which the trees of a member of the family are packed.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    /// Limit on the number of trees, in addition to the caller's.
+    trees: TreeCount,
+    /// Factor by which the links are widened.
+    widening: u64,
+}
 
 /// Number of trees per root.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,6 +70,21 @@ pub enum TreeCount {
     Optimal,
     /// At most this many, at the highest throughput that they permit.
     AtMost(u32),
+}
+
+impl TreeCount {
+    /// Returns the stricter of two limits.
+    fn limited_to(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::AtMost(limit), Self::AtMost(other)) => Self::AtMost(limit.min(other)),
+            (Self::Optimal, limit) | (limit, Self::Optimal) => limit,
+        }
+    }
+
+    /// Returns true if `other` is no limit or stricter than this one.
+    fn is_limited_further(self, other: Self) -> bool {
+        other == Self::Optimal || self.limited_to(other) != self
+    }
 }
 
 /// Reason why no trees are packed.
@@ -118,10 +150,10 @@ pub struct TreePacker {
     /// Groups of connections that share links.
     sharing: OnceLock<Arc<LinkSharing>>,
     /// Trees that were packed, by member of the family.
-    members: [FamilyMember; WIDENINGS.len()],
+    members: [FamilyMember; MEMBERS.len()],
 }
 
-/// Trees that are packed into links of one width, on first use.
+/// Trees of one member of the family, packed on first use.
 #[derive(Debug, Default)]
 struct FamilyMember {
     /// Trees of all roots, for each direction.
@@ -207,13 +239,15 @@ impl TreePacker {
         self.member(collective, 0)
     }
 
-    /// Returns the trees of a collective by decreasing throughput, each packed on first use. Trees that do not exist are
-    /// omitted.
+    /// Returns different trees of a collective, each packed on first use: those of the highest throughput, then
+    /// increasingly shallow ones, then few trees per root. Trees that do not exist are omitted.
     pub fn family(&self, collective: Collective) -> impl Iterator<Item = Forests> + '_ {
-        (0..WIDENINGS.len()).filter_map(move |member| self.member(collective, member).ok())
+        (0..MEMBERS.len())
+            .filter(|&member| self.trees.is_limited_further(MEMBERS[member].trees))
+            .filter_map(move |member| self.member(collective, member).ok())
     }
 
-    /// Returns the trees that are packed into links widened by `WIDENINGS[member]`.
+    /// Returns the trees of `MEMBERS[member]`.
     fn member(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
         let index = COLLECTIVES.iter().position(|&known| known == collective).ok_or(PackingError::NotPrepared)?;
         self.members[member].forests[index].get_or_init(|| self.assemble(collective, member)).clone()
@@ -340,13 +374,14 @@ impl TreePacker {
             let rank = (0..graph.terminals()).find(|&rank| sending_side.get(rank as usize) == Some(&false));
             return Err(PackingError::Disconnected { rank: rank.unwrap_or(0) });
         }
-        let scaled = match self.trees {
+        let Member { trees, widening } = MEMBERS[member];
+        let scaled = match self.trees.limited_to(trees) {
             TreeCount::Optimal => scale_to_few_units(&graph, roots, rate),
             TreeCount::AtMost(units) => scale_to_optimum(&graph, roots, rate, units.into())
                 .or_else(|| scale_to_units(&graph, roots, rate, units.into(), 0)),
         };
         let mut scaled = scaled.ok_or(PackingError::NoTrees)?;
-        scaled.graph = scaled.graph.map(|capacity| capacity.saturating_mul(WIDENINGS[member]));
+        scaled.graph = scaled.graph.map(|capacity| capacity.saturating_mul(widening));
         let lenient = self.trees_of(&scaled, flow, Detours::Allowed)?;
         let time = |forest: &Forest| self.routes.time_per_byte(&[(forest, flow)]);
         let roots_count = u128::from(roots.count(graph.terminals()));

@@ -45,7 +45,6 @@ impl Requirement {
     /// The trees exist if and only if every set of terminals without some of the roots can receive the units of these
     /// roots (Edmonds, *Edge-disjoint branchings*, 1973; with switches Bang-Jensen, Frank & Jackson, *Preserving and
     /// increasing local edge-connectivity in mixed graphs*, 1995). One maximum flow per terminal, from all roots.
-    #[cfg(test)]
     pub(crate) fn deficit(&self, graph: &Digraph) -> u64 {
         self.deficit_below(graph, u64::MAX)
     }

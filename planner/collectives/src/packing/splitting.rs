@@ -4,8 +4,10 @@
 //! If as much enters a switch as leaves it, its arcs can be paired so that the graph without it contains the same
 //! number of trees (Bang-Jensen, Frank & Jackson 1995; Zhao et al., *ForestColl*, arXiv 2402.06787, §5). First all pairs
 //! that routes make are given equal shares, which keeps trees short; if trees are lost, pairs are split one by one, each
-//! as far as the maximum flow permits. Switches with unequal sums may lose trees; the caller compares the optimum.
+//! as far as the maximum flow permits. Switches with unequal sums are balanced first ([`balance_switches`]); where that is
+//! impossible, trees may be lost, and the caller compares the optimum.
 
+use super::balance::balance_switches;
 use super::digraph::Digraph;
 use super::requirement::Requirement;
 
@@ -26,13 +28,28 @@ struct Pair {
     amount: u64,
 }
 
-/// Removes all switches from a graph. `turn` classifies a turn at a switch: (from, switch, to).
+/// Removes all switches from a graph. `turn` classifies a turn at a switch: (from, switch, to). If trees of only some
+/// roots would remain, capacities are doubled until trees of all do: the trees of several roots may need one capacity
+/// that each cut counts once.
 pub(crate) fn remove_switches(
     graph: &Digraph,
     requirement: Requirement,
     turn: &dyn Fn(u32, u32, u32) -> Turn,
 ) -> Digraph {
-    let mut graph = graph.clone();
+    let one_tree = Requirement { units: 1, ..requirement };
+    let without =
+        |widening: u32| remove_all(&graph.map(|capacity| capacity.saturating_mul(1 << widening)), requirement, turn);
+    let first = without(0);
+    if one_tree.deficit_below(&first, 1) == 0 {
+        return first;
+    }
+    let widenings = 1..=graph.vertices().ilog2() + 1;
+    widenings.map(without).find(|graph| one_tree.deficit_below(graph, 1) == 0).unwrap_or(first)
+}
+
+/// Removes all switches, as far as possible without the loss of a required tree.
+fn remove_all(graph: &Digraph, requirement: Requirement, turn: &dyn Fn(u32, u32, u32) -> Turn) -> Digraph {
+    let mut graph = balance_switches(graph, requirement);
     let mut left: Vec<u32> = (graph.terminals()..graph.vertices()).collect();
     // Devices in series first, so that the ends of arcs at hubs are terminals.
     while let Some(index) = (0..left.len()).min_by_key(|&index| (degree(&graph, left[index]), left[index])) {
@@ -57,9 +74,11 @@ fn remove(graph: &Digraph, switch: u32, requirement: Requirement, turn: &dyn Fn(
     if requirement.deficit_below(&proposed, 1) == 0 {
         return proposed;
     }
+    // Trees that the removal of an earlier switch lost stay lost.
+    let tolerated = requirement.deficit(graph);
     let mut split = graph.clone();
     for pair in pairs {
-        split_off(&mut split, switch, pair, requirement);
+        split_off(&mut split, switch, pair, requirement, tolerated);
     }
     let mut turns: Vec<(Turn, u32, u32)> = into
         .iter()
@@ -69,14 +88,14 @@ fn remove(graph: &Digraph, switch: u32, requirement: Requirement, turn: &dyn Fn(
         .collect();
     turns.sort_unstable();
     for (_, from, to) in turns {
-        split_off(&mut split, switch, Pair { from, to, amount: u64::MAX }, requirement);
+        split_off(&mut split, switch, Pair { from, to, amount: u64::MAX }, requirement, tolerated);
     }
     split.isolate(switch);
     split
 }
 
-/// Replaces a pair of arcs, up to its capacity and without the loss of a tree.
-fn split_off(graph: &mut Digraph, switch: u32, pair: Pair, requirement: Requirement) {
+/// Replaces a pair of arcs, up to its capacity and with at most `tolerated` trees missing.
+fn split_off(graph: &mut Digraph, switch: u32, pair: Pair, requirement: Requirement, tolerated: u64) {
     let Pair { from, to, .. } = pair;
     let mut amount = pair.amount.min(graph.capacity(from, switch)).min(graph.capacity(switch, to));
     while amount > 0 {
@@ -85,12 +104,12 @@ fn split_off(graph: &mut Digraph, switch: u32, pair: Pair, requirement: Requirem
         after.reduce(switch, to, amount);
         after.add(from, to, amount);
         // A cut that separates both ends from the switch loses the amount, so its deficit is the excess.
-        let deficit = requirement.deficit_below(&after, 1);
-        if deficit == 0 {
+        let excess = requirement.deficit_below(&after, tolerated + 1).saturating_sub(tolerated);
+        if excess == 0 {
             *graph = after;
             return;
         }
-        amount = amount.saturating_sub(deficit);
+        amount = amount.saturating_sub(excess);
     }
 }
 

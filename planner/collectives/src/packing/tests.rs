@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::arborescences::pack;
+use super::balance::balance_switches;
 use super::digraph::Digraph;
 use super::optimum::{Ratio, optimum, scale_to_optimum, scale_to_units};
 use super::requirement::{Requirement, Roots};
@@ -152,5 +153,18 @@ proptest! {
         prop_assert_eq!(scaled.requirement.deficit(&scaled.graph), 0);
         let faster = graph.map(|capacity| capacity / (scaled.unit.numerator as u64 + 1));
         prop_assert!(scaled.requirement.deficit(&faster) > 0);
+    }
+    /// Capacity that no tree needs is removed from unbalanced switches, and trees remain when the switches are removed.
+    #[test]
+    fn unbalanced_switches_keep_trees(graph in one_way_graphs()) {
+        let rate = optimum(&graph, Roots::All).rate;
+        prop_assume!(rate.numerator > 0);
+        let Some(scaled) = scale_to_optimum(&graph, Roots::All, rate, u64::MAX) else { return Ok(()) };
+        let balanced = balance_switches(&scaled.graph, scaled.requirement);
+        prop_assert_eq!(scaled.requirement.deficit(&balanced), 0);
+        prop_assert!(balanced.arcs().all(|(from, to, capacity)| capacity <= scaled.graph.capacity(from, to)));
+        let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Routed);
+        let left = optimum(&logical, Roots::All).rate;
+        prop_assert!(left.numerator > 0);
     }
 }

@@ -7,10 +7,14 @@ use fabricast_sim::schedule::Call;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::TreeLayout;
-use crate::packing::Forests;
+use crate::packing::{Forests, Proof};
 
 /// Loops per edge of the longest chain. Filling the pipeline adds at most the reciprocal of this number to the time.
 const LOOPS_PER_EDGE: u64 = 64;
+
+/// Share of the highest possible throughput above which no other trees are tried: what the packer loses at most by
+/// rounding to few trees per root.
+const MIN_SHARE_OF_BOUND: f64 = 0.99;
 
 /// Maximum number of transfers, a limit on the time of simulations.
 const MAX_TRANSFERS: u64 = 6_000_000;
@@ -22,14 +26,14 @@ pub(crate) struct PipelinedTrees {
     /// Size of a message.
     pub chunk: Bytes,
     /// Estimated time of the call; `None` for trees without a proven rate.
-    time: Option<Picos>,
+    pub time: Option<Picos>,
     /// True if filling the pipeline takes a small part of the time.
     is_filled: bool,
 }
 
 impl PipelinedTrees {
-    /// Selects from a family of trees, by decreasing throughput, those with the shortest estimated time. `message_cost`:
-    /// software cost of a message. `None` if the family is empty.
+    /// Selects from a family of trees those with the shortest estimated time. The first member has the highest
+    /// throughput in the graph of the links. `message_cost`: software cost of a message. `None` if the family is empty.
     pub(crate) fn select(
         call: Call,
         channels: u16,
@@ -38,12 +42,18 @@ impl PipelinedTrees {
     ) -> Option<Self> {
         let mut family = family.into_iter().map(|forests| Self::new(call, channels, message_cost, forests));
         let fastest = family.next()?;
-        // Shallower trees save at most the time in which the pipeline fills.
-        if fastest.time.is_none() || fastest.is_filled {
+        if fastest.is_unsurpassed() {
             return Some(fastest);
         }
         let others = family.filter(|trees| trees.time.is_some());
         Some(others.fold(fastest, |best, trees| if trees.time < best.time { trees } else { best }))
+    }
+
+    /// Returns true if other trees cannot be faster, or cannot be compared. Otherwise they save at most the time in which
+    /// the pipeline fills, and what routes that overload links cost.
+    pub(crate) fn is_unsurpassed(&self) -> bool {
+        let is_optimal = |proof: &Proof| proof.share_of_bound() >= MIN_SHARE_OF_BOUND;
+        self.forests.proof.as_ref().is_none_or(|proof| self.is_filled && is_optimal(proof))
     }
 
     fn new(call: Call, channels: u16, message_cost: Picos, forests: Forests) -> Self {
