@@ -1,7 +1,5 @@
 //! Planning of rows: a search for each collective and size, followed by measured times and the library's default.
 
-use std::sync::atomic::Ordering;
-
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
@@ -94,9 +92,7 @@ impl<'a> RowPlanner<'a> {
         // Planning a row takes between microseconds and seconds, so each row is a separate task.
         rows.map(|&(collective, bytes)| {
             let row = self.row(collective, bytes);
-            if let Some(counter) = self.watcher.rows_done {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
+            self.watcher.add_row();
             row
         })
         .collect()
