@@ -91,6 +91,10 @@ impl<'a> RowPlanner<'a> {
         let rows = cells.par_iter().with_max_len(1);
         // Planning a row takes between microseconds and seconds, so each row is a separate task.
         rows.map(|&(collective, bytes)| {
+            // Of an interrupted plan no further row begins: its candidates and bounds alone would need seconds on large fabrics.
+            if self.watcher.is_interrupted() {
+                return Err(PlanError::Interrupted);
+            }
             let row = self.row(collective, bytes);
             self.watcher.add_row();
             row
