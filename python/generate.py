@@ -43,6 +43,8 @@ class Function:
     """Values of flags that are not keywords."""
     omitted: frozenset[str] = frozenset()
     """Flags without an effect on the result, which are not keywords."""
+    has_progress: bool = True
+    """True if the command reports progress."""
     keywords: dict[str, Keyword] = field(default_factory=dict)
     """Keywords that accept less, or do less, than their flags do."""
 
@@ -63,6 +65,11 @@ class Function:
         return keyword.description if keyword else description(flag)
 
 
+PROGRESS = (
+    "progress: True shows a bar of tqdm after a second, if that is installed. A function receives a "
+    ":class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its exception stops the "
+    "command. The result does not depend on it."
+)
 SYNTAX = "Wrong flags or input, with file, line and column where they are in a file."
 
 FUNCTIONS = [
@@ -165,6 +172,7 @@ FUNCTIONS = [
         SYNTAX + " A schedule that is wrong: exit code 1, and ``error.result.fault`` has operation, rank, chunk, found and "
         "expected.",
         'fabricast.verify("ring.xml").operations',
+        has_progress=False,
     ),
 ]
 
@@ -238,9 +246,13 @@ def function(one: Function, flags: list[dict[str, Any]]) -> str:
     python = {flag["name"]: flag["name"].replace("-", "_") for flag in flags}
     parameters = [f"    {python[flag['name']]}: {one.annotation(flag)}," for flag in leading]
     parameters += ["    *,"] + [f"    {python[flag['name']]}: {one.annotation(flag)}," for flag in keywords]
+    if one.has_progress:
+        parameters.append("    progress: ProgressArgument = None,")
     arguments = [
         wrapped(f"{python[flag['name']]}: {one.description(flag)}", " " * 8, " " * 4) for flag in [*leading, *keywords]
     ]
+    if one.has_progress:
+        arguments.append(wrapped(PROGRESS, " " * 8, " " * 4))
     positionals = ", ".join(
         f"*several({python[flag['name']]})" if flag["kind"] == "list" else f"*given({python[flag['name']]})"
         for flag in flags
@@ -257,6 +269,7 @@ def function(one: Function, flags: list[dict[str, Any]]) -> str:
         "        {",
         *named,
         "        },",
+        *(["        progress,"] if one.has_progress else []),
         "    )",
     ]
     example = textwrap.indent(one.example, " " * 8)
@@ -293,6 +306,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._call import PathType, any_result, given, result, several
+from ._progress import ProgressArgument
 from ._result import Result
 from ._schedule import Schedule, schedule
 

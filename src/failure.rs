@@ -183,6 +183,7 @@ impl From<fabricast_search::plan::PlanError> for Failure {
         use fabricast_sim::SimulateError::Engine;
         use fabricast_sim::engine::EngineError::TooLong;
         match error {
+            E::Interrupted => Self::Interrupted,
             // A missing path is an error of the fabric, not of the strategy.
             E::Simulation { source, .. } if !matches!(*source, Engine(TooLong { .. })) => (*source).into(),
             other => Self::input(other.to_string()),
@@ -231,6 +232,16 @@ impl From<fabricast_validate::compare::CompareError> for Failure {
             E::Profile(error) => error.into(),
             E::Plan { location: place, source } => Self::input_at(format!("{place}: {source}"), None, Some(&place)),
             E::NoRows => Self::input(error.to_string()),
+            E::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+impl From<fabricast_validate::calibrate::CalibrateError> for Failure {
+    fn from(error: fabricast_validate::calibrate::CalibrateError) -> Self {
+        match error {
+            fabricast_validate::calibrate::CalibrateError::Interrupted => Self::Interrupted,
+            error => Self::input(error.to_string()),
         }
     }
 }

@@ -173,6 +173,11 @@ impl Output {
         }
     }
 
+    /// Caller in this process that requested progress.
+    pub fn progress_receiver(&self) -> Option<&Control> {
+        self.caller.as_deref().filter(|caller| caller.is_progress_requested())
+    }
+
     /// Returns true if progress may be shown: on a terminal, unless quiet.
     pub fn shows_progress(&self) -> bool {
         self.verbosity > Verbosity::Quiet && self.caller.is_none() && terminal::is_error_shown()

@@ -17,7 +17,7 @@ use fabricast_topologies::visible::visible_lines;
 
 use crate::args::{Cli, Command};
 use crate::commands;
-pub use crate::control::{CommandAnswer, Control};
+pub use crate::control::{CommandAnswer, CommandProgress, Control, Position};
 use crate::failure::Failure;
 use crate::output::Output;
 pub use flags::{Flag, FlagKind, FlagValue, flags};
@@ -224,13 +224,43 @@ mod tests {
     }
 
     #[test]
+    fn progress_ends_at_the_total_and_does_not_change_the_result() {
+        let settings = [("fabric", "dgx-a100"), ("collective", "all_reduce"), ("sizes", "1KiB..64KiB:4")];
+        let settings = settings.map(|(name, value)| (name, Setting::value(value)));
+        let [silent, observed] = [false, true].map(|is_observed| {
+            let control = Arc::<Control>::default();
+            if is_observed {
+                control.request_progress();
+            }
+            let answer = Request::new(&["plan"], &[], &settings).unwrap().run(&control).unwrap();
+            (answer.result, control.progress())
+        });
+        assert_eq!(silent.1, None);
+        let position = Position { done: 4, total: 4 };
+        assert_eq!(observed.1, Some(CommandProgress { label: "planning".to_owned(), position }));
+        assert_eq!(silent.0, observed.0);
+    }
+
+    #[test]
     fn stopped_commands_have_no_result() {
         let control = Arc::<Control>::default();
         control.stop();
-        for command in ["simulate", "plan"] {
-            let settings = [("fabric", Setting::value("dgx-a100")), ("collective", Setting::value("all_reduce"))];
-            let error = Request::new(&[command], &[], &settings).unwrap().run(&control).unwrap_err();
-            assert_eq!((error.exit_code, error.answer.result), (130, None), "{}", error.message);
+        let folder = tempfile::tempdir().unwrap();
+        let [job, times] = ["job.csv", "times.csv"].map(|name| folder.path().join(name));
+        std::fs::write(&job, "collective,bytes\nall_reduce,1MiB\nall_gather,4MiB\n").unwrap();
+        std::fs::write(&times, "bytes,time_us\n1024,20\n4096,21\n").unwrap();
+        let fabric = ("fabric", Setting::value("dgx-a100"));
+        let collective = ("collective", Setting::value("all_reduce"));
+        for (command, files, setting) in [
+            ("simulate", vec![], collective.clone()),
+            ("plan", vec![], collective.clone()),
+            ("simulate", vec![], ("job", Setting::value(&job))),
+            ("plan", vec![], ("job", Setting::value(&job))),
+            ("compare", vec![times.into()], collective),
+        ] {
+            let error =
+                Request::new(&[command], &files, &[fabric.clone(), setting]).unwrap().run(&control).unwrap_err();
+            assert_eq!((error.exit_code, error.answer.result), (130, None), "{command}: {}", error.message);
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Signals and progress: clean termination, and a progress bar after a second.
+//! Signals and progress: clean termination, and progress as a bar on the terminal or for the caller in this process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use fabricast_sim::monitor::{Monitor, Progress};
 use fabricast_topologies::visible::visible;
 use fabricast_validate::cuda::interrupt;
 
+use crate::control::{CommandProgress, Control, Position};
 use crate::output::Output;
 use crate::stop::{INTERRUPTED, TERMINATED, set_stop_exit_code, stop_message};
 use crate::terminal::write_stderr;
@@ -47,33 +49,51 @@ fn stop(code: u8) {
 /// Running time before progress is shown.
 const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 
-/// Progress of a command in steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// Number of steps done.
-    pub done: u64,
-    /// Total number of steps; 0 if unknown.
-    pub total: u64,
+/// Time between two readings of a position.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Runs `work` with a monitor. Its progress is shown as by [`with_progress`].
+pub fn with_monitor<T>(output: &Output, label: &str, work: impl FnOnce(Monitor<'_>) -> T) -> T {
+    let progress = Progress::default();
+    let position =
+        || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
+    let monitor = Monitor { interrupt: output.interrupt(), progress: Some(&progress) };
+    with_progress(output, label, position, || work(monitor))
 }
 
-/// Runs `work`. After a second, a progress bar on the terminal (standard error) shows `position`.
+/// Runs `work`. After a second, a progress bar on the terminal (standard error) shows `position`. A caller in this process
+/// that requested progress receives it from the start.
 pub fn with_progress<T>(
     output: &Output,
     label: &str,
     position: impl Fn() -> Position + Sync,
     work: impl FnOnce() -> T,
 ) -> T {
-    if !output.shows_progress() {
-        return work();
-    }
     let finished = AtomicBool::new(false);
+    let display: Box<dyn FnOnce() + Send> = match output.progress_receiver() {
+        Some(receiver) => Box::new(|| report(receiver, label, &position, &finished)),
+        None if output.shows_progress() => Box::new(|| show(label, &position, &finished)),
+        None => return work(),
+    };
     std::thread::scope(|scope| {
-        let bar = scope.spawn(|| show(label, &position, &finished));
+        let display = scope.spawn(display);
         let result = work();
         finished.store(true, Ordering::Relaxed);
-        bar.thread().unpark();
+        display.thread().unpark();
         result
     })
+}
+
+/// Passes the position to the caller until the work is finished, and then its last value.
+fn report(receiver: &Control, label: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
+    loop {
+        let is_last = finished.load(Ordering::Relaxed);
+        receiver.set_progress(CommandProgress { label: label.to_owned(), position: position() });
+        if is_last {
+            return;
+        }
+        std::thread::park_timeout(PROGRESS_INTERVAL);
+    }
 }
 
 fn show(label: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
@@ -98,7 +118,7 @@ fn show(label: &str, position: &impl Fn() -> Position, finished: &AtomicBool) {
         bar.set_length(total);
         bar.set_position(done);
         bar.tick();
-        std::thread::park_timeout(Duration::from_millis(100));
+        std::thread::park_timeout(PROGRESS_INTERVAL);
     }
     bar.finish_and_clear();
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = None;

@@ -23,7 +23,7 @@ use pyo3::types::{PyCapsule, PyDict, PyList};
 
 use crate::value::Json;
 
-/// Poll interval of Python's signal handlers while a command runs.
+/// Poll interval of Python's signal handlers, and of the command's progress, while a command runs.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Maximum value of the flag `threads`.
@@ -44,13 +44,16 @@ type PythonFlags = Vec<(String, Option<Vec<OsString>>)>;
 /// Runs a command without the GIL, and returns its JSON (or its text, if it writes another format) and its warnings.
 ///
 /// The command runs on a thread of its own; this thread waits and handles signals. If a handler raises, as Ctrl-C does,
-/// the command is stopped and the exception is returned.
+/// the command is stopped and the exception is returned. `observe` is called on this thread with the numbers of steps done
+/// and in total and the activity whenever one has changed, and treated as a handler.
 #[pyfunction]
+#[pyo3(signature = (command, positionals, settings, observe = None))]
 fn run(
     py: Python<'_>,
     command: Vec<String>,
     positionals: Vec<OsString>,
     settings: PythonFlags,
+    observe: Option<Bound<'_, PyAny>>,
 ) -> PyResult<(Option<String>, Vec<String>)> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     let mut settings: Vec<(&str, Setting)> = settings
@@ -62,19 +65,34 @@ fn run(
         settings.push(("threads", Setting::value(threads.to_string())));
     }
     let request = Request::new(&words, &positionals, &settings).map_err(|error| to_exception(py, error))?;
-    let CommandAnswer { result, warnings } = run_interruptibly(py, move |control| request.run(control))?;
+    let CommandAnswer { result, warnings } =
+        run_interruptibly(py, observe.as_ref(), move |control| request.run(control))?;
     Ok((result, warnings))
 }
 
-/// Runs `work` on another thread while this thread handles signals.
+/// Runs `work` on another thread while this thread handles signals and reports progress to `observe`.
 ///
 /// # Errors
-/// The exception of the failed work, or that of a signal handler, which also stops the work.
+/// The exception of the failed work, or that of a signal handler or of `observe`, which also stops the work.
 fn run_interruptibly<T: Send + 'static>(
     py: Python<'_>,
+    observe: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&Arc<Control>) -> Result<T, RequestError> + Send + 'static,
 ) -> PyResult<T> {
     let control = Arc::<Control>::default();
+    if observe.is_some() {
+        control.request_progress();
+    }
+    let mut reported = None;
+    let mut report = || {
+        let (Some(observe), Some(progress)) = (observe, control.progress()) else { return Ok(()) };
+        if reported.as_ref() == Some(&progress) {
+            return Ok(());
+        }
+        let outcome = observe.call1((progress.position.done, progress.position.total, progress.label.as_str()));
+        reported = Some(progress);
+        outcome.map(drop)
+    };
     let (sender, receiver) = channel();
     let for_work = Arc::clone(&control);
     std::thread::Builder::new().name("fabricast".to_owned()).spawn(move || {
@@ -88,8 +106,14 @@ fn run_interruptibly<T: Send + 'static>(
             receiver.lock().map_or(Err(RecvTimeoutError::Disconnected), |receiver| receiver.recv_timeout(POLL))
         });
         match received {
-            Ok(outcome) => return outcome.map_err(|error| to_exception(py, error)),
-            Err(RecvTimeoutError::Timeout) => py.check_signals().inspect_err(|_| control.stop())?,
+            Ok(outcome) => {
+                let outcome = outcome.map_err(|error| to_exception(py, error))?;
+                report()?;
+                return Ok(outcome);
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals().and_then(|()| report()).inspect_err(|_| control.stop())?;
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err("the command ended without a result: this is a bug of fabricast"));
             }

@@ -21,14 +21,14 @@ impl Schedule {
     /// Reads a schedule file of any format.
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let file = run_interruptibly(py, move |_| ScheduleFile::read(&path))?;
+        let file = run_interruptibly(py, None, move |_| ScheduleFile::read(&path))?;
         Ok(Self { file: Arc::new(file) })
     }
 
     /// Parses a schedule of any format.
     #[staticmethod]
     fn parse(py: Python<'_>, text: String, name: String) -> PyResult<Self> {
-        let file = run_interruptibly(py, move |_| ScheduleFile::parse(&text, &name))?;
+        let file = run_interruptibly(py, None, move |_| ScheduleFile::parse(&text, &name))?;
         Ok(Self { file: Arc::new(file) })
     }
 
@@ -36,7 +36,8 @@ impl Schedule {
     #[pyo3(signature = (fifo_depth = None))]
     fn verify(&self, py: Python<'_>, fifo_depth: Option<u32>) -> PyResult<Option<String>> {
         let file = Arc::clone(&self.file);
-        let CommandAnswer { result, .. } = run_interruptibly(py, move |control| file.verify(fifo_depth, control))?;
+        let CommandAnswer { result, .. } =
+            run_interruptibly(py, None, move |control| file.verify(fifo_depth, control))?;
         Ok(result)
     }
 
@@ -45,7 +46,8 @@ impl Schedule {
     fn write(&self, py: Python<'_>, format: &str) -> PyResult<(Option<String>, Vec<String>)> {
         let format = ScheduleFile::format(format).map_err(|error| to_exception(py, error))?;
         let file = Arc::clone(&self.file);
-        let CommandAnswer { result, warnings } = run_interruptibly(py, move |control| file.write(format, control))?;
+        let CommandAnswer { result, warnings } =
+            run_interruptibly(py, None, move |control| file.write(format, control))?;
         Ok((result, warnings))
     }
 

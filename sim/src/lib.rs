@@ -57,6 +57,7 @@ pub mod flows;
 pub mod fold;
 pub mod load;
 pub mod lower;
+pub mod monitor;
 pub mod profile;
 pub mod quantity;
 pub mod schedule;

@@ -105,6 +105,12 @@ pub enum TableFormat {
     NcclTuner,
     /// NCCL_ALGO and NCCL_PROTO, as a file for NCCL_CONF_FILE
     NcclEnv,
+    /// CSV of NCCLX's built-in tuner
+    Ncclx,
+    /// Largest all_reduce of FlashInfer's kernels in vLLM, as a compilation config
+    Vllm,
+    /// Largest all_reduce of SGLang's own kernels, as an environment variable
+    SglangEnv,
     /// Execution plans of MSCCL++, a file per size range
     Mscclpp,
     /// Algorithm files of MSCCL and RCCL, a file per size range
@@ -120,6 +126,6 @@ pub enum TableFormat {
 impl TableFormat {
     /// Returns true if NCCL loads the format.
     pub fn is_nccl(self) -> bool {
-        matches!(self, Self::NcclTuner | Self::NcclEnv)
+        matches!(self, Self::NcclTuner | Self::NcclEnv | Self::Ncclx)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fabricast_perf::communication::SimulatedCosts;
-use fabricast_perf::replay::{Outcome, Span};
+use fabricast_perf::replay::{Outcome, Span, replay};
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
 use fabricast_topologies::route::Router;
@@ -19,6 +19,7 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output_format::Format;
+use crate::run_control;
 use crate::setup;
 
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
@@ -30,15 +31,12 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
         let message = format!("{}: a job in TOML does not list its events", path.display());
         return Err(Failure::input_with_help(message, "`study` predicts its step time, `plan --job` plans its calls"));
     };
-    let simulated = SimulatedCosts::new(&router, &profile, &ranks);
     let source = path.display().to_string();
-    let outcome = fabricast_perf::replay::replay(
-        &trace,
-        &simulated,
-        ranks.len(),
-        job_file::collectives(&args.library, None),
-        &source,
-    )
+    let collectives = job_file::collectives(&args.library, None);
+    let outcome = run_control::with_monitor(output, "simulating job", |monitor| {
+        let simulated = SimulatedCosts::new(&router, &profile, &ranks).with_monitor(monitor);
+        replay(&trace, &simulated, ranks.len(), collectives, &source)
+    })
     .map_err(|error| Failure::from(error).with_file(path))?;
     let answer = ReplayAnswer { trace: &trace, outcome: &outcome };
     match output.format {

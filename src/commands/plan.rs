@@ -23,11 +23,12 @@ use super::plan_candidates::{self, CandidateJson};
 use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
 use super::{bottleneck, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
+use crate::control::Position;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
-use crate::run_control::{self, Position};
+use crate::run_control;
 use crate::setup;
 
 pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {

@@ -1,5 +1,7 @@
 //! `plan --all`: every candidate of each call with its predicted time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fabricast_libraries::Chooser;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
 use fabricast_search::candidates::candidates;
@@ -9,9 +11,10 @@ use fabricast_topologies::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::control::Position;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::run_control::{self, Position};
+use crate::run_control;
 
 /// A candidate with its time.
 pub struct Candidate {
@@ -44,8 +47,9 @@ pub fn simulate(
         }
     }
     let total = calls.len() as u64;
-    let position = || Position { done: 0, total };
-    let watcher = Watcher { interrupt: output.interrupt(), rows_done: None };
+    let candidates_done = AtomicUsize::new(0);
+    let position = || Position { done: candidates_done.load(Ordering::Relaxed) as u64, total };
+    let watcher = Watcher { interrupt: output.interrupt(), rows_done: Some(&candidates_done) };
     let simulated = run_control::with_progress(output, "simulating candidates", position, || {
         simulate_strategies(request, &calls, watcher)
     })?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fabricast_perf::call_mix::{self, CallGroup, ExchangeGroup, JobCalls, PlannedCalls};
 use fabricast_perf::communication::SimulatedCosts;
-use fabricast_perf::step::Machine;
+use fabricast_perf::step::{Machine, TimeError};
 use fabricast_reports::format;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, Unit, Value};
 use fabricast_topologies::route::Router;
@@ -21,6 +21,7 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output_format::Format;
+use crate::run_control;
 use crate::setup;
 
 pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure> {
@@ -33,11 +34,13 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
     let (heading, ranks, rows, exchanges) = match job_file::read(path, ranks.len(), output)? {
         JobFile::Trace(trace) => {
             trace.check_ranks(ranks.len(), &source)?;
-            let simulated = SimulatedCosts::new(&router, &profile, &ranks);
-            let calls = call_mix::trace_calls(&trace, &simulated);
-            warn_about_memory(&calls, &fabric, output);
-            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))
-                .map_err(|error| Failure::from(error).with_file(path))?;
+            let rows = run_control::with_monitor(output, "planning", |monitor| {
+                let simulated = SimulatedCosts::new(&router, &profile, &ranks).with_monitor(monitor);
+                let calls = call_mix::trace_calls(&trace, &simulated);
+                warn_about_memory(&calls, &fabric, output);
+                call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, None))
+            });
+            let rows = rows.map_err(|error| Failure::from(error).with_file(path))?;
             (job_file::heading(&source, trace.ranks, &fabric, &profile), trace.ranks, rows, Vec::new())
         }
         JobFile::Job(job, efficiency) => {
@@ -46,17 +49,19 @@ pub fn run(args: &PlanArgs, path: &Path, output: &Output) -> Result<(), Failure>
                 return Err(Failure::input_with_help(message, "omit it"));
             }
             let ranks = job.rank_devices(&fabric)?;
-            let simulated = SimulatedCosts::new(&router, &profile, &ranks);
-            let curve = efficiency.resolve(&fabric);
-            let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
-            let JobCalls { layout, calls, exchanges, replaced } =
-                call_mix::job_calls(&job, &machine).map_err(|error| Failure::from(error).with_file(path))?;
-            if let Some(reason) = replaced {
-                output.warn(&format!("{reason}: an all_to_all exchanges the tokens of experts instead"));
-            }
-            warn_about_memory(&calls, &fabric, output);
-            let rows = call_mix::plan_calls(calls, &simulated, job_file::collectives(&args.library, Some(&job)))
-                .map_err(|error| Failure::from(error).with_file(path))?;
+            let planned = run_control::with_monitor(output, "planning", |monitor| {
+                let simulated = SimulatedCosts::new(&router, &profile, &ranks).with_monitor(monitor);
+                let curve = efficiency.resolve(&fabric);
+                let machine = Machine { router: &router, ranks: &ranks, simulated: &simulated, curve };
+                let JobCalls { layout, calls, exchanges, replaced } = call_mix::job_calls(&job, &machine)?;
+                if let Some(reason) = replaced {
+                    output.warn(&format!("{reason}: an all_to_all exchanges the tokens of experts instead"));
+                }
+                warn_about_memory(&calls, &fabric, output);
+                let collectives = job_file::collectives(&args.library, Some(&job));
+                Ok::<_, TimeError>((layout, call_mix::plan_calls(calls, &simulated, collectives)?, exchanges))
+            });
+            let (layout, rows, exchanges) = planned.map_err(|error| Failure::from(error).with_file(path))?;
             let heading = job_file::heading(&source, ranks.len() as u32, &fabric, &profile);
             let layout_label = layout.map_or_else(String::new, |layout| format!(" · {}", layout.degrees));
             (format!("{heading}{layout_label}"), ranks.len() as u32, rows, exchanges)

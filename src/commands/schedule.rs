@@ -19,6 +19,7 @@ use crate::args::{FabricArgs, ScheduleCommand, ScheduleFormat, WhatIfArgs};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{AdditionalFile, Output};
+use crate::run_control;
 use crate::setup;
 
 pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
@@ -36,9 +37,10 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
                 profile: &profile,
                 mode,
             };
-            let generator = strategy::single(call, strategy, library, setting, strategy::SchedulePurpose::Named)?;
-            let built = Schedule::build(generator.as_ref());
-            let schedule = built.map_err(|error| Failure::input(error.to_string()))?;
+            let schedule = run_control::with_monitor(output, "building schedule", |_| {
+                let generator = strategy::single(call, strategy, library, setting, strategy::SchedulePurpose::Named)?;
+                Schedule::build(generator.as_ref()).map_err(|error| Failure::input(error.to_string()))
+            })?;
             write(&schedule, *to, output)
         }
         ScheduleCommand::Verify { file, fifo_depth } => {

@@ -1,17 +1,13 @@
-//! Progress bar of a simulation.
+//! Progress of a simulation.
 
-use std::sync::atomic::Ordering;
-
-use fabricast_sim::engine::{Progress, Recording, Watch};
+use fabricast_sim::engine::{Recording, Watch};
 
 use crate::output::Output;
-use crate::run_control::{self, Position};
+use crate::run_control;
 
-/// Runs `work` with a progress bar on a terminal.
+/// Runs `work` and shows its progress.
 pub fn with_progress<T>(output: &Output, recording: Recording, work: impl FnOnce(Watch<'_>) -> T) -> T {
-    let progress = Progress::default();
-    let position =
-        || Position { done: progress.done.load(Ordering::Relaxed), total: progress.total.load(Ordering::Relaxed) };
-    let watcher = Watch { interrupt: output.interrupt(), progress: Some(&progress), recording, ..Watch::default() };
-    run_control::with_progress(output, "simulating", position, || work(watcher))
+    run_control::with_monitor(output, "simulating", |monitor| {
+        work(Watch { interrupt: monitor.interrupt, progress: monitor.progress, recording, ..Watch::default() })
+    })
 }

@@ -16,11 +16,12 @@ use super::simulation_result::SimulationAnswer;
 use super::strategy::{self, RunSetting, SchedulePurpose};
 use super::{bottleneck, format_count, verified};
 use crate::args::{CallArgs, SimulateArgs, StrategyArgs};
+use crate::control::Position;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 use crate::output_format::Format;
-use crate::run_control::{self, Position};
+use crate::run_control;
 use crate::setup;
 
 /// Maximum number of warnings about combinations that do not exist; the number of further ones is stated.

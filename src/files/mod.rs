@@ -147,6 +147,7 @@ impl StagedFile {
     ///
     /// # Errors
     /// [`Failure`]: the permissions cannot be set.
+    #[cfg(feature = "serve")]
     pub fn restrict_to_owner(&self) -> Result<(), Failure> {
         #[cfg(unix)]
         {

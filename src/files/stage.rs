@@ -107,6 +107,7 @@ impl StagingFolders {
     /// # Errors
     /// The file system's error.
     #[cfg(unix)]
+    #[cfg(feature = "serve")]
     pub fn set_permissions(&self, folder: &Path, name: &OsStr, permissions: std::fs::Permissions) -> Result<()> {
         let stage = self.stages.get(folder).ok_or(ErrorKind::NotFound)?;
         std::fs::set_permissions(stage.root.join(FILES).join(name), permissions)

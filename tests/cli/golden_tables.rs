@@ -6,16 +6,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fabricast_libraries::nccl::{Algo, Proto};
-use fabricast_search::export::{AnyTable, SavedPlan, json, nccl_env, nccl_tuner, open_mpi};
+use fabricast_search::export::{AnyTable, SavedPlan, all_reduce_limit, json, nccl_env, nccl_tuner, ncclx, open_mpi};
 use fabricast_sim::schedule::format::{self, CallSizes, write_for_sizes};
 use fabricast_topologies::Bytes;
 
 use crate::run::run_in;
 
 /// Format, plan and file name of each golden table.
-const FORMATS: [(&str, &str, &str); 7] = [
+const FORMATS: [(&str, &str, &str); 10] = [
     ("nccl-tuner", "nccl.json", "tuner.csv"),
     ("nccl-env", "nccl.json", "nccl.conf"),
+    ("ncclx", "nccl.json", "ncclx.csv"),
+    ("vllm", "kernels.json", "vllm.json"),
+    ("sglang-env", "kernels.json", "sglang.env"),
     ("openmpi", "open_mpi.json", "rules.txt"),
     ("openmpi-json", "open_mpi.json", "rules.json"),
     ("json", "nccl.json", "table.json"),
@@ -68,6 +71,20 @@ fn golden_files_read_back_as_written() {
                     assert_eq!(nccl_tuner::write(&table), text);
                     let expected = nccl_tuner::ConvertedTable::new(&plan).table;
                     assert_eq!((table.rows, table.comments), (expected.rows, expected.comments));
+                }
+                AnyTable::AllReduceLimit(read) => {
+                    let planned = all_reduce_limit::planned_limit(&plan).0;
+                    // SGLang's limit is in whole KiB.
+                    let whole = if format == "sglang-env" { planned / 1024 * 1024 } else { planned };
+                    assert_eq!((read.framework.format(), read.limit), (format, Bytes(whole)));
+                    assert!(whole > 0);
+                    assert!(read.ignored.is_empty());
+                }
+                AnyTable::Ncclx(rules) => {
+                    assert_eq!(ncclx::write(&rules), text);
+                    let expected = ncclx::ConvertedRules::new(&plan).rules;
+                    assert!(!rules.rules.is_empty());
+                    assert_eq!((rules.rules, rules.comments), (expected.rules, expected.comments));
                 }
                 AnyTable::NcclEnv(read) => {
                     let (allowed, _) = nccl_env::allowed(&plan);

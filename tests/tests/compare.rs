@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_search::candidates::Restriction;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{self, Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -57,7 +58,7 @@ fn compare_measurements(measurements: &[Measurement], profile: &Profile, choice:
         choice,
         routes: RouteOptions::default(),
         explanations: Explanations::Wanted,
-        progress: None,
+        monitor: Monitor::default(),
     })
     .unwrap()
 }
@@ -242,7 +243,7 @@ proptest! {
             choice: &FastestPlanned,
             routes: RouteOptions::default(),
             explanations: Explanations::None,
-            progress: None,
+            monitor: Monitor::default(),
         }).unwrap();
         let predicted = compare(&unforced);
         let rows: Vec<Row> =

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use fabricast_collectives::bound::InNetwork;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Launch, Processes, Profile, Software};
 use fabricast_sim::schedule::{Collective, DataType};
 use fabricast_topologies::fabric::NodeKind;
@@ -215,7 +216,7 @@ fn compared(measurement: &Measurement, routes: RouteOptions, explanations: Expla
         choice: &FastestPlanned,
         routes,
         explanations,
-        progress: None,
+        monitor: Monitor::default(),
     })
     .unwrap()
 }
@@ -277,7 +278,7 @@ fn forced_time(measurement: &Measurement, row: &Compared) -> Picos {
         choice: &FastestPlanned,
         routes: RouteOptions::default(),
         explanations: Explanations::None,
-        progress: None,
+        monitor: Monitor::default(),
     };
     compare(&request).unwrap().rows[0].predicted
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{MeasuredNetwork, Profile};
 use fabricast_validate::calibrate::{CalibrationRequest, Prior, Residual, calibrate_network};
 use fabricast_validate::compare::Summary;
@@ -42,8 +43,14 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
     let first = measurements.first().ok_or("no measurement over several hosts on this network")?;
     let base = Profile::for_fabric(&first.fabric)?;
-    let request =
-        CalibrationRequest { device: &measurements, launches: &[], base: &base, prior: Prior::Open, hold_out: &[] };
+    let request = CalibrationRequest {
+        device: &measurements,
+        launches: &[],
+        base: &base,
+        prior: Prior::Open,
+        hold_out: &[],
+        monitor: Monitor::default(),
+    };
     let calibration = calibrate_network(request)?;
     if flags.iter().any(|flag| *flag == "--rows") {
         println!("file,collective,bytes,measured_us,error,decides");

@@ -14,6 +14,7 @@
 //! use std::path::Path;
 //!
 //! use fabricast_topologies::route::RouteOptions;
+//! use fabricast_sim::monitor::Monitor;
 //! use fabricast_validate::compare::{ComparisonRequest, Explanations, FastestPlanned, compare};
 //! use fabricast_validate::measured::manifest;
 //!
@@ -34,7 +35,7 @@
 //!     choice: &FastestPlanned,
 //!     routes: RouteOptions::default(),
 //!     explanations: Explanations::None,
-//!     progress: None,
+//!     monitor: Monitor::default(),
 //! })?;
 //! assert_eq!(comparison.summary.rows, 26);
 //! assert!(comparison.summary.median < 0.1);

@@ -144,6 +144,9 @@ impl fmt::Display for Strategy {
 /// Reason why an algorithm and a protocol cannot be combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
+    /// The algorithm does not compute the collective.
+    #[error("offers only {}", .0.collectives().iter().map(|collective| collective.name()).collect::<Vec<_>>().join(", "))]
+    OtherCollective(Algorithm),
     /// Copy engines only move data; they cannot reduce.
     #[error("copy engines cannot reduce")]
     CopyEnginesCannotReduce,
@@ -196,6 +199,9 @@ pub fn check_combination(
     collective: Collective,
     abilities: &FabricCapabilities,
 ) -> Result<(), Mismatch> {
+    if !algorithm.supports(collective) {
+        return Err(Mismatch::OtherCollective(algorithm));
+    }
     let reduces = matches!(collective, Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce);
     let device_memory = matches!(protocol, Protocol::Symmetric | Protocol::CopyEngine)
         || matches!(algorithm, Algorithm::Nvls | Algorithm::NvlsTree);
@@ -266,4 +272,36 @@ pub fn describe_combinations(collective: Collective, abilities: &FabricCapabilit
         (!protocols.is_empty()).then(|| format!("{algorithm} ({})", protocols.join(", ")))
     });
     described.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capabilities::{HostLinks, Hosts, PackedTrees};
+
+    #[test]
+    fn collectives_that_an_algorithm_does_not_offer_are_refused_as_such() {
+        let abilities = FabricCapabilities {
+            hosts: Hosts::One,
+            peer_access: Ok(()),
+            buffer_placement: Ok(()),
+            multicast: Ok(8),
+            ranks: 8,
+            nics_per_host: 0,
+            host_links: HostLinks::Other,
+            packing: PackedTrees::Unavailable(PackingError::NotPrepared),
+        };
+        for algorithm in Algorithm::ALL {
+            for collective in Collective::ALL.into_iter().filter(|&collective| !algorithm.supports(collective)) {
+                for protocol in Protocol::ALL {
+                    let refused = check_combination(algorithm, protocol, collective, &abilities);
+                    assert_eq!(
+                        refused,
+                        Err(Mismatch::OtherCollective(algorithm)),
+                        "{algorithm} {protocol} {collective}"
+                    );
+                }
+            }
+        }
+    }
 }

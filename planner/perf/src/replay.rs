@@ -52,10 +52,11 @@ impl Outcome {
     }
 }
 
-/// Runs a trace on the devices of `simulated`; `source` is the trace's name in errors.
+/// Runs a trace on the devices of `simulated`; `source` is the trace's name in errors. The monitor of `simulated` counts
+/// planned calls and ended events.
 ///
 /// # Errors
-/// [`TimeError`]: more ranks than devices, or a call without a strategy.
+/// [`TimeError`]: more ranks than devices, a call without a strategy, or an interruption.
 pub fn replay(
     trace: &Trace,
     simulated: &SimulatedCosts<'_>,
@@ -64,6 +65,7 @@ pub fn replay(
     source: &str,
 ) -> Result<Outcome, TimeError> {
     trace.check_ranks(devices, source)?;
+    simulated.monitor().add_total(trace.events.len());
     let groups = Group::by_ranks(trace, simulated);
     let planned = plan_events(trace, simulated, collectives, &groups)?;
     Run::new(trace, simulated, &groups, planned).finish()
@@ -181,6 +183,7 @@ impl<'a> Run<'a> {
                     ends.push(Reverse((end, event)));
                     continue;
                 }
+                self.simulated.monitor().add_done(1);
                 active.retain(|call| call.event != event);
                 if let Some(call) = self.trace.events.get(event as usize).and_then(|event| event.kind.call())
                     && let Some(queue) = queues.get_mut(&*call.group)
@@ -240,6 +243,9 @@ impl<'a> Run<'a> {
                     }
                     None => {}
                 }
+            }
+            if self.simulated.monitor().is_interrupted() {
+                return Err(PlanError::Interrupted.into());
             }
             self.simulate_sharing(&active, &started_islands)?;
         }

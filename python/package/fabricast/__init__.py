@@ -18,6 +18,7 @@ text has a unit: ``"64KiB"`` is 65,536 bytes, ``"64KB"`` is 64,000.
 
 from ._fabric import Fabric
 from ._fabricast import __version__
+from ._progress import Progress
 from ._result import FabricastError, FabricastWarning, Result
 from ._schedule import Schedule
 from .commands import calibrate, compare, plan, simulate, study, synthesize, verify
@@ -26,6 +27,7 @@ __all__ = [
     "Fabric",
     "FabricastError",
     "FabricastWarning",
+    "Progress",
     "Result",
     "Schedule",
     "__version__",

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any, Union
 
 from . import _fabricast
+from ._progress import ProgressArgument, observer
 from ._result import FabricastError, Result, warn
 
 PathType = Union[str, "os.PathLike[str]"]
@@ -47,7 +48,12 @@ def text(value: object) -> str:
     return repr(float(value)) if isinstance(value, float) else str(int(value))
 
 
-def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> str | None:
+def run(
+    command: Sequence[str],
+    positionals: Sequence[object],
+    flags: Mapping[str, object],
+    progress: ProgressArgument = None,
+) -> str | None:
     """Runs a command and returns its text. ``None`` and ``False`` omit a flag, ``True`` gives it without a value.
 
     Raises:
@@ -82,7 +88,8 @@ def run(command: Sequence[str], positionals: Sequence[object], flags: Mapping[st
             settings.append((name.replace("_", "-"), values))
         words = [word(value) for value in positionals]
         try:
-            result, warnings = _fabricast.run(list(command), words, settings)
+            with observer(progress) as observe:
+                result, warnings = _fabricast.run(list(command), words, settings, observe)
         except FabricastError as error:
             raise without_paths(error, schedules) from None
     for warning in warnings:
@@ -103,13 +110,18 @@ def several(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def result(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> Result:
+def result(
+    command: Sequence[str],
+    positionals: Sequence[object],
+    flags: Mapping[str, object],
+    progress: ProgressArgument = None,
+) -> Result:
     """Runs a command that returns a JSON document.
 
     Raises:
         FabricastError: The command failed.
     """
-    document = run(command, positionals, flags)
+    document = run(command, positionals, flags, progress)
     if document is None:
         raise FabricastError("the command has no result", exit_code=1)
     return Result(document)
@@ -120,11 +132,16 @@ def given(value: object) -> Sequence[object]:
     return [] if value is None else [value]
 
 
-def any_result(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> Any:
+def any_result(
+    command: Sequence[str],
+    positionals: Sequence[object],
+    flags: Mapping[str, object],
+    progress: ProgressArgument = None,
+) -> Any:
     """Runs a command that returns a JSON document, another text, or only files.
 
     Raises:
         FabricastError: The command failed.
     """
-    text = run(command, positionals, flags)
+    text = run(command, positionals, flags, progress)
     return Result(text) if text is not None and text.startswith("{") else text

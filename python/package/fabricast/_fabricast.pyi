@@ -1,5 +1,6 @@
 """Types of the extension module."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -70,7 +71,10 @@ class KernelParameters:
     def resolve(self, input: int, outputs: list[int], arenas: list[int], records: int, time_limit_ns: int) -> bytes: ...
 
 def run(
-    command: list[str], positionals: list[str], settings: list[tuple[str, list[str] | None]]
+    command: list[str],
+    positionals: list[str],
+    settings: list[tuple[str, list[str] | None]],
+    observe: Callable[[int, int, str], object] | None = None,
 ) -> tuple[str | None, list[str]]: ...
 def main_list(format: str | None, keys: list[str]) -> str | None: ...
 def command_flags(command: list[str]) -> list[dict[str, Any]]: ...

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _fabricast
 from ._call import PathType, ScheduleArgument, result, run
+from ._progress import ProgressArgument
 from ._result import Result, warn
 
 if TYPE_CHECKING:
@@ -144,10 +145,15 @@ class Schedule(ScheduleArgument):
         )
 
 
-def schedule(command: Sequence[str], positionals: Sequence[object], flags: Mapping[str, object]) -> Schedule:
+def schedule(
+    command: Sequence[str],
+    positionals: Sequence[object],
+    flags: Mapping[str, object],
+    progress: ProgressArgument = None,
+) -> Schedule:
     """Runs a command that returns a schedule.
 
     Raises:
         FabricastError: The command failed.
     """
-    return Schedule.parse(run(command, positionals, flags) or "", f"<{' '.join(command)}>")
+    return Schedule.parse(run(command, positionals, flags, progress) or "", f"<{' '.join(command)}>")

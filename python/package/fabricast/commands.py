@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._call import PathType, any_result, given, result, several
+from ._progress import ProgressArgument
 from ._result import Result
 from ._schedule import Schedule, schedule
 
@@ -58,6 +59,7 @@ def plan(
     columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
+    progress: ProgressArgument = None,
 ) -> Result:
     """Selects the fastest strategy for each collective and size, and shows its distance from the lower bound.
 
@@ -140,6 +142,9 @@ def plan(
         columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
+        progress: True shows a bar of tqdm after a second, if that is installed. A function receives a
+            :class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its
+            exception stops the command. The result does not depend on it.
 
     Returns:
         A row for each collective and size: collective, bytes, algorithm, protocol, channels, time_us, low_us
@@ -197,6 +202,7 @@ def plan(
             "force": force,
             "threads": threads,
         },
+        progress,
     )
 
 
@@ -264,6 +270,7 @@ def simulate(
     columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
+    progress: ProgressArgument = None,
 ) -> Result:
     """Simulates one call, schedule, list of flows or job on a fabric.
 
@@ -381,6 +388,9 @@ def simulate(
         columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
+        progress: True shows a bar of tqdm after a second, if that is installed. A function receives a
+            :class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its
+            exception stops the command. The result does not depend on it.
 
     Returns:
         The run as attributes and as the only row: time_us, low_us and high_us (80 % prediction interval),
@@ -458,6 +468,7 @@ def simulate(
             "force": force,
             "threads": threads,
         },
+        progress,
     )
 
 
@@ -494,6 +505,7 @@ def compare(
     columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
+    progress: ProgressArgument = None,
 ) -> Result:
     """Compares measured with predicted times and explains the differences.
 
@@ -541,6 +553,9 @@ def compare(
         columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
+        progress: True shows a bar of tqdm after a second, if that is installed. A function receives a
+            :class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its
+            exception stops the command. The result does not depend on it.
 
     Returns:
         A row for each measurement: file, collective, ranks, nodes, bytes, algorithm, protocol, launch,
@@ -586,6 +601,7 @@ def compare(
             "force": force,
             "threads": threads,
         },
+        progress,
     )
 
 
@@ -604,6 +620,7 @@ def calibrate(
     columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
+    progress: ProgressArgument = None,
 ) -> Result:
     """Fits a cost profile to measurements. ``output`` receives the profile.
 
@@ -645,6 +662,9 @@ def calibrate(
         columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
+        progress: True shows a bar of tqdm after a second, if that is installed. A function receives a
+            :class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its
+            exception stops the command. The result does not depend on it.
 
     Returns:
         A row for each fitted parameter: name, value, low, high, unit. Attributes: profile, fit, held_out,
@@ -670,6 +690,7 @@ def calibrate(
             "force": force,
             "threads": threads,
         },
+        progress,
     )
 
 
@@ -689,6 +710,7 @@ def study(
     columns: str | Sequence[str] | None = None,
     force: bool = False,
     threads: int | None = None,
+    progress: ProgressArgument = None,
 ) -> Any:
     """Compares machines for training and inference jobs: time, memory, cost and bottlenecks.
 
@@ -722,6 +744,9 @@ def study(
         columns: Columns of tables to show in text, by name or JSON key, for example ``size,busbw``.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
+        progress: True shows a bar of tqdm after a second, if that is installed. A function receives a
+            :class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its
+            exception stops the command. The result does not depend on it.
 
     Returns:
         A row for each candidate and job: candidate, job, ranks, step_time_s, tokens_per_s,
@@ -750,6 +775,7 @@ def study(
             "force": force,
             "threads": threads,
         },
+        progress,
     )
 
 
@@ -782,6 +808,7 @@ def synthesize(
     output: PathType | None = None,
     force: bool = False,
     threads: int | None = None,
+    progress: ProgressArgument = None,
 ) -> Schedule:
     """Packs spanning trees into the links of a fabric and builds the schedule that moves the data over them.
 
@@ -829,6 +856,9 @@ def synthesize(
         output: File to which the schedule is written as JSON.
         force: Overwrite existing files, even if they were changed or not written by fabricast.
         threads: Number of threads, which does not affect results; default: all cores.
+        progress: True shows a bar of tqdm after a second, if that is installed. A function receives a
+            :class:`fabricast.Progress` about ten times per second, on this thread, and at the end; its
+            exception stops the command. The result does not depend on it.
 
     Returns:
         A schedule of the algorithm tree_packing for 2 to 64 ranks. Its ``certificate`` has a cut, whose
@@ -874,6 +904,7 @@ def synthesize(
             "force": force,
             "threads": threads,
         },
+        progress,
     )
 
 

@@ -1,6 +1,6 @@
 """Studies as tasks of Ray, for notebooks and Kubernetes: ``import fabricast.ray``.
 
-Needs ``ray`` on the driver, and ``fabricast`` of the same version on all nodes. Progress is shown with ``tqdm`` where that is installed.
+Needs ``ray`` on the driver, and ``fabricast`` of the same version on all nodes. Progress is shown with ``tqdm`` where that is installed, unless ``progress`` says otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import ray
 
 from . import commands
 from ._call import PathType
+from ._progress import ProgressArgument, observer
 from ._result import FabricastError, Result
 
 Files = dict[str, bytes]
@@ -50,6 +51,7 @@ def study(
     num_cpus: int = 1,
     output: PathType | None = None,
     force: bool = False,
+    progress: ProgressArgument = True,
 ) -> Result:
     """Runs a study as tasks of Ray, a shard each, and merges them.
 
@@ -68,6 +70,8 @@ def study(
         num_cpus: CPUs and threads of a task.
         output: Folder for the results of the merge, as ``output`` of :func:`fabricast.study`.
         force: Overwrite existing files.
+        progress: True for a bar of tqdm if that is installed, or a function that receives the number of completed
+            tasks as a :class:`fabricast.Progress`; None for neither.
 
     Returns:
         A row for each candidate and job, as of :func:`fabricast.study`.
@@ -87,7 +91,7 @@ def study(
     task = ray.remote(num_cpus=num_cpus)(run_shard)
     tasks = {task.remote(source, number, count, num_cpus): number for number in range(1, count + 1)}
     with tempfile.TemporaryDirectory(prefix="fabricast-ray-") as folder:
-        for number, files in completed(tasks):
+        for number, files in completed(tasks, progress):
             write(Path(folder) / str(number), files)
         parts = [os.path.join(folder, str(number)) for number in range(1, count + 1)]
         result: Result = commands.study(study, merge=parts, output=output, force=force)
@@ -109,38 +113,27 @@ def run_shard(study: StudyFile, number: int, count: int, threads: int) -> Files:
         return {file.name: file.read_bytes() for file in sorted(output.iterdir())}
 
 
-def completed(tasks: dict[Any, int]) -> Iterator[tuple[int, Files]]:
+def completed(tasks: dict[Any, int], progress: ProgressArgument) -> Iterator[tuple[int, Files]]:
     """Yields number and files of each task as it ends, and cancels the others if one fails or the caller is interrupted.
 
     Raises:
         FabricastError: That of the first task that fails.
     """
     pending = list(tasks)
-    progress = progress_bar(len(pending))
     try:
-        while pending:
-            done, pending = ray.wait(pending)
-            for reference in done:
-                yield tasks[reference], ray.get(reference)
-                if progress is not None:
-                    progress.update()
+        with observer(progress) as observe:
+            while pending:
+                ended, pending = ray.wait(pending)
+                for reference in ended:
+                    yield tasks[reference], ray.get(reference)
+                if observe is not None:
+                    observe(len(tasks) - len(pending), len(tasks), "study")
     except ray.exceptions.RayTaskError as error:
         cause = getattr(error, "cause", None)
         raise cause if isinstance(cause, FabricastError) else error
     finally:
         for reference in pending:
             ray.cancel(reference)
-        if progress is not None:
-            progress.close()
-
-
-def progress_bar(total: int) -> Any:
-    """Returns a progress bar of tqdm, or None without tqdm."""
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return None
-    return tqdm(total=total, desc="study", unit="shard")
 
 
 def write(folder: Path, files: Files) -> None:

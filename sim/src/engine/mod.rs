@@ -48,7 +48,7 @@ pub(crate) use passage_ranges::{PassageRange, passage_ranges};
 use queue::EventQueue;
 use steady_state::SteadyState;
 pub use steady_state::SteadyStates;
-pub use watch::{Progress, Recording, Watch};
+pub use watch::{Recording, Watch};
 pub use workload::{Edge, LinePosition, Pace, PassageTable, PerOp, RouteLatency, RunOrder, WorkRun, Workload};
 
 /// Poll interval of the interrupt flag and of the progress counter, in events.
@@ -247,10 +247,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn poll(&self) -> Result<(), EngineError> {
+    fn report_progress(&self) {
         if let Some(progress) = self.watch.progress {
             progress.done.store(self.outcome.operations, Ordering::Relaxed);
         }
+    }
+
+    fn poll(&self) -> Result<(), EngineError> {
+        self.report_progress();
         match self.watch.interrupt {
             Some(flag) if flag.load(Ordering::Relaxed) => Err(EngineError::Interrupted),
             _ => Ok(()),
@@ -259,6 +263,7 @@ impl<'a> Engine<'a> {
 
     fn conclude(&mut self) -> Result<(), EngineError> {
         let total = self.workload.operation_count();
+        self.report_progress();
         if self.outcome.operations < total {
             let (run, index) = self.waiting.first_not_done(self.workload);
             return Err(EngineError::Deadlock { done: self.outcome.operations, total, run, index });

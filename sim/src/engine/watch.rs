@@ -1,10 +1,11 @@
 //! Observation and control of a run from outside.
 
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use fabricast_topologies::Picos;
 
 use super::SteadyStates;
+use crate::monitor::Progress;
 
 /// Times that a run records. Each variant includes the previous ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,21 +19,12 @@ pub enum Recording {
     Spans,
 }
 
-/// Progress of a run, for other threads to read.
-#[derive(Debug, Default)]
-pub struct Progress {
-    /// Number of operations done so far.
-    pub done: AtomicU64,
-    /// Number of operations of the workload; 0 until the engine starts.
-    pub total: AtomicU64,
-}
-
 /// Observation and control of a run from outside.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch<'a> {
     /// Flag that another thread sets to stop the run.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Counters that the engine updates every few thousand events.
+    /// Counters of operations, which the engine updates every few thousand events and at the end.
     pub progress: Option<&'a Progress>,
     /// Times that the run records.
     pub recording: Recording,

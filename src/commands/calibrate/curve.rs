@@ -17,6 +17,7 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
+use crate::run_control;
 
 /// Returns the study among the input files, which must then be the only file; `None` if there is no study.
 ///
@@ -110,11 +111,15 @@ pub fn run(args: &CalibrateArgs, path: &Path, output: &Output) -> Result<(), Fai
         )));
     }
     let loaded = LoadedStudy::read(path, output)?;
-    let fit = calibrate_curve(&loaded.study, &loaded.fabrics).map_err(|error| match error {
+    let fit = run_control::with_monitor(output, "fitting", |monitor| {
+        calibrate_curve(&loaded.study, &loaded.fabrics, monitor)
+    })
+    .map_err(|error| match error {
         CurveError::Study(error) => error.into(),
         CurveError::NoSuchStep { ref place, .. } | CurveError::Contradiction { ref place, .. } => {
             Failure::input_at(error.to_string(), None, Some(place.as_ref()))
         }
+        CurveError::Interrupted => Failure::Interrupted,
         CurveError::TooFewSteps { .. } => Failure::input(format!("{}: {error}", path.display())),
     })?;
     let study = &loaded.study;

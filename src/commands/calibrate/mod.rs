@@ -7,6 +7,7 @@ pub mod json;
 pub mod physical;
 mod text;
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{MeasuredNetwork, Profile};
 use fabricast_topologies::{Fabric, fabric::Figures};
 use fabricast_validate::calibrate::{Calibration, CalibrationRequest, Residual, calibrate, calibrate_network};
@@ -19,6 +20,7 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
+use crate::run_control;
 use crate::setup;
 
 /// Measurements and their calibration, from which the outputs are written.
@@ -88,9 +90,11 @@ pub fn run(args: &CalibrateArgs, output: &Output) -> Result<(), Failure> {
         base: &base,
         prior: args.prior,
         hold_out: &args.hold_out,
+        monitor: Monitor::default(),
     };
     let fit = if args.network.is_some() { calibrate_network } else { calibrate };
-    let mut calibration = fit(request).map_err(|error| Failure::input(error.to_string()))?;
+    let mut calibration =
+        run_control::with_monitor(output, "fitting", |monitor| fit(CalibrationRequest { monitor, ..request }))?;
     if calibration.without_strategy > 0 {
         output.warn(&format!(
             "{} rows are not used: their algorithm and protocol are unknown",

@@ -8,10 +8,10 @@ mod text;
 mod verdict;
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_collectives::bound::InNetwork;
 use fabricast_reports::chart::Format as ChartFormat;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile;
 use fabricast_topologies::SourceLocation;
 use fabricast_topologies::read::{Limit, read_text_file};
@@ -30,7 +30,7 @@ use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
-use crate::run_control::{self, Position};
+use crate::run_control;
 use crate::setup;
 
 /// Measurements and their comparison with predictions, from which the outputs are written.
@@ -66,7 +66,6 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         exceeded.warn(output);
     }
     warn_about_fabrics(&loaded, output);
-    let rows_done = AtomicUsize::new(0);
     let request = ComparisonRequest {
         measurements: &loaded.measurements,
         profile: profile.as_ref(),
@@ -77,11 +76,10 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
             ..RouteOptions::default()
         },
         explanations: if args.no_explain { Explanations::None } else { Explanations::Wanted },
-        progress: Some(&rows_done),
+        monitor: Monitor::default(),
     };
-    let total = loaded.measurements.iter().map(|measurement| measurement.rows.len() as u64).sum();
-    let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
-    let comparison = run_control::with_progress(output, "comparing", position, || compare(&request))?;
+    let comparison =
+        run_control::with_monitor(output, "comparing", |monitor| compare(&ComparisonRequest { monitor, ..request }))?;
     let answer = ComparisonAnswer { measurements: &loaded.measurements, comparison: &comparison, loaded: &loaded };
     let judged = rules.map(|rules| GateOutcome::new(rules, &answer));
     let written = match output.format {

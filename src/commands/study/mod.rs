@@ -21,11 +21,12 @@ use fabricast_topologies::FabricRequest;
 use fabricast_topologies::visible::visible_lines;
 
 use crate::args::StudyArgs;
+use crate::control::Position;
 use crate::failure::Failure;
 use crate::files;
 use crate::output::{self, Output};
 use crate::output_format::Format;
-use crate::run_control::{self, Position};
+use crate::run_control;
 use book::{RUNS, RunLog};
 pub use loaded_study::LoadedStudy;
 

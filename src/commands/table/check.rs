@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 use std::path::Path;
 
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::nccl::{Algo, AlgoProto, Function, MAX_CHANNELS, Proto};
 use fabricast_libraries::{Chooser, Conditions, Library, mpi};
@@ -10,7 +11,7 @@ use fabricast_search::candidates::Restriction;
 use fabricast_search::export::nccl_env::{self, SettingsFile};
 use fabricast_search::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
 use fabricast_search::export::open_mpi::{self, Routine};
-use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange};
+use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange, ncclx};
 use fabricast_search::plan::{Effort, Plan, PlanRequest, StrategyCall, Watcher, plan, simulate_strategies};
 use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
@@ -89,6 +90,15 @@ impl CheckSetting<'_> {
                 Finding::warning(Some(*line), format!("{name} is ignored: it is not known to change a choice"))
             }));
         }
+        if let AnyTable::AllReduceLimit(file) = table {
+            let ignored = file.ignored.iter();
+            findings.extend(ignored.map(|(line, name)| {
+                Finding::warning(Some(*line), format!("{name} is ignored: it does not limit all_reduce"))
+            }));
+            if !file.framework.supports(ranks) {
+                findings.push(Finding::error(None, format!("FlashInfer has no all_reduce for {ranks} ranks")));
+            }
+        }
         if let AnyTable::NcclTuner(table) = table {
             findings.extend(table.minus_one_lines.iter().map(|&line| {
                 Finding::warning(
@@ -99,11 +109,14 @@ impl CheckSetting<'_> {
         }
         match (table, self.nccl()) {
             (AnyTable::NcclTuner(table), Some(machine)) => findings.extend(nccl_tuner::findings(table, machine)),
+            (AnyTable::Ncclx(rules), Some(machine)) => findings.extend(ncclx::findings(rules, machine)),
             (AnyTable::NcclEnv(file), Some(machine)) => findings.extend(nccl_env::findings(file, machine.version)),
-            (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_), ..) => findings.push(Finding::warning(
-                None,
-                "cannot predict NCCL's choice on this fabric: its search is not modelled for it",
-            )),
+            (AnyTable::NcclTuner(_) | AnyTable::NcclEnv(_) | AnyTable::Ncclx(_), ..) => {
+                findings.push(Finding::warning(
+                    None,
+                    "cannot predict NCCL's choice on this fabric: its search is not modelled for it",
+                ));
+            }
             (AnyTable::OpenMpi(rules), ..) => {
                 findings.extend(open_mpi::findings(rules, open_mpi::Ranks { ranks, hosts }));
             }
@@ -143,6 +156,9 @@ impl CheckSetting<'_> {
         let has_entries = |collective: Collective| match table {
             AnyTable::NcclTuner(table) => Function::from_collective(collective)
                 .is_some_and(|function| table.rows.iter().any(|row| row.function == function)),
+            AnyTable::AllReduceLimit(_) => collective == Collective::AllReduce,
+            AnyTable::Ncclx(rules) => Function::from_collective(collective)
+                .is_some_and(|function| rules.rules.iter().any(|rule| rule.function == function)),
             AnyTable::NcclEnv(file) => {
                 Function::from_collective(collective).is_some_and(|function| file.settings.mentions(function))
             }
@@ -171,7 +187,10 @@ impl CheckSetting<'_> {
         let restriction = Restriction { library: Some(self.chooser.capabilities()), ..setup::restriction(flags) };
         let request = self.request(BufferUse::OutOfPlace, Rank(0), collectives, sizes, &restriction);
         let planned: Plan = plan(&request, Watcher::default())?;
-        let lookup = TableLookup::new(table, self);
+        let mut lookup = TableLookup::new(table, self);
+        if let (AnyTable::AllReduceLimit(file), [Collective::AllReduce]) = (table, collectives) {
+            lookup.kind = LookupKind::Limit(file.limit, self.own_kernels(sizes, flags)?);
+        }
         // Strategies with the algorithm, protocol and channels of a plan's entry are replaced by that entry, which also
         // has threads and chunk size.
         let with_details = |row: &fabricast_search::plan::PlanRow, strategy: Strategy, channels: u16| {
@@ -224,6 +243,20 @@ impl CheckSetting<'_> {
         Ok(rows.collect())
     }
 
+    /// Returns the faster of one_shot and two_shot over `symmetric` for each size, as frameworks run all_reduce with their
+    /// own kernels.
+    fn own_kernels(&self, sizes: &[Bytes], flags: &StrategyArgs) -> Result<Vec<(Bytes, Strategy)>, Failure> {
+        let restriction = Restriction {
+            algorithms: vec![Algorithm::OneShot, Algorithm::TwoShot],
+            protocols: vec![Protocol::Symmetric],
+            ..setup::restriction(flags)
+        };
+        let collectives = [Collective::AllReduce];
+        let request = self.request(BufferUse::OutOfPlace, Rank(0), &collectives, sizes, &restriction);
+        let rows = plan(&request, Watcher::default())?.rows;
+        Ok(rows.into_iter().map(|row| (row.bytes, row.fastest.strategy)).collect())
+    }
+
     /// Creates the plan request with the fabric, placement and profile of the check.
     pub fn request<'r>(
         &'r self,
@@ -263,6 +296,8 @@ enum LookupKind<'a> {
     Chooser(Box<Chooser>),
     Rules(&'a open_mpi::Rules),
     Plan(&'a SavedPlan),
+    /// Largest call of a framework's own kernels, and the strategies of those kernels by size.
+    Limit(Bytes, Vec<(Bytes, Strategy)>),
 }
 
 impl<'a> TableLookup<'a> {
@@ -270,9 +305,14 @@ impl<'a> TableLookup<'a> {
         let nodes = setting.chooser.communicator().map_or_else(|| hosts(setting), |communicator| communicator.nodes);
         let kind = match table {
             AnyTable::NcclTuner(table) => LookupKind::Tuner(Lookup::new(table, nodes, setting.ranks())),
+            AnyTable::Ncclx(rules) => {
+                let table = rules.table(nodes, setting.ranks());
+                LookupKind::Tuner(Lookup::new(&table, nodes, setting.ranks()))
+            }
             AnyTable::NcclEnv(file) => LookupKind::Chooser(Box::new(setting.chooser_with(file))),
             AnyTable::OpenMpi(rules) => LookupKind::Rules(rules),
             AnyTable::Plan(plan) => LookupKind::Plan(plan),
+            AnyTable::AllReduceLimit(file) => LookupKind::Limit(file.limit, Vec::new()),
             // Schedules are checked by another function; this value is not used for them.
             AnyTable::Schedule(..) => LookupKind::Chooser(Box::new(setting.chooser.clone())),
         };
@@ -314,6 +354,10 @@ impl<'a> TableLookup<'a> {
                         )
                     }
                 }
+            }
+            LookupKind::Limit(limit, strategies) => {
+                let own = strategies.iter().find(|(size, _)| *size == bytes && bytes <= *limit);
+                own.map_or(TableSelection::Default, |(_, strategy)| TableSelection::from_strategy(*strategy))
             }
             LookupKind::Plan(plan) => match plan.find_range(collective, bytes) {
                 None => TableSelection::Default,

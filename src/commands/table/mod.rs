@@ -10,9 +10,11 @@ mod schedules;
 use std::path::Path;
 
 use fabricast_libraries::Library;
+use fabricast_search::export::all_reduce_limit::Framework;
 use fabricast_search::export::schedules::is_name;
 use fabricast_search::export::{
-    AnyTable, ComparedStrategies, DroppedStrategy, SavedPlan, TableError, json, nccl_env, nccl_tuner, open_mpi,
+    AnyTable, ComparedStrategies, DroppedStrategy, SavedPlan, TableError, all_reduce_limit, json, nccl_env, nccl_tuner,
+    ncclx, open_mpi,
 };
 use fabricast_sim::schedule::format::Format as ScheduleFormat;
 
@@ -91,6 +93,12 @@ fn table_failure(error: &TableError) -> Failure {
 fn file(plan: &SavedPlan, to: TableFormat) -> (String, Vec<DroppedStrategy>) {
     match to {
         TableFormat::NcclEnv => nccl_env::write(plan),
+        TableFormat::Vllm => all_reduce_limit::write(plan, Framework::Vllm),
+        TableFormat::SglangEnv => all_reduce_limit::write(plan, Framework::Sglang),
+        TableFormat::Ncclx => {
+            let converted = ncclx::ConvertedRules::new(plan);
+            (ncclx::write(&converted.rules), converted.dropped)
+        }
         TableFormat::Openmpi => {
             let converted = open_mpi::ConvertedRules::new(plan);
             (open_mpi::write_classic(&converted.rules), converted.dropped)

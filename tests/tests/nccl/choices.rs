@@ -69,6 +69,17 @@ fn symmetric_kernels_need_windows_and_one_node() {
     );
 }
 
+/// NCCL 2.30.7 src/sym_kernels.cc: `kernelMask_user` leaves one kernel, also for other collectives, and `NCCL_SYM_CTAS` sets
+/// the number of blocks.
+#[test]
+fn named_symmetric_kernel_is_the_only_one() {
+    let comm = nvswitch_communicator(8, 90);
+    let (settings, _) = Settings::parse("NCCL_SYM_KERNEL=AllReduce_RSxLD_AGxST NCCL_SYM_CTAS=8").unwrap();
+    let pick = |function| pick_symmetric(&comm, &settings, &Request::new(function, Bytes(KIB)));
+    assert_eq!(pick(Function::AllReduce).map(|pick| (pick.kernel, pick.blocks)), Some((SymmetricKernel::TwoShot, 8)));
+    assert_eq!(pick(Function::AllGather), None);
+}
+
 /// Rings of 24 channels give 32 channels of sends: 4 for each of eight peers until the parts are large (usual init line
 /// of H100: 32 p2p channels, 32 p2p channels per peer).
 #[test]

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabricast_collectives::strategy::Strategy;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{
     LaunchCosts, LinkEfficiency, MeasuredNetwork, NetworkCosts, Profile, ProfileError, ProtocolCosts,
 };
@@ -78,6 +79,7 @@ struct ScheduleCase<'a> {
 pub(super) struct Cases<'a> {
     cases: Vec<ScheduleCase<'a>>,
     cache: Mutex<RunCache>,
+    monitor: Monitor<'a>,
 }
 
 #[derive(Default)]
@@ -89,8 +91,13 @@ struct RunCache {
 }
 
 impl<'a> Cases<'a> {
-    pub fn new() -> Self {
-        Self { cases: Vec::new(), cache: Mutex::default() }
+    pub fn new(monitor: Monitor<'a>) -> Self {
+        Self { cases: Vec::new(), cache: Mutex::default(), monitor }
+    }
+
+    /// Monitor of the fits to these cases.
+    pub fn monitor(&self) -> Monitor<'a> {
+        self.monitor
     }
 
     /// Adds the schedule of a row and returns its index; equal schedules share an index. The chunk size comes from

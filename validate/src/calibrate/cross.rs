@@ -20,7 +20,7 @@ use super::{HeldOutErrors, Residual, errors};
 use crate::compare::Coverage;
 
 /// Number of cross-validation folds.
-const FOLDS: usize = 5;
+pub(super) const FOLDS: usize = 5;
 /// Minimum number of rows from which an interval or a widening factor is derived. A regime (protocol and bottleneck)
 /// with fewer rows uses the interval of all rows.
 const MIN_ROWS: usize = 20;
@@ -90,6 +90,7 @@ impl<'p> Rows<'_, 'p> {
             }
             let validation: Vec<&FitPoint> =
                 self.device.iter().chain(self.further).filter(|p| !is_training(p)).copied().collect();
+            self.cases.monitor().add_done(1);
             predict_rows(self.cases, &validation, &profile)
         });
         folds.collect()

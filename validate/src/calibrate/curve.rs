@@ -10,6 +10,7 @@ use std::borrow::Cow;
 
 use fabricast_perf::communication::SimulatedCosts;
 use fabricast_perf::step::{Efficiency, Machine, TimeError};
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_study::{EfficiencyOverrides, MeasuredStep, Study, StudyError};
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -58,6 +59,9 @@ pub enum CurveError {
         /// Key of the figure.
         figure: &'static str,
     },
+    /// The calibration was stopped.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// A parameter of the curve with its 80 % interval.
@@ -138,8 +142,8 @@ fn curve(logarithms: &[f64]) -> Efficiency {
 /// of each candidate, in the order of the study.
 ///
 /// # Errors
-/// [`CurveError`] if there are too few steps or one cannot be predicted.
-pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, CurveError> {
+/// [`CurveError`]: too few steps, a step that cannot be predicted, or an interruption.
+pub fn calibrate_curve(study: &Study, fabrics: &[Fabric], monitor: Monitor<'_>) -> Result<CurveFit, CurveError> {
     let limits = limits(&study.efficiency);
     let (steps, figures) = (runs(study), limits.into_iter().filter(|(min, max)| min < max).count());
     if steps < figures.max(1) {
@@ -204,7 +208,8 @@ pub fn calibrate_curve(study: &Study, fabrics: &[Fabric]) -> Result<CurveFit, Cu
         steps.push(step);
     }
     let first = steps.first().map_or_else(Efficiency::default, |step| step.machine.curve);
-    Ok(fit(&steps, first, limits))
+    let fitted = CurveFitter { steps: &steps, limits, monitor }.fit(first);
+    if monitor.is_interrupted() { Err(CurveError::Interrupted) } else { Ok(fitted) }
 }
 
 /// A measured step with its job and the machine on which it was measured.
@@ -259,9 +264,14 @@ struct Curve<'a> {
     steps: &'a [CurveStep<'a>],
     start: [f64; FIGURES],
     limits: [(f64, f64); FIGURES],
+    monitor: Monitor<'a>,
 }
 
 impl Problem for Curve<'_> {
+    fn is_interrupted(&self) -> bool {
+        self.monitor.is_interrupted()
+    }
+
     fn residuals(&self, coordinates: &[f64]) -> Vec<f64> {
         let curve = curve(coordinates);
         self.steps.par_iter().with_max_len(1).map(|step| step.residual(curve)).collect()
@@ -293,38 +303,56 @@ impl Problem for Curve<'_> {
     }
 }
 
-fn minimum(steps: &[CurveStep<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> Minimum {
-    let start = figures(&start).map(|figure| figure.max(f64::MIN_POSITIVE).ln());
-    minimise(&Curve { steps, start, limits }, &start, StartDistance::Far)
+/// Measured steps, and the ranges of the parameters that are fitted to them.
+#[derive(Clone, Copy)]
+struct CurveFitter<'a> {
+    steps: &'a [CurveStep<'a>],
+    limits: [(f64, f64); FIGURES],
+    /// Monitor of the fits, which are counted.
+    monitor: Monitor<'a>,
 }
 
-fn fit(steps: &[CurveStep<'_>], start: Efficiency, limits: [(f64, f64); FIGURES]) -> CurveFit {
-    let distinct: Vec<CurveStep<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
-    let solution = minimum(&distinct, start, limits);
-    let fitted = curve(&solution.coordinates);
-    let error = |step: &CurveStep<'_>, curve: Efficiency| step.residual(curve).exp_m1();
-    let step_errors = |step: &CurveStep<'_>| {
-        let is_other = |other: &&CurveStep<'_>| !is_same_run(step.job, step.step, other.step);
-        let others: Vec<CurveStep<'_>> = distinct.iter().filter(is_other).copied().collect();
-        StepErrors {
-            initial: error(step, step.machine.curve),
-            fitted: error(step, fitted),
-            left_out: error(step, curve(&minimum(&others, fitted, limits).coordinates)),
-            is_repeated: step.is_repeated,
-        }
-    };
-    let errors = steps.par_iter().with_max_len(1).map(step_errors).collect();
-    let spreads = spreads(&solution);
-    let figures = std::array::from_fn(|number| {
-        let (value, (name, unit, _), (min, max)) = (figures(&fitted)[number], KEYS[number], limits[number]);
-        let (low, high) = match spreads.get(number).copied().flatten() {
-            _ if min == max => (value, value),
-            Some(spread) => ((value * (-spread).exp()).max(min), (value * spread.exp()).min(max)),
-            None => (min, max),
+impl CurveFitter<'_> {
+    /// Fits the curve to `steps`.
+    fn minimum(&self, steps: &[CurveStep<'_>], start: Efficiency) -> Minimum {
+        let start = figures(&start).map(|figure| figure.max(f64::MIN_POSITIVE).ln());
+        let curve = Curve { steps, start, limits: self.limits, monitor: self.monitor };
+        let minimum = minimise(&curve, &start, StartDistance::Far);
+        self.monitor.add_done(1);
+        minimum
+    }
+
+    /// Fits the curve to all steps, and to all but each of them.
+    fn fit(&self, start: Efficiency) -> CurveFit {
+        let Self { steps, limits, monitor } = *self;
+        monitor.add_total(1 + steps.len());
+        let distinct: Vec<CurveStep<'_>> = steps.iter().filter(|step| !step.is_repeated).copied().collect();
+        let solution = self.minimum(&distinct, start);
+        let fitted = curve(&solution.coordinates);
+        let error = |step: &CurveStep<'_>, curve: Efficiency| step.residual(curve).exp_m1();
+        let step_errors = |step: &CurveStep<'_>| {
+            let is_other = |other: &&CurveStep<'_>| !is_same_run(step.job, step.step, other.step);
+            let others: Vec<CurveStep<'_>> = distinct.iter().filter(is_other).copied().collect();
+            StepErrors {
+                initial: error(step, step.machine.curve),
+                fitted: error(step, fitted),
+                left_out: error(step, curve(&self.minimum(&others, fitted).coordinates)),
+                is_repeated: step.is_repeated,
+            }
         };
-        CurveFigure { name, value, low, high, unit }
-    });
-    CurveFit { curve: fitted, figures, errors }
+        let errors = steps.par_iter().with_max_len(1).map(step_errors).collect();
+        let spreads = spreads(&solution);
+        let figures = std::array::from_fn(|number| {
+            let (value, (name, unit, _), (min, max)) = (figures(&fitted)[number], KEYS[number], limits[number]);
+            let (low, high) = match spreads.get(number).copied().flatten() {
+                _ if min == max => (value, value),
+                Some(spread) => ((value * (-spread).exp()).max(min), (value * spread.exp()).min(max)),
+                None => (min, max),
+            };
+            CurveFigure { name, value, low, high, unit }
+        });
+        CurveFit { curve: fitted, figures, errors }
+    }
 }
 
 #[cfg(test)]
@@ -425,7 +453,7 @@ mod tests {
         ) {
             let expected = Efficiency { matrix, attention, memory, stream, start: Picos((start * 1e6) as u64), spread: 0.0 };
             let study = study(predicted_times(expected));
-            let fitted = calibrate_curve(&study, &fabrics(&study)).unwrap();
+            let fitted = calibrate_curve(&study, &fabrics(&study), Monitor::default()).unwrap();
             for (figure, expected) in fitted.figures.iter().zip([matrix, attention, memory, stream, start]) {
                 // The prior moves the fitted curve slightly towards the starting curve: those figures most that the steps
                 // determine least, which have the widest intervals.
@@ -442,7 +470,7 @@ mod tests {
             let width = |part: f64| {
                 let signs = [1.0, -1.0, 1.0, -1.0, 1.0, -1.0];
                 let study = study(std::array::from_fn(|number| exact[number] * (1.0 + signs[number] * part)));
-                let fitted = calibrate_curve(&study, &fabrics(&study)).unwrap();
+                let fitted = calibrate_curve(&study, &fabrics(&study), Monitor::default()).unwrap();
                 (fitted.figures[0].high / fitted.figures[0].low).ln()
             };
             prop_assert!(width(part) > width(part / 8.0));
@@ -456,7 +484,7 @@ mod tests {
         let before = |first: &str| {
             let mut fabrics = fabrics(&study);
             fabrics[0] = load(&FabricRequest { gpus: Some(1), ..FabricRequest::new(first) }).unwrap();
-            let errors = calibrate_curve(&study, &fabrics).unwrap().errors;
+            let errors = calibrate_curve(&study, &fabrics, Monitor::default()).unwrap().errors;
             errors.into_iter().map(|one| one.initial).collect::<Vec<_>>()
         };
         let (same, other) = (before("hgx-h200"), before("hgx-b200"));
@@ -477,12 +505,12 @@ mod tests {
             ..EfficiencyOverrides::default()
         };
         let partial = Study { efficiency: fixed, measured: full.measured[..3].to_vec(), ..full.clone() };
-        let fitted = calibrate_curve(&partial, &fabrics(&partial)).unwrap();
+        let fitted = calibrate_curve(&partial, &fabrics(&partial), Monitor::default()).unwrap();
         assert_eq!(figures(&fitted.curve)[2..], figures(&expected)[2..]);
         assert!(fitted.figures[2..].iter().all(|figure| (figure.low, figure.high) == (figure.value, figure.value)));
         assert!((fitted.curve.matrix / 0.6 - 1.0).abs() < 0.01 && (fitted.curve.attention / 0.45 - 1.0).abs() < 0.01);
         let single = Study { measured: full.measured[..1].to_vec(), ..partial };
-        let refused = calibrate_curve(&single, &fabrics(&single)).unwrap_err().to_string();
+        let refused = calibrate_curve(&single, &fabrics(&single), Monitor::default()).unwrap_err().to_string();
         assert!(refused.starts_with("1 measured steps cannot determine the 2 parameters"), "{refused}");
     }
 
@@ -493,7 +521,8 @@ mod tests {
     fn shipped_curve_is_the_fit_to_its_measured_steps() {
         let study = read_study(MEASURED, "steps.toml").unwrap();
         let fabrics = fabrics(&study);
-        let (fitted, shipped) = (calibrate_curve(&study, &fabrics).unwrap(), Efficiency::new(&fabrics[0]));
+        let (fitted, shipped) =
+            (calibrate_curve(&study, &fabrics, Monitor::default()).unwrap(), Efficiency::new(&fabrics[0]));
         for (figure, shipped) in fitted.figures.iter().zip(figures(&shipped)) {
             assert!((figure.value / shipped - 1.0).abs() < 0.01, "{figure:?}, and {shipped} ships");
         }
@@ -516,7 +545,8 @@ mod tests {
         let first = single_unit.measured[0].clone();
         // A step processes two sequences.
         two_units.measured.push(MeasuredStep { figure: Figure::Samples, value: 2.0 / first.value, ..first.clone() });
-        let [one, two] = [&single_unit, &two_units].map(|study| calibrate_curve(study, &fabrics(study)).unwrap());
+        let [one, two] = [&single_unit, &two_units]
+            .map(|study| calibrate_curve(study, &fabrics(study), Monitor::default()).unwrap());
         for (one, two) in one.figures.iter().zip(&two.figures) {
             assert_eq!(one, two);
         }
@@ -524,7 +554,7 @@ mod tests {
         assert!(same.iter().all(|error| (error - first).abs() < 1e-3), "{first} {same:?}");
         // Figures of two different runs count as two steps.
         two_units.measured[6].run = 6;
-        let separate_runs = calibrate_curve(&two_units, &fabrics(&two_units)).unwrap();
+        let separate_runs = calibrate_curve(&two_units, &fabrics(&two_units), Monitor::default()).unwrap();
         let moved = separate_runs.figures.iter().zip(&one.figures).map(|(a, b)| (a.value / b.value - 1.0).abs());
         assert!(moved.clone().fold(0.0, f64::max) > 1e-4, "{:?}", moved.collect::<Vec<_>>());
         let shortened = |run: usize| {
@@ -532,13 +562,13 @@ mod tests {
             shortened.measured[6].run = run;
             shortened.measured.drain(1..5);
             shortened.measured.extend([shortened.measured[0].clone(), shortened.measured[0].clone()]);
-            calibrate_curve(&shortened, &fabrics(&shortened)).map(drop)
+            calibrate_curve(&shortened, &fabrics(&shortened), Monitor::default()).map(drop)
         };
         assert!(matches!(shortened(0), Err(CurveError::TooFewSteps { steps: 2, figures: 5 })), "{:?}", shortened(0));
         let mut wrong = two_units.clone();
         wrong.measured[6] =
             MeasuredStep { run: 0, value: 1.8 / single_unit.measured[0].value, ..wrong.measured[6].clone() };
-        let refused = calibrate_curve(&wrong, &fabrics(&wrong)).unwrap_err().to_string();
+        let refused = calibrate_curve(&wrong, &fabrics(&wrong), Monitor::default()).unwrap_err().to_string();
         assert!(refused.contains("samples_per_s and step_s of one `[[measured]]` contradict each other"), "{refused}");
         assert!(refused.contains("the time from samples_per_s is 111 % of that from step_s"), "{refused}");
     }
@@ -553,7 +583,8 @@ mod tests {
             "steps.toml",
         );
         let single_step = single_step.unwrap();
-        let refused = calibrate_curve(&single_step, &fabrics(&single_step)).unwrap_err().to_string();
+        let refused =
+            calibrate_curve(&single_step, &fabrics(&single_step), Monitor::default()).unwrap_err().to_string();
         assert!(refused.starts_with("1 measured steps cannot determine the 5 parameters"), "{refused}");
         // With one output token per request, every step of the job contains prefill.
         let text = format!(
@@ -563,7 +594,7 @@ mod tests {
              [[measured]]\ncandidate = \"two\"\njob = \"j\"\nprompt_step_s = 1\nttft_s = 1\n"
         );
         let without = read_study(&text, "steps.toml").unwrap();
-        let refused = calibrate_curve(&without, &fabrics(&without)).unwrap_err().to_string();
+        let refused = calibrate_curve(&without, &fabrics(&without), Monitor::default()).unwrap_err().to_string();
         assert!(refused.starts_with("steps.toml:22:17: answer_step_s: the job has no such step"), "{refused}");
     }
 }

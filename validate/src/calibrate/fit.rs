@@ -79,6 +79,10 @@ pub(super) fn residuals(cases: &Cases<'_>, points: &[&FitPoint], profile: &Profi
 }
 
 impl Problem for ProfileFit<'_, '_> {
+    fn is_interrupted(&self) -> bool {
+        self.cases.monitor().is_interrupted()
+    }
+
     fn residuals(&self, coordinates: &[f64]) -> Vec<f64> {
         residuals(self.cases, &self.points, &self.profile(coordinates))
     }

@@ -28,6 +28,7 @@ mod solve;
 #[cfg(test)]
 mod tests;
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Bottleneck, FittedTraits, Launch, Profile};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::route::RouteOptions;
@@ -42,7 +43,7 @@ use crate::compare::Coverage;
 use crate::measured::manifest::{Measurement, Role};
 use crate::measurement_simulation::MeasurementSimulation;
 use cases::{Cases, DeviceTime};
-use cross::{IntervalEvaluation, Rows};
+use cross::{FOLDS, IntervalEvaluation, Rows};
 use fit::ProfileFit;
 use points::{FitPoint, GpuCosts, points};
 use solve::StartDistance;
@@ -68,6 +69,9 @@ pub enum CalibrateError {
         /// Number of parameters to be fitted.
         parameters: usize,
     },
+    /// The calibration was stopped.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Error of the prediction of a row.
@@ -145,13 +149,15 @@ pub struct CalibrationRequest<'a> {
     pub prior: Prior,
     /// Hold-outs to evaluate, each by a separate fit.
     pub hold_out: &'a [HoldOut],
+    /// Monitor of the calibration, which counts fits.
+    pub monitor: Monitor<'a>,
 }
 
 /// Fits the device and launch costs of a profile to measurements, and validates the fit by cross-validation and
 /// hold-outs.
 ///
 /// # Errors
-/// [`CalibrateError`] if there are no or too few usable rows.
+/// [`CalibrateError`]: no or too few usable rows, or an interruption.
 pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateError> {
     let base = &task.prior.start(task.base);
     let measurements = || task.device.iter().chain(task.launches);
@@ -161,7 +167,7 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
     let to_check = rows(Role::Check);
     let reruns: Vec<MeasurementSimulation<'_>> =
         measurements().map(|measurement| MeasurementSimulation::new(measurement, RouteOptions::default())).collect();
-    let (mut selected, cases) = points(&reruns, base, GpuCosts::Fitted);
+    let (mut selected, cases) = points(&reruns, base, GpuCosts::Fitted, task.monitor);
     if !task.prior.weights_rows() {
         selected.iter_mut().for_each(|point| point.weight = 1.0);
     }
@@ -177,7 +183,9 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
         return Err(CalibrateError::TooFewRows { rows: device.len(), parameters: parameters.len() });
     }
     let fit = ProfileFit { cases: &cases, points: device.clone(), base, parameters: &parameters, prior: task.prior };
+    task.monitor.add_total(1 + FOLDS + task.hold_out.len());
     let (mut profile, minimum) = fit.run(StartDistance::Far);
+    task.monitor.add_done(1);
     let mut estimates = estimate::estimate_parameters(&parameters, &minimum, &profile);
     let entangled = estimate::inseparable_parameters(&parameters, &minimum);
     // Launch costs are fitted jointly to all rows.
@@ -205,10 +213,17 @@ pub fn calibrate(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateE
         base,
     };
     let left_out = rows.left_out(&profile);
-    let hold_out = |selection| hold_out::predict(selection, &fit);
+    let hold_out = |selection| {
+        let predicted = hold_out::predict(selection, &fit);
+        task.monitor.add_done(1);
+        predicted
+    };
     let held_out: Vec<_> = task.hold_out.iter().map(hold_out).collect();
     let IntervalEvaluation { bands, coverage, held_out } =
         cross::evaluate_intervals(&left_out, held_out, fitted_traits(&selected), task.base.bands.widening);
+    if task.monitor.is_interrupted() {
+        return Err(CalibrateError::Interrupted);
+    }
     profile.bands = bands;
     let cross_validated = left_out.iter().map(|row| row.residual).collect();
     Ok(Calibration {

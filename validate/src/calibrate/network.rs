@@ -24,7 +24,7 @@ use fabricast_sim::schedule::Collective;
 /// ignored.
 ///
 /// # Errors
-/// [`CalibrateError`] if there are no or too few usable rows.
+/// [`CalibrateError`]: no or too few usable rows, or an interruption.
 pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, CalibrateError> {
     let rows = |role: Role| -> usize {
         let spans_hosts = |measurement: &&Measurement| measurement.role == role && measurement.configuration.nodes > 1;
@@ -41,7 +41,7 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         true => GpuCosts::OfMachines,
         false => GpuCosts::Fitted,
     };
-    let (mut selected, cases) = points(&reruns, task.base, gpu_costs);
+    let (mut selected, cases) = points(&reruns, task.base, gpu_costs, task.monitor);
     selected.retain(|point| {
         point.spans_hosts() && reruns.get(point.row_index.0).is_some_and(|rerun| rerun.measurement.role == Role::Fit)
     });
@@ -54,7 +54,13 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     if points.len() < parameters.len() + 1 {
         return Err(CalibrateError::TooFewRows { rows: points.len(), parameters: parameters.len() + 1 });
     }
+    // Clusters on one network differ by more than the rows within a cluster, so intervals are derived from the rows of
+    // clusters that were left out. With a single cluster, only the fitted rows are available.
+    let clusters: BTreeSet<&str> = points.iter().map(|point| &*point.cluster).collect();
+    let left_out_clusters = if clusters.len() > 1 { clusters.len() } else { 0 };
+    task.monitor.add_total(1 + task.hold_out.len() + left_out_clusters);
     let NetworkFit { mut profile, minimum, rate } = fit_network(&cases, &points, &parameters, task.base);
+    task.monitor.add_done(1);
     let residuals = errors(&cases, &points, &profile);
     // Returns the rows that are left out, with the profile fitted to the others.
     let without = |leaves_out: &dyn Fn(&FitPoint) -> bool| {
@@ -63,6 +69,7 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         let refitted = (!remaining.is_empty()).then(|| {
             fit_network(&cases, &remaining, &determined_message_costs(&remaining, task.base), task.base).profile
         });
+        task.monitor.add_done(1);
         (left_out, refitted.unwrap_or_else(|| task.base.clone()))
     };
     let held_out = task.hold_out.iter().map(|hold_out| {
@@ -70,9 +77,6 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
         hold_out::predict_held_out(hold_out, &cases, &left_out, &refitted)
     });
     let held_out: Vec<_> = held_out.collect();
-    // Clusters on one network differ by more than the rows within a cluster, so intervals are derived from the rows of
-    // clusters that were left out. With a single cluster, only the fitted rows are available.
-    let clusters: BTreeSet<&str> = points.iter().map(|point| &*point.cluster).collect();
     let (rows, cross_validated) = if clusters.len() > 1 {
         let left_out = clusters.into_iter().flat_map(|cluster| {
             let (left_out, refitted) = without(&|point| *point.cluster == *cluster);
@@ -86,6 +90,9 @@ pub fn calibrate_network(task: CalibrationRequest<'_>) -> Result<Calibration, Ca
     };
     let IntervalEvaluation { bands, coverage, held_out } =
         cross::evaluate_intervals(&rows, held_out, fitted_traits(&selected), task.base.bands.widening);
+    if task.monitor.is_interrupted() {
+        return Err(CalibrateError::Interrupted);
+    }
     profile.bands = bands;
     Ok(Calibration {
         estimates: rate.into_iter().chain(estimate::estimate_parameters(&parameters, &minimum, &profile)).collect(),
@@ -176,6 +183,7 @@ mod tests {
     use std::sync::Arc;
 
     use fabricast_collectives::algorithm::Algorithm;
+    use fabricast_sim::monitor::Monitor;
     use fabricast_sim::schedule::Protocol;
     use fabricast_topologies::{FabricRequest, Picos};
 
@@ -219,8 +227,14 @@ mod tests {
         truth.network.arrive = Picos(9_000_000);
         let rows = timed(world(), &truth, |_| 1.0);
         let hold_out: [HoldOut; 1] = ["nodes=4".parse().unwrap()];
-        let task =
-            CalibrationRequest { device: &rows, launches: &[], base: &base, prior: Prior::Open, hold_out: &hold_out };
+        let task = CalibrationRequest {
+            device: &rows,
+            launches: &[],
+            base: &base,
+            prior: Prior::Open,
+            hold_out: &hold_out,
+            monitor: Monitor::default(),
+        };
         let calibration = calibrate_network(task).unwrap();
         let worst = |residuals: &[super::super::Residual]| {
             residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
@@ -243,6 +257,7 @@ mod tests {
             base: &base,
             prior: Prior::Open,
             hold_out: &[],
+            monitor: Monitor::default(),
         });
         let expected = CalibrateError::NothingToFit { without_strategy: 0, check_rows: 0 };
         assert_eq!(calibration.map(|_| ()).unwrap_err(), expected);

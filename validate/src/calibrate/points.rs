@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fabricast_sim::LaunchMode;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Bottleneck, CallTraits, HostWork, LaunchCosts, Profile};
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::{Fabric, LinkKind, Picos};
@@ -73,8 +74,9 @@ pub(super) fn points<'a>(
     reruns: &'a [MeasurementSimulation<'a>],
     base: &Profile,
     gpu_costs: GpuCosts,
+    monitor: Monitor<'a>,
 ) -> (Vec<FitPoint>, Cases<'a>) {
-    let (mut points, mut cases) = (Vec::new(), Cases::new());
+    let (mut points, mut cases) = (Vec::new(), Cases::new(monitor));
     for (number, rerun) in reruns.iter().enumerate() {
         let machine = match gpu_costs {
             GpuCosts::Fitted => None,

@@ -22,6 +22,10 @@ const MIN_GAIN: f64 = 3e-4;
 
 /// A non-linear least-squares problem with priors of its coordinates.
 pub(super) trait Problem: Sync {
+    /// Returns true if the minimisation must stop. Its result then has no meaning.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
     /// Residuals at a point.
     fn residuals(&self, coordinates: &[f64]) -> Vec<f64>;
     /// Derivatives of the residuals at a point, one column per coordinate. `residuals` are their values at the point.
@@ -204,6 +208,9 @@ fn descend(problem: &impl Problem, start: &[f64], soft: f64, distance: StartDist
     // Number of steps since the derivatives were last computed.
     let mut updates = 0;
     for _ in 0..MAX_STEPS {
+        if problem.is_interrupted() {
+            break;
+        }
         let jacobian = weighted(&slopes, &residuals, soft);
         let mut gradient = jacobian.transpose() * DVector::from_vec(times_weights(&residuals, soft));
         let mut normal = jacobian.transpose() * &jacobian;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::route::RouteOptions;
@@ -68,7 +69,7 @@ pub(super) fn timed(
     let fabrics = measurements.clone();
     let reruns: Vec<MeasurementSimulation<'_>> =
         fabrics.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
-    let (points, cases) = points(&reruns, profile, GpuCosts::Fitted);
+    let (points, cases) = points(&reruns, profile, GpuCosts::Fitted, Monitor::default());
     let devices = cases.run(&points.iter().map(|point| point.case).collect::<Vec<_>>(), profile);
     for (number, (point, device)) in points.iter().zip(devices).enumerate() {
         let time = Picos((point.predicted(device, profile).0 as f64 * noise(number)).round() as u64);
@@ -120,7 +121,15 @@ fn noise(number: usize) -> f64 {
 }
 
 fn calibrated(device: &[Measurement], hold_out: &[HoldOut]) -> Calibration {
-    calibrate(CalibrationRequest { device, launches: &[], base: &base(), prior: Prior::Open, hold_out }).unwrap()
+    calibrate(CalibrationRequest {
+        device,
+        launches: &[],
+        base: &base(),
+        prior: Prior::Open,
+        hold_out,
+        monitor: Monitor::default(),
+    })
+    .unwrap()
 }
 
 #[test]
@@ -147,7 +156,7 @@ fn worst_on_two_gpus(device: &[Measurement]) -> f64 {
     let base = Prior::Proportional.start(&base());
     let reruns: Vec<MeasurementSimulation<'_>> =
         device.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
-    let (points, cases) = points(&reruns, &base, GpuCosts::Fitted);
+    let (points, cases) = points(&reruns, &base, GpuCosts::Fitted, Monitor::default());
     let all: Vec<_> = points.iter().collect();
     let parameters = super::determined_parameters(&all, &base);
     let fit =
@@ -216,7 +225,14 @@ fn starting_value_of_reduce_does_not_bias_the_fit() {
     let rows = timed(world.to_vec(), &base(), noise);
     let mut start = base();
     start.protocols[Protocol::Ll as usize].reduce += Picos(1_000_000);
-    let task = CalibrationRequest { device: &rows, launches: &[], base: &start, prior: Prior::Open, hold_out: &[] };
+    let task = CalibrationRequest {
+        device: &rows,
+        launches: &[],
+        base: &start,
+        prior: Prior::Open,
+        hold_out: &[],
+        monitor: Monitor::default(),
+    };
     let calibration = calibrate(task).unwrap();
     let adding = FitParameter::Protocol(Protocol::Ll, super::Cost::ReduceOverCopy);
     assert!(adding.get(&start) > 0.9);
@@ -273,7 +289,14 @@ fn startup_per_peer_needs_several_peer_counts() {
     };
     // Measurements are repeated so that there are more rows than parameters.
     let several = timed([8, 4, 2, 8, 4, 2].map(exchange).to_vec(), &truth, |_| 1.0);
-    let task = |device| CalibrationRequest { device, launches: &[], base: &base, prior: Prior::Plain, hold_out: &[] };
+    let task = |device| CalibrationRequest {
+        device,
+        launches: &[],
+        base: &base,
+        prior: Prior::Plain,
+        hold_out: &[],
+        monitor: Monitor::default(),
+    };
     let startup = startup_per_peer(&calibrate(task(&several)).unwrap()).unwrap();
     assert!((startup - 1.5).abs() < 0.05, "{startup}");
     let one = timed(vec![exchange(4); 6], &truth, |_| 1.0);
@@ -317,7 +340,7 @@ fn identifiable_combinations_come_back() {
     let reruns: Vec<MeasurementSimulation<'_>> =
         measurements.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
     let base = base();
-    let (points, cases) = points(&reruns, &base, GpuCosts::Fitted);
+    let (points, cases) = points(&reruns, &base, GpuCosts::Fitted, Monitor::default());
     let all: Vec<_> = points.iter().collect();
     let parameters = super::determined_parameters(&all, &base);
     let fit = ProfileFit { cases: &cases, points: all, base: &base, parameters: &parameters, prior: Prior::Open };
@@ -357,7 +380,7 @@ fn cached_cases_equal_whole_simulations() {
     let measurements = measurements_by_gpu_count([8, 4, 2]);
     let reruns: Vec<MeasurementSimulation<'_>> =
         measurements.iter().map(|one| MeasurementSimulation::new(one, RouteOptions::default())).collect();
-    let (points, cases) = points(&reruns, &profile, GpuCosts::Fitted);
+    let (points, cases) = points(&reruns, &profile, GpuCosts::Fitted, Monitor::default());
     for point in points.iter().step_by(7) {
         let device = cases.run(&[point.case], &profile)[0];
         let rerun = &reruns[point.row_index.0];
@@ -412,7 +435,14 @@ fn too_few_rows_are_an_error() {
     let mut one = measurement(Collective::AllReduce, 8);
     one.rows.truncate(3);
     let base = base();
-    let task = |device| CalibrationRequest { device, launches: &[], base: &base, prior: Prior::Open, hold_out: &[] };
+    let task = |device| CalibrationRequest {
+        device,
+        launches: &[],
+        base: &base,
+        prior: Prior::Open,
+        hold_out: &[],
+        monitor: Monitor::default(),
+    };
     let measured = timed(vec![one.clone()], &base, |_| 1.0);
     let error = calibrate(task(&measured)).map(|_| ()).unwrap_err();
     assert!(matches!(error, CalibrateError::TooFewRows { rows: 3, .. }), "{error:?}");

@@ -20,10 +20,9 @@ mod slow;
 mod statistics;
 mod verdict;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::{Busiest, PlanError};
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Profile, ProfileError, Software};
 use fabricast_topologies::route::RouteOptions;
 use fabricast_topologies::{Bytes, Picos, SourceLocation};
@@ -58,8 +57,8 @@ pub struct ComparisonRequest<'a> {
     pub routes: RouteOptions,
     /// Explanations of deviating groups, on or off.
     pub explanations: Explanations,
-    /// Counter to which the number of predicted rows is added.
-    pub progress: Option<&'a AtomicUsize>,
+    /// Monitor of the comparison, which counts predicted rows, and groups once for each of the three searches.
+    pub monitor: Monitor<'a>,
 }
 
 /// Search for explanations of groups that deviate as a whole. The search needs more simulations than the predictions.
@@ -171,28 +170,34 @@ pub enum CompareError {
         /// Cause of the failure.
         source: Box<PlanError>,
     },
+    /// The comparison was stopped.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 /// Compares measurements with predictions. Measurements are processed in parallel on the current rayon pool; the
 /// result does not depend on the number of threads.
 ///
 /// # Errors
-/// [`CompareError`] if there is nothing to compare or a row cannot be predicted.
+/// [`CompareError`]: nothing to compare, a row that cannot be predicted, or an interruption.
 pub fn compare(request: &ComparisonRequest<'_>) -> Result<Comparison, CompareError> {
+    let monitor = request.monitor;
+    monitor.add_total(request.measurements.iter().map(|measurement| measurement.rows.len()).sum());
     let results: Vec<Result<(Vec<Compared>, String), CompareError>> = request
         .measurements
         .par_iter()
         .enumerate()
         .map(|(number, measurement)| {
+            if monitor.is_interrupted() {
+                return Err(CompareError::Interrupted);
+            }
             let profile = profile(request, measurement)?;
             let predictor = Predictor::new(MeasurementSimulation::new(measurement, request.routes), &profile);
             let rows = predictor.rows(number, request.choice).map_err(|source| CompareError::Plan {
                 location: measurement.location.clone(),
                 source: Box::new(source),
             })?;
-            if let Some(progress) = request.progress {
-                progress.fetch_add(rows.len(), Ordering::Relaxed);
-            }
+            monitor.add_done(measurement.rows.len());
             Ok((rows, profile.name))
         })
         .collect();
@@ -213,12 +218,12 @@ pub fn compare(request: &ComparisonRequest<'_>) -> Result<Comparison, CompareErr
         group.setting = first.and_then(|first| slow::setting(first, group));
     }
     if request.explanations == Explanations::Wanted {
+        monitor.add_total(3 * groups.len());
         let explained: Vec<Option<Explanation>> =
-            groups.par_iter().map(|group| explanation::explain(request, group, &rows)).collect::<Result<_, _>>()?;
+            search_groups(monitor, &groups, |group| explanation::explain(request, group, &rows))?;
         let causes: Vec<Vec<RankedCause>> =
-            groups.par_iter().map(|group| diagnosis::causes(request, group, &rows)).collect::<Result<_, _>>()?;
-        let advice: Vec<Vec<Advice>> =
-            groups.par_iter().map(|group| advice::advise(request, group, &rows)).collect::<Result<_, _>>()?;
+            search_groups(monitor, &groups, |group| diagnosis::causes(request, group, &rows))?;
+        let advice: Vec<Vec<Advice>> = search_groups(monitor, &groups, |group| advice::advise(request, group, &rows))?;
         for (((group, explanation), causes), advice) in groups.iter_mut().zip(explained).zip(causes).zip(advice) {
             (group.explanation, group.causes, group.advice) = (explanation, causes, advice);
         }
@@ -232,6 +237,26 @@ pub fn compare(request: &ComparisonRequest<'_>) -> Result<Comparison, CompareErr
         rows,
         profiles,
     })
+}
+
+/// Calls `search` with each group, in parallel.
+///
+/// # Errors
+/// [`CompareError`] of the search, or an interruption.
+fn search_groups<T: Send, E: Send + Into<CompareError>>(
+    monitor: Monitor<'_>,
+    groups: &[Group],
+    search: impl Fn(&Group) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, CompareError> {
+    let search = |group| {
+        if monitor.is_interrupted() {
+            return Err(CompareError::Interrupted);
+        }
+        let found = search(group).map_err(Into::into);
+        monitor.add_done(1);
+        found
+    };
+    groups.par_iter().map(search).collect()
 }
 
 fn profile(request: &ComparisonRequest<'_>, measurement: &Measurement) -> Result<Profile, ProfileError> {

@@ -95,6 +95,9 @@ pub enum PackingError {
         "is tried only if it is named, because packing and simulating trees takes longer than all other candidates"
     )]
     NotPrepared,
+    /// The collective is not computed over spanning trees.
+    #[error("has no trees for {0}")]
+    OtherCollective(Collective),
     /// Fewer than two ranks.
     #[error("needs at least two ranks")]
     TooFewRanks,
@@ -249,7 +252,10 @@ impl TreePacker {
 
     /// Returns the trees of `MEMBERS[member]`.
     fn member(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
-        let index = COLLECTIVES.iter().position(|&known| known == collective).ok_or(PackingError::NotPrepared)?;
+        let index = COLLECTIVES
+            .iter()
+            .position(|&known| known == collective)
+            .ok_or(PackingError::OtherCollective(collective))?;
         self.members[member].forests[index].get_or_init(|| self.assemble(collective, member)).clone()
     }
 
@@ -262,7 +268,7 @@ impl TreePacker {
             AllReduce => (Some(Roots::All), Some(Roots::All)),
             Broadcast => (Some(Roots::One(self.root)), None),
             Reduce => (None, Some(Roots::One(self.root))),
-            _ => return Err(PackingError::NotPrepared),
+            _ => return Err(PackingError::OtherCollective(collective)),
         };
         let spread = spreads.map(|roots| self.packed(member, roots, Flow::Spread)).transpose()?;
         let collect = collects.map(|roots| self.packed(member, roots, Flow::Collect)).transpose()?;

@@ -8,6 +8,7 @@ use fabricast_topologies::{Bytes, Picos};
 use super::index::{Algo, Function, Proto};
 use super::lists::{ListError, Lists};
 use super::nvls_shape::{MAX_CHANNELS, NvlsShape};
+use super::symmetric::SymmetricKernel;
 
 /// Use of NVLS, if the fabric supports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +77,10 @@ pub struct Settings {
     pub p2p_chunks: [Option<Bytes>; 3],
     /// Use of registered windows by symmetric kernels (NCCL_WIN_ENABLE).
     pub windows: Windows,
+    /// The only symmetric kernel that runs, with its function (NCCL_SYM_KERNEL); `None` for all.
+    pub symmetric_kernel: Option<(Function, SymmetricKernel)>,
+    /// Number of thread blocks of symmetric kernels (NCCL_SYM_CTAS).
+    pub symmetric_blocks: Option<u16>,
     /// Use of MSCCL's kernels by RCCL (RCCL_MSCCL_ENABLE).
     pub msccl: Msccl,
 }
@@ -211,6 +216,24 @@ impl Settings {
                     _ => return Err(invalid("0 or 1")),
                 }
             }
+            "NCCL_SYM_KERNEL" if value == "^" => self.symmetric_kernel = None,
+            "NCCL_SYM_KERNEL" => {
+                // Kernels with TMA and over several nodes exist, but are not modelled.
+                if SymmetricKernel::UNMODELLED.contains(&value) {
+                    return Ok(false);
+                }
+                let kernel = SymmetricKernel::parse(value);
+                self.symmetric_kernel = Some(kernel.ok_or_else(|| {
+                    invalid(
+                        "the name of one symmetric kernel, such as AllReduce_AGxLL_R or AllGather_STMC, or ^ for all",
+                    )
+                })?);
+            }
+            "NCCL_SYM_CTAS" => {
+                let blocks = value.parse::<u16>().ok().filter(|&count| count <= MAX_CHANNELS);
+                let blocks = blocks.ok_or_else(|| invalid("a whole number up to 64; 0 leaves it to NCCL"))?;
+                self.symmetric_blocks = (blocks > 0).then_some(blocks);
+            }
             "RCCL_MSCCL_ENABLE" => {
                 self.msccl = match value {
                     "0" => Msccl::Off,
@@ -255,10 +278,12 @@ impl Settings {
         self.algorithms.allows(function, algo) && self.protocols.allows(function, proto)
     }
 
-    /// Returns true if NCCL_ALGO or NCCL_PROTO lists a function.
+    /// Returns true if NCCL_ALGO or NCCL_PROTO lists a function, or NCCL_SYM_KERNEL names a kernel of it.
     #[must_use]
     pub fn mentions(&self, function: Function) -> bool {
-        self.algorithms.mentions(function) || self.protocols.mentions(function)
+        self.algorithms.mentions(function)
+            || self.protocols.mentions(function)
+            || self.symmetric_kernel.is_some_and(|(named, _)| named == function)
     }
 
     /// Returns true if NCCL_PROTO lists a function.
@@ -363,6 +388,23 @@ mod tests {
         assert!(!settings.allows(Function::AllReduce, Algo::Ring, Proto::Ll));
         assert!(settings.allows(Function::Broadcast, Algo::Ring, Proto::Ll));
         assert_eq!(unknown, ["NCCL_DEBUG"]);
+    }
+
+    /// The names are those of NCCL 2.30.7 src/sym_kernels.cc (`kernelName`).
+    #[test]
+    fn symmetric_kernels_are_named_exactly() {
+        let kernel = |text: &str| Settings::parse(text).map(|(settings, unknown)| (settings.symmetric_kernel, unknown));
+        let one_shot = (Function::AllReduce, SymmetricKernel::OneShot);
+        assert_eq!(kernel("NCCL_SYM_KERNEL=AllReduce_AGxLL_R"), Ok((Some(one_shot), Vec::new())));
+        let scatter = (Function::ReduceScatter, SymmetricKernel::Multicast);
+        assert_eq!(kernel("NCCL_SYM_KERNEL=ReduceScatter_LDMC"), Ok((Some(scatter), Vec::new())));
+        assert_eq!(kernel("NCCL_SYM_KERNEL=^"), Ok((None, Vec::new())));
+        assert_eq!(kernel("NCCL_SYM_KERNEL=AllGather_TmaST"), Ok((None, vec!["NCCL_SYM_KERNEL".to_owned()])));
+        for wrong in ["allreduce_agxll_r", "AllReduce_AGxLL_R,AllGather_LL", "AllReduce_LD", ""] {
+            assert!(kernel(&format!("NCCL_SYM_KERNEL={wrong}")).is_err(), "{wrong}");
+        }
+        assert_eq!(Settings::parse("NCCL_SYM_CTAS=16").unwrap().0.symmetric_blocks, Some(16));
+        assert!(Settings::parse("NCCL_SYM_CTAS=65").is_err());
     }
 
     #[test]

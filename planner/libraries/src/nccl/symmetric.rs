@@ -73,6 +73,26 @@ impl SymmetricKernel {
         format!("{function}_{kernel}")
     }
 
+    /// Names of NCCL's symmetric kernels that are not modelled: those with TMA, and those over several nodes.
+    pub const UNMODELLED: [&'static str; 7] = [
+        "AllReduce_RSxTmaLD_AGxTmaST",
+        "AllGather_TmaST",
+        "AllGather_TmaSTMC",
+        "AllGather_RailRing_LsaSTMC",
+        "ReduceScatter_TmaLD",
+        "ReduceScatter_RailA2A_LsaLD",
+        "ReduceScatter_RailA2A_LsaLDMC",
+    ];
+
+    /// Returns the function and the kernel of NCCL's name, which is case-sensitive; `None` if no modelled kernel has it.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<(Function, Self)> {
+        let kernels = Function::ALL
+            .into_iter()
+            .flat_map(|function| Self::for_function(function).iter().map(move |&kernel| (function, kernel)));
+        kernels.into_iter().find(|(function, kernel)| kernel.name(*function) == name)
+    }
+
     fn for_function(function: Function) -> &'static [Self] {
         match function {
             Function::AllReduce => &[K::OneShot, K::OneShotMulticast, K::TwoShot, K::TwoShotMulticast],
@@ -103,7 +123,9 @@ pub fn pick_symmetric(communicator: &Communicator, settings: &Settings, request:
     let multicast = communicator.graphs.nvls.is_some() && communicator.ranks > 2;
     let kernels = SymmetricKernel::for_function(request.function).iter().copied();
     let mut best: Option<(f64, SymmetricPick)> = None;
-    for kernel in kernels.filter(|kernel| multicast || !kernel.is_multicast()) {
+    let is_allowed =
+        |kernel: SymmetricKernel| settings.symmetric_kernel.is_none_or(|only| only == (request.function, kernel));
+    for kernel in kernels.filter(|&kernel| is_allowed(kernel) && (multicast || !kernel.is_multicast())) {
         let model = SymmetricTimeModel::new(communicator, request, kernel);
         // LL kernels count bytes with 32-bit integers.
         if kernel.is_ll() && model.bus >= f64::from(1u32 << 31) {
@@ -185,6 +207,9 @@ impl SymmetricTimeModel {
     /// Returns the minimum number of blocks whose time is within 2.5 % of the time with the maximum number of blocks,
     /// and this time in µs.
     fn min_blocks(&self, settings: &Settings) -> (u16, f64) {
+        if let Some(blocks) = settings.symmetric_blocks {
+            return (blocks, self.time(blocks));
+        }
         let min = settings.min_channels.unwrap_or(1).min(self.max_blocks);
         let limit = 1.025 * self.time(self.max_blocks);
         let blocks = (min..=self.max_blocks).find(|&blocks| self.time(blocks) <= limit);

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use std::sync::atomic::AtomicBool;
+
 use fabricast_sim::LaunchMode;
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::{Bytes, NodeId, Picos};
@@ -63,6 +65,8 @@ struct SizeList<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct CandidateSearch<'a> {
     pub timer: CallTimer<'a>,
+    /// Flag that stops the search of single calls.
+    pub interrupt: Option<&'a AtomicBool>,
 }
 
 impl CandidateSearch<'_> {
@@ -199,7 +203,9 @@ impl CandidateSearch<'_> {
     ) -> Vec<Result<PlanRow, PlanError>> {
         let sizes = SizeList { collective, sizes, allowed };
         let bounds = self.timer.cache.bounds(self.timer.placement.router(), group);
-        self.with_request(&CandidateClass::ALL, group, sizes, scope, |request| plan_single_calls(request, &bounds))
+        let watcher = Watcher { interrupt: self.interrupt, rows_done: None };
+        let plan = |request: &PlanRequest<'_>| plan_single_calls(request, &bounds, watcher);
+        self.with_request(&CandidateClass::ALL, group, sizes, scope, plan)
     }
 
     /// Returns the strategy of the only candidate of these classes; `None` if there are several or none.

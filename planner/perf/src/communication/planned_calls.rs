@@ -23,7 +23,8 @@ struct Batch<'g> {
 
 impl SimulatedCosts<'_> {
     /// Plans each call without regard to the others, on all threads. The results are in the order of `calls`; `result`
-    /// selects the needed part of a row. A call without a plan has the [`PlanError`] of its search.
+    /// selects the needed part of a row. A call without a plan has the [`PlanError`] of its search. The monitor counts
+    /// planned calls.
     pub(crate) fn plan_calls<T: Send>(
         &self,
         calls: &[GroupCall<'_>],
@@ -35,8 +36,10 @@ impl SimulatedCosts<'_> {
             let sizes: Vec<Bytes> =
                 batch.calls.iter().filter_map(|&index| calls.get(index)).map(|call| call.bytes).collect();
             let rows = self.search().single_rows(batch.devices, batch.collective, &sizes, collectives, scope);
+            self.monitor().add_done(batch.calls.len());
             batch.calls.iter().copied().zip(rows.into_iter().map(|row| row.map(&result))).collect()
         };
+        self.monitor().add_total(calls.len());
         let batches = self.batches(calls);
         let mut planned: Vec<_> = batches.par_iter().with_max_len(1).flat_map_iter(plan).collect();
         planned.sort_unstable_by_key(|(index, _)| *index);

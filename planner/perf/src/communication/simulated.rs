@@ -8,6 +8,7 @@
 //! Parts of large calls are timed and the rest is extrapolated (`timing_method`): within 1 % of the whole call, or
 //! about 5 % if chunk loops interfere, at a hundredth of the cost.
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Rank, Schedule};
 use fabricast_topologies::route::Router;
@@ -39,6 +40,7 @@ pub struct SimulatedCosts<'a> {
     placement: Placement<'a>,
     profile: &'a Profile,
     cache: CostCache,
+    monitor: Monitor<'a>,
 }
 
 /// Communication cost model restricted to the collectives that a job allows.
@@ -51,7 +53,14 @@ impl<'a> SimulatedCosts<'a> {
     /// Creates a cost model for a cluster whose ranks are on the devices `ranks`.
     #[must_use]
     pub fn new(router: &'a Router<'a>, profile: &'a Profile, ranks: &'a [NodeId]) -> Self {
-        Self { placement: Placement::new(router, ranks), profile, cache: CostCache::default() }
+        let (placement, cache, monitor) = (Placement::new(router, ranks), CostCache::default(), Monitor::default());
+        Self { placement, profile, cache, monitor }
+    }
+
+    /// Returns the cost model with a monitor of its planned calls and replayed events.
+    #[must_use]
+    pub fn with_monitor(self, monitor: Monitor<'a>) -> Self {
+        Self { monitor, ..self }
     }
 
     /// Creates a cost model for other ranks on the same fabric.
@@ -67,6 +76,11 @@ impl<'a> SimulatedCosts<'a> {
     #[must_use]
     pub fn restricted_to(&'a self, collectives: CollectiveCandidates) -> RestrictedCosts<'a> {
         RestrictedCosts { simulated: self, collectives }
+    }
+
+    /// Monitor of planned calls and replayed events.
+    pub(crate) fn monitor(&self) -> Monitor<'a> {
+        self.monitor
     }
 
     /// Returns the placement of the ranks on devices.
@@ -108,7 +122,7 @@ impl<'a> SimulatedCosts<'a> {
 
     /// Returns the search of candidate strategies for one group.
     pub(super) fn search(&self) -> CandidateSearch<'_> {
-        CandidateSearch { timer: self.timer() }
+        CandidateSearch { timer: self.timer(), interrupt: self.monitor.interrupt }
     }
 
     /// Returns the selector of strategies for calls of several groups.

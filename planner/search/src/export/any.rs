@@ -5,7 +5,7 @@ use fabricast_sim::schedule::format::{self, CallSizes, Format};
 
 use super::json_text::strip_bom;
 use super::nccl_env::SettingsFile;
-use super::{SavedPlan, TableError, nccl_env, nccl_tuner, open_mpi};
+use super::{SavedPlan, TableError, all_reduce_limit, nccl_env, nccl_tuner, ncclx, open_mpi};
 
 /// Table of one of the supported formats.
 #[derive(Debug)]
@@ -14,6 +14,10 @@ pub enum AnyTable {
     NcclTuner(nccl_tuner::Table),
     /// Settings file of NCCL (`NCCL_CONF_FILE`).
     NcclEnv(Box<SettingsFile>),
+    /// Largest all_reduce of a serving framework's own kernels.
+    AllReduceLimit(all_reduce_limit::LimitFile),
+    /// Rules of NCCLX's tuner, CSV or JSON.
+    Ncclx(ncclx::Rules),
     /// Rules of Open MPI's `tuned` component, classic or JSON.
     OpenMpi(open_mpi::Rules),
     /// Saved plan, or a table in fabricast's JSON.
@@ -39,17 +43,13 @@ impl AnyTable {
             let start = text.len() - content.len();
             Err(TableError::new(source, text, start..start + 1, message))
         };
-        if is_ncclx_table(content) {
-            return error_at_content(
-                "a table of NCCLX's tuner (torchcomms): its rules have bytes per rank in intervals, as in \
-                 `[8388608,16777216]`, and NCCL's plugins do not read it. Expected rows \
-                 collective_type,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks, whose bytes are those of \
-                 the whole buffer",
-            );
-        }
         match content.chars().next() {
             None => error_at_content("the file is empty: expected a table"),
             Some('<') => schedule(),
+            Some('{') if all_reduce_limit::is_vllm(text) => {
+                all_reduce_limit::read_vllm(text, source).map(Self::AllReduceLimit)
+            }
+            Some('{') if is_ncclx_json(text) => ncclx::read_json(text, source).map(Self::Ncclx),
             Some('{') if text.contains("\"collectives\"") => open_mpi::read_json(text, source).map(Self::OpenMpi),
             Some('{') if SavedPlan::looks_like_plan(text) => {
                 SavedPlan::read(text, source).map(|plan| Self::Plan(Box::new(plan)))
@@ -66,11 +66,17 @@ impl AnyTable {
     fn read_lines(text: &str, source: &str) -> Result<Self, TableError> {
         let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
         let first = first.unwrap_or_default();
+        if all_reduce_limit::is_sglang(text) {
+            return all_reduce_limit::read_sglang(text, source).map(Self::AllReduceLimit);
+        }
         if first.contains("NCCL_") && first.contains('=') {
             return nccl_env::read(text, source).map(|settings| Self::NcclEnv(Box::new(settings)));
         }
         if first.starts_with("rule-file-version-") || first.starts_with(|c: char| c.is_ascii_digit()) {
             return open_mpi::read_classic(text, source).map(Self::OpenMpi);
+        }
+        if is_ncclx_row(first) {
+            return ncclx::read_csv(text, source).map(Self::Ncclx);
         }
         nccl_tuner::read_as_example(text, source).map(Self::NcclTuner)
     }
@@ -81,6 +87,8 @@ impl AnyTable {
         match self {
             Self::NcclTuner(_) => "nccl-tuner",
             Self::NcclEnv(_) => "nccl-env",
+            Self::AllReduceLimit(file) => file.framework.format(),
+            Self::Ncclx(_) => "ncclx",
             Self::OpenMpi(_) => "openmpi",
             Self::Plan(_) => "json",
             Self::Schedule(format, ..) => match format {
@@ -91,15 +99,17 @@ impl AnyTable {
     }
 }
 
-/// Returns true if the text contains rules of NCCLX's tuner, as CSV or JSON. Their size intervals are bytes per rank.
-fn is_ncclx_table(text: &str) -> bool {
-    if text.starts_with('{') {
-        return text.contains("\"rules\"") && text.contains("\"filter\"");
-    }
-    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
-    let mut fields = first.split(',').map(str::trim);
+/// Returns true if the text is a JSON file of rules of NCCLX's tuner.
+fn is_ncclx_json(text: &str) -> bool {
+    text.contains("\"rules\"") && text.contains("\"filter\"")
+}
+
+/// Returns true if a line is a rule of NCCLX's tuner, whose second field is an interval or `*`, or the names of its
+/// columns.
+fn is_ncclx_row(line: &str) -> bool {
+    let mut fields = line.split(',').map(str::trim);
     let (collective, size) = (fields.next().unwrap_or_default(), fields.next().unwrap_or_default());
-    size == "bytesPerRank" || collective.starts_with(char::is_alphabetic) && size.starts_with(['[', '('])
+    size == "bytesPerRank" || collective.starts_with(char::is_alphabetic) && size.starts_with(['[', '(', '*'])
 }
 
 #[cfg(test)]
@@ -107,15 +117,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ncclx_tables_are_rejected_by_name() {
+    fn rules_of_ncclx_are_recognized() {
         for text in [
             include_str!("../../../../tests/data/logs/ncclx-tuner.csv"),
             include_str!("../../../../tests/data/logs/ncclx-tuner.json"),
             "# ours\nallgather,[0,8],ring,ll,-1,*,*\n",
         ] {
-            let error = AnyTable::read(text, "table").unwrap_err();
-            assert!(error.message.starts_with("a table of NCCLX's tuner"), "{error}");
+            let table = AnyTable::read(text, "table").unwrap();
+            assert_eq!(table.format(), "ncclx");
         }
+        let error = AnyTable::read("collective,bytesPerRank,algorithm\n", "table").unwrap_err();
+        assert!(error.message.contains("names of the columns"), "{error}");
     }
 
     #[test]

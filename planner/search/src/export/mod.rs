@@ -8,6 +8,7 @@
 //! Each format has one reader, which also reads files from other tools. Strategies that a format cannot express are
 //! dropped and listed.
 
+pub mod all_reduce_limit;
 mod any;
 mod departures;
 mod error;
@@ -19,6 +20,7 @@ pub mod json;
 mod json_text;
 pub mod nccl_env;
 pub mod nccl_tuner;
+pub mod ncclx;
 pub mod open_mpi;
 mod saved;
 pub mod schedules;

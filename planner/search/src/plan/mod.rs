@@ -245,6 +245,9 @@ pub enum PlanError {
         /// Error of the simulator.
         source: Box<fabricast_sim::SimulateError>,
     },
+    /// The caller stopped the computation between two simulations.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String {

@@ -1,7 +1,5 @@
 //! Planning of rows: a search for each collective and size, followed by measured times and the library's default.
 
-use std::sync::atomic::Ordering;
-
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
@@ -93,10 +91,12 @@ impl<'a> RowPlanner<'a> {
         let rows = cells.par_iter().with_max_len(1);
         // Planning a row takes between microseconds and seconds, so each row is a separate task.
         rows.map(|&(collective, bytes)| {
-            let row = self.row(collective, bytes);
-            if let Some(counter) = self.watcher.rows_done {
-                counter.fetch_add(1, Ordering::Relaxed);
+            // Of an interrupted plan no further row begins: its candidates and bounds alone would need seconds on large fabrics.
+            if self.watcher.is_interrupted() {
+                return Err(PlanError::Interrupted);
             }
+            let row = self.row(collective, bytes);
+            self.watcher.add_row();
             row
         })
         .collect()

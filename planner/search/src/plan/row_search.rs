@@ -34,11 +34,18 @@ const MAX_TEMPLATE_RANKS: u32 = 1024;
 pub struct Watcher<'a> {
     /// Flag that the caller sets to stop the search; `None` for a search that cannot be stopped.
     pub interrupt: Option<&'a AtomicBool>,
-    /// Counter of the completed rows; `None` if progress is not counted.
+    /// Counter of the completed rows or simulated strategies; `None` if progress is not counted.
     pub rows_done: Option<&'a AtomicUsize>,
 }
 
 impl Watcher<'_> {
+    /// Counts a completed row.
+    pub(super) fn add_row(&self) {
+        if let Some(counter) = self.rows_done {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Returns true if the caller has stopped the search.
     pub(super) fn is_interrupted(&self) -> bool {
         self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))

@@ -62,11 +62,13 @@ pub fn plan_with_bounds(
 ///
 /// # Errors
 /// [`PlanError`] of each call, as in [`plan`].
-pub fn plan_single_calls(request: &PlanRequest<'_>, bounds: &Bounds) -> Vec<Result<PlanRow, PlanError>> {
+pub fn plan_single_calls(
+    request: &PlanRequest<'_>,
+    bounds: &Bounds,
+    watcher: Watcher<'_>,
+) -> Vec<Result<PlanRow, PlanError>> {
     let templates = Templates::new(request, request.fabric_capabilities());
-    let planner =
-        RowPlanner { templates: &templates, bounds, measurements: &Measurements::NONE, watcher: Watcher::default() };
-    planner.single_rows()
+    RowPlanner { templates: &templates, bounds, measurements: &Measurements::NONE, watcher }.single_rows()
 }
 
 /// Returns the lower bound that the search computes for a strategy before it simulates it; `None` if there is no such
@@ -111,7 +113,9 @@ pub fn simulate_strategies(
     let templates = Templates::new(request, abilities.clone());
     let results = calls.par_iter().with_max_len(1).map(|&StrategyCall { collective, bytes, strategy }| {
         let search = Search::new(&templates, abilities.clone(), &bounds, collective, bytes);
-        search.simulate(search.normalize_chunk(strategy), watcher)
+        let simulated = search.simulate(search.normalize_chunk(strategy), watcher);
+        watcher.add_row();
+        simulated
     });
     results.collect()
 }

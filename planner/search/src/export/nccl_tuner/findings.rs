@@ -32,22 +32,10 @@ pub fn findings(table: &Table, context: CheckContext<'_>) -> Vec<Finding> {
         findings.push(Finding::warning(None, format!("no row is for {ranks} ranks on {nodes} nodes")));
         return findings;
     }
-    let reachable = lookup.reachable_rows(table.rows.len());
-    for (index, row) in table.rows.iter().enumerate().filter(|(_, row)| row.matches(nodes, ranks)) {
-        let line = table.lines.get(index).copied();
-        let cell = context.cells.cell(row.function, row.algo, row.proto);
-        if let Err(reason) = cell.availability {
-            let message = format!("{} {} for {}: {reason}", row.algo, row.proto, row.function);
-            findings.push(Finding::error(line, message));
-        }
-        if !reachable.get(index).copied().unwrap_or_default() {
-            findings.push(Finding::warning(
-                line,
-                "no call matches this row: earlier rows match all of its sizes".to_owned(),
-            ));
-        }
-        findings.extend(channels(row, context).map(|message| Finding::warning(line, message)));
-    }
+    findings.extend(row_findings(table, context, |row| {
+        let is_missing = row.channels.is_none();
+        is_missing.then(|| "channels -1: the example plugin uses one channel, not NCCL's own number".to_owned())
+    }));
     for function in Function::ALL {
         if !table.rows.iter().any(|row| row.function == function && row.matches(nodes, ranks)) {
             findings.push(Finding::warning(
@@ -76,12 +64,38 @@ pub fn findings(table: &Table, context: CheckContext<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Returns the problems of the rows that match a communicator, by line: combinations that NCCL does not support,
+/// unreachable rows, excessive channel counts, and the further problem of a row that `other` returns.
+pub(in crate::export) fn row_findings(
+    table: &Table,
+    context: CheckContext<'_>,
+    other: impl Fn(&TunerRow) -> Option<String>,
+) -> Vec<Finding> {
+    let (nodes, ranks) = (context.communicator.nodes, context.communicator.ranks);
+    let reachable = Lookup::new(table, nodes, ranks).reachable_rows(table.rows.len());
+    let mut findings = Vec::new();
+    for (index, row) in table.rows.iter().enumerate().filter(|(_, row)| row.matches(nodes, ranks)) {
+        let line = table.lines.get(index).copied();
+        let cell = context.cells.cell(row.function, row.algo, row.proto);
+        if let Err(reason) = cell.availability {
+            let message = format!("{} {} for {}: {reason}", row.algo, row.proto, row.function);
+            findings.push(Finding::error(line, message));
+        }
+        if !reachable.get(index).copied().unwrap_or_default() {
+            findings.push(Finding::warning(
+                line,
+                "no call matches this row: earlier rows match all of its sizes".to_owned(),
+            ));
+        }
+        findings.extend(other(row).or(channels(row, context)).map(|message| Finding::warning(line, message)));
+    }
+    findings
+}
+
 /// Returns the problem of a row's channel count; `None` if there is none.
 fn channels(row: &TunerRow, context: CheckContext<'_>) -> Option<String> {
     let CheckContext { communicator, version, settings, .. } = context;
-    let Some(channels) = row.channels else {
-        return Some("channels -1: the example plugin uses one channel, not NCCL's own number".to_owned());
-    };
+    let channels = row.channels?;
     let max = match row.algo {
         Algo::Nvls | Algo::NvlsTree => {
             communicator.nvls_shape(version, settings).channels.max(communicator.channels(settings))

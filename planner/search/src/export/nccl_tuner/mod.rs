@@ -12,7 +12,7 @@
 mod findings;
 mod from_plan;
 mod lookup;
-mod names;
+pub(in crate::export) mod names;
 mod plan_findings;
 mod read;
 mod read_any;
@@ -23,6 +23,7 @@ use std::num::NonZeroU16;
 use fabricast_topologies::Bytes;
 
 use fabricast_libraries::nccl::{Algo, Function, Proto};
+pub(in crate::export) use findings::row_findings;
 pub use findings::{CheckContext, findings};
 pub use from_plan::ConvertedTable;
 pub(in crate::export) use from_plan::can_express;

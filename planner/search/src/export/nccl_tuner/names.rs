@@ -37,26 +37,26 @@ fn name<T: PartialEq>(value: &T, table: &[(T, &'static str)]) -> &'static str {
     table.iter().find(|row| row.0 == *value).map_or("", |row| row.1)
 }
 
-pub(super) fn function(word: &str) -> Result<Function, UnknownName> {
+pub(in crate::export) fn function(word: &str) -> Result<Function, UnknownName> {
     parse_name("collective_type", word, &FUNCTIONS)
 }
 
-pub(super) fn algo(word: &str) -> Result<Algo, UnknownName> {
+pub(in crate::export) fn algo(word: &str) -> Result<Algo, UnknownName> {
     parse_name("algorithm", word, &ALGOS)
 }
 
-pub(super) fn proto(word: &str) -> Result<Proto, UnknownName> {
+pub(in crate::export) fn proto(word: &str) -> Result<Proto, UnknownName> {
     parse_name("protocol", word, &PROTOS)
 }
 
-pub(super) fn function_name(function: Function) -> &'static str {
+pub(in crate::export) fn function_name(function: Function) -> &'static str {
     name(&function, &FUNCTIONS)
 }
 
-pub(super) fn algo_name(algo: Algo) -> &'static str {
+pub(in crate::export) fn algo_name(algo: Algo) -> &'static str {
     name(&algo, &ALGOS)
 }
 
-pub(super) fn proto_name(proto: Proto) -> &'static str {
+pub(in crate::export) fn proto_name(proto: Proto) -> &'static str {
     name(&proto, &PROTOS)
 }
