@@ -2,6 +2,7 @@
 //! nothing.
 
 mod calibrate;
+mod chart;
 mod compare;
 mod examples;
 mod experts;
@@ -30,6 +31,7 @@ use fabricast_sim::engine::Recording;
 
 use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
+pub use chart::BandwidthAxis;
 pub use compare::{CompareArgs, LogArgs, RegistrationChoice, RowChoice};
 pub use examples::with_examples;
 pub use experts::ExpertArgs;
@@ -407,7 +409,13 @@ pub struct PlanArgs {
     /// List every candidate of each size with its time, fastest first
     #[arg(long, help_heading = "Output", conflicts_with = "job")]
     pub all: bool,
-    /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
+    /// Draw time and bus bandwidth against size, a line per strategy (.svg, .png or .pdf)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
+    /// Draw a row per collective in the chart: time beside bus bandwidth
+    #[arg(long, requires = "chart", help_heading = "Output")]
+    pub panel: bool,
+    /// Scale of the chart's axis of bus bandwidths [default: log if a linear axis hides small sizes]
+    #[arg(long, value_enum, value_name = "SCALE", requires = "chart", help_heading = "Output")]
+    pub bandwidth_axis: Option<BandwidthAxis>,
 }

@@ -25,6 +25,7 @@ mod operations;
 pub mod plan;
 mod plan_advice;
 mod plan_candidates;
+mod plan_chart;
 pub mod plan_diff;
 mod plan_job;
 mod plan_json;

@@ -265,7 +265,7 @@ fn inference_is_compared_by_time_per_token() {
         (row.kind, row.step_time_s, row.tokens_per_s) = (JobKind::Inference, step, Some(rate));
     }
     let figure = pareto(&answer, "job 0").unwrap();
-    assert_eq!(figure.x_title, "time of a million tokens");
+    assert_eq!(figure.panels[0].x_title, "time of a million tokens");
     let time_of = |name: &str| {
         let points = |line: &&chart::Line| line.name == name && matches!(line.role, chart::Role::Points(_));
         figure.panels[0].lines.iter().find(points).unwrap().points[0].0
