@@ -244,7 +244,7 @@ pub struct SimulateArgs {
     /// PyTorch's profiler: its JSON of one rank, or a folder with those of several ranks. NCCL log: NCCL_DEBUG=INFO,
     /// NCCL_DEBUG_SUBSYS=INIT,COLL. NCCL's Inspector and example profiler: a file, or a folder with those of all
     /// processes. Chakra: any one of NAME.0.et, NAME.1.et, … JSON may be in gzip.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "flows", "groups", "calls", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path", "utilization_over_time", "breakdown", "no_fold"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "flows", "groups", "calls", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "critical_path", "utilization_over_time", "breakdown", "no_fold"])]
     pub job: Option<PathBuf>,
     /// Background flows that share the fabric with the run, in the format of --flows
     #[arg(long, value_name = "FILE")]
@@ -269,6 +269,7 @@ pub struct SimulateArgs {
     pub no_fold: bool,
     /// Write a Chrome trace for Perfetto: a track per rank and channel, link utilization
     ///
+    /// Of a job: tracks of each rank for computation, waiting and each communication group, with arrows to what waits.
     /// Operations of large runs are merged to keep the file below 50 MB.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace: Option<PathBuf>,

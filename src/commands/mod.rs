@@ -14,6 +14,7 @@ pub mod gpu;
 mod groups;
 mod job;
 mod job_file;
+mod job_trace;
 mod library_default;
 mod links;
 pub mod list;
