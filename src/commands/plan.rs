@@ -126,9 +126,14 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
                 Some((offer, advice)) => {
                     let lines = plan_advice::lines(advice, *offer);
                     let lines: String = lines.iter().map(|line| format!("{}\n", options.wrap(line))).collect();
-                    (lines, advised_text(&plan, advice, &fabric, &heading, &options))
+                    let unknown = options.wrap_lines(&library_default::unknown_choices(&plan));
+                    (lines, advised_text(&plan, advice, &fabric, &heading, &options) + &unknown)
                 }
-                None => (String::new(), text(&plan, &fabric, &heading, &options)),
+                // Without the library's choice there is no advice, and the reason is the answer.
+                None => {
+                    let unknown = options.wrap_lines(&library_default::unknown_choices(&plan));
+                    (unknown, text(&plan, &fabric, &heading, &options))
+                }
             };
             let listed = if args.all { plan_candidates::text(&candidates, &options) } else { String::new() };
             format!("{opening}{table}{}{listed}", options.wrap_lines(&describe_search(&space)))
