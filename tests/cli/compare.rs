@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::run::{json, run_in};
+use crate::run::run_in;
 
 fn data() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/measured")
@@ -111,7 +111,7 @@ fn panels_show_time_beside_bus_bandwidth() {
         let text = std::fs::read_to_string(chart).unwrap();
         move |title: &str| text.lines().filter(|line| line.trim() == title).count()
     };
-    let groups = json(&format!("compare {} --no-explain", data().join("manifest.toml").display()));
+    let groups = json("compare manifest.toml --no-explain --format json");
     let groups = groups["groups"].as_array().unwrap().len();
     let shown = draw("compare manifest.toml --no-explain --panel");
     assert_eq!((shown("Time"), shown("Bus bandwidth (GB/s)")), (groups, groups));
