@@ -121,7 +121,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         )))?,
         Format::Text => {
             let options = output.text_options();
-            let heading = heading(&plan, &request, hosts);
+            let heading = options.wrap(&heading(&plan, &request, hosts));
             let (opening, table) = match &advice {
                 Some((offer, advice)) => {
                     let lines = plan_advice::lines(advice, *offer);
