@@ -53,8 +53,8 @@ pub fn write_trace(
         metadata,
     };
     let mut bytes = Vec::new();
-    let written =
-        trace::write(job.spans.iter().cloned(), &[], &names, trace::BUDGET, &mut bytes).map_err(write_failure)?;
+    let written = trace::write(job.spans.iter().cloned(), &[], &names, trace::BUDGET, &mut bytes)
+        .map_err(|error| write_failure(&error))?;
     if written.joined > 1 {
         output.warn(&format!("the trace merges up to {} events into one span to stay small", written.joined));
     }

@@ -53,7 +53,8 @@ pub fn write_trace(
     let mut metadata = facts(fabric, profile);
     metadata.push(("call", format!("{} of {}", call.collective, format::bytes(call.bytes))));
     let names = TraceNames::schedule(metadata);
-    let written = trace::write(spans, &counters, &names, trace::BUDGET, &mut bytes).map_err(write_failure)?;
+    let written =
+        trace::write(spans, &counters, &names, trace::BUDGET, &mut bytes).map_err(|error| write_failure(&error))?;
     if written.joined > 1 {
         output.warn(&format!("the trace merges up to {} operations into one span to stay small", written.joined));
     }
@@ -66,7 +67,7 @@ pub fn facts(fabric: &Fabric, profile: &Profile) -> Vec<(&'static str, String)> 
 }
 
 /// Failure of writing a trace.
-pub fn write_failure(error: std::io::Error) -> Failure {
+pub fn write_failure(error: &std::io::Error) -> Failure {
     Failure::Failed(format!("cannot write the trace: {error}"))
 }
 

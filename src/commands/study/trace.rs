@@ -49,8 +49,8 @@ pub fn write_trace(answer: &Answer, output: &Output) -> Result<Vec<u8>, Failure>
         metadata: vec![("study", format!("{} candidates", answer.candidates.len()))],
     };
     let mut bytes = Vec::new();
-    let written =
-        trace::write(steps.spans.iter().cloned(), &[], &names, trace::BUDGET, &mut bytes).map_err(write_failure)?;
+    let written = trace::write(steps.spans.iter().cloned(), &[], &names, trace::BUDGET, &mut bytes)
+        .map_err(|error| write_failure(&error))?;
     if written.joined > 1 {
         output.warn(&format!("the trace merges up to {} intervals into one span to stay small", written.joined));
     }
