@@ -14,7 +14,7 @@ use fabricast_reports::page::{
 use fabricast_study::answer::{Answer, JobKind, SizeRow, SizingRow};
 use fabricast_study::library_comparison::LibraryComparison;
 
-use synthetic::study;
+use synthetic::{decided, study};
 
 #[test]
 fn the_answer_comes_first() {
@@ -142,11 +142,6 @@ fn timelines_and_link_loads_match_the_results() {
     }
     let html = study_page(&older, &[]).html();
     assert!(!html.contains("Timeline of a step") && !html.contains("Link utilization") && html.contains("All results"));
-}
-
-/// Returns an answer with the decisions of its ranking, which are derived when an answer is read.
-fn decided(answer: &Answer) -> Answer {
-    Answer::read(&serde_json::to_string(answer).unwrap(), "results.json").unwrap()
 }
 
 /// The heading names no winner if the ranking does not decide.
