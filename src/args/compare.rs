@@ -9,7 +9,7 @@ use fabricast_topologies::NetworkSpec;
 use fabricast_validate::measured::MeasuredLibrary;
 
 use super::shared::parse_count;
-use super::{Launch, Processes};
+use super::{BandwidthAxis, Launch, Processes};
 
 /// Arguments of `compare`, which compares predicted with measured times.
 #[derive(Debug, Args)]
@@ -53,9 +53,15 @@ pub struct CompareArgs {
     /// Default: all rows if there is a single group, otherwise the rows outside their prediction interval.
     #[arg(long, value_enum, help_heading = "Output")]
     pub rows: Option<RowChoice>,
-    /// Draw measured against predicted times, and residuals by size (.svg or .png)
+    /// Draw measured against predicted times, and residuals by size (.svg, .png or .pdf)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
+    /// Draw a row per group in the chart instead: measured and predicted time beside bus bandwidth
+    #[arg(long, requires = "chart", help_heading = "Output")]
+    pub panel: bool,
+    /// Scale of the panel's axes of bus bandwidths [default: log if a linear axis hides small sizes]
+    #[arg(long, value_enum, value_name = "SCALE", requires = "panel", help_heading = "Output")]
+    pub bandwidth_axis: Option<BandwidthAxis>,
 }
 
 /// Rows of the text table.

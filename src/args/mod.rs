@@ -2,6 +2,7 @@
 //! nothing.
 
 mod calibrate;
+mod chart;
 mod compare;
 mod examples;
 mod experts;
@@ -30,6 +31,7 @@ use fabricast_sim::engine::Recording;
 
 use crate::output_format::{Format, PathKind};
 pub use calibrate::CalibrateArgs;
+pub use chart::BandwidthAxis;
 pub use compare::{CompareArgs, LogArgs, RegistrationChoice, RowChoice};
 pub use examples::with_examples;
 pub use experts::ExpertArgs;
@@ -242,7 +244,7 @@ pub struct SimulateArgs {
     /// PyTorch's profiler: its JSON of one rank, or a folder with those of several ranks. NCCL log: NCCL_DEBUG=INFO,
     /// NCCL_DEBUG_SUBSYS=INIT,COLL. NCCL's Inspector and example profiler: a file, or a folder with those of all
     /// processes. Chakra: any one of NAME.0.et, NAME.1.et, … JSON may be in gzip.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "flows", "groups", "calls", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "trace", "critical_path", "utilization_over_time", "breakdown", "no_fold"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "flows", "groups", "calls", "collective", "algorithm", "protocol", "channels", "chunk", "bytes", "sizes", "root", "in_place", "matrix", "grid", "background", "stragglers", "critical_path", "utilization_over_time", "breakdown", "no_fold"])]
     pub job: Option<PathBuf>,
     /// Background flows that share the fabric with the run, in the format of --flows
     #[arg(long, value_name = "FILE")]
@@ -267,6 +269,7 @@ pub struct SimulateArgs {
     pub no_fold: bool,
     /// Write a Chrome trace for Perfetto: a track per rank and channel, link utilization
     ///
+    /// Of a job: tracks of each rank for computation, waiting and each communication group, with arrows to what waits.
     /// Operations of large runs are merged to keep the file below 50 MB.
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub trace: Option<PathBuf>,
@@ -407,7 +410,13 @@ pub struct PlanArgs {
     /// List every candidate of each size with its time, fastest first
     #[arg(long, help_heading = "Output", conflicts_with = "job")]
     pub all: bool,
-    /// Draw time and bus bandwidth against size, a line per strategy (.svg or .png)
+    /// Draw time and bus bandwidth against size, a line per strategy (.svg, .png or .pdf)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
+    /// Draw a row per collective in the chart: time beside bus bandwidth
+    #[arg(long, requires = "chart", help_heading = "Output")]
+    pub panel: bool,
+    /// Scale of the chart's axis of bus bandwidths [default: log if a linear axis hides small sizes]
+    #[arg(long, value_enum, value_name = "SCALE", requires = "chart", help_heading = "Output")]
+    pub bandwidth_axis: Option<BandwidthAxis>,
 }

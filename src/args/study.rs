@@ -26,6 +26,11 @@ pub struct StudyArgs {
     /// Merge the results of shards of the same study from these folders; place it after STUDY
     #[arg(long, value_name = "DIR", num_args = 1.., conflicts_with_all = ["template", "shard"])]
     pub merge: Vec<PathBuf>,
+    /// Write a Chrome trace for Perfetto: the steps of each job on each candidate, a process per pipeline stage
+    ///
+    /// Threads are computation, overlapped communication and waiting time; arrows connect what waits.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["template", "shard", "slurm"])]
+    pub trace: Option<PathBuf>,
     /// Write job scripts for Slurm: an array of N tasks, one shard each, and a final merge
     ///
     /// The folder of `-o` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes the

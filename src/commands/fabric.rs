@@ -364,7 +364,7 @@ fn check(target: &FabricTarget, output: &Output) -> Result<(), Failure> {
         Format::Text if findings.is_empty() => output.write(&format!("{}: nothing unusual", fabric.name()))?,
         Format::Text => {
             let lines: Vec<String> = json.iter().map(|f| format!("{}: {}", f.severity, f.message)).collect();
-            output.write(&lines.join("\n"))?;
+            output.write(&output.text_options().wrap_lines(&lines.join("\n")))?;
         }
     }
     match findings.iter().filter(|finding| finding.severity == Severity::Error).count() as u64 {

@@ -14,15 +14,19 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::job_file::{self, JobFile};
+use super::job_trace;
 use crate::args::SimulateArgs;
 use crate::document::Document;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
 use crate::run_control;
 use crate::setup;
 
 pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -> Result<(), Failure> {
+    if let Some(path) = &args.trace {
+        output.check_additional_file(path)?;
+    }
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(fabric, setup::call_options(&args.fabric, fabric)?);
     let profile = setup::library_profile(&args.library, &args.costs, fabric)?;
@@ -39,9 +43,9 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     })
     .map_err(|error| Failure::from(error).with_file(path))?;
     let answer = ReplayAnswer { trace: &trace, outcome: &outcome };
-    match output.format {
-        Format::Json => output.write_json(&Document::Replay.with(&answer.json())),
-        Format::Csv => output.write(&super::csv(&answer.events())?),
+    let text = match output.format {
+        Format::Json => output::json(&Document::Replay.with(&answer.json()))?,
+        Format::Csv => super::csv(&answer.events())?,
         Format::Text => {
             let mut table = answer.calls();
             let part = |time: Picos| 100.0 * time.0 as f64 / outcome.time.0.max(1) as f64;
@@ -54,9 +58,14 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
                 part(outcome.communication)
             ));
             table.heading(job_file::heading(&source, trace.ranks, fabric, &profile));
-            output.write(&table.text(&output.text_options()))
+            table.text(&output.text_options())
         }
-    }
+    };
+    let Some(path) = &args.trace else { return output.write(&text) };
+    let mut metadata = super::trace::facts(fabric, &profile);
+    metadata.push(("job", source));
+    let content = job_trace::write_trace(&trace, &outcome, metadata, output)?;
+    output.write_with(&text, Some(AdditionalFile { path, content: &content }))
 }
 
 struct ReplayAnswer<'a> {

@@ -129,7 +129,7 @@ pub fn csv_fields<'a>() -> Vec<RowField<'a>> {
     ]
 }
 
-/// Notes on rows in which the library's default was selected, and reasons why choices are unknown.
+/// Notes on rows in which the library's default was selected.
 pub fn notes(plan: &Plan) -> String {
     let retained = plan.rows.iter().filter(|row| overlap(row).is_some()).count();
     let retained = (retained > 0).then(|| {
@@ -140,6 +140,10 @@ pub fn notes(plan: &Plan) -> String {
         let rows = super::format_count(plan.rows.len() as u64, "row");
         format!("the library's choice is retained in {retained} of {rows}: its 80 % interval overlaps with that of the fastest{margin}\n")
     });
-    let unknown = plan.library_unknown.iter().map(|reason| format!("cannot predict the library's choice: {reason}\n"));
-    retained.into_iter().chain(unknown).collect()
+    retained.unwrap_or_default()
+}
+
+/// Reasons why choices of the library are unknown, a line each.
+pub fn unknown_choices(plan: &Plan) -> String {
+    plan.library_unknown.iter().map(|reason| format!("cannot predict the library's choice: {reason}\n")).collect()
 }

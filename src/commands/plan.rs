@@ -1,17 +1,15 @@
 //! `plan`: the fastest strategy per size, its prediction interval, and its distance from the lower bound.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
-use fabricast_reports::chart::{self, PlanChart};
 use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{
     Advice, Effort, Exclusion, Plan, PlanRequest, PlanRow, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
 };
-use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::Fabric;
 use fabricast_topologies::route::Router;
 
@@ -20,6 +18,7 @@ use super::library_default::{self, RowField};
 use super::memory::MemoryShortfall;
 use super::plan_advice;
 use super::plan_candidates::{self, CandidateJson};
+use super::plan_chart::{ChartFile, ChartStyle};
 use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
 use super::{bottleneck, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
@@ -36,7 +35,8 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         return super::plan_job::run(args, path, output);
     }
     let collectives = call_request::collectives(&args.call)?;
-    let chart = args.chart.as_deref().map(|path| ChartFile::new(path, &collectives, output)).transpose()?;
+    let style = ChartStyle::from_args(args);
+    let chart = args.chart.as_deref().map(|path| ChartFile::new(path, style, &collectives, output)).transpose()?;
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
     let placement = setup::ranks(&fabric, args.fabric.ranks_per_gpu)?;
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
@@ -122,14 +122,19 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
         )))?,
         Format::Text => {
             let options = output.text_options();
-            let heading = heading(&plan, &request, hosts);
+            let heading = options.wrap(&heading(&plan, &request, hosts));
             let (opening, table) = match &advice {
                 Some((offer, advice)) => {
                     let lines = plan_advice::lines(advice, *offer);
                     let lines: String = lines.iter().map(|line| format!("{}\n", options.wrap(line))).collect();
-                    (lines, advised_text(&plan, advice, &fabric, &heading, &options))
+                    let unknown = options.wrap_lines(&library_default::unknown_choices(&plan));
+                    (lines, advised_text(&plan, advice, &fabric, &heading, &options) + &unknown)
                 }
-                None => (String::new(), text(&plan, &fabric, &heading, &options)),
+                // Without the library's choice there is no advice, and the reason is the answer.
+                None => {
+                    let unknown = options.wrap_lines(&library_default::unknown_choices(&plan));
+                    (unknown, text(&plan, &fabric, &heading, &options))
+                }
             };
             let listed = if args.all { plan_candidates::text(&candidates, &options) } else { String::new() };
             format!("{opening}{table}{}{listed}", options.wrap_lines(&describe_search(&space)))
@@ -312,64 +317,4 @@ fn csv(plan: &Plan, fabric: &Fabric) -> Table {
     ];
     fields.extend(library_default::csv_fields());
     fill_table(fields, plan.rows.iter())
-}
-
-/// Chart of a plan: one collective, a line per algorithm and protocol.
-struct ChartFile<'a> {
-    path: &'a Path,
-    format: chart::Format,
-    collective: Collective,
-}
-
-impl<'a> ChartFile<'a> {
-    /// Creates the chart's destination. Checks that the chart can be drawn and written, before the plan is computed.
-    fn new(path: &'a Path, collectives: &[Collective], output: &Output) -> Result<Self, Failure> {
-        let format = chart::Format::from_path(path).map_err(|error| Failure::input(error.to_string()))?;
-        let &[collective] = collectives else {
-            return Err(Failure::input_with_help("a chart shows one collective", "name it with --collective"));
-        };
-        output.check_additional_file(path)?;
-        Ok(Self { path, format, collective })
-    }
-
-    fn draw(&self, plan: &Plan) -> Result<Vec<u8>, Failure> {
-        let collective = self.collective;
-        let point = |row: &PlanRow, priced: &TimedStrategy| chart::PlanPoint { bytes: row.bytes, time: priced.time };
-        let mut strategies: Vec<(_, chart::Strategy)> = Vec::new();
-        for row in &plan.rows {
-            for pair in &row.pairs {
-                let key = (pair.strategy.algorithm, pair.strategy.protocol);
-                match strategies.iter_mut().find(|(known, _)| *known == key) {
-                    Some((_, strategy)) => strategy.points.push(point(row, pair)),
-                    None => {
-                        let name = format!("{} {}", key.0, key.1);
-                        strategies.push((key, chart::Strategy { name, points: vec![point(row, pair)] }));
-                    }
-                }
-            }
-        }
-        let wins =
-            |key| plan.rows.iter().filter(|r| (r.pick.strategy.algorithm, r.pick.strategy.protocol) == key).count();
-        strategies.sort_by_key(|(key, _)| (std::cmp::Reverse(wins(*key)), *key));
-        let picks = plan.rows.iter().filter_map(|row| {
-            let key = (row.pick.strategy.algorithm, row.pick.strategy.protocol);
-            let strategy = strategies.iter().position(|(known, _)| *known == key)?;
-            Some(chart::Pick { bytes: row.bytes, strategy })
-        });
-        let chart = PlanChart {
-            title: format!("{collective} on {}", plan.fabric),
-            subtitle: format!("{}, profile {}", format_count(plan.ranks.into(), "rank"), plan.profile),
-            bus_factor: collective.busbw_factor(plan.ranks),
-            picks: picks.collect(),
-            bound: plan.rows.iter().map(|row| chart::PlanPoint { bytes: row.bytes, time: row.bound.time }).collect(),
-            band: plan
-                .rows
-                .iter()
-                .map(|row| chart::PredictionInterval { bytes: row.bytes, low: row.pick.low, high: row.pick.high })
-                .collect(),
-            measured: None,
-            strategies: strategies.into_iter().map(|(_, strategy)| strategy).collect(),
-        };
-        chart::render(&chart.figure(), self.format).map_err(|error| Failure::Failed(error.to_string()))
-    }
 }

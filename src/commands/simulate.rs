@@ -101,7 +101,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     };
     match &args.trace {
         Some(path) => {
-            let trace = trace::write_trace(generator.as_ref(), &timeline, &fabric, output)?;
+            let trace = trace::write_trace(generator.as_ref(), &timeline, &fabric, &profile, output)?;
             output.write_with(&text, Some(AdditionalFile { path, content: &trace }))
         }
         None => output.write(&text),

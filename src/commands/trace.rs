@@ -1,9 +1,11 @@
 //! `simulate --trace`: Chrome trace of a run, with a process per rank, a thread per channel and a span per operation.
 
-use fabricast_reports::trace::{self, Argument, Arrows, Counter, TraceSpan};
+use fabricast_reports::format;
+use fabricast_reports::trace::{self, Argument, Arrows, Counter, TraceNames, TraceSpan};
 use fabricast_sim::Timeline;
 use fabricast_sim::engine::Span;
 use fabricast_sim::load::LoadOverTime;
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Channel, Rank, ScheduleGenerator};
 use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::Fabric;
@@ -33,6 +35,7 @@ pub fn write_trace(
     generator: &dyn ScheduleGenerator,
     timeline: &Timeline,
     fabric: &Fabric,
+    profile: &Profile,
     output: &Output,
 ) -> Result<Vec<u8>, Failure> {
     let (operations, shown_ranks) = select_ranks(generator, timeline);
@@ -46,12 +49,26 @@ pub fn write_trace(
     let spans = spans.iter().filter_map(|span| trace_span(&span, &operations, &arrows));
     let counters = timeline.load.as_ref().map(|load| graphs(timeline, load, fabric)).unwrap_or_default();
     let mut bytes = Vec::new();
-    let written = trace::write(spans, &counters, trace::BUDGET, &mut bytes)
-        .map_err(|error| Failure::Failed(format!("cannot write the trace: {error}")))?;
+    let call = generator.header().call;
+    let mut metadata = facts(fabric, profile);
+    metadata.push(("call", format!("{} of {}", call.collective, format::bytes(call.bytes))));
+    let names = TraceNames::schedule(metadata);
+    let written =
+        trace::write(spans, &counters, &names, trace::BUDGET, &mut bytes).map_err(|error| write_failure(&error))?;
     if written.joined > 1 {
         output.warn(&format!("the trace merges up to {} operations into one span to stay small", written.joined));
     }
     Ok(bytes)
+}
+
+/// Facts about a run that its trace states.
+pub fn facts(fabric: &Fabric, profile: &Profile) -> Vec<(&'static str, String)> {
+    vec![("fabric", fabric.name().to_owned()), ("profile", super::profile_and_library(profile, fabric))]
+}
+
+/// Failure of writing a trace.
+pub fn write_failure(error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot write the trace: {error}"))
 }
 
 /// Returns the operations of the ranks that fit into a trace, and the number of those ranks. Ranks on the critical path
@@ -90,8 +107,8 @@ fn critical_arrows(timeline: &Timeline, operations: &Operations<'_>) -> FxHashMa
     for (number, pair) in (0..).zip(timeline.critical_path.windows(2)) {
         let [before, after] = pair else { continue };
         if shown(&before.span) && shown(&after.span) {
-            arrows.entry((before.span.run, before.span.index)).or_default().outgoing = Some(number);
-            arrows.entry((after.span.run, after.span.index)).or_default().incoming = Some(number);
+            arrows.entry((before.span.run, before.span.index)).or_default().outgoing.push(number);
+            arrows.entry((after.span.run, after.span.index)).or_default().incoming.push(number);
         }
     }
     arrows
@@ -124,6 +141,6 @@ fn trace_span(
         start: span.ready,
         end: span.done,
         arguments,
-        arrows: arrows.get(&(span.run, span.index)).copied().unwrap_or_default(),
+        arrows: arrows.get(&(span.run, span.index)).cloned().unwrap_or_default(),
     })
 }

@@ -101,6 +101,30 @@ fn chart_and_output_do_not_depend_on_threads() {
     assert!(sequential.1.starts_with("<svg") && sequential.1.contains("80 % prediction interval"));
 }
 
+#[test]
+fn panels_show_time_beside_bus_bandwidth() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |arguments: &str| {
+        let chart = folder.path().join("panel.svg");
+        let run = run_in(&data(), &format!("{arguments} --chart {} --force", chart.display()));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let text = std::fs::read_to_string(chart).unwrap();
+        move |title: &str| text.lines().filter(|line| line.trim() == title).count()
+    };
+    let groups = json("compare manifest.toml --no-explain --format json");
+    let groups = groups["groups"].as_array().unwrap().len();
+    let shown = draw("compare manifest.toml --no-explain --panel");
+    assert_eq!((shown("Time"), shown("Bus bandwidth (GB/s)")), (groups, groups));
+    let plan = "plan --fabric hgx-h200 --gpus 2 --collective all --sizes 64KiB..256MiB:64 --panel";
+    let shown = draw(plan);
+    assert_eq!([shown("Time"), shown("all_reduce"), shown("all_to_all"), shown("message size")], [9, 1, 1, 2]);
+    // The smallest rates are labelled on a logarithmic axis only.
+    let all_gather = plan.replace("all ", "all_gather ");
+    assert_eq!(draw(&format!("{all_gather} --bandwidth-axis log"))("100"), 1);
+    assert_eq!(draw(&format!("{all_gather} --bandwidth-axis log"))("0"), 0);
+    assert_eq!(draw(&format!("{all_gather} --bandwidth-axis linear"))("0"), 1);
+}
+
 /// The JSON of `gpu run` gives the same rows, libraries and software as the manifest written by the same run.
 #[test]
 fn json_of_gpu_run_is_a_manifest() {

@@ -22,6 +22,7 @@ mod gpu;
 mod gpu_run;
 mod hostile;
 mod identical;
+mod job_traces;
 mod json;
 mod measured_plans;
 mod open_mpi;

@@ -45,6 +45,8 @@ fn example_runs_and_results_do_not_depend_on_threads() {
         let cost = number("cost_per_hour") / (number("tokens_per_s") * 3600.0) * 1e6;
         assert!((cost / number("cost_per_million_tokens") - 1.0).abs() < 1e-9);
         assert!(number("exposed_comm_share") <= number("total_comm_share") + 1e-9);
+        let hidden = 1.0 - number("exposed_comm_share") / number("total_comm_share");
+        assert!((number("hidden_comm_share") - hidden).abs() < 1e-9);
         assert!(result["fits"].is_boolean() && result["bottleneck"].is_string() && number("memory_gb") > 0.0);
     }
 }

@@ -287,15 +287,58 @@ fn advice_names_the_channels_per_peer_that_gain() {
     let group = compared(&measured).groups.remove(0);
     assert_eq!((group.slower, group.faster), (0, 0));
     let [advice] = <[Advice; 1]>::try_from(group.advice).unwrap();
-    let Setting { variable, value } = advice.setting;
-    assert_eq!(variable, "NCCL_NCHANNELS_PER_NET_PEER");
+    let Setting::ChannelsPerPeer(value) = advice.setting else { panic!("{advice:?}") };
+    assert_eq!(advice.setting.to_string(), format!("NCCL_NCHANNELS_PER_NET_PEER={value}"));
     let mut changed = measured.clone();
-    changed.configuration.env.push((variable.to_owned(), value.to_string()));
+    changed.configuration.env.push(("NCCL_NCHANNELS_PER_NET_PEER".to_owned(), value.to_string()));
     let under_setting = compared(&changed);
     let largest = under_setting.rows.last().unwrap();
     assert_eq!(largest.bytes, advice.max);
     assert!((largest.measured.0 as f64 / largest.predicted.0 as f64 - advice.gain).abs() < 0.01, "{advice:?}");
     assert_eq!(under_setting.groups[0].advice, []);
+}
+
+/// NCCL does not choose LL128 between GPUs on PCIe, where it is predicted to gain at medium sizes. A machine that is already
+/// that fast gets no advice, and neither does a log whose protocol is forced.
+#[test]
+fn advice_names_the_protocol_that_gains() {
+    let mut described = measurement(Protocol::Simple, 18..24);
+    described.request = FabricRequest::new("rtx-pro-6000-pcie");
+    described.fabric = Arc::new(load(&described.request).unwrap());
+    described.configuration = Configuration {
+        gpus: 8,
+        algorithm: None,
+        protocol: None,
+        channels: None,
+        library: Some(MeasuredLibrary { name: LibraryName::Nccl, version: "2.28.3".to_owned() }),
+        launch: Launch::Stream,
+        ..described.configuration
+    };
+    let profile = Profile::nearest(&described.fabric, Software::Nccl).unwrap();
+    let compared =
+        |measurement: &Measurement| compare_measurements(std::slice::from_ref(measurement), &profile, &FastestPlanned);
+    let measured = measurement_from_profile(&profile, &described);
+    let advised = compared(&measured);
+    let [advice] = <[Advice; 1]>::try_from(advised.groups[0].advice.clone()).unwrap();
+    assert_eq!(advice.setting, Setting::Choice { algorithm: None, protocol: Some(Protocol::Ll128) });
+    assert_eq!(advice.setting.to_string(), "NCCL_PROTO=LL128");
+    let mut forced = measured.clone();
+    forced.configuration.protocol = Some(Protocol::Ll128);
+    let under_setting = compared(&forced);
+    let gain = |bytes| {
+        let predicted = |comparison: &Comparison| {
+            let row = comparison.rows.iter().find(|row| row.bytes == bytes);
+            row.unwrap().predicted.0 as f64
+        };
+        predicted(&advised) / predicted(&under_setting)
+    };
+    assert!(gain(advice.min) >= 1.1 && gain(advice.max) >= 1.1, "{advice:?}");
+    assert_eq!(under_setting.groups[0].advice, []);
+    let mut fast = measured;
+    for row in &mut fast.rows {
+        *row = Row::new(row.bytes, Picos(row.measured().0 / 2), row.line);
+    }
+    assert_eq!(compared(&fast).groups[0].advice, []);
 }
 
 /// A gate passes what is as expected, and fails slow rows, sizes that were not measured, and wrong results.

@@ -42,6 +42,19 @@ pub struct Outcome {
     pub communication: Picos,
     /// Number of collectives and messages in the trace.
     pub calls: usize,
+    /// Ends of computations on ranks that finish before the last rank of the event, in order of start.
+    pub early_ends: Vec<RankEnd>,
+}
+
+/// End of a computation on one of its ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankEnd {
+    /// Index of the event in the trace.
+    pub event: u32,
+    /// Rank that computes.
+    pub rank: u32,
+    /// End of the computation on this rank.
+    pub end: Picos,
 }
 
 impl Outcome {
@@ -172,6 +185,7 @@ impl<'a> Run<'a> {
         let mut queues: FxHashMap<&'a [u32], GroupQueue> = FxHashMap::default();
         let mut active: Vec<ActiveCall<'_>> = Vec::new();
         let (mut busy, mut calls) = (BTreeMap::<u32, Picos>::new(), 0);
+        let mut early_ends = Vec::new();
         loop {
             let next_end = ends.peek().map(|Reverse((time, _))| *time);
             let next_ready = ready.peek().map(|Reverse((time, _))| *time);
@@ -219,6 +233,11 @@ impl<'a> Run<'a> {
                                 *busy.entry(rank).or_default() += *time;
                             }
                         }
+                        let rank_end = |&rank| {
+                            let &rank_end = free_ranks.get(&(rank, *on))?;
+                            (rank_end < end).then_some(RankEnd { event, rank, end: rank_end })
+                        };
+                        early_ends.extend(ranks.iter().filter_map(rank_end));
                         self.set_span(event, Span { begin: end - *time, end, alone: *time });
                         ends.push(Reverse((end, event)));
                     }
@@ -252,7 +271,7 @@ impl<'a> Run<'a> {
         let time = self.spans.iter().map(|span| span.end).max().unwrap_or_default();
         let communication = self.communication_time();
         let compute = busy.into_values().max().unwrap_or_default();
-        Ok(Outcome { time, spans: self.spans, compute, communication, calls })
+        Ok(Outcome { time, spans: self.spans, compute, communication, calls, early_ends })
     }
 
     fn set_span(&mut self, event: u32, span: Span) {

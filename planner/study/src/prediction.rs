@@ -104,12 +104,23 @@ pub struct PredictedStep {
     pub bottleneck: StepPart,
     /// Exposed communication as a fraction of the step.
     pub exposed_communication: f64,
-    /// All communication as a fraction of the step. Exceeds 1 if calls overlap with each other.
+    /// Sum of the times of all calls ÷ time of the step. Concurrent calls count separately, so that the ratio can exceed 1.
     pub total_communication: f64,
     /// Speed-up over one GPU with unlimited memory, divided by the number of GPUs; `None` for traces.
     pub efficiency: Option<f64>,
     /// Speed-up over one host, divided by the number of hosts; `None` if the job cannot run on one host.
     pub host_efficiency: Option<f64>,
+}
+
+impl PredictedStep {
+    /// Returns the part of the calls' time that is hidden behind computation and other calls, from 0 to 1; `None` without
+    /// calls.
+    #[must_use]
+    pub fn hidden_communication(&self) -> Option<f64> {
+        // The exposed communication of a trace includes time in which a rank waits for another one.
+        let hidden = (1.0 - self.exposed_communication / self.total_communication).max(0.0);
+        (self.total_communication > 0.0).then_some(hidden)
+    }
 }
 
 /// Part of the time of a step.

@@ -90,5 +90,6 @@ fn plan() -> PlanChart {
         }),
         strategies,
         picks,
+        ..PlanChart::default()
     }
 }

@@ -7,6 +7,9 @@ use crate::format;
 /// Maximum value on any axis: about a petabyte, or about forty years in microseconds.
 const MAX_VALUE: f64 = 1.2e15;
 
+/// Part of a linear axis at its lower end in which values cannot be told apart: 15 of 300 pixels.
+const HIDDEN: f64 = 0.05;
+
 /// Quantity on an axis, which determines the format of its labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantity {
@@ -31,6 +34,19 @@ pub enum Scale {
     Log2,
     /// Logarithmic, with labels at powers of ten.
     Log10,
+}
+
+/// Choice of the scale of an axis of rates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RateScale {
+    /// Logarithmic if a linear axis would hide a quarter of the sizes or more in its lowest twentieth, where their
+    /// differences are not visible.
+    #[default]
+    Automatic,
+    /// Linear, which shows differences between high rates.
+    Linear,
+    /// Logarithmic, which shows differences between low rates.
+    Logarithmic,
 }
 
 /// Axis of a chart panel: the quantity of its values, and the scale.
@@ -59,6 +75,23 @@ impl Axis {
     #[must_use]
     pub fn binary(quantity: Quantity) -> Self {
         Self { quantity, scale: Scale::Log2 }
+    }
+
+    /// Creates an axis for rates. `values`: rates of the most important line; `highest`: the largest rate of all lines.
+    pub(crate) fn rate(scale: RateScale, values: impl Iterator<Item = f64>, highest: f64) -> Self {
+        let is_logarithmic = match scale {
+            RateScale::Linear => false,
+            RateScale::Logarithmic => true,
+            RateScale::Automatic => {
+                let (mut count, mut hidden) = (0_usize, 0_usize);
+                for value in values.filter(|&value| value > 0.0 && value.is_finite()) {
+                    count += 1;
+                    hidden += usize::from(value < highest * HIDDEN);
+                }
+                4 * hidden >= count.max(1)
+            }
+        };
+        if is_logarithmic { Self::logarithmic(Quantity::Rate) } else { Self::linear(Quantity::Rate) }
     }
 
     /// Returns true if the axis can show a value: at most [`MAX_VALUE`], and positive on a logarithmic axis.
@@ -145,6 +178,12 @@ impl AxisRange {
     /// Returns the position of a value on the axis, which is from 0 to 1 inside the span.
     pub(crate) fn position(&self, value: f64) -> f64 {
         (self.axis.to_linear(value) - self.low) / (self.high - self.low)
+    }
+
+    /// Returns the grid lines of a vertical axis. Labels of a logarithmic axis are closer to each other than those of a
+    /// linear one, because they get a label at 2 and 5 only if all of them have space.
+    pub(crate) fn vertical_ticks(&self) -> Vec<Tick> {
+        self.ticks(if self.axis.scale == Scale::Log10 { 11 } else { 7 })
     }
 
     /// Returns the grid lines in ascending order, with approximately `count` labels at most.
@@ -241,6 +280,15 @@ mod tests {
     fn rates_begin_at_zero() {
         assert_eq!(labels(Axis::linear(Quantity::Rate), 3.0, 480.0, 6), ["0", "100", "200", "300", "400", "500"]);
         assert_eq!(labels(Axis::linear(Quantity::Rate), 0.0, 0.0, 4).len(), 5);
+    }
+
+    #[test]
+    fn rate_axes_are_logarithmic_if_a_linear_one_hides_values() {
+        let rates = |values: &[f64]| Axis::rate(RateScale::Automatic, values.iter().copied(), 800.0).scale;
+        assert_eq!(rates(&[0.1, 3.0, 30.0, 300.0, 400.0]), Scale::Log10);
+        assert_eq!(rates(&[39.0, 100.0, 300.0, 400.0, 410.0]), Scale::Linear);
+        assert_eq!(rates(&[f64::NAN, 0.0]), Scale::Linear);
+        assert_eq!(rates(&[]), Scale::Linear);
     }
 
     #[test]

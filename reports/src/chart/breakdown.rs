@@ -37,9 +37,8 @@ impl BreakdownChart {
         Figure {
             title: self.title.clone(),
             subtitle: self.subtitle.clone(),
-            ribbon: None,
             panels: vec![chart.shares(), chart.times()],
-            x_title: "message size".into(),
+            ..Figure::default()
         }
     }
 
@@ -91,6 +90,7 @@ impl BreakdownChart {
         };
         LineChart {
             title: "Share of the time".into(),
+            x_title: "message size".into(),
             x: Axis::binary(Quantity::Bytes),
             y: Axis::linear(Quantity::Share),
             bands: self.costs.iter().enumerate().map(band).collect(),
@@ -119,6 +119,7 @@ impl BreakdownChart {
         };
         LineChart {
             title: "Time".into(),
+            x_title: "message size".into(),
             x: Axis::binary(Quantity::Bytes),
             y: Axis::logarithmic(Quantity::Time),
             bands: Vec::new(),

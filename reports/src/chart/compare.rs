@@ -50,11 +50,10 @@ impl CompareChart {
         Figure {
             title: self.title.clone(),
             subtitle: self.subtitle.clone(),
-            ribbon: None,
             panels: std::iter::once(self.measured_vs_predicted())
                 .chain(self.protocols().map(|protocol| self.residuals(protocol)))
                 .collect(),
-            x_title: "message size".into(),
+            ..Figure::default()
         }
     }
 
@@ -115,7 +114,8 @@ impl CompareChart {
             lines.push(Line { name: AGREED.into(), role: Role::Bound, points: ends.map(|x| (x, x)).to_vec() });
         }
         LineChart {
-            title: "Measured time (up) against predicted (across)".into(),
+            title: "Measured time".into(),
+            x_title: "predicted time".into(),
             x: Axis::logarithmic(Quantity::Time),
             y: Axis::logarithmic(Quantity::Time),
             bands,
@@ -150,6 +150,7 @@ impl CompareChart {
         }
         LineChart {
             title: format!("Error of {protocol}: predicted ÷ measured − 1"),
+            x_title: "message size".into(),
             x: Axis::binary(Quantity::Bytes),
             y: Axis::linear(Quantity::Share),
             bands,

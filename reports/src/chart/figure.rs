@@ -2,7 +2,7 @@
 
 use super::Axis;
 
-/// Figure that consists of stacked panels and one legend at their side.
+/// Figure that consists of panels and one legend at their side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
     /// Title of the figure: one bold line.
@@ -11,17 +11,42 @@ pub struct Figure {
     pub subtitle: String,
     /// Ribbon above the first panel, which labels ranges of its x axis.
     pub ribbon: Option<Ribbon>,
-    /// Panels of the figure, first on top.
+    /// Panels of the figure, first on top; in a row, first at the left.
     pub panels: Vec<LineChart>,
-    /// Title of all x axes below the last panel, such as `message size`; may be empty.
-    pub x_title: String,
+    /// Arrangement of the panels.
+    pub arrangement: Arrangement,
+    /// Titles above the rows of panels, such as the name of a collective; empty if rows have none.
+    pub row_titles: Vec<String>,
+}
+
+/// Arrangement of the panels of a figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Arrangement {
+    /// One panel in a row.
+    #[default]
+    Stacked,
+    /// Two panels in a row, such as time and bandwidth.
+    Pairs,
+}
+
+impl Arrangement {
+    /// Number of panels in a row.
+    pub(super) fn columns(self) -> usize {
+        match self {
+            Self::Stacked => 1,
+            Self::Pairs => 2,
+        }
+    }
 }
 
 /// Panel of a figure: lines over two axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineChart {
-    /// Short title above the panel. It contains the unit of the y axis if the labels have no unit.
+    /// Short title above the panel: quantity of the y axis, and its unit if the labels have no unit.
     pub title: String,
+    /// Title of the x axis, such as `message size`; may be empty. Panels below each other with equal titles share the
+    /// lowest one.
+    pub x_title: String,
     /// Horizontal axis.
     pub x: Axis,
     /// Vertical axis.

@@ -1,8 +1,8 @@
 //! Line charts as SVG and PNG, identical on every machine.
 //!
-//! A [`Figure`] consists of a title, stacked panels, and one legend at their side. [`PlanChart`] creates the figure of
-//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; other users fill a [`Figure`]
-//! themselves.
+//! A [`Figure`] consists of a title, panels, and one legend at their side. [`PlanChart`] creates the figure of
+//! a plan from sizes and times, [`CompareChart`] that of measured against predicted; [`PlanPanel`] and [`CurvePanel`] show
+//! several of them in one picture, with time beside bandwidth. Other users fill a [`Figure`] themselves.
 //!
 //! ```
 //! use fabricast_reports::chart::{self, Format, PlanChart, PlanPoint, Strategy};
@@ -28,6 +28,7 @@ mod bars;
 mod breakdown;
 pub(crate) mod canvas;
 mod compare;
+mod curve_panel;
 mod estimates;
 mod figure;
 mod font;
@@ -38,6 +39,7 @@ pub(crate) mod palette;
 mod panel;
 mod pdf;
 mod plan;
+mod plan_panel;
 mod ribbon;
 mod rows;
 mod spans;
@@ -46,14 +48,16 @@ mod tests;
 
 use std::path::Path;
 
-pub use axis::{Axis, Quantity, Scale};
+pub use axis::{Axis, Quantity, RateScale, Scale};
 pub use bars::{Bar, BarChart, render_bars};
 pub use breakdown::{BreakdownChart, BreakdownRow};
 pub use compare::{CompareChart, ComparedPoint, ComparedSeries};
+pub use curve_panel::{CurvePanel, MeasuredCurve};
 pub use estimates::{EstimatesTable, ParameterEstimate};
-pub use figure::{Band, BandColour, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
+pub use figure::{Arrangement, Band, BandColour, Figure, Line, LineChart, Ribbon, RibbonPart, Role};
 pub use output::render;
 pub use plan::{MeasuredSeries, Pick, PlanChart, PlanPoint, PredictionInterval, Strategy};
+pub use plan_panel::PlanPanel;
 pub use spans::{Spans, TimeSpan, render_spans};
 
 /// File format of a chart.

@@ -4,11 +4,10 @@ use fabricast_topologies::visible::visible_in_xml;
 use plotters::backend::{BitMapBackend, SVGBackend};
 use plotters::prelude::{DrawingBackend, IntoDrawingArea};
 use plotters::style::RGBColor;
-use plotters::style::text_anchor::HPos;
 
 use super::canvas::{Canvas, DETAIL, TextStyle};
 use super::figure::Figure;
-use super::layout::{FigureLayout, WIDTH};
+use super::layout::FigureLayout;
 use super::legend::FigureLegend;
 use super::panel::Panel;
 use super::pdf::Page;
@@ -102,7 +101,7 @@ struct FigureSheet<'a> {
 
 impl Drawing for FigureSheet<'_> {
     fn size(&self) -> (u32, u32) {
-        (WIDTH as u32, self.layout.height as u32)
+        (self.layout.width.ceil() as u32, self.layout.height as u32)
     }
 
     fn draw<DB: DrawingBackend>(&self, backend: DB, drop: f64) -> Result<(), ChartError> {
@@ -115,12 +114,13 @@ impl Drawing for FigureSheet<'_> {
         if let (Some(ribbon), Some(first)) = (&self.figure.ribbon, self.panels.first()) {
             ribbon.draw(&canvas, self.layout.ribbon, first.x())?;
         }
-        for (panel, &frame) in self.panels.iter().zip(&self.layout.panels) {
-            panel.draw(&canvas, frame)?;
+        let row_title = TextStyle::new(palette::INK, 15.0).bold();
+        for (text, &position) in self.figure.row_titles.iter().zip(&self.layout.row_titles) {
+            canvas.text(&row_title.fit(text, self.layout.title_width)?, position, row_title)?;
         }
-        if let Some(&(x, y)) = self.layout.x_title.as_ref() {
-            let lettering = TextStyle::new(palette::TEXT, 11.5).align(HPos::Center);
-            canvas.text(&self.figure.x_title, (x, y), lettering)?;
+        for (panel, (&frame, &x_title)) in self.panels.iter().zip(self.layout.panels.iter().zip(&self.layout.x_titles))
+        {
+            panel.draw(&canvas, frame, x_title)?;
         }
         self.legend.draw(&canvas, self.layout.legend)?;
         canvas.finish()

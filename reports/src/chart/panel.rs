@@ -12,6 +12,9 @@ use super::{ChartError, palette};
 /// Maximum number of points of a line with markers. Longer lines are drawn without markers.
 const MAX_MARKERS: usize = 64;
 
+/// Width of the part of an x axis that has one label, in logical pixels.
+const X_LABEL: f64 = 70.0;
+
 /// Panel with the ranges of its axes.
 pub(super) struct Panel<'a> {
     chart: &'a LineChart,
@@ -40,9 +43,20 @@ impl<'a> Panel<'a> {
         self.x
     }
 
-    pub(super) fn draw<DB: DrawingBackend>(&self, canvas: &Canvas<DB>, frame: Rectangle) -> Result<(), ChartError> {
+    /// Draws the panel. `x_title`: centre of the title of the x axis, if it is shown.
+    pub(super) fn draw<DB: DrawingBackend>(
+        &self,
+        canvas: &Canvas<DB>,
+        frame: Rectangle,
+        x_title: Option<Position>,
+    ) -> Result<(), ChartError> {
         let title = TextStyle::new(palette::INK, 13.0).bold();
-        canvas.text(&self.chart.title, (frame.left, frame.top - 16.0), title)?;
+        let text = title.fit(&self.chart.title, frame.right - frame.left)?;
+        canvas.text(&text, (frame.left, frame.top - 16.0), title)?;
+        if let Some(centre) = x_title {
+            let style = TextStyle::new(palette::TEXT, 11.5).align(HPos::Center);
+            canvas.text(&self.chart.x_title, centre, style)?;
+        }
         for band in &self.chart.bands {
             self.draw_band(canvas, frame, band)?;
         }
@@ -68,7 +82,7 @@ impl<'a> Panel<'a> {
             if labelled { palette::GRID } else { palette::FINE_GRID }
         };
         let mut free_from = f64::NEG_INFINITY;
-        for tick in self.x.ticks(11) {
+        for tick in self.x.ticks(((frame.right - frame.left) / X_LABEL) as usize) {
             let (x, bottom) = frame.point(tick.position, 0.0);
             let stroke = Stroke { colour: colour(tick.label.is_some()), width: 1.0 };
             canvas.line(&[(x, frame.top), (x, bottom)], stroke)?;
@@ -80,7 +94,7 @@ impl<'a> Panel<'a> {
                 }
             }
         }
-        for tick in self.y.ticks(7) {
+        for tick in self.y.vertical_ticks() {
             let (left, y) = frame.point(0.0, tick.position);
             let stroke = Stroke { colour: colour(tick.label.is_some()), width: 1.0 };
             canvas.line(&[(left, y), (frame.right, y)], stroke)?;

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::{Bytes, Picos};
 
-use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, Ribbon, RibbonPart, Role, palette};
+use super::{Axis, Band, BandColour, Figure, Line, LineChart, Quantity, RateScale, Ribbon, RibbonPart, Role, palette};
 
 /// Data of the chart of a plan.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -23,6 +23,8 @@ pub struct PlanChart {
     pub band: Vec<PredictionInterval>,
     /// Measured times; `None` if there are none.
     pub measured: Option<MeasuredSeries>,
+    /// Scale of the axis of bus bandwidths.
+    pub rate_scale: RateScale,
 }
 
 /// Strategy whose times are a line of the chart.
@@ -83,14 +85,25 @@ impl PlanChart {
             title: self.title.clone(),
             subtitle: self.subtitle.clone(),
             ribbon: self.ribbon(),
-            panels: vec![
-                self.panel("Time", Axis::logarithmic(Quantity::Time), &|_, time| time.us()),
-                self.panel("Bus bandwidth (GB/s)", Axis::linear(Quantity::Rate), &|bytes, time| {
-                    self.bus_bandwidth(bytes, time)
-                }),
-            ],
-            x_title: "message size".into(),
+            panels: self.panels().into(),
+            ..Figure::default()
         }
+    }
+
+    /// Returns the panels of time and bus bandwidth.
+    pub(super) fn panels(&self) -> [LineChart; 2] {
+        let rate = |point: &PlanPoint| self.bus_bandwidth(point.bytes, point.time);
+        let all = self.strategies.iter().flat_map(|strategy| &strategy.points).chain(&self.bound);
+        let highest = all.map(rate).filter(|rate| rate.is_finite()).fold(0.0, f64::max);
+        let picked = self.picked_points();
+        [
+            self.panel("Time", Axis::logarithmic(Quantity::Time), &|_, time| time.us()),
+            self.panel(
+                "Bus bandwidth (GB/s)",
+                Axis::rate(self.rate_scale, picked.iter().map(rate), highest),
+                &|bytes, time| self.bus_bandwidth(bytes, time),
+            ),
+        ]
     }
 
     /// Returns the bus bandwidth in GB/s as nccl-tests defines it: size ÷ time × factor of the collective.
@@ -120,7 +133,14 @@ impl PlanChart {
                 points: coordinates(&measured.points),
             });
         }
-        LineChart { title: title.to_owned(), x: Axis::binary(Quantity::Bytes), y, bands: self.bands(value), lines }
+        LineChart {
+            title: title.to_owned(),
+            x_title: "message size".into(),
+            x: Axis::binary(Quantity::Bytes),
+            y,
+            bands: self.bands(value),
+            lines,
+        }
     }
 
     fn bands(&self, value: &dyn Fn(Bytes, Picos) -> f64) -> Vec<Band> {

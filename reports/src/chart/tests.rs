@@ -34,6 +34,7 @@ fn plan() -> PlanChart {
             PredictionInterval { bytes: Bytes(16 << 10), low: Picos(11_000_000), high: Picos(14_000_000) },
         ],
         measured: Some(MeasuredSeries { name: "measured".into(), points: points(&[4_100_000, 5_300_000]) }),
+        ..PlanChart::default()
     }
 }
 
@@ -184,6 +185,7 @@ proptest! {
         let figure = Figure {
             panels: vec![LineChart {
                 title: "any".into(),
+                x_title: String::new(),
                 x: axis(scales.0),
                 y: axis(scales.1),
                 bands: Vec::new(),

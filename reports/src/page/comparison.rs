@@ -179,11 +179,9 @@ fn charts(comparison: &Comparison) -> Vec<Block> {
             .map(|line| if let Role::Points(_) = line.role { of_line(&line.name) } else { Vec::new() })
             .collect()
     };
-    let block = |(number, chart): (usize, LineChart)| {
-        let x_title = if number == 0 { "predicted time" } else { "message size" }.to_owned();
-        Block::Lines(LinesWithTooltips { tooltips: details(&chart), chart, x_title, remark: String::new() })
-    };
-    figure.panels.into_iter().enumerate().map(block).collect()
+    let block =
+        |chart: LineChart| Block::Lines(LinesWithTooltips { tooltips: details(&chart), chart, remark: String::new() });
+    figure.panels.into_iter().map(block).collect()
 }
 
 impl ComparisonRow {

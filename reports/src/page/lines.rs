@@ -135,7 +135,7 @@ impl<'a> LineSheet<'a> {
         for band in &self.chart.bands {
             self.band(band, markup);
         }
-        self.grid(&lines.x_title, markup);
+        self.grid(&self.chart.x_title, markup);
         let mut order: Vec<(usize, &Line)> = self.chart.lines.iter().enumerate().collect();
         // The first series is drawn on top of the others.
         order.sort_by_key(|(number, line)| match line.role {
@@ -167,7 +167,7 @@ impl<'a> LineSheet<'a> {
                 }
             }
         }
-        for tick in self.y.ticks(7) {
+        for tick in self.y.vertical_ticks() {
             let (left, y) = self.to_pixels(0.0, tick.position);
             let class = if tick.label.is_some() { "" } else { "fine" };
             let path = format!("M{} {}H{}", number(left), number(y), number(WIDTH - RIGHT));

@@ -30,8 +30,8 @@ mod timeline;
 pub use input::{Input, InputError, report};
 pub use picture::Picture;
 pub use study::{
-    bandwidths, breakdown, costs, links, measured, memory, opening_lines, page as study_page,
-    page_with_library_defaults as study_page_with_details, pareto, timelines,
+    bandwidths, breakdown, costs, interval_name, links, measured, memory, opening_lines, page as study_page,
+    page_with_library_defaults as study_page_with_details, pareto, step_title, timelines,
 };
 
 use crate::chart::{BarChart, LineChart};
@@ -117,8 +117,6 @@ pub enum Block {
 pub struct LinesWithTooltips {
     /// Chart that is shown: axes, lines and bands.
     pub chart: LineChart,
-    /// Title of the horizontal axis.
-    pub x_title: String,
     /// Additional tooltip texts by line and by point; may be shorter than the lists of lines and points.
     pub tooltips: Vec<Vec<String>>,
     /// Line below the chart; may be empty.

@@ -6,7 +6,7 @@ use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Block, Choice, LinesWithTooltips, Page, Section};
-use crate::chart::{Axis, Band, BandColour, Line, LineChart, Quantity, Role};
+use crate::chart::{Axis, Band, BandColour, Line, LineChart, Quantity, RateScale, Role};
 use crate::format;
 use crate::table::{Cell, Column, Emphasis, Table, Unit, Value};
 
@@ -36,7 +36,7 @@ pub(super) fn page(plan: &SavedPlan) -> Page {
         title: format!("{subject} on {}, {ranks}", plan.fabric),
         answer: answer(plan, library.as_deref()),
         sections: vec![
-            Section::new("Bus bandwidth", build(&|one, rows| vec![Block::Lines(busbw(plan, one, rows))])),
+            Section::new("Time and bus bandwidth", build(&|one, rows| time_and_busbw(plan, one, rows))),
             Section::new("Selected strategy by size", vec![Block::Table("Ranges of one pick".into(), ranges(plan))]),
             Section::new(
                 "Every size",
@@ -105,9 +105,31 @@ fn rate(plan: &SavedPlan, row: &SavedRow, us: f64) -> f64 {
     row.bytes.0 as f64 / us.max(1e-6) / 1e3 * row.collective.busbw_factor(plan.ranks)
 }
 
+/// Quantity that a chart shows against message size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CurveQuantity {
+    Time,
+    BusBandwidth,
+}
+
 /// Returns the chart of bus bandwidth over sizes: the selected strategy with its prediction interval, the library's
 /// default, the second-best strategy, and the lower bound.
 pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> LinesWithTooltips {
+    curves(plan, collective, rows, CurveQuantity::BusBandwidth)
+}
+
+/// Returns the charts of time and of bus bandwidth over sizes.
+fn time_and_busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]) -> Vec<Block> {
+    [CurveQuantity::Time, CurveQuantity::BusBandwidth]
+        .map(|quantity| Block::Lines(curves(plan, collective, rows, quantity)))
+        .into()
+}
+
+fn curves(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow], quantity: CurveQuantity) -> LinesWithTooltips {
+    let value = |row: &SavedRow, us: f64| match quantity {
+        CurveQuantity::Time => us,
+        CurveQuantity::BusBandwidth => rate(plan, row, us),
+    };
     let mut tooltips: Vec<Vec<String>> = Vec::new();
     let mut lines: Vec<Line> = Vec::new();
     let mut add = |name: String, role: Role, select: &dyn Fn(&SavedRow) -> Option<SavedPick>| {
@@ -115,7 +137,7 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
         if picks.is_empty() {
             return;
         }
-        let point = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, bus_bandwidth(plan, row, pick));
+        let point = |(row, pick): &(&SavedRow, SavedPick)| (row.bytes.0 as f64, value(row, pick.effective_us()));
         lines.push(Line { name, role, points: picks.iter().map(point).collect() });
         let word = |(row, pick): &(&SavedRow, SavedPick)| {
             let bottleneck = row.bottleneck.as_ref().filter(|_| role == Role::Series(0));
@@ -128,22 +150,34 @@ pub(super) fn busbw(plan: &SavedPlan, collective: Collective, rows: &[&SavedRow]
     let library_name = plan.library.map_or_else(|| "the library".to_owned(), |library| library.to_string());
     add(format!("{library_name}, default"), Role::Series(1), &|row| row.library_default.clone());
     add("the runner-up".into(), Role::Series(3), &|row| row.runner_up.clone());
-    let bound = rows.iter().filter_map(|row| Some((row.bytes.0 as f64, rate(plan, row, row.bound_us?))));
+    let bound = rows.iter().filter_map(|row| Some((row.bytes.0 as f64, value(row, row.bound_us?))));
     lines.push(Line { name: "bound".into(), role: Role::Bound, points: bound.collect() });
     let band = rows.iter().filter_map(|row| {
-        let (low, high) = (row.pick.low_us?, row.pick.high_us?);
-        Some((row.bytes.0 as f64, rate(plan, row, high), rate(plan, row, low)))
+        let (low, high) = (value(row, row.pick.low_us?), value(row, row.pick.high_us?));
+        Some((row.bytes.0 as f64, low.min(high), low.max(high)))
     });
     let band = Band { name: "80 % interval of the pick".into(), shade: BandColour::Pale, points: band.collect() };
+    let values = |line: &Line| line.points.iter().map(|point| point.1).collect::<Vec<f64>>();
+    let (title, y) = match quantity {
+        CurveQuantity::Time => (format!("Time of {collective}"), Axis::logarithmic(Quantity::Time)),
+        CurveQuantity::BusBandwidth => {
+            let picked = lines.first().map(values).unwrap_or_default();
+            let highest = lines.iter().flat_map(values).fold(0.0, f64::max);
+            (
+                format!("Bus bandwidth of {collective}, GB/s"),
+                Axis::rate(RateScale::Automatic, picked.into_iter(), highest),
+            )
+        }
+    };
     LinesWithTooltips {
         chart: LineChart {
-            title: format!("Bus bandwidth of {collective}, GB/s"),
+            title,
+            x_title: "message size".into(),
             x: Axis::binary(Quantity::Bytes),
-            y: Axis::linear(Quantity::Rate),
+            y,
             bands: if band.points.is_empty() { Vec::new() } else { vec![band] },
             lines,
         },
-        x_title: "message size".into(),
         tooltips,
         remark: String::new(),
     }

@@ -22,7 +22,7 @@ pub use decision::opening_lines;
 pub use library_defaults::bandwidths;
 pub use load::links;
 pub use tables::{costs, measured};
-pub use timeline::timelines;
+pub use timeline::{interval_name, step_title, timelines};
 
 /// Creates the page of a study. `pictures`: for each job, the fabric of the first-ranked candidate with the load of its
 /// links, if available.

@@ -11,12 +11,12 @@ fn lines(points: Vec<(f64, f64)>) -> Block {
     Block::Lines(LinesWithTooltips {
         chart: LineChart {
             title: "rates".into(),
+            x_title: "size".into(),
             x: Axis::binary(Quantity::Bytes),
             y: Axis::linear(Quantity::Rate),
             bands: Vec::new(),
             lines: vec![Line { name: "ring".into(), role: Role::Series(0), points }],
         },
-        x_title: "size".into(),
         tooltips: vec![vec!["8 ranks".into()]],
         remark: String::new(),
     })

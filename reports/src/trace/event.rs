@@ -2,23 +2,25 @@
 
 use std::io::{self, Write};
 
+use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::Picos;
 use fabricast_topologies::visible::{is_hidden, visible_in_strings};
 
 use super::lines::EventSink;
-use super::{Argument, Counter, TraceSpan};
+use super::{Argument, Counter, TraceNames, TraceSpan};
 use crate::format::exact_micros;
 
 /// Formatter of the events of a trace.
 pub(super) struct Events<'a, L> {
     lines: &'a mut L,
+    names: &'a TraceNames<'a>,
     /// Text of the event that is being formatted.
     text: Vec<u8>,
 }
 
 impl<'a, L: EventSink> Events<'a, L> {
-    pub(super) fn new(lines: &'a mut L) -> Self {
-        Self { lines, text: Vec::new() }
+    pub(super) fn new(lines: &'a mut L, names: &'a TraceNames<'a>) -> Self {
+        Self { lines, names, text: Vec::new() }
     }
 
     fn end_line(&mut self, time: Option<Picos>) {
@@ -34,9 +36,29 @@ impl<'a, L: EventSink> Events<'a, L> {
         self.text.write_all(visible_in_strings(&serde_json::to_string(text)?).as_bytes())
     }
 
-    /// Writes the name and sort index of a process.
-    pub(super) fn process(&mut self, pid: u32, name: &str, sort_index: i64) -> io::Result<()> {
-        write!(self.text, r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"{name}"}}}}"#)?;
+    /// Writes the name and sort index of the process of a rank.
+    pub(super) fn rank(&mut self, rank: Rank) -> io::Result<()> {
+        let name = (self.names.process)(rank);
+        self.process(rank.0, &name, rank.0.into())
+    }
+
+    /// Writes the facts about the run as a label of the process of a rank.
+    pub(super) fn label(&mut self, rank: Rank) -> io::Result<()> {
+        let label = self.names.label();
+        if label.is_empty() {
+            return Ok(());
+        }
+        write!(self.text, r#"{{"ph":"M","name":"process_labels","pid":{},"args":{{"labels":"#, rank.0)?;
+        self.string(&label)?;
+        self.text.write_all(b"}}")?;
+        self.end_line(None);
+        Ok(())
+    }
+
+    fn process(&mut self, pid: u32, name: &str, sort_index: i64) -> io::Result<()> {
+        write!(self.text, r#"{{"ph":"M","name":"process_name","pid":{pid},"args":{{"name":"#)?;
+        self.string(name)?;
+        self.text.write_all(b"}}")?;
         self.end_line(None);
         write!(
             self.text,
@@ -46,9 +68,16 @@ impl<'a, L: EventSink> Events<'a, L> {
         Ok(())
     }
 
-    /// Writes the name and sort index of a thread.
-    pub(super) fn thread(&mut self, pid: u32, tid: u32, name: &str) -> io::Result<()> {
-        write!(self.text, r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}"#)?;
+    /// Writes the name and sort index of a thread. `number`: its index among the threads of the channel.
+    pub(super) fn thread(&mut self, rank: Rank, channel: Channel, number: usize, tid: u32) -> io::Result<()> {
+        let mut name = (self.names.thread)(rank, channel);
+        if number > 0 {
+            name.push_str(&format!(" +{number}"));
+        }
+        let pid = rank.0;
+        write!(self.text, r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"#)?;
+        self.string(&name)?;
+        self.text.write_all(b"}}")?;
         self.end_line(None);
         let sort = r#""name":"thread_sort_index""#;
         write!(self.text, r#"{{"ph":"M",{sort},"pid":{pid},"tid":{tid},"args":{{"sort_index":{tid}}}}}"#)?;
@@ -77,21 +106,24 @@ impl<'a, L: EventSink> Events<'a, L> {
         }
         self.text.write_all(b"}")?;
         self.end_line(Some(span.start));
-        if let Some(arrow) = span.arrows.incoming {
+        for &arrow in &span.arrows.incoming {
             self.arrow(r#""f","bp":"e""#, arrow, tid, span)?;
         }
-        if let Some(arrow) = span.arrows.outgoing {
+        for &arrow in &span.arrows.outgoing {
             self.arrow(r#""s""#, arrow, tid, span)?;
         }
         Ok(())
     }
 
-    /// Writes an end of an arrow of the critical path. Viewers draw it from the end of the first span to the start of the
+    /// Writes an end of an arrow. Viewers draw it from the end of the first span to the start of the
     /// second; the time only has to be inside each span.
     fn arrow(&mut self, phase: &str, number: u32, tid: u32, span: &TraceSpan<'_>) -> io::Result<()> {
         let (pid, time) = (span.rank.0, exact_micros(span.start));
-        let name = r#""cat":"critical path","name":"critical path""#;
-        write!(self.text, r#"{{"ph":{phase},{name},"id":{number},"pid":{pid},"tid":{tid},"ts":{time}}}"#)?;
+        let name = self.names.arrow;
+        write!(
+            self.text,
+            r#"{{"ph":{phase},"cat":"{name}","name":"{name}","id":{number},"pid":{pid},"tid":{tid},"ts":{time}}}"#
+        )?;
         self.end_line(Some(span.start));
         Ok(())
     }
@@ -126,11 +158,16 @@ impl<'a, L: EventSink> Events<'a, L> {
 
 /// Writes counters as graphs of a separate process, which is shown above the ranks: a value at each change, in percent
 /// rounded to a tenth, and 0 at the end.
-pub(super) fn counters(counters: &[Counter<'_>], ranks: u32, lines: &mut impl EventSink) -> io::Result<()> {
+pub(super) fn counters(
+    counters: &[Counter<'_>],
+    names: &TraceNames<'_>,
+    ranks: u32,
+    lines: &mut impl EventSink,
+) -> io::Result<()> {
     if counters.is_empty() {
         return Ok(());
     }
-    let mut events = Events::new(lines);
+    let mut events = Events::new(lines, names);
     events.process(ranks, "fabric", -1)?;
     for counter in counters {
         let mut last = None;

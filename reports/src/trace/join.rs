@@ -8,7 +8,7 @@ use fabricast_topologies::Picos;
 
 use super::event::{Events, MergedSpan};
 use super::lines::EventSink;
-use super::{Arrows, TraceSpan, TraceSummary};
+use super::{Arrows, TraceNames, TraceSpan, TraceSummary};
 
 /// Number of consecutive thread ids reserved for a channel. The first id of a channel is its number multiplied by this
 /// constant.
@@ -27,9 +27,10 @@ const MAX_THREADS: usize = 4;
 pub(super) fn write<'a>(
     spans: impl Iterator<Item = TraceSpan<'a>>,
     joined: u32,
+    names: &TraceNames<'_>,
     lines: &mut impl EventSink,
 ) -> io::Result<TraceSummary> {
-    let mut events = Events::new(lines);
+    let mut events = Events::new(lines, names);
     let most_threads = if joined > 1 { MAX_THREADS } else { usize::MAX };
     let mut lanes =
         ChannelTracks { lanes: BTreeMap::new(), joined, max_threads: most_threads, next_extra_id: FIRST_EXTRA_ID };
@@ -76,7 +77,11 @@ impl<'a> ChannelTracks<'a> {
         // The channels of a rank may occur in any order, so any channel of the rank is looked up.
         let ranks_channels = (rank, Channel(0))..=(rank, Channel(u16::MAX));
         if self.lanes.range(ranks_channels).next().is_none() {
-            events.process(rank.0, &format!("rank {}", rank.0), rank.0.into())?;
+            let is_first = self.lanes.is_empty();
+            events.rank(rank)?;
+            if is_first {
+                events.label(rank)?;
+            }
         }
         let threads = self.lanes.entry((rank, channel)).or_default();
         let free = threads.iter().position(|thread| thread.end <= span.start).unwrap_or(threads.len());
@@ -89,11 +94,7 @@ impl<'a> ChannelTracks<'a> {
                     self.next_extra_id - 1
                 }
             };
-            let name = match number {
-                0 => format!("channel {}", channel.0),
-                _ => format!("channel {} +{number}", channel.0),
-            };
-            events.thread(rank.0, id, &name)?;
+            events.thread(rank, channel, number, id)?;
             threads.push(Thread { id, end: Picos::ZERO, waiting: None });
         }
         let Some(thread) = threads.get_mut(number) else { return Ok(()) };

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use fabricast_topologies::Picos;
 
-const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 const TAIL: &[u8] = b"\n]}\n";
 
 /// Receiver of the events of a trace, in any order.
@@ -28,9 +27,10 @@ impl EventSink for SizeCounter {
 }
 
 impl SizeCounter {
-    pub(super) fn bytes(&self) -> u64 {
+    /// Size of the trace with this beginning.
+    pub(super) fn bytes(&self, head: &[u8]) -> u64 {
         let separators = 2 * self.lines - self.lines.min(1);
-        (HEAD.len() + TAIL.len()) as u64 + separators + self.text
+        (head.len() + TAIL.len()) as u64 + separators + self.text
     }
 }
 
@@ -50,16 +50,16 @@ impl EventSink for LineSorter {
 }
 
 impl LineSorter {
-    /// Writes all lines: metadata first, then events by time. Events of one instant are written in the order in which
+    /// Writes all lines after `head`: metadata first, then events by time. Events of one instant are written in the order in which
     /// they were added.
     ///
     /// # Errors
     /// Errors of the writer.
-    pub(super) fn write(self, mut output: impl Write) -> io::Result<()> {
+    pub(super) fn write(self, head: &[u8], mut output: impl Write) -> io::Result<()> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
         let mut lines: Vec<_> = starts.zip(&self.ends).map(|(start, &(at, end))| (at, start..end)).collect();
         lines.sort_by_key(|&(at, _)| at);
-        output.write_all(HEAD)?;
+        output.write_all(head)?;
         let mut separator: &[u8] = b"\n";
         for (_, line) in lines {
             output.write_all(separator)?;

@@ -1,8 +1,9 @@
 //! Spans as Chrome trace JSON, which Perfetto (ui.perfetto.dev) and `chrome://tracing` open.
 //!
-//! A rank is a process, and a channel is a thread of that process. Overlapping spans of a channel (for example a
-//! transfer that is in transit while the next is prepared) are assigned to additional threads, since viewers show only
-//! nested spans. Arrows connect the critical path, unless spans are merged. Times are picoseconds, written as exact
+//! A rank is a process, and a channel, or a track of a job, is a thread of that process. Overlapping spans of a channel
+//! (for example a transfer that is in transit while the next is prepared) are assigned to additional threads, since
+//! viewers show only nested spans. Arrows connect a span with those that wait for it, unless spans are merged. Facts about
+//! the run, such as its fabric, are the metadata of the file (`otherData`) and the label of its first process. Times are picoseconds, written as exact
 //! decimals of a microsecond, which is the unit of the format.
 //!
 //! Viewers fail on files of hundreds of megabytes, so a trace has a size budget. If it is exceeded, adjacent spans of a
@@ -20,6 +21,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use fabricast_sim::schedule::{Channel, Rank};
+use fabricast_topologies::visible::visible_in_strings;
 use fabricast_topologies::{Bytes, Picos};
 
 use lines::{LineSorter, SizeCounter};
@@ -43,13 +45,57 @@ pub struct TraceSpan<'a> {
     pub arrows: Arrows,
 }
 
-/// Arrows of the critical path that end and begin at a span, by their numbers. Each number belongs to one pair of spans.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Arrows that end and begin at a span, by their numbers. Each number belongs to one pair of spans.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrows {
-    /// Arrow from the preceding span of the path.
-    pub incoming: Option<u32>,
-    /// Arrow to the following span of the path.
-    pub outgoing: Option<u32>,
+    /// Arrows from spans that this span waits for.
+    pub incoming: Vec<u32>,
+    /// Arrows to spans that wait for this span.
+    pub outgoing: Vec<u32>,
+}
+
+/// Names of the parts of a trace.
+pub struct TraceNames<'a> {
+    /// Name of the process of a rank.
+    pub process: &'a dyn Fn(Rank) -> String,
+    /// Name of the thread of a channel of a rank.
+    pub thread: &'a dyn Fn(Rank, Channel) -> String,
+    /// Category and name of arrows.
+    pub arrow: &'a str,
+    /// Facts about the run: name and value.
+    pub metadata: Vec<(&'a str, String)>,
+}
+
+impl<'a> TraceNames<'a> {
+    /// Names of the trace of a schedule, whose arrows are the critical path.
+    #[must_use]
+    pub fn schedule(metadata: Vec<(&'a str, String)>) -> Self {
+        Self {
+            process: &|rank| format!("rank {}", rank.0),
+            thread: &|_, channel| format!("channel {}", channel.0),
+            arrow: "critical path",
+            metadata,
+        }
+    }
+
+    /// Returns the beginning of the file.
+    fn head(&self) -> io::Result<Vec<u8>> {
+        let mut head = br#"{"displayTimeUnit":"ns","#.to_vec();
+        if !self.metadata.is_empty() {
+            let facts: serde_json::Map<String, serde_json::Value> =
+                self.metadata.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+            head.extend_from_slice(br#""otherData":"#);
+            head.extend_from_slice(visible_in_strings(&serde_json::to_string(&facts)?).as_bytes());
+            head.push(b',');
+        }
+        head.extend_from_slice(br#""traceEvents":["#);
+        Ok(head)
+    }
+
+    /// Returns the label of the first process: the values of the facts.
+    fn label(&self) -> String {
+        self.metadata.iter().map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// Detail of a span.
@@ -97,15 +143,22 @@ pub struct Counter<'a> {
 ///
 /// # Errors
 /// Errors of the writer.
-pub fn write<'a, S>(spans: S, counters: &[Counter<'_>], budget: Bytes, output: impl Write) -> io::Result<TraceStats>
+pub fn write<'a, S>(
+    spans: S,
+    counters: &[Counter<'_>],
+    names: &TraceNames<'_>,
+    budget: Bytes,
+    output: impl Write,
+) -> io::Result<TraceStats>
 where
     S: Iterator<Item = TraceSpan<'a>> + Clone,
 {
+    let head = names.head()?;
     let measure = |joined| -> io::Result<(u64, TraceSummary)> {
         let mut scale = SizeCounter::default();
-        let summary = join::write(spans.clone(), joined, &mut scale)?;
-        event::counters(counters, summary.ranks, &mut scale)?;
-        Ok((scale.bytes(), summary))
+        let summary = join::write(spans.clone(), joined, names, &mut scale)?;
+        event::counters(counters, names, summary.ranks, &mut scale)?;
+        Ok((scale.bytes(&head), summary))
     };
     let mut joined = 1;
     let (mut size, summary) = measure(joined)?;
@@ -115,9 +168,9 @@ where
         (size, _) = measure(joined)?;
     }
     let mut lines = LineSorter::default();
-    join::write(spans, joined, &mut lines)?;
-    event::counters(counters, summary.ranks, &mut lines)?;
-    lines.write(io::BufWriter::new(output))?;
+    join::write(spans, joined, names, &mut lines)?;
+    event::counters(counters, names, summary.ranks, &mut lines)?;
+    lines.write(&head, io::BufWriter::new(output))?;
     Ok(TraceStats { bytes: Bytes(size), spans: summary.spans, joined })
 }
 

@@ -21,7 +21,7 @@ fn span(rank: u32, channel: u16, start: u64, end: u64) -> TraceSpan<'static> {
 
 fn written(spans: &[TraceSpan<'_>], budget: Bytes) -> (TraceStats, String) {
     let mut output = Vec::new();
-    let summary = write(spans.iter().cloned(), &[], budget, &mut output).unwrap();
+    let summary = write(spans.iter().cloned(), &[], &TraceNames::schedule(Vec::new()), budget, &mut output).unwrap();
     assert_eq!(summary.bytes.0, output.len() as u64);
     (summary, String::from_utf8(output).unwrap())
 }
@@ -72,7 +72,7 @@ fn a_trace_names_ranks_and_channels() {
 fn arrows_connect_the_spans_of_the_critical_path() {
     let mut spans =
         vec![span(0, 0, 0, 10_000_000), span(0, 0, 5_000_000, 15_000_000), span(1, 3, 20_000_000, 30_000_000)];
-    (spans[1].arrows.outgoing, spans[2].arrows.incoming) = (Some(7), Some(7));
+    (spans[1].arrows.outgoing, spans[2].arrows.incoming) = (vec![7], vec![7]);
     let (_, text) = written(&spans, BUDGET);
     let (starts, ends) = (events(&text, "s"), events(&text, "f"));
     assert_eq!((starts.len(), ends.len()), (1, 1));
@@ -82,10 +82,29 @@ fn arrows_connect_the_spans_of_the_critical_path() {
     assert_eq!((&ends[0]["pid"], &ends[0]["tid"], picos(&ends[0]["ts"])), (&1.into(), &(3 << 12).into(), 20_000_000));
     let mut many: Vec<_> = (0..1000).map(|k| span(0, 0, 10 * k, 10 * k + 5)).collect();
     for (number, span) in many.iter_mut().enumerate() {
-        span.arrows = Arrows { incoming: Some(number as u32), outgoing: Some(number as u32 + 1) };
+        span.arrows = Arrows { incoming: vec![number as u32], outgoing: vec![number as u32 + 1] };
     }
     let (summary, text) = written(&many, Bytes(4000));
     assert!(summary.joined > 1 && events(&text, "s").is_empty() && events(&text, "f").is_empty());
+}
+
+#[test]
+fn facts_and_names_are_valid_json() {
+    let names = TraceNames {
+        process: &|rank| format!("stage \"{}\"", rank.0),
+        thread: &|_, _| "ranks 0\\1".to_owned(),
+        arrow: "dependency",
+        metadata: vec![("fabric", "\"my\" fabric".to_owned()), ("profile", "nccl".to_owned())],
+    };
+    let mut output = Vec::new();
+    let summary = write([span(2, 1, 0, 5)].into_iter(), &[], &names, BUDGET, &mut output).unwrap();
+    assert_eq!(summary.bytes.0, output.len() as u64);
+    let text = String::from_utf8(output).unwrap();
+    let trace: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(trace["otherData"], serde_json::json!({"fabric": "\"my\" fabric", "profile": "nccl"}));
+    let named: Vec<Value> = events(&text, "M").iter().map(|event| event["args"]["name"].clone()).collect();
+    assert_eq!((&named[0], &named[3]), (&"stage \"2\"".into(), &"ranks 0\\1".into()));
+    assert_eq!(events(&text, "M")[2]["args"]["labels"], "\"my\" fabric, nccl");
 }
 
 #[test]
@@ -133,7 +152,14 @@ fn neighbours_are_merged_above_the_budget() {
 fn counters_are_graphs_above_the_ranks() {
     let counter = Counter { name: "a->b".into(), slice: Picos(500_000), values: &[0.25, 0.25, 1.0, 0.000_01, 0.5] };
     let mut output = Vec::new();
-    let summary = write([span(1, 0, 0, 2_500_000)].into_iter(), &[counter], BUDGET, &mut output).unwrap();
+    let summary = write(
+        [span(1, 0, 0, 2_500_000)].into_iter(),
+        &[counter],
+        &TraceNames::schedule(Vec::new()),
+        BUDGET,
+        &mut output,
+    )
+    .unwrap();
     assert_eq!(summary.bytes.0, output.len() as u64);
     let text = String::from_utf8(output).unwrap();
     let graph: Vec<(f64, f64)> = events(&text, "C")
@@ -156,7 +182,8 @@ fn a_failing_writer_fails_the_trace() {
             Ok(())
         }
     }
-    let error = write(std::iter::once(span(0, 0, 0, 1)), &[], BUDGET, Full).unwrap_err();
+    let error =
+        write(std::iter::once(span(0, 0, 0, 1)), &[], &TraceNames::schedule(Vec::new()), BUDGET, Full).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 }
 

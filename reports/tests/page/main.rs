@@ -14,7 +14,7 @@ use fabricast_reports::page::{
 use fabricast_study::answer::{Answer, JobKind, SizeRow, SizingRow};
 use fabricast_study::library_comparison::LibraryComparison;
 
-use synthetic::study;
+use synthetic::{decided, study};
 
 #[test]
 fn the_answer_comes_first() {
@@ -151,6 +151,7 @@ fn close_decisions_name_no_winner() {
     for (row, probability) in answer.ranking.iter_mut().zip([0.6, 0.4]) {
         row.probability_best_with_errors = Some(probability);
     }
+    let answer = decided(&answer);
     let page = study_page(&answer, &[]);
     let heading = "too close to call: cheapest with prices and the model's error is machine 0 (60 %, 1.00 USD/M tokens) or \
         machine 1 (40 %, 1.10 USD/M tokens).";
@@ -199,7 +200,7 @@ fn studies_without_a_winner_state_it() {
         row.meets_constraints = false;
         row.violations = vec!["budget 5 of 4".into()];
     }
-    let page = study_page(&answer, &[]);
+    let page = study_page(&decided(&answer), &[]);
     assert_eq!(
         page.answer.first().map(String::as_str),
         Some("no candidate runs all jobs within the constraints; machine 0: budget 5 of 4.")
@@ -251,7 +252,7 @@ fn single_candidates_are_not_compared() {
         (row.meets_constraints, row.violations) = (false, vec!["budget 5 of 4".into()]);
     }
     assert_eq!(
-        study_page(&answer, &[]).answer,
+        study_page(&decided(&answer), &[]).answer,
         ["no candidate runs all jobs within the constraints; machine 0: budget 5 of 4."]
     );
 }
@@ -265,7 +266,7 @@ fn inference_is_compared_by_time_per_token() {
         (row.kind, row.step_time_s, row.tokens_per_s) = (JobKind::Inference, step, Some(rate));
     }
     let figure = pareto(&answer, "job 0").unwrap();
-    assert_eq!(figure.x_title, "time of a million tokens");
+    assert_eq!(figure.panels[0].x_title, "time of a million tokens");
     let time_of = |name: &str| {
         let points = |line: &&chart::Line| line.name == name && matches!(line.role, chart::Role::Points(_));
         figure.panels[0].lines.iter().find(points).unwrap().points[0].0

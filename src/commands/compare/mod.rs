@@ -25,7 +25,7 @@ use super::measured;
 use super::memory::MemoryShortfall;
 use gate::GateOutcome;
 
-use crate::args::{CompareArgs, Launch, LogArgs, Processes, RegistrationChoice};
+use crate::args::{BandwidthAxis, CompareArgs, Launch, LogArgs, Processes, RegistrationChoice};
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
@@ -88,6 +88,9 @@ pub fn run(args: &CompareArgs, output: &Output) -> Result<(), Failure> {
         Format::Csv => super::csv(&text::csv(&answer))?,
     };
     let picture = match chart {
+        Some((path, format)) if args.panel => {
+            Some((path, chart::draw_panel(&answer, BandwidthAxis::scale(args.bandwidth_axis), format)?))
+        }
         Some((path, format)) => Some((path, chart::draw(&answer, format)?)),
         None => None,
     };

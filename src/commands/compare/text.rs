@@ -36,6 +36,9 @@ pub fn comparison_text(
     let groups = answer.comparison.groups.len();
     let is_single = groups == 1;
     let mut text = String::new();
+    // Remarks state that the log contradicts its description, on which the verdicts depend.
+    let remarks = distinct(answer, |context| &context.remarks);
+    text.extend(remarks.iter().map(|remark| format!("note: {remark}\n")));
     text.extend(judged.iter().flat_map(|judged| judged.lines(answer)).map(|line| format!("{line}\n")));
     text.extend(verdict::lines(answer).iter().map(|line| format!("{line}\n")));
     text.push_str(&format!(
@@ -48,8 +51,6 @@ pub fn comparison_text(
         percent(answer.comparison.coverage.share()),
         profiles.join(", "),
     ));
-    let remarks = distinct(answer, |context| &context.remarks);
-    text.extend(remarks.iter().map(|remark| format!("note: {remark}\n")));
     let assumptions = distinct(answer, |context| &context.assumptions);
     if !assumptions.is_empty() {
         text.push_str(&format!("assumed: {}\n", assumptions.join(", ")));

@@ -146,7 +146,8 @@ fn simulated_causes(causes: &[RankedCause]) -> Vec<String> {
 /// Returns the text of an advice.
 fn advice(Advice { setting, min, max, gain }: &Advice) -> String {
     let sizes = if min == max { bytes(*min) } else { format!("{} to {}", bytes(*min), bytes(*max)) };
-    format!("a setting gains: {setting}, up to {} times as fast at {sizes} (predicted)", significant(*gain))
+    let caution = setting.caution().map_or_else(String::new, |caution| format!("; {caution}"));
+    format!("a setting gains: {setting}, up to {} times as fast at {sizes} (predicted){caution}", significant(*gain))
 }
 
 /// Sentences on the change of a profile parameter that would explain the error, for groups without a known cause.

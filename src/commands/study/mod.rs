@@ -7,6 +7,7 @@ mod parts;
 mod results;
 mod slurm;
 mod text;
+mod trace;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,7 +25,7 @@ use crate::args::StudyArgs;
 use crate::control::Position;
 use crate::failure::Failure;
 use crate::files;
-use crate::output::{self, Output};
+use crate::output::{self, AdditionalFile, Output};
 use crate::output_format::Format;
 use crate::run_control;
 use book::{RUNS, RunLog};
@@ -32,6 +33,9 @@ pub use loaded_study::LoadedStudy;
 
 pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     let folder = output.file.as_deref();
+    if let Some(path) = &args.trace {
+        output.check_additional_file(path)?;
+    }
     let Some(path) = &args.study else {
         return match folder {
             Some(folder) => {
@@ -68,9 +72,18 @@ pub fn run(args: &StudyArgs, output: &Output) -> Result<(), Failure> {
     fabricast_study::check_outcomes(study, &cases, &outcomes)?;
     let answer = build_answer(study, fabrics, &cases, &outcomes)
         .ok_or_else(|| Failure::Failed("a run of the study is missing".to_owned()))?;
-    let Some(folder) = folder else {
-        return output.write(&format_answer(&answer, output, &output.text_options())?);
+    let trace = match args.trace.as_deref() {
+        Some(path) => Some((path, trace::write_trace(&answer, output)?)),
+        None => None,
     };
+    let Some(folder) = folder else {
+        let text = format_answer(&answer, output, &output.text_options())?;
+        let file = trace.as_ref().map(|(path, content)| AdditionalFile { path, content });
+        return output.write_with(&text, file);
+    };
+    if let Some((path, content)) = &trace {
+        files::commit(&[files::StagedFile::new(path, content, output.replace)?])?;
+    }
     let results = output::json(&answer)?;
     output.pass_to_caller(&results);
     let predictions = |candidate: usize, job: usize| match outcomes.get(&cases.key(0, candidate, job)?)? {

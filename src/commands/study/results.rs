@@ -89,7 +89,7 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<ResultField<'a>> {
     }
     fields.extend([
         percent("exposed_comm_share", "exposed comm", |row| Some(row.exposed_comm_share)).optional(),
-        percent("total_comm_share", "comm", |row| Some(row.total_comm_share)).optional(),
+        percent("hidden_comm_share", "hidden comm", |row| row.hidden_comm_share).optional(),
         percent("efficiency", "vs 1 GPU", |row| row.efficiency).optional(),
         percent("efficiency_node", "vs 1 node", |row| row.efficiency_node).optional(),
         number("memory_gb", "memory GB", |row| row.memory_gb).optional(),
@@ -127,6 +127,7 @@ pub fn csv(answer: &Answer) -> Table {
     fields.extend(names());
     fields.extend(main_fields(&OptionalColumns { requests: true, in_flight: true, step_cost: true }));
     fields.extend(training_fields());
+    fields.push(percent("total_comm_share", "total comm", |row| Some(row.total_comm_share)));
     fields.push(number("score", "score", move |row| ranked(row)?.score));
     fields.push(percent("probability_best", "P(best)", move |row| ranked(row)?.probability_best));
     fields.push(ResultField { column: Column::new("pareto", "pareto", Unit::Text), cell: Box::new(pareto) });

@@ -221,7 +221,7 @@ impl TableReport<'_> {
             Column::new("channels", "channels", Unit::Number),
             Column::new("time_us", "time", Unit::Micros),
             Column::new("library_default_us", "default", Unit::Micros),
-            Column::new("plan_us", "plan", Unit::Micros),
+            Column::new("plan_us", "plan", Unit::Micros).spare(),
             Column::new("valid", "valid", Unit::Text),
             Column::new("reason", "reason", Unit::Text).spare(),
         ]);

@@ -225,6 +225,10 @@ pub fn compare(request: &ComparisonRequest<'_>) -> Result<Comparison, CompareErr
             search_groups(monitor, &groups, |group| diagnosis::causes(request, group, &rows))?;
         let advice: Vec<Vec<Advice>> = search_groups(monitor, &groups, |group| advice::advise(request, group, &rows))?;
         for (((group, explanation), causes), advice) in groups.iter_mut().zip(explained).zip(causes).zip(advice) {
+            // The choices of a machine with a fault are not those that were predicted for the machine as described.
+            let has_fault = causes.first().is_some_and(RankedCause::is_established);
+            let applies = |advice: &Advice| !has_fault || matches!(advice.setting, Setting::ChannelsPerPeer(_));
+            let advice = advice.into_iter().filter(applies).collect();
             (group.explanation, group.causes, group.advice) = (explanation, causes, advice);
         }
     }

@@ -96,8 +96,8 @@ impl Step {
         self.fraction(self.shares.iter().filter(|one| one.0.is_communication()).map(|one| one.1).sum())
     }
 
-    /// Returns all communication, hidden or exposed, as a fraction of the step. Exceeds 1 if calls overlap with each
-    /// other.
+    /// Returns the sum of the times of all calls, hidden or exposed, divided by the time of the step. Concurrent calls
+    /// count separately, so that the ratio can exceed 1.
     #[must_use]
     pub fn total_communication(&self) -> f64 {
         self.fraction(self.communication)

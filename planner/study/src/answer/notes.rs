@@ -41,10 +41,7 @@ pub(super) fn notes(study: &Study, rows: &[ResultRow]) -> Vec<String> {
         .assignment
         .has_different_jobs(study.candidates.len())
         .then(|| "jobs name their candidates: a candidate is ranked among those with the same jobs".to_owned());
-    let overlap_note = rows.iter().any(|row| row.total_comm_share > 1.0).then(|| {
-        "calls that add up to more than 100 % of a step are concurrent with each other and with kernels".to_owned()
-    });
-    candidate_notes.chain(assignment_note).chain(overlap_note).chain(row_notes(rows)).collect()
+    candidate_notes.chain(assignment_note).chain(row_notes(rows)).collect()
 }
 
 /// Returns the notes of results without duplicates. Each names its candidates, and its job unless it applies to all

@@ -53,6 +53,7 @@ impl ResultRow {
             would_fit: service.would_fit.clone(),
             exposed_comm_share: prediction.step.exposed_communication,
             total_comm_share: prediction.step.total_communication,
+            hidden_comm_share: prediction.step.hidden_communication(),
             efficiency: prediction.step.efficiency,
             efficiency_node: prediction.step.host_efficiency,
             step_s: parts.iter().map(|(part, &time)| (part.name().to_owned(), seconds(time))).collect(),

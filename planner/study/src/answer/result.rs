@@ -66,8 +66,12 @@ pub struct ResultRow {
     pub would_fit: Vec<String>,
     /// Exposed communication as a fraction of the step.
     pub exposed_comm_share: f64,
-    /// All communication as a fraction of the step. Exceeds 1 if calls overlap with each other.
+    /// Sum of the times of all calls ÷ time of the step. Concurrent calls count separately, so that the ratio can exceed 1.
     pub total_comm_share: f64,
+    /// Part of the calls' time that is hidden behind computation and behind other calls, as a fraction; absent without
+    /// calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden_comm_share: Option<f64>,
     /// Speed-up over one GPU with unlimited memory, divided by the number of GPUs; absent for traces.
     pub efficiency: Option<f64>,
     /// Speed-up over one host, divided by the number of hosts; absent if the job cannot run on one host.

@@ -30,9 +30,8 @@ pub fn pareto(answer: &Answer, job: &str) -> Option<Figure> {
     Some(Figure {
         title: format!("Cost against speed: {job}"),
         subtitle: lines.remark,
-        ribbon: None,
         panels: vec![lines.chart],
-        x_title: lines.x_title,
+        ..Figure::default()
     })
 }
 
@@ -99,12 +98,12 @@ pub(super) fn pareto_lines(answer: &Answer, job: &str) -> Option<LinesWithToolti
     Some(LinesWithTooltips {
         chart: LineChart {
             title: format!("{job}: cost per hour, {}, against the time of {unit}", answer.currency),
+            x_title: format!("time of {unit}"),
             x: x_axis,
             y: y_axis,
             bands: Vec::new(),
             lines,
         },
-        x_title: format!("time of {unit}"),
         tooltips,
         remark: format!(
             "Down is cheaper, left is faster; bars are price bands. Candidates on the Pareto front are not dominated in both.{}{scales}",

@@ -165,9 +165,9 @@ pub(super) fn curves(comparison: &LibraryComparison) -> Vec<Block> {
 #[must_use]
 pub fn bandwidths(comparison: &LibraryComparison) -> Vec<Figure> {
     let figure = |curve: &Curve| {
-        let LinesWithTooltips { mut chart, x_title, remark, .. } = curve_lines(curve);
+        let LinesWithTooltips { mut chart, remark, .. } = curve_lines(curve);
         let title = std::mem::take(&mut chart.title);
-        Figure { title, subtitle: remark, ribbon: None, panels: vec![chart], x_title }
+        Figure { title, subtitle: remark, panels: vec![chart], ..Figure::default() }
     };
     comparison.curves.iter().map(figure).collect()
 }

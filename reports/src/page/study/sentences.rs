@@ -2,7 +2,8 @@
 
 use fabricast_study::answer::{Answer, RankedRow, ResultRow, SensitivityRow};
 
-use super::{candidate_results, decision, step_term};
+use super::decision::{self, DecidedGroup};
+use super::{candidate_results, step_term};
 use crate::format;
 
 /// Maximum number of groups of candidates with different jobs that are described in sentences.
@@ -10,12 +11,12 @@ const MAX_DESCRIBED_SETS: usize = 4;
 
 /// Returns the sentences of the answer, most important sentence first.
 pub(super) fn sentences(answer: &Answer) -> Vec<String> {
-    let parts = answer.comparable_groups();
+    let parts: Vec<DecidedGroup<'_>> = decision::groups(answer).collect();
     if parts.is_empty() {
         return vec!["There is no candidate.".to_owned()];
     }
     let mut sentences: Vec<String> = answer.sizings.iter().map(|one| format!("{}.", decision::sizing(one))).collect();
-    for part in parts.iter().take(MAX_DESCRIBED_SETS) {
+    for &part in parts.iter().take(MAX_DESCRIBED_SETS) {
         sentences.extend(compared_sentences(answer, part));
     }
     if parts.len() > 1 {
@@ -61,10 +62,10 @@ fn stays_first(answer: &Answer) -> bool {
 }
 
 /// Returns the sentences on candidates with the same jobs. The decision is first.
-fn compared_sentences(answer: &Answer, part: &[RankedRow]) -> Vec<String> {
+fn compared_sentences(answer: &Answer, group: DecidedGroup<'_>) -> Vec<String> {
+    let part = group.compared;
     let Some(first) = part.first() else { return Vec::new() };
-    let mut sentences: Vec<String> =
-        decision::sentence(answer, part).map(|text| format!("{text}.")).into_iter().collect();
+    let mut sentences = vec![format!("{}.", group.sentence(answer))];
     if !first.meets_constraints {
         return sentences;
     }

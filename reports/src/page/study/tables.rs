@@ -110,7 +110,7 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("tpot_s", "TPOT s") => move |row: &ResultRow| seconds(row.tpot_s),
             number("tokens_per_s", "tokens/s") => |row: &ResultRow| optional_number(row.tokens_per_s),
             share("exposed_comm_share", "exposed communication") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
-            share("total_comm_share", "communication") => |row: &ResultRow| Value::Share(row.total_comm_share).into(),
+            share("hidden_comm_share", "hidden part of communication") => |row: &ResultRow| Value::or_missing(row.hidden_comm_share, Value::Share).into(),
             share("efficiency", "efficiency vs 1 GPU") => |row: &ResultRow| Value::or_missing(row.efficiency, Value::Share).into(),
             share("efficiency_node", "efficiency vs 1 node") => |row: &ResultRow| Value::or_missing(row.efficiency_node, Value::Share).into(),
             number("memory_gb", "memory GB") => |row: &ResultRow| optional_number(row.memory_gb),

@@ -46,12 +46,7 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
         0 => String::new(),
         some => format!(" {} more stages are not shown.", format::grouped(some)),
     };
-    let step = match timeline.step.as_str() {
-        "step" => "a step".to_owned(),
-        "with prompts" => "a step with prefill".to_owned(),
-        "without prompts" => "a step without prefill".to_owned(),
-        other => format!("a step {other}"),
-    };
+    let step = step_title(&timeline.step);
     let description = match timeline.tracks.iter().any(|track| track.kind == TrackKind::Communication) {
         true => {
             "The upper track of a stage is computation, the lower one overlapped communication; gaps are waiting time."
@@ -79,6 +74,17 @@ fn chart(row: &ResultRow, timeline: &TimelineRow) -> Spans {
         end: spans.iter().map(|span| span.to).fold(0.0, f64::max),
         spans,
         remark: format!("{copy} {description}{left_out}"),
+    }
+}
+
+/// Returns the kind of a step, such as `a step with prefill`. `step`: its name in `results.json`.
+#[must_use]
+pub fn step_title(step: &str) -> String {
+    match step {
+        "step" => "a step".to_owned(),
+        "with prompts" => "a step with prefill".to_owned(),
+        "without prompts" => "a step without prefill".to_owned(),
+        other => format!("a step {other}"),
     }
 }
 
@@ -113,7 +119,9 @@ fn kind(activity: Activity) -> &'static str {
     }
 }
 
-fn interval_name(interval: &IntervalRow) -> String {
+/// Returns the name of an interval, such as `forward, micro-batch 3`.
+#[must_use]
+pub fn interval_name(interval: &IntervalRow) -> String {
     let IntervalRow { activity, number, chunk, .. } = *interval;
     let chunk_text = if chunk > 0 { format!(", model chunk {chunk}") } else { String::new() };
     match activity {
