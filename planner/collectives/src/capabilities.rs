@@ -59,7 +59,7 @@ pub enum NoMulticast {
     /// Peer access is disabled. Multicast objects are mapped peer memory, so they need peer access.
     #[error("needs peer access, which is disabled")]
     NoPeerAccess,
-    /// A rank is not connected to an NVSwitch.
+    /// A rank is not connected to an NVSwitch in both directions.
     #[error("needs an NVSwitch at every rank")]
     NoSwitch,
     /// An NVSwitch only forwards data and cannot reduce or multicast.
@@ -243,7 +243,7 @@ fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> 
 }
 
 /// Returns the number of ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same
-/// NVSwitches.
+/// NVSwitches, each by a link whose two directions both work.
 ///
 /// # Errors
 /// [`NoMulticast`] if a rank has no NVSwitch or the domains are unequal.
@@ -253,7 +253,9 @@ fn ranks_per_domain(fabric: &Fabric, placement: &[NodeId]) -> Result<u32, NoMult
     let mut seen = vec![false; fabric.node_count()];
     for &device in placement {
         let ends = fabric.outgoing_links(device).into_iter().map(|link| fabric.ends(link).1);
-        let mut switches: Vec<NodeId> = ends.filter(|&end| fabric.node(end).kind == NodeKind::Nvswitch).collect();
+        let returns = |switch: NodeId| fabric.outgoing_links(switch).iter().any(|&link| fabric.ends(link).1 == device);
+        let mut switches: Vec<NodeId> =
+            ends.filter(|&end| fabric.node(end).kind == NodeKind::Nvswitch && returns(end)).collect();
         switches.sort_unstable();
         switches.dedup();
         if switches.is_empty() {
@@ -298,6 +300,19 @@ mod tests {
             fabric.gpus().iter().flat_map(|&gpu| std::iter::repeat_n(gpu, ranks_per_gpu)).collect();
         let per_host = placement.len() as u32;
         FabricCapabilities::new(&fabric, &router, &placement, per_host, InNetwork::Allowed).host_links
+    }
+
+    #[test]
+    fn multicast_needs_both_directions_of_every_link() {
+        let fabric = fabricast_topologies::load(&FabricRequest::new("hgx-h200")).unwrap();
+        for (failed, expected) in [
+            ("nvswitch0->gpu2", Err(NoMulticast::NoSwitch)),
+            ("gpu2->nvswitch0", Err(NoMulticast::NoSwitch)),
+            ("nic0", Ok(8)),
+        ] {
+            let fabric = fabric.with_failed(failed).unwrap();
+            assert_eq!(ranks_per_domain(&fabric, fabric.gpus()), expected, "{failed}");
+        }
     }
 
     #[test]
