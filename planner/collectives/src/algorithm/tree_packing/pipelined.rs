@@ -45,7 +45,9 @@ impl PipelinedTrees {
         if fastest.is_unsurpassed() {
             return Some(fastest);
         }
-        let others = family.filter(|trees| trees.time.is_some());
+        // The estimate is valid for trees whose connections share links in the ratio of their loads.
+        let enough = channels.max(fastest.forests.channels);
+        let others = family.filter(|trees| trees.time.is_some() && trees.forests.channels <= enough);
         Some(others.fold(fastest, |best, trees| if trees.time < best.time { trees } else { best }))
     }
 
