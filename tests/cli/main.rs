@@ -40,6 +40,7 @@ mod simulate_is_plan;
 mod stop;
 mod stored_logs;
 mod study;
+mod study_traces;
 mod table_findings;
 mod table_messages;
 mod tables;
