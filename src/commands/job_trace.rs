@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 
 use fabricast_perf::replay::{Outcome, Span};
 use fabricast_reports::format;
-use fabricast_reports::trace::{self, Argument, Arrows, TraceNames, TraceSpan};
+use fabricast_reports::trace::{Argument, Arrows, TraceNames, TraceSpan};
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_topologies::Picos;
 use fabricast_workload::trace::{Event, EventKind, Processor, Trace};
 use rustc_hash::FxHashMap;
 
-use super::trace::write_failure;
+use super::trace::encode;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -28,7 +28,7 @@ const WAITING: Channel = Channel(2);
 /// First thread of the communication groups of a rank.
 const FIRST_GROUP: u16 = 3;
 
-/// Writes the trace of a replayed job, with less than [`trace::BUDGET`] bytes.
+/// Writes the trace of a replayed job ([`encode`]).
 ///
 /// # Errors
 /// [`Failure`]: the trace cannot be encoded.
@@ -52,13 +52,7 @@ pub fn write_trace(
         arrow: "dependency",
         metadata,
     };
-    let mut bytes = Vec::new();
-    let written = trace::write(job.spans.iter().cloned(), &[], &names, trace::BUDGET, &mut bytes)
-        .map_err(|error| write_failure(&error))?;
-    if written.joined > 1 {
-        output.warn(&format!("the trace merges up to {} events into one span to stay small", written.joined));
-    }
-    Ok(bytes)
+    encode(job.spans.iter().cloned(), &[], &names, "events", output)
 }
 
 /// Returns the number of ranks, from 0 on, whose spans fit into a trace; at least 1.

@@ -48,15 +48,29 @@ pub fn write_trace(
     let arrows = critical_arrows(timeline, &operations);
     let spans = spans.iter().filter_map(|span| trace_span(&span, &operations, &arrows));
     let counters = timeline.load.as_ref().map(|load| graphs(timeline, load, fabric)).unwrap_or_default();
-    let mut bytes = Vec::new();
     let call = generator.header().call;
     let mut metadata = facts(fabric, profile);
     metadata.push(("call", format!("{} of {}", call.collective, format::bytes(call.bytes))));
-    let names = TraceNames::schedule(metadata);
-    let written =
-        trace::write(spans, &counters, &names, trace::BUDGET, &mut bytes).map_err(|error| write_failure(&error))?;
+    encode(spans, &counters, &TraceNames::schedule(metadata), "operations", output)
+}
+
+/// Encodes spans in order of their starts, with less than [`trace::BUDGET`] bytes. `kind`: plural noun for what a span
+/// shows, used in the warning that spans were merged.
+///
+/// # Errors
+/// [`Failure`]: the trace cannot be encoded.
+pub fn encode<'a>(
+    spans: impl Iterator<Item = TraceSpan<'a>> + Clone,
+    counters: &[Counter<'_>],
+    names: &TraceNames<'_>,
+    kind: &str,
+    output: &Output,
+) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let written = trace::write(spans, counters, names, trace::BUDGET, &mut bytes)
+        .map_err(|error| Failure::Failed(format!("cannot write the trace: {error}")))?;
     if written.joined > 1 {
-        output.warn(&format!("the trace merges up to {} operations into one span to stay small", written.joined));
+        output.warn(&format!("the trace merges up to {} {kind} into one span to stay small", written.joined));
     }
     Ok(bytes)
 }
@@ -64,11 +78,6 @@ pub fn write_trace(
 /// Facts about a run that its trace states.
 pub fn facts(fabric: &Fabric, profile: &Profile) -> Vec<(&'static str, String)> {
     vec![("fabric", fabric.name().to_owned()), ("profile", super::profile_and_library(profile, fabric))]
-}
-
-/// Failure of writing a trace.
-pub fn write_failure(error: &std::io::Error) -> Failure {
-    Failure::Failed(format!("cannot write the trace: {error}"))
 }
 
 /// Returns the operations of the ranks that fit into a trace, and the number of those ranks. Ranks on the critical path

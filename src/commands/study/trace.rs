@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use fabricast_perf::step::Activity;
 use fabricast_reports::page::{interval_name, step_title};
-use fabricast_reports::trace::{self, Argument, Arrows, TraceNames, TraceSpan};
+use fabricast_reports::trace::{Argument, Arrows, TraceNames, TraceSpan};
 use fabricast_sim::schedule::{Channel, Rank};
 use fabricast_study::answer::{Answer, IntervalRow, ResultRow, TimelineRow, TrackKind};
 use fabricast_topologies::Picos;
 
-use super::super::trace::write_failure;
+use super::super::trace::encode;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -20,7 +20,7 @@ const COMPUTE: Channel = Channel(0);
 const COMMUNICATION: Channel = Channel(1);
 const WAITING: Channel = Channel(2);
 
-/// Writes the trace of all steps of an answer, with less than [`trace::BUDGET`] bytes.
+/// Writes the trace of all steps of an answer ([`encode`]).
 ///
 /// # Errors
 /// [`Failure`]: there is no step, or the trace cannot be encoded.
@@ -48,13 +48,7 @@ pub fn write_trace(answer: &Answer, output: &Output) -> Result<Vec<u8>, Failure>
         arrow: "dependency",
         metadata: vec![("study", format!("{} candidates", answer.candidates.len()))],
     };
-    let mut bytes = Vec::new();
-    let written = trace::write(steps.spans.iter().cloned(), &[], &names, trace::BUDGET, &mut bytes)
-        .map_err(|error| write_failure(&error))?;
-    if written.joined > 1 {
-        output.warn(&format!("the trace merges up to {} intervals into one span to stay small", written.joined));
-    }
-    Ok(bytes)
+    encode(steps.spans.iter().cloned(), &[], &names, "intervals", output)
 }
 
 /// Pass of a micro-batch: activity, index of the micro-batch and of the model chunk, stage.
