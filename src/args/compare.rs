@@ -56,7 +56,7 @@ pub struct CompareArgs {
     /// Draw measured against predicted times, and residuals by size (.svg, .png or .pdf)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
-    /// Draw a row per group in the chart instead: measured and predicted time beside bus bandwidth
+    /// Draw a row per group in the chart instead: measured and predicted time and bus bandwidth
     #[arg(long, requires = "chart", help_heading = "Output")]
     pub panel: bool,
     /// Scale of the panel's axes of bus bandwidths [default: log if a linear axis hides small sizes]

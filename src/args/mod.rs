@@ -413,7 +413,7 @@ pub struct PlanArgs {
     /// Draw time and bus bandwidth against size, a line per strategy (.svg, .png or .pdf)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub chart: Option<PathBuf>,
-    /// Draw a row per collective in the chart: time beside bus bandwidth
+    /// Draw a row per collective in the chart: time and bus bandwidth
     #[arg(long, requires = "chart", help_heading = "Output")]
     pub panel: bool,
     /// Scale of the chart's axis of bus bandwidths [default: log if a linear axis hides small sizes]

@@ -16,7 +16,7 @@ use crate::output::Output;
 enum ChartLayout {
     /// One collective, time above bus bandwidth.
     Stacked,
-    /// A row for each collective, time beside bus bandwidth.
+    /// A row for each collective, time and bus bandwidth.
     Panel,
 }
 

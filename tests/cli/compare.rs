@@ -102,7 +102,7 @@ fn chart_and_output_do_not_depend_on_threads() {
 }
 
 #[test]
-fn panels_show_time_beside_bus_bandwidth() {
+fn panels_show_time_and_bus_bandwidth() {
     let folder = tempfile::tempdir().unwrap();
     let draw = |arguments: &str| {
         let chart = folder.path().join("panel.svg");

@@ -7,7 +7,7 @@ use crate::format;
 /// Maximum value on any axis: about a petabyte, or about forty years in microseconds.
 const MAX_VALUE: f64 = 1.2e15;
 
-/// Part of a linear axis at its lower end in which values cannot be told apart: 15 of 300 pixels.
+/// Part of a linear axis at its lower end in which values look equal: 15 of 300 pixels.
 const HIDDEN: f64 = 0.05;
 
 /// Quantity on an axis, which determines the format of its labels.

@@ -1,11 +1,11 @@
-//! Curves of measured calls as nccl-tests users draw them: time beside bus bandwidth, against message size, with the
+//! Curves of measured calls as nccl-tests users draw them: time and bus bandwidth, against message size, with the
 //! predicted curve and its interval.
 
 use fabricast_topologies::{Bytes, Picos};
 
 use super::{Arrangement, Axis, Band, BandColour, ComparedPoint, Figure, Line, LineChart, Quantity, RateScale, Role};
 
-/// Measured and predicted curves, with a row of panels for each group of measurements: time beside bus bandwidth.
+/// Measured and predicted curves, with a row of panels for each group of measurements: time and bus bandwidth.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CurvePanel {
     /// Title of the figure.

@@ -2,7 +2,7 @@
 //!
 //! A [`Figure`] consists of a title, panels, and one legend at their side. [`PlanChart`] creates the figure of
 //! a plan from sizes and times, [`CompareChart`] that of measured against predicted; [`PlanPanel`] and [`CurvePanel`] show
-//! several of them in one picture, with time beside bandwidth. Other users fill a [`Figure`] themselves.
+//! several of them in one picture, with time and bandwidth. Other users fill a [`Figure`] themselves.
 //!
 //! ```
 //! use fabricast_reports::chart::{self, Format, PlanChart, PlanPoint, Strategy};

@@ -2,7 +2,7 @@
 
 use super::{Arrangement, Figure, Pick, PlanChart, Strategy};
 
-/// Plans of several collectives on one fabric, with a row of panels for each: time beside bus bandwidth. A strategy has
+/// Plans of several collectives on one fabric, with a row of panels for each: time and bus bandwidth. A strategy has
 /// the same colour in all panels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PlanPanel {

@@ -40,7 +40,7 @@ pub fn draw(answer: &ComparisonAnswer<'_>, format: Format) -> Result<Vec<u8>, Fa
 /// Largest number of groups in a panel of curves: taller pictures cannot be read on a screen.
 const MAX_GROUPS: usize = 12;
 
-/// Draws a row for each group: time beside bus bandwidth, measured and predicted.
+/// Draws a row for each group: time and bus bandwidth, measured and predicted.
 ///
 /// # Errors
 /// [`Failure`]: there are more than [`MAX_GROUPS`] groups, or the chart cannot be rendered.

@@ -154,6 +154,7 @@ proptest! {
         let faster = graph.map(|capacity| capacity / (scaled.unit.numerator as u64 + 1));
         prop_assert!(scaled.requirement.deficit(&faster) > 0);
     }
+
     /// Capacity that no tree needs is removed from unbalanced switches, and trees remain when the switches are removed.
     #[test]
     fn unbalanced_switches_keep_trees(graph in one_way_graphs()) {

@@ -1,7 +1,6 @@
 //! Search over the candidate strategies of a call, each timed for a single group.
 
 use std::borrow::Cow;
-
 use std::sync::atomic::AtomicBool;
 
 use fabricast_sim::LaunchMode;
