@@ -1,5 +1,6 @@
 //! Trees over which a collective moves its data.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabricast_sim::certify::{Certificate, CertifiedTree, Phase};
@@ -8,6 +9,7 @@ use fabricast_topologies::Picos;
 
 use super::optimum::Ratio;
 use super::requirement::Roots;
+use super::routes::Routes;
 
 /// Spanning tree that carries a share of its root's block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,18 +58,45 @@ pub(crate) struct Connection {
     pub to: u32,
 }
 
-/// Groups of connections whose routes share links. Only connections of a group affect each other's rates.
+/// Load of a connection, divided among transfers that move at the same time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct DividedLoad {
+    /// Number of transfers.
+    pub transfers: u32,
+    /// Units that the largest transfer carries.
+    pub largest: f64,
+}
+
+/// Links that connections share. Only connections of a group, whose routes share links, affect each other's rates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSharing {
-    pub(super) ranks: u32,
+    routes: Arc<Routes>,
     /// Group of each pair of ranks, by sender, then receiver.
-    pub(super) groups: Vec<u32>,
+    groups: Vec<u32>,
 }
 
 impl LinkSharing {
+    /// Groups the connections between all pairs of ranks.
+    pub(super) fn new(routes: Arc<Routes>) -> Self {
+        Self { groups: routes.link_groups(), routes }
+    }
+
     /// Group of the connection from one rank to another.
     pub(crate) fn group(&self, from: u32, to: u32) -> u32 {
-        self.groups.get((from * self.ranks + to) as usize).copied().unwrap_or(0)
+        self.groups.get((from * self.routes.ranks() + to) as usize).copied().unwrap_or(0)
+    }
+
+    /// Upper bound on the time of loads relative to that of the busiest link, if transfers that share a link have equal
+    /// rates. At least 1; infinite if two ranks have no route. `divided`: transfers of a connection with a load.
+    pub(crate) fn slowdown(
+        &self,
+        loads: &BTreeMap<Connection, u32>,
+        divided: impl Fn(Connection, u32) -> DividedLoad,
+    ) -> f64 {
+        // As many transfers as units share every link in the ratio of the loads.
+        let ideal = self.routes.sharing_time(loads, |_, units| DividedLoad { transfers: units, largest: 1.0 });
+        let time = self.routes.sharing_time(loads, divided);
+        if ideal > 0.0 { (time / ideal).max(1.0) } else { 1.0 }
     }
 }
 

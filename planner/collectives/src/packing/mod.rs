@@ -27,7 +27,7 @@ mod splitting;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use forest::Connection;
+pub(crate) use forest::{Connection, DividedLoad};
 pub use forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 pub use optimum::Ratio;
 pub use packer::{MAX_PACKED_RANKS, PackingError, TreeCount, TreePacker};

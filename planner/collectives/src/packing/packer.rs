@@ -147,7 +147,7 @@ pub struct TreePacker {
     names: Vec<Box<str>>,
     /// Host of each rank's device.
     hosts: Vec<u32>,
-    routes: Routes,
+    routes: Arc<Routes>,
     root: u32,
     trees: TreeCount,
     /// Groups of connections that share links.
@@ -226,7 +226,7 @@ impl TreePacker {
             names: wiring.devices.iter().map(|&device| fabric.node(device).id.clone()).collect(),
             devices: wiring.devices,
             hosts: placement.iter().map(|&device| fabric.node(device).host.0).collect(),
-            routes: Routes::new(fabric, router, placement),
+            routes: Arc::new(Routes::new(fabric, router, placement)),
             root: root.min(ranks as u32 - 1),
             trees,
             sharing: OnceLock::new(),
@@ -286,7 +286,7 @@ impl TreePacker {
             (None, None) => None,
         });
         let forest = |packed: Option<PackedForest>| packed.map(|packed| packed.forest);
-        let sharing = Some(self.sharing.get_or_init(|| Arc::new(self.routes.link_sharing())).clone());
+        let sharing = Some(self.sharing.get_or_init(|| Arc::new(LinkSharing::new(self.routes.clone()))).clone());
         let mut forests =
             Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing, latency };
         forests.channels = self.sufficient_channels(collective, &forests);
@@ -296,16 +296,13 @@ impl TreePacker {
     /// Smallest number of channels with which connections share links nearly in the ratio of their loads.
     fn sufficient_channels(&self, collective: Collective, forests: &Forests) -> u16 {
         let division = StreamDivision::new(collective, forests, self.graph.terminals());
-        // As many transfers as units share every link in the ratio of the loads.
-        let ideal = self.routes.sharing_time(division.loads(), |_, units| units);
         let mut best = (f64::INFINITY, 1);
         for channels in 1..=MAX_STREAMS {
-            let streams = division.streams(channels);
-            let time = self.routes.sharing_time(division.loads(), |connection, load| streams.count(connection, load));
-            if time < best.0 * (1.0 - 1e-9) {
-                best = (time, channels);
+            let slowdown = division.slowdown(channels);
+            if slowdown < best.0 * (1.0 - 1e-9) {
+                best = (slowdown, channels);
             }
-            if time <= ideal * (1.0 + MAX_SHARING_LOSS) {
+            if slowdown <= 1.0 + MAX_SHARING_LOSS {
                 break;
             }
         }

@@ -6,7 +6,7 @@ use fabricast_topologies::route::{Hop, Participants, Router};
 use fabricast_topologies::{Fabric, LinkId, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::forest::{Connection, Forest, LinkSharing, PackedTree};
+use super::forest::{Connection, DividedLoad, Forest, PackedTree};
 use super::optimum::Ratio;
 use crate::union_find::{join, root};
 
@@ -157,9 +157,14 @@ impl Routes {
         ends.filter_map(|(from, to)| Some(self.route(from, to)?.latency)).max().unwrap_or_default()
     }
 
-    /// Groups pairs of ranks whose routes share links with a rate, directly or through other pairs of the group. Pairs
-    /// without a route form a separate group.
-    pub(crate) fn link_sharing(&self) -> LinkSharing {
+    /// Number of ranks.
+    pub(super) fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// Groups pairs of ranks whose routes share links with a rate, directly or through other pairs of the group, by
+    /// sender, then receiver. Pairs without a route form a separate group.
+    pub(super) fn link_groups(&self) -> Vec<u32> {
         let mut groups: Vec<u32> = (0..self.pairs.len() as u32).collect();
         let mut first_on_link: FxHashMap<LinkId, u32> = FxHashMap::default();
         for (pair, route) in (0..).zip(&self.pairs) {
@@ -171,24 +176,23 @@ impl Routes {
                 join(&mut groups, pair, other);
             }
         }
-        let groups = (0..groups.len() as u32).map(|pair| root(&mut groups, pair)).collect();
-        LinkSharing { ranks: self.ranks, groups }
+        (0..groups.len() as u32).map(|pair| root(&mut groups, pair)).collect()
     }
 
-    /// Upper bound on the time in which connections between ranks carry their loads, if each of them divides its load
-    /// evenly among `streams` transfers and transfers that share a link have equal rates; infinite if two ranks have no
-    /// route. Links without a rate need no time.
+    /// Upper bound on the time in which connections between ranks carry their loads, if transfers that share a link have
+    /// equal rates; infinite if two ranks have no route. Links without a rate need no time. `divided`: transfers of a
+    /// connection with a load.
     pub(crate) fn sharing_time(
         &self,
         loads: &BTreeMap<Connection, u32>,
-        streams: impl Fn(Connection, u32) -> u32,
+        divided: impl Fn(Connection, u32) -> DividedLoad,
     ) -> f64 {
         let share = |hop: &Hop| f64::from(hop.share.numerator) / f64::from(hop.share.denominator);
         let mut transfers: FxHashMap<LinkId, f64> = FxHashMap::default();
         for (&connection, &load) in loads {
             let Some(route) = self.route(connection.from, connection.to) else { return f64::INFINITY };
             for hop in &route.hops {
-                *transfers.entry(hop.link).or_default() += f64::from(streams(connection, load)) * share(hop);
+                *transfers.entry(hop.link).or_default() += f64::from(divided(connection, load).transfers) * share(hop);
             }
         }
         let unit_time = |link: LinkId| match self.links.get(&link).and_then(|link| link.rate) {
@@ -198,7 +202,7 @@ impl Routes {
         let time = |(&connection, &load): (&Connection, &u32)| {
             let hops = self.route(connection.from, connection.to).map_or(&[][..], |route| &route.hops);
             let slowest = hops.iter().map(|hop| unit_time(hop.link)).fold(0.0, f64::max);
-            slowest * f64::from(load.div_ceil(streams(connection, load).max(1)))
+            slowest * divided(connection, load).largest
         };
         loads.iter().map(time).fold(0.0, f64::max)
     }

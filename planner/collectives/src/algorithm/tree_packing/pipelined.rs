@@ -7,26 +7,29 @@ use fabricast_sim::schedule::Call;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::TreeLayout;
-use crate::packing::{Forests, Proof};
+use super::streams::StreamDivision;
+use crate::packing::Forests;
 
 /// Loops per edge of the longest chain. Filling the pipeline adds at most the reciprocal of this number to the time.
 const LOOPS_PER_EDGE: u64 = 64;
 
-/// Share of the highest possible throughput above which no other trees are tried: what the packer loses at most by
-/// rounding to few trees per root.
-const MIN_SHARE_OF_BOUND: f64 = 0.99;
+/// Share of the highest possible throughput above which no other trees are tried: the packer loses at most 1 % by rounding
+/// to few trees per root, and 0.5 % by the division among channels.
+const MIN_SHARE_OF_BOUND: f64 = 0.985;
 
 /// Maximum number of transfers, a limit on the time of simulations.
 const MAX_TRANSFERS: u64 = 6_000_000;
 
 /// Packed trees with the pipeline in which a call moves over them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PipelinedTrees {
     pub forests: Forests,
     /// Size of a message.
     pub chunk: Bytes,
     /// Estimated time of the call; `None` for trees without a proven rate.
     pub time: Option<Picos>,
+    /// Throughput as a share of the highest possible one; `None` for trees without a proven rate.
+    share_of_bound: Option<f64>,
     /// True if filling the pipeline takes a small part of the time.
     is_filled: bool,
 }
@@ -45,17 +48,14 @@ impl PipelinedTrees {
         if fastest.is_unsurpassed() {
             return Some(fastest);
         }
-        // The estimate is valid for trees whose connections share links in the ratio of their loads.
-        let enough = channels.max(fastest.forests.channels);
-        let others = family.filter(|trees| trees.time.is_some() && trees.forests.channels <= enough);
+        let others = family.filter(|trees| trees.time.is_some());
         Some(others.fold(fastest, |best, trees| if trees.time < best.time { trees } else { best }))
     }
 
     /// Returns true if other trees cannot be faster, or cannot be compared. Otherwise they save at most the time in which
     /// the pipeline fills, and what routes that overload links cost.
     pub(crate) fn is_unsurpassed(&self) -> bool {
-        let is_optimal = |proof: &Proof| proof.share_of_bound() >= MIN_SHARE_OF_BOUND;
-        self.forests.proof.as_ref().is_none_or(|proof| self.is_filled && is_optimal(proof))
+        self.share_of_bound.is_none_or(|share| self.is_filled && share >= MIN_SHARE_OF_BOUND)
     }
 
     fn new(call: Call, channels: u16, message_cost: Picos, forests: Forests) -> Self {
@@ -63,8 +63,10 @@ impl PipelinedTrees {
         let parts = [&forests.collect, &forests.spread].into_iter().flatten();
         let roots = parts.map(|forest| forest.roots.count(call.ranks)).max().unwrap_or(1);
         let units = u64::from(pipeline.units) * u64::from(roots);
+        let slowdown = StreamDivision::new(call.collective, &forests, call.ranks).slowdown(channels);
+        let share = forests.proof.as_ref().map(|proof| proof.share_of_bound() / slowdown);
         let slot = forests.proof.as_ref().map(|proof| Slot {
-            busiest: proof.upper.value() * call.bytes.0 as f64 * 1e12,
+            busiest: proof.upper.value() * slowdown * call.bytes.0 as f64 * 1e12,
             cost: message_cost.0 as f64 * f64::from(pipeline.messages),
             latency: forests.latency.0 as f64 * f64::from(pipeline.messages),
         });
@@ -76,6 +78,7 @@ impl PipelinedTrees {
             forests,
             chunk: Bytes(unit.saturating_mul(pipeline.widest.into())),
             time: slot.map(|slot| Picos(slot.time(pipeline.depth, loops) as u64)),
+            share_of_bound: share,
             is_filled: loops >= filled,
         }
     }
@@ -84,7 +87,7 @@ impl PipelinedTrees {
 /// Times of a slot, in picoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// Time of the busiest link for the whole call.
+    /// Time of the busiest link for the whole call, with bandwidth shared equally by streams.
     busiest: f64,
     /// Software cost of the messages that a stream sends in a slot, each after the previous one has arrived.
     cost: f64,

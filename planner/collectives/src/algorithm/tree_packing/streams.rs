@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fabricast_sim::schedule::Collective;
 
 use super::edges::TreeEdge;
-use crate::packing::{Connection, Forests, LinkSharing};
+use crate::packing::{Connection, DividedLoad, Forests, LinkSharing};
 
 /// Part of an edge that one stream carries.
 #[derive(Clone, Debug)]
@@ -80,9 +80,12 @@ impl StreamDivision {
         self.sharing.as_ref().map_or(0, |sharing| sharing.group(connection.from, connection.to))
     }
 
-    /// Units per loop that each connection carries.
-    pub fn loads(&self) -> &BTreeMap<Connection, u32> {
-        &self.loads
+    /// Upper bound on the time of a loop over `channels` channels, relative to that of the busiest link.
+    pub fn slowdown(&self, channels: u16) -> f64 {
+        let streams = self.streams(channels);
+        self.sharing
+            .as_ref()
+            .map_or(1.0, |sharing| sharing.slowdown(&self.loads, |connection, load| streams.divide(connection, load)))
     }
 
     /// Returns the streams of `channels` channels.
@@ -100,6 +103,13 @@ impl Streams<'_> {
         let busiest = self.division.busiest.get(&self.division.group(connection)).copied().unwrap_or(load).max(1);
         let units = (busiest * self.times).div_ceil(self.channels).max(1);
         (load * self.times).div_ceil(units)
+    }
+
+    /// Division of the load of a connection among its streams.
+    fn divide(self, connection: Connection, load: u32) -> DividedLoad {
+        let transfers = self.count(connection, load);
+        let parts = (load * self.times).div_ceil(transfers.max(1));
+        DividedLoad { transfers, largest: f64::from(parts) / f64::from(self.times) }
     }
 }
 
