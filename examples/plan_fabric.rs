@@ -20,8 +20,9 @@ use std::error::Error;
 use fabricast_libraries::{Chooser, Conditions, Library};
 use fabricast_reports::table::{Column, Table, TextOptions, Unit, Value};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -57,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         library: Some(&nccl),
         effort: Effort::Contenders,
     };
-    let plan = plan(&request, Watcher::default())?;
+    let plan = plan(&request, Monitor::default())?;
     let mut table = Table::new(vec![
         Column::new("collective", "collective", Unit::Text),
         Column::new("bytes", "size", Unit::Bytes),

@@ -20,7 +20,8 @@
 //! ```
 //! use fabricast_planner::{Algorithm, Plan, PlanRequest, Strategy, plan};
 //! use fabricast_search::candidates::Restriction;
-//! use fabricast_search::plan::{Effort, StrategyCall, Watcher, simulate_strategies};
+//! use fabricast_sim::monitor::Monitor;
+//! use fabricast_search::plan::{Effort, StrategyCall, simulate_strategies};
 //! use fabricast_sim::LaunchMode;
 //! use fabricast_sim::profile::Profile;
 //! use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
@@ -37,11 +38,11 @@
 //!     collectives: &[Collective::AllReduce], sizes: &[Bytes(1 << 20)],
 //!     restriction: &restriction, library: None, effort: Effort::Contenders,
 //! };
-//! let Plan { rows, .. } = plan(&request, Watcher::default())?;
+//! let Plan { rows, .. } = plan(&request, Monitor::default())?;
 //! let strategy =
 //!     Strategy::new(Algorithm::Ring, Protocol::Simple, 1);
 //! let calls = [StrategyCall { collective: Collective::AllReduce, bytes: Bytes(1 << 20), strategy }];
-//! let ring = simulate_strategies(&request, &calls, Watcher::default())?.remove(0)?;
+//! let ring = simulate_strategies(&request, &calls, Monitor::default())?.remove(0)?;
 //! assert!(rows[0].bound.time <= rows[0].fastest.time && rows[0].fastest.time <= ring.time);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -10,8 +10,9 @@ use fabricast_collectives::bound::{Bound, Bounds, InNetwork};
 use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy as Candidate;
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, PlanRequest, plan};
 use fabricast_sim::lower::Environment;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{LaunchMode, SimulationOptions, engine, simulate};
@@ -266,7 +267,7 @@ fn candidates_of(
         restriction: &restriction,
         effort: Effort::EveryPair,
     };
-    let plan = plan(&request, Watcher::default()).ok()?;
+    let plan = plan(&request, Monitor::default()).ok()?;
     Some(plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (pair.strategy, pair.time))).collect())
 }
 

@@ -1,13 +1,11 @@
 //! `plan`: the fastest strategy per size, its prediction interval, and its distance from the lower bound.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{Chooser, Library};
 use fabricast_reports::table::{self, Cell, Column, Emphasis, Table, TextOptions, Unit, Value};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{
-    Advice, Effort, Exclusion, Plan, PlanRequest, PlanRow, SearchSpace, TimedStrategy, Watcher, advise, plan_table,
+    Advice, Effort, Exclusion, Plan, PlanRequest, PlanRow, SearchSpace, TimedStrategy, advise, plan_table,
 };
 use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::Fabric;
@@ -22,7 +20,6 @@ use super::plan_chart::{ChartFile, ChartStyle};
 use super::plan_json::{PlanInputs, PlanJson, RequestedFabric};
 use super::{bottleneck, format_count, measured};
 use crate::args::{PlanArgs, Sizes, StrategyArgs};
-use crate::control::Position;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, AdditionalFile, Output};
@@ -85,12 +82,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     if let Some(shortfall) = &shortfall {
         shortfall.warn(output);
     }
-    let total = (collectives.len() * sizes.len()) as u64;
-    let rows_done = AtomicUsize::new(0);
-    let position = || Position { done: rows_done.load(Ordering::Relaxed) as u64, total };
-    let watcher = Watcher { interrupt: output.interrupt(), rows_done: Some(&rows_done) };
-    let plan =
-        run_control::with_progress(output, "planning", position, || plan_table(&request, &measurements, watcher))?;
+    let plan = run_control::with_monitor(output, "planning", |monitor| plan_table(&request, &measurements, monitor))?;
     for (_, reason) in &plan.left_out {
         output.warn(reason);
     }

@@ -1,17 +1,14 @@
 //! `plan --all`: every candidate of each call with its predicted time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use fabricast_libraries::Chooser;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
 use fabricast_search::candidates::candidates;
-use fabricast_search::plan::{PlanRequest, StrategyCall, TimedStrategy, Watcher, busbw_gb_per_s, simulate_strategies};
+use fabricast_search::plan::{PlanRequest, StrategyCall, TimedStrategy, busbw_gb_per_s, simulate_strategies};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::control::Position;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_control;
@@ -46,12 +43,8 @@ pub fn simulate(
             calls.extend(strategies.into_iter().map(|strategy| StrategyCall { collective, bytes, strategy }));
         }
     }
-    let total = calls.len() as u64;
-    let candidates_done = AtomicUsize::new(0);
-    let position = || Position { done: candidates_done.load(Ordering::Relaxed) as u64, total };
-    let watcher = Watcher { interrupt: output.interrupt(), rows_done: Some(&candidates_done) };
-    let simulated = run_control::with_progress(output, "simulating candidates", position, || {
-        simulate_strategies(request, &calls, watcher)
+    let simulated = run_control::with_monitor(output, "simulating candidates", |monitor| {
+        simulate_strategies(request, &calls, monitor)
     })?;
     let capabilities = chooser.map(Chooser::capabilities);
     let ranks = request.placement.len() as u32;

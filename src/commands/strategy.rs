@@ -3,8 +3,9 @@
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, PlanError, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, PlanError, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, ScheduleGenerator, TrafficMatrix};
 use fabricast_topologies::route::Router;
@@ -178,7 +179,7 @@ fn plan_pick(
         restriction: &restriction,
         effort: Effort::Contenders,
     };
-    match plan(&request, Watcher::default()) {
+    match plan(&request, Monitor::default()) {
         Ok(plan) => Ok(plan.rows.first().map(|row| row.pick.strategy)),
         // The caller reports the invalid combination together with the valid ones.
         Err(PlanError::NothingToChoose { .. }) => Ok(None),

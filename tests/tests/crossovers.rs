@@ -3,8 +3,9 @@
 
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, Plan, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -58,7 +59,7 @@ fn predicted(fabric: &str) -> Plan {
         restriction: &restriction,
         effort: Effort::EveryPair,
     };
-    plan(&request, Watcher::default()).unwrap()
+    plan(&request, Monitor::default()).unwrap()
 }
 
 fn predicted_curve(plan: &Plan, protocol: Protocol) -> Curve {

@@ -7,8 +7,9 @@ use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::packing::{TreeCount, TreePacker};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Exclusion, PlanRequest, PlanRow, SearchSpace, Watcher, plan};
+use fabricast_search::plan::{Exclusion, PlanRequest, PlanRow, SearchSpace, plan};
 use fabricast_sim::lower::LowerError;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{Folding, SimulateError};
@@ -28,7 +29,7 @@ fn plan_call(testbed: &Testbed, collective: Collective, bytes: Bytes) -> Option<
     let (collectives, sizes) = ([collective], [bytes]);
     let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), &restriction);
     let request = PlanRequest { root: testbed.ranks() / 2, matrix: Some(&matrix), ..base };
-    let row = plan(&request, Watcher::default()).ok()?.rows.into_iter().next()?;
+    let row = plan(&request, Monitor::default()).ok()?.rows.into_iter().next()?;
     let space = SearchSpace::new(&request);
     let is_excluded = |channels: u16| {
         let matches_row = |excluded: &Exclusion| matches!(excluded, Exclusion::ManyChannels { channels: excluded_channels, bytes } if *excluded_channels == channels && *bytes > row.bytes);

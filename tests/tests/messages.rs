@@ -8,9 +8,10 @@ use fabricast_collectives::bound::{Bounds, InNetwork};
 use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy as PlanStrategy;
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{PlanRequest, Watcher, lower_bound, plan};
+use fabricast_search::plan::{PlanRequest, lower_bound, plan};
 use fabricast_sim::Folding;
 use fabricast_sim::breakdown::breakdown;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{MessageCosts, Profile, ReductionSite};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, OpKind, Processor, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
@@ -201,7 +202,7 @@ proptest! {
         prop_assert!(min_time <= unfolded, "at least {min_time:?}, simulated {unfolded:?}");
         let restriction =
             Restriction { algorithms: vec![algorithm], protocols: vec![Protocol::Simple], channels: vec![1], ..Restriction::default() };
-        let planned = plan(&PlanRequest { restriction: &restriction, ..request }, Watcher::default()).unwrap();
+        let planned = plan(&PlanRequest { restriction: &restriction, ..request }, Monitor::default()).unwrap();
         prop_assert_eq!(planned.rows[0].pick.time, unfolded);
     }
 }

@@ -8,8 +8,9 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::Bounds;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, lower_bound, plan};
+use fabricast_search::plan::{Effort, Plan, PlanRequest, lower_bound, plan};
 use fabricast_sim::lower::Resource;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_sim::{Folding, LaunchMode, Timeline};
@@ -262,7 +263,7 @@ fn bounds_and_times(
     let (collectives, sizes) = ([collective], [777, 100_000, 1 << 20, 3_000_001].map(Bytes));
     let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), restriction);
     let request = PlanRequest { root: testbed.ranks() / 2, effort: Effort::EveryPair, ..base };
-    let Ok(plan) = plan(&request, Watcher::default()) else { return Vec::new() };
+    let Ok(plan) = plan(&request, Monitor::default()) else { return Vec::new() };
     let pairs = plan.rows.iter().flat_map(|row| row.pairs.iter().map(|pair| (row.bytes, *pair)));
     pairs
         .map(|(bytes, pair)| {
@@ -316,7 +317,7 @@ fn pruned_plan_of_an_h200_host_equals_the_exhaustive_plan() {
             restriction: &restriction,
             effort,
         };
-        let plan = plan(&request, Watcher::default()).unwrap();
+        let plan = plan(&request, Monitor::default()).unwrap();
         plan.rows.into_iter().map(|row| (row.collective, row.bytes, row.pick, row.runner_up)).collect::<Vec<_>>()
     };
     assert_eq!(planned(Effort::Contenders), planned(Effort::EveryPair));
@@ -329,7 +330,7 @@ fn plan_collective(testbed: &Testbed, collective: Collective, effort: Effort, th
     let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), &restriction);
     let request = PlanRequest { matrix: Some(&matrix), effort, ..base };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-    pool.install(|| plan(&request, Watcher::default()).ok())
+    pool.install(|| plan(&request, Monitor::default()).ok())
 }
 
 proptest! {

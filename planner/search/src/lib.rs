@@ -15,7 +15,8 @@
 //!
 //! ```
 //! use fabricast_search::candidates::Restriction;
-//! use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
+//! use fabricast_sim::monitor::Monitor;
+//! use fabricast_search::plan::{Effort, PlanRequest, plan};
 //! use fabricast_sim::LaunchMode;
 //! use fabricast_sim::profile::Profile;
 //! use fabricast_sim::schedule::{BufferUse, Collective};
@@ -32,7 +33,7 @@
 //!     collectives: &[Collective::AllReduce], sizes: &[Bytes(1 << 30)],
 //!     restriction: &restriction, library: None, effort: Effort::Contenders,
 //! };
-//! let plan = plan(&request, Watcher::default())?;
+//! let plan = plan(&request, Monitor::default())?;
 //! let row = &plan.rows[0];
 //! assert!(row.bound.time <= row.fastest.time && row.fastest.time <= row.pick.time);
 //! assert!(row.pick.time.0 as f64 <= 1.01 * row.fastest.time.0 as f64);

@@ -12,7 +12,8 @@ use fabricast_search::export::nccl_env::{self, SettingsFile};
 use fabricast_search::export::nccl_tuner::{self, Buffers, CheckContext, Lookup};
 use fabricast_search::export::open_mpi::{self, Routine};
 use fabricast_search::export::{AnyTable, Finding, SavedPlan, SavedRange, ncclx};
-use fabricast_search::plan::{Effort, Plan, PlanRequest, StrategyCall, Watcher, plan, simulate_strategies};
+use fabricast_search::plan::{Effort, Plan, PlanRequest, StrategyCall, plan, simulate_strategies};
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_topologies::Bytes;
@@ -186,7 +187,7 @@ impl CheckSetting<'_> {
         }
         let restriction = Restriction { library: Some(self.chooser.capabilities()), ..setup::restriction(flags) };
         let request = self.request(BufferUse::OutOfPlace, Rank(0), collectives, sizes, &restriction);
-        let planned: Plan = plan(&request, Watcher::default())?;
+        let planned: Plan = plan(&request, Monitor::default())?;
         let mut lookup = TableLookup::new(table, self);
         if let (AnyTable::AllReduceLimit(file), [Collective::AllReduce]) = (table, collectives) {
             lookup.kind = LookupKind::Limit(file.limit, self.own_kernels(sizes, flags)?);
@@ -213,7 +214,7 @@ impl CheckSetting<'_> {
             _ => None,
         });
         let calls: Vec<StrategyCall> = calls.collect();
-        let mut priced = simulate_strategies(&request, &calls, Watcher::default())?.into_iter();
+        let mut priced = simulate_strategies(&request, &calls, Monitor::default())?.into_iter();
         let rows = planned.rows.iter().zip(selections).map(|(row, selection)| {
             let default = row.library_default.as_ref().map(|default| default.timed);
             let (selected, time, reason) = match selection {
@@ -253,7 +254,7 @@ impl CheckSetting<'_> {
         };
         let collectives = [Collective::AllReduce];
         let request = self.request(BufferUse::OutOfPlace, Rank(0), &collectives, sizes, &restriction);
-        let rows = plan(&request, Watcher::default())?.rows;
+        let rows = plan(&request, Monitor::default())?.rows;
         Ok(rows.into_iter().map(|row| (row.bytes, row.fastest.strategy)).collect())
     }
 

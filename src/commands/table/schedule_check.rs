@@ -1,8 +1,9 @@
 //! `table --check` of a schedule file: verifies the schedule once and predicts its time at several sizes.
 
 use fabricast_search::export::Finding;
-use fabricast_search::plan::{Watcher, plan};
+use fabricast_search::plan::plan;
 use fabricast_sim::engine::Watch;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::schedule::format::{CallSizes, Format, shortened};
 use fabricast_sim::schedule::{Collective, Schedule};
 use fabricast_sim::verify::{VerifyOptions, verify};
@@ -56,7 +57,7 @@ pub fn rows(
     let restriction = setup::restriction(flags);
     let collectives: [Collective; 1] = [call.collective];
     let request = setting.request(call.buffers, call.root, &collectives, &sizes, &restriction);
-    let planned = plan(&request, Watcher::default())?;
+    let planned = plan(&request, Monitor::default())?;
     let selection = file.selection();
     let rows = planned.rows.iter().map(|row| {
         let time = match fault {

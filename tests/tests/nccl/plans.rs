@@ -4,8 +4,9 @@ use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, Plan, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, Plan, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Launch, Processes, Profile};
 use fabricast_sim::schedule::{BufferUse, Collective};
 use fabricast_topologies::route::{RouteOptions, Router};
@@ -44,7 +45,7 @@ fn plan_with_library(fabric: &str, library: &str, restriction: &Restriction, col
         restriction,
         effort: Effort::Contenders,
     };
-    plan(&request, Watcher::default()).unwrap()
+    plan(&request, Monitor::default()).unwrap()
 }
 
 #[test]

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, PlanError, PlanRequest, TimedStrategy, Watcher, plan};
+use fabricast_search::plan::{Effort, PlanError, PlanRequest, TimedStrategy, plan};
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{Profile, TimeInterval};
 use fabricast_sim::schedule::BufferUse;
 use fabricast_topologies::Bytes;
@@ -73,7 +74,7 @@ impl<'a> Predictor<'a> {
                 library: None,
                 matrix: None,
             };
-            let plan = plan(&request, Watcher::default())?;
+            let plan = plan(&request, Monitor::default())?;
             let answers: HashMap<Bytes, _> = plan.rows.iter().map(|answer| (answer.bytes, answer)).collect();
             for row in batch.rows {
                 let Some(answer) = answers.get(&row.bytes) else { continue };

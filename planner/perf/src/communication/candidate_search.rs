@@ -19,9 +19,9 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::{Restriction, candidates};
 use fabricast_search::plan::{
-    Effort, Measurements, Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, Watcher, plan_single_calls,
-    plan_with_bounds,
+    Effort, Measurements, Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, plan_single_calls, plan_with_bounds,
 };
+use fabricast_sim::monitor::Monitor;
 use fabricast_workload::job::CollectiveCandidates;
 
 /// Groups for which the library's own choice is predicted. The prediction is slow for groups that span NVLink domains.
@@ -202,8 +202,8 @@ impl CandidateSearch<'_> {
     ) -> Vec<Result<PlanRow, PlanError>> {
         let sizes = SizeList { collective, sizes, allowed };
         let bounds = self.timer.cache.bounds(self.timer.placement.router(), group);
-        let watcher = Watcher { interrupt: self.interrupt, rows_done: None };
-        let plan = |request: &PlanRequest<'_>| plan_single_calls(request, &bounds, watcher);
+        let monitor = Monitor { interrupt: self.interrupt, progress: None };
+        let plan = |request: &PlanRequest<'_>| plan_single_calls(request, &bounds, monitor);
         self.with_request(&CandidateClass::ALL, group, sizes, scope, plan)
     }
 
@@ -257,7 +257,7 @@ impl CandidateSearch<'_> {
     ) -> Result<Plan, PlanError> {
         let bounds = self.timer.cache.bounds(self.timer.placement.router(), group);
         let plan =
-            |request: &PlanRequest<'_>| plan_with_bounds(request, &bounds, &Measurements::NONE, Watcher::default());
+            |request: &PlanRequest<'_>| plan_with_bounds(request, &bounds, &Measurements::NONE, Monitor::default());
         self.with_request(classes, group, sizes, scope, plan)
     }
 

@@ -191,9 +191,10 @@ impl Improvement {
 mod tests {
     use super::*;
     use crate::candidates::Restriction;
-    use crate::plan::{Effort, Watcher, plan};
+    use crate::plan::{Effort, plan};
     use fabricast_libraries::{Chooser, Conditions, Library};
     use fabricast_sim::LaunchMode;
+    use fabricast_sim::monitor::Monitor;
     use fabricast_sim::profile::Profile;
     use fabricast_sim::schedule::BufferUse;
     use fabricast_topologies::route::{RouteOptions, Router};
@@ -226,7 +227,7 @@ mod tests {
             library: Some(&chooser),
             effort: Effort::Contenders,
         };
-        let rows = plan(&request, Watcher::default()).unwrap().rows;
+        let rows = plan(&request, Monitor::default()).unwrap().rows;
         let capabilities = chooser.capabilities();
         let advice = advise(&request, capabilities, &rows);
         assert_eq!((advice.rows.len(), advice.unknown), (rows.len(), 0));

@@ -1,10 +1,11 @@
 //! The library's default strategy, simulated like every other candidate.
 
-use super::row_search::{Search, Watcher};
+use super::row_search::Search;
 use super::simulated_candidates::SimulatedCandidates;
 use super::{PlanError, PlanRow, TimedStrategy};
 
 use fabricast_libraries::Choice;
+use fabricast_sim::monitor::Monitor;
 
 /// The library's default strategy with its simulated time.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +32,7 @@ pub(super) fn add(
     search: &Search<'_>,
     mut row: PlanRow,
     simulated: &SimulatedCandidates,
-    watcher: Watcher<'_>,
+    monitor: Monitor<'_>,
 ) -> Result<(PlanRow, Option<String>), PlanError> {
     let Some(chooser) = search.request.library else { return Ok((row, None)) };
     let choice = match chooser.choose(&search.call) {
@@ -41,7 +42,7 @@ pub(super) fn add(
     let strategy = search.normalize_chunk(choice.strategy);
     let timed = match simulated.get(strategy) {
         Some(timed) => Ok(timed),
-        None => search.simulate(strategy, watcher)?,
+        None => search.simulate(strategy, monitor)?,
     };
     match timed {
         Ok(timed) => {

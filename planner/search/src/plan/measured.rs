@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
-use super::row_search::{Search, Watcher};
+use super::row_search::Search;
 use super::{PlanError, PlanRow, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
 
@@ -78,7 +79,7 @@ pub(super) fn apply_measurements(
     search: &Search<'_>,
     mut row: PlanRow,
     measurements: &Measurements,
-    watcher: Watcher<'_>,
+    monitor: Monitor<'_>,
 ) -> Result<PlanRow, PlanError> {
     let mut measured: Vec<TimedStrategy> = Vec::new();
     for (strategy, time) in measurements.measured_strategies(&row) {
@@ -89,7 +90,7 @@ pub(super) fn apply_measurements(
         let known = row.pairs.iter().copied().chain(default).find(|known| strip_tuning(known.strategy) == strategy);
         let timed = match known {
             Some(known) => known,
-            None => match search.simulate(strategy, watcher)? {
+            None => match search.simulate(strategy, monitor)? {
                 Ok(timed) => timed,
                 Err(_) => continue,
             },

@@ -41,7 +41,6 @@ pub use library_table::library_table;
 pub use measured::{MEASURED_NOISE, MeasuredTime, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
-pub use row_search::Watcher;
 pub use search::{
     StrategyCall, lower_bound, plan, plan_single_calls, plan_table, plan_with_bounds, simulate_strategies,
 };

@@ -1,11 +1,12 @@
 //! Planning of rows: a search for each collective and size, followed by measured times and the library's default.
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use rayon::prelude::*;
 
 use super::measured::{self, Measurements};
-use super::row_search::{Search, Watcher};
+use super::row_search::Search;
 use super::templates::Templates;
 use super::{
     LibraryDefault, Plan, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy, library_default, preference,
@@ -20,7 +21,7 @@ pub(super) struct RowPlanner<'a> {
     pub templates: &'a Templates<'a>,
     pub bounds: &'a Bounds,
     pub measurements: &'a Measurements,
-    pub watcher: Watcher<'a>,
+    pub monitor: Monitor<'a>,
 }
 
 /// Row, and the reason why the library's default is unknown; `None` if it is known.
@@ -88,15 +89,16 @@ impl<'a> RowPlanner<'a> {
 
     /// Plans a row for each collective and size, on all threads.
     fn plan_rows(&self, cells: &[(Collective, Bytes)]) -> Vec<Result<RowResult, PlanError>> {
+        self.monitor.add_total(cells.len());
         let rows = cells.par_iter().with_max_len(1);
         // Planning a row takes between microseconds and seconds, so each row is a separate task.
         rows.map(|&(collective, bytes)| {
             // Of an interrupted plan no further row begins: its candidates and bounds alone would need seconds on large fabrics.
-            if self.watcher.is_interrupted() {
+            if self.monitor.is_interrupted() {
                 return Err(PlanError::Interrupted);
             }
             let row = self.row(collective, bytes);
-            self.watcher.add_row();
+            self.monitor.add_done(1);
             row
         })
         .collect()
@@ -105,7 +107,7 @@ impl<'a> RowPlanner<'a> {
     /// Plans rows at additional sizes, without counting progress. Omits those for which the restriction leaves no
     /// candidate.
     pub(super) fn additional_rows(&self, cells: &[(Collective, Bytes)]) -> Result<Vec<PlanRow>, PlanError> {
-        let planner = Self { watcher: Watcher { rows_done: None, ..self.watcher }, ..*self };
+        let planner = Self { monitor: Monitor { progress: None, ..self.monitor }, ..*self };
         let rows = planner.plan_rows(cells).into_iter().filter_map(|row| match row {
             Ok((row, _)) => Some(Ok(row)),
             Err(PlanError::NothingToChoose { .. }) => None,
@@ -116,9 +118,9 @@ impl<'a> RowPlanner<'a> {
 
     fn row(&self, collective: Collective, bytes: Bytes) -> Result<RowResult, PlanError> {
         let search = self.search(collective, bytes);
-        let (row, simulated) = search.run(self.watcher)?;
-        let (row, unknown) = library_default::add(&search, row, &simulated, self.watcher)?;
-        let row = measured::apply_measurements(&search, row, self.measurements, self.watcher)?;
+        let (row, simulated) = search.run(self.monitor)?;
+        let (row, unknown) = library_default::add(&search, row, &simulated, self.monitor)?;
+        let row = measured::apply_measurements(&search, row, self.measurements, self.monitor)?;
         Ok((preference::select_default_if_unclear(row, self.request().restriction), unknown))
     }
 
@@ -127,7 +129,7 @@ impl<'a> RowPlanner<'a> {
         let search = self.search(collective, bytes);
         let choice = self.request().library.and_then(|chooser| chooser.choose(&search.call).ok());
         let Some(choice) = choice else { return Ok(None) };
-        let timed = search.simulate(search.normalize_chunk(choice.strategy), self.watcher)?;
+        let timed = search.simulate(search.normalize_chunk(choice.strategy), self.monitor)?;
         let row = |pick| PlanRow {
             collective,
             bytes,
@@ -152,7 +154,7 @@ impl<'a> RowPlanner<'a> {
         strategy: Strategy,
     ) -> Result<Option<TimedStrategy>, PlanError> {
         let search = self.search(collective, bytes);
-        Ok(search.simulate(search.normalize_chunk(strategy), self.watcher)?.ok())
+        Ok(search.simulate(search.normalize_chunk(strategy), self.monitor)?.ok())
     }
 
     fn search(&self, collective: Collective, bytes: Bytes) -> Search<'_> {

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fabricast_sim::engine::{EngineError, Watch};
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{PredictionInterval, TimeInterval};
 use fabricast_sim::schedule::{Call, Collective, Header, TrafficMatrix};
 use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
@@ -28,29 +28,6 @@ use fabricast_collectives::strategy::{Strategy, check_combination, describe_comb
 /// Largest number of ranks up to which a template is used for channels with different rank orders. Above it, folding
 /// such a template takes longer than its reuse for other sizes and protocols saves.
 const MAX_TEMPLATE_RANKS: u32 = 1024;
-
-/// Interruption and progress of a search.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Watcher<'a> {
-    /// Flag that the caller sets to stop the search; `None` for a search that cannot be stopped.
-    pub interrupt: Option<&'a AtomicBool>,
-    /// Counter of the completed rows or simulated strategies; `None` if progress is not counted.
-    pub rows_done: Option<&'a AtomicUsize>,
-}
-
-impl Watcher<'_> {
-    /// Counts a completed row.
-    pub(super) fn add_row(&self) {
-        if let Some(counter) = self.rows_done {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns true if the caller has stopped the search.
-    pub(super) fn is_interrupted(&self) -> bool {
-        self.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
-    }
-}
 
 /// Search of the best strategy of a call.
 pub(super) struct Search<'a> {
@@ -107,7 +84,7 @@ impl<'a> Search<'a> {
     }
 
     /// Searches for the best strategy of the call. Returns the row and all strategies that were simulated to the end.
-    pub(super) fn run(&self, watcher: Watcher<'_>) -> Result<(PlanRow, SimulatedCandidates), PlanError> {
+    pub(super) fn run(&self, monitor: Monitor<'_>) -> Result<(PlanRow, SimulatedCandidates), PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
@@ -116,7 +93,7 @@ impl<'a> Search<'a> {
         // The row states the time of the library's default in any case, which also limits the simulations of the others.
         let default = self.library_candidate();
         if let Some(strategy) = default {
-            match self.simulate(strategy, watcher)? {
+            match self.simulate(strategy, monitor)? {
                 Ok(timed) => simulated.insert(timed),
                 Err(reason) => rejected.push((strategy, reason)),
             }
@@ -171,7 +148,7 @@ impl<'a> Search<'a> {
             } else {
                 break;
             };
-            if watcher.is_interrupted() {
+            if monitor.is_interrupted() {
                 return Err(self.failed(strategy, EngineError::Interrupted.into()));
             }
             let known = match examined.entry(strategy) {
@@ -210,7 +187,7 @@ impl<'a> Search<'a> {
                 continue;
             }
             let run = |run: StrategyRun| match examined.get(&run.strategy) {
-                Some(examined) => self.simulate_until(run.strategy, examined, run.time_limit, watcher),
+                Some(examined) => self.simulate_until(run.strategy, examined, run.time_limit, monitor),
                 None => Ok(Outcome::TimeLimitExceeded),
             };
             let outcome = speculative.take_or_run(StrategyRun { strategy, time_limit }, self.call.ranks, run, || {
@@ -354,10 +331,10 @@ impl<'a> Search<'a> {
     pub(super) fn simulate(
         &self,
         strategy: Strategy,
-        watcher: Watcher<'_>,
+        monitor: Monitor<'_>,
     ) -> Result<Result<TimedStrategy, Unsupported>, PlanError> {
         let outcome = self.examine(strategy).and_then(|examined| match examined {
-            Ok(examined) => self.simulate_until(strategy, &examined, None, watcher).map(Ok),
+            Ok(examined) => self.simulate_until(strategy, &examined, None, monitor).map(Ok),
             Err(reason) => Ok(Err(reason)),
         });
         match outcome.or_else(|error| omission_reason(error, self.missing_routes()).map(Err))? {
@@ -373,7 +350,7 @@ impl<'a> Search<'a> {
         strategy: Strategy,
         examined: &ExaminedStrategy,
         time_limit: Option<Picos>,
-        watcher: Watcher<'_>,
+        monitor: Monitor<'_>,
     ) -> Result<Outcome, PlanError> {
         let request = self.request;
         let mode = request.mode;
@@ -381,7 +358,7 @@ impl<'a> Search<'a> {
         let launch = request.profile.launch(mode.launch, mode.processes);
         let on_device =
             time_limit.map(|time_limit| Picos(time_limit.0.saturating_sub(launch.added(mode.gpus_per_host).0)));
-        let watch = Watch { interrupt: watcher.interrupt, until: on_device, ..Watch::default() };
+        let watch = Watch { interrupt: monitor.interrupt, until: on_device, ..Watch::default() };
         let header = examined.generator.header();
         let timed = match examined.exact_template() {
             Some((template, groups)) => {

@@ -1,12 +1,13 @@
 //! Entry points: plans of a request, lower bounds of single strategies, and simulations of single strategies.
 
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
 use super::measured::Measurements;
 use super::row_planner::RowPlanner;
-use super::row_search::{Search, Watcher};
+use super::row_search::Search;
 use super::templates::Templates;
 use super::{Plan, PlanError, PlanRequest, PlanRow, TimedStrategy, outside, ranges, refinement};
 use fabricast_collectives::algorithm::Unsupported;
@@ -19,8 +20,8 @@ use fabricast_collectives::strategy::Strategy;
 ///
 /// # Errors
 /// [`PlanError`]: no candidate, or a simulation that cannot run.
-pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, PlanError> {
-    plan_with_bounds(request, &request.bounds(), &Measurements::NONE, watcher)
+pub fn plan(request: &PlanRequest<'_>, monitor: Monitor<'_>) -> Result<Plan, PlanError> {
+    plan_with_bounds(request, &request.bounds(), &Measurements::NONE, monitor)
 }
 
 /// Variant of [`plan`] for tables. Uses measured times if they exist, and adds rows between requested sizes at which
@@ -31,11 +32,11 @@ pub fn plan(request: &PlanRequest<'_>, watcher: Watcher<'_>) -> Result<Plan, Pla
 pub fn plan_table(
     request: &PlanRequest<'_>,
     measurements: &Measurements,
-    watcher: Watcher<'_>,
+    monitor: Monitor<'_>,
 ) -> Result<Plan, PlanError> {
     let bounds = request.bounds();
     let templates = Templates::new(request, request.fabric_capabilities());
-    let planner = RowPlanner { templates: &templates, bounds: &bounds, measurements, watcher };
+    let planner = RowPlanner { templates: &templates, bounds: &bounds, measurements, monitor };
     let mut plan = planner.plan()?;
     plan.refined_rows = refinement::rows(&planner, &plan.rows)?;
     plan.ranges = ranges::merge(&plan.all_rows());
@@ -51,10 +52,10 @@ pub fn plan_with_bounds(
     request: &PlanRequest<'_>,
     bounds: &Bounds,
     measurements: &Measurements,
-    watcher: Watcher<'_>,
+    monitor: Monitor<'_>,
 ) -> Result<Plan, PlanError> {
     let templates = Templates::new(request, request.fabric_capabilities());
-    RowPlanner { templates: &templates, bounds, measurements, watcher }.plan()
+    RowPlanner { templates: &templates, bounds, measurements, monitor }.plan()
 }
 
 /// Plans each call of the request without regard to its neighbours: no row is smoothed. The calls are those of
@@ -65,10 +66,10 @@ pub fn plan_with_bounds(
 pub fn plan_single_calls(
     request: &PlanRequest<'_>,
     bounds: &Bounds,
-    watcher: Watcher<'_>,
+    monitor: Monitor<'_>,
 ) -> Vec<Result<PlanRow, PlanError>> {
     let templates = Templates::new(request, request.fabric_capabilities());
-    RowPlanner { templates: &templates, bounds, measurements: &Measurements::NONE, watcher }.single_rows()
+    RowPlanner { templates: &templates, bounds, measurements: &Measurements::NONE, monitor }.single_rows()
 }
 
 /// Returns the lower bound that the search computes for a strategy before it simulates it; `None` if there is no such
@@ -107,14 +108,15 @@ pub struct StrategyCall {
 pub fn simulate_strategies(
     request: &PlanRequest<'_>,
     calls: &[StrategyCall],
-    watcher: Watcher<'_>,
+    monitor: Monitor<'_>,
 ) -> Result<Vec<Result<TimedStrategy, Unsupported>>, PlanError> {
     let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
     let templates = Templates::new(request, abilities.clone());
+    monitor.add_total(calls.len());
     let results = calls.par_iter().with_max_len(1).map(|&StrategyCall { collective, bytes, strategy }| {
         let search = Search::new(&templates, abilities.clone(), &bounds, collective, bytes);
-        let simulated = search.simulate(search.normalize_chunk(strategy), watcher);
-        watcher.add_row();
+        let simulated = search.simulate(search.normalize_chunk(strategy), monitor);
+        monitor.add_done(1);
         simulated
     });
     results.collect()

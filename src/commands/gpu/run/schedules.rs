@@ -5,7 +5,8 @@ use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::candidates;
 use fabricast_search::export::{SavedPick, SavedRow};
-use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, PlanRequest, plan};
+use fabricast_sim::monitor::Monitor;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule, TrafficMatrix};
 use fabricast_topologies::Bytes;
 use fabricast_validate::execute::round_to_elements;
@@ -148,7 +149,7 @@ fn strategies(
         restriction: &restriction,
         effort: Effort::Contenders,
     };
-    Ok(plan(&request, Watcher::default())?.rows.iter().map(|row| row.pick.strategy).collect())
+    Ok(plan(&request, Monitor::default())?.rows.iter().map(|row| row.pick.strategy).collect())
 }
 
 fn buffers(context: &RunContext<'_>) -> BufferUse {

@@ -10,7 +10,8 @@ use super::super::{Share, Step};
 use super::{fabric, steps};
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, PlanRequest, Watcher, plan};
+use fabricast_search::plan::{Effort, PlanRequest, plan};
+use fabricast_sim::monitor::Monitor;
 
 /// Returns the completion time of the fastest allowed strategy; for a library inside a host, of the strategy that the
 /// library chooses.
@@ -39,7 +40,7 @@ fn fastest(fabric: &Fabric, collective: Collective, bytes: u64, restriction: &Re
         library: chooser.as_ref(),
         effort: Effort::Contenders,
     };
-    let row = plan(&request, Watcher::default()).unwrap().rows.remove(0);
+    let row = plan(&request, Monitor::default()).unwrap().rows.remove(0);
     row.library_default.map_or(row.pick.time, |choice| choice.timed.time)
 }
 
