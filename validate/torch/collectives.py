@@ -514,6 +514,8 @@ def contenders(run: Run, collective: str, elements: int, dtype: torch.dtype, sha
         return lambda: call(library, collective, source, into, "sum", 0)
 
     found = {"nccl": (by(dist, target), reset)}
+    if "nccl-input" in shared:
+        found["nccl-windows"] = (in_windows(collective, of(shared["nccl-input"], inputs), of(shared["nccl-output"], outputs)), reset)
     if communicator.fallback_reason is None and communicator.uses_kernel(collective, size, dtype):
         found["fabricast"] = (by(communicator, target), reset)
         found["fabricast-symmetric"] = (by(communicator, window), reset)
@@ -524,6 +526,29 @@ def contenders(run: Run, collective: str, elements: int, dtype: torch.dtype, sha
         if size % (16 * ranks) == 0:
             found["torch-two_shot"] = (lambda: operations.two_shot_all_reduce_(own_window, "sum", group), reset)
     return found
+
+
+def in_windows(collective: str, source: torch.Tensor, target: torch.Tensor) -> object:
+    """A call of NCCL whose buffers are symmetric windows."""
+    if collective == "all_reduce":
+        return lambda: dist.all_reduce(source)
+    if collective == "broadcast":
+        return lambda: dist.broadcast(source, 0)
+    return lambda: call(dist, collective, source, target, "sum", 0)
+
+
+def nccl_windows(run: Run, largest: int) -> dict[str, torch.Tensor]:
+    """Buffers that NCCL's communicator has as symmetric windows; none where PyTorch cannot register them."""
+    backend = dist.group.WORLD._get_backend(run.device)
+    try:
+        run.pool = torch.cuda.MemPool(backend.mem_allocator)
+        with torch.cuda.use_mem_pool(run.pool):
+            buffers = {name: torch.zeros(largest, dtype=torch.uint8, device=run.device) for name in ("nccl-input", "nccl-output")}
+        backend.register_mem_pool(run.pool, symm=True)
+    except (AttributeError, RuntimeError, TypeError) as error:
+        run.write(kind="refused", by="nccl-windows", error=str(error).splitlines()[0])
+        return {}
+    return buffers
 
 
 def phase_times(run: Run) -> None:
@@ -540,6 +565,7 @@ def phase_times(run: Run) -> None:
     shared["window"] = run.communicator.empty(largest, dtype=torch.uint8)
     shared["torch"] = symmetric_memory.empty(largest, dtype=torch.uint8, device=run.device)
     symmetric_memory.rendezvous(shared["torch"], dist.group.WORLD.group_name)
+    shared |= nccl_windows(run, largest)
     generator = torch.Generator(run.device)
     generator.manual_seed(23 + run.rank)
     table: dict[tuple[str, str, int], dict[str, float]] = {}
@@ -574,7 +600,7 @@ def phase_times(run: Run) -> None:
     torch.cuda.synchronize()
     run.communicator.check()
     if run.rank == 0:
-        names = ["fabricast", "fabricast-symmetric", "nccl", "torch-one_shot", "torch-two_shot"]
+        names = ["fabricast", "fabricast-symmetric", "nccl", "nccl-windows", "torch-one_shot", "torch-two_shot"]
         print(f"{'us from graphs':<26} {'bytes':>10} " + " ".join(f"{name:>19}" for name in names))
         for (collective, type_name, size), row in table.items():
             cells = [f"{row[name]:.2f}" if name in row else "-" for name in names]

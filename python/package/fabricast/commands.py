@@ -54,6 +54,8 @@ def plan(
     measured: PathType | Sequence[PathType] | None = None,
     all: bool = False,
     chart: PathType | None = None,
+    panel: bool = False,
+    bandwidth_axis: Literal["linear", "log"] | None = None,
     output: PathType | None = None,
     wide: bool = False,
     columns: str | Sequence[str] | None = None,
@@ -134,7 +136,10 @@ def plan(
             that of ``compare``. Measurements are used if they have the plan's numbers of ranks and hosts and
             its launch mode.
         all: List every candidate of each size with its time, fastest first.
-        chart: Draw time and bus bandwidth against size, a line per strategy (.svg or .png).
+        chart: Draw time and bus bandwidth against size, a line per strategy (.svg, .png or .pdf).
+        panel: Draw a row per collective in the chart: time and bus bandwidth.
+        bandwidth_axis: Scale of the chart's axis of bus bandwidths [default: log if a linear axis hides small
+            sizes]
         output: Write the result to a file instead of standard output. Without it, ``report`` writes
             report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
             which is created if missing.
@@ -196,6 +201,8 @@ def plan(
             "measured": measured,
             "all": all,
             "chart": chart,
+            "panel": panel,
+            "bandwidth_axis": bandwidth_axis,
             "output": output,
             "wide": wide,
             "columns": columns,
@@ -372,8 +379,9 @@ def simulate(
             ``all_gather:ranks=0-3,bytes=1MiB,algorithm=ring``. Keys: ranks (default: all; calls may share
             ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
         no_fold: Simulate every operation, even if ranks are proved to be interchangeable.
-        trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Operations
-            of large runs are merged to keep the file below 50 MB.
+        trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Of a job:
+            tracks of each rank for computation, waiting and each communication group, with arrows to what
+            waits. Operations of large runs are merged to keep the file below 50 MB.
         critical_path: Show the critical path: the dependent operations whose durations add up to the time.
             Needs about 120 bytes of memory per simulated operation, like ``trace`` and
             ``utilization_over_time``.
@@ -500,6 +508,8 @@ def compare(
     no_explain: bool = False,
     rows: Literal["all", "outside", "none"] | None = None,
     chart: PathType | None = None,
+    panel: bool = False,
+    bandwidth_axis: Literal["linear", "log"] | None = None,
     output: PathType | None = None,
     wide: bool = False,
     columns: str | Sequence[str] | None = None,
@@ -545,7 +555,10 @@ def compare(
         no_explain: Skip the search for the profile parameter that would explain a group's error.
         rows: Rows of the text table; JSON and CSV contain all rows. Default: all rows if there is a single
             group, otherwise the rows outside their prediction interval.
-        chart: Draw measured against predicted times, and residuals by size (.svg or .png).
+        chart: Draw measured against predicted times, and residuals by size (.svg, .png or .pdf).
+        panel: Draw a row per group in the chart instead: measured and predicted time and bus bandwidth.
+        bandwidth_axis: Scale of the panel's axes of bus bandwidths [default: log if a linear axis hides small
+            sizes]
         output: Write the result to a file instead of standard output. Without it, ``report`` writes
             report.html. ``study``, ``man``, and ``table`` with a format of several files write to a folder,
             which is created if missing.
@@ -595,6 +608,8 @@ def compare(
             "no_explain": no_explain,
             "rows": rows,
             "chart": chart,
+            "panel": panel,
+            "bandwidth_axis": bandwidth_axis,
             "output": output,
             "wide": wide,
             "columns": columns,
@@ -700,6 +715,7 @@ def study(
     template: bool = False,
     shard: str | None = None,
     merge: PathType | Sequence[PathType] | None = None,
+    trace: PathType | None = None,
     slurm: int | None = None,
     submit: bool = False,
     partition: str | None = None,
@@ -728,6 +744,9 @@ def study(
         shard: Compute every N-th run only, starting at run I, into the folder of ``-o``, e.g. ``2/4``.
             Divides a study among N machines; ``merge`` combines the results.
         merge: Merge the results of shards of the same study from these folders; place it after STUDY.
+        trace: Write a Chrome trace for Perfetto: the steps of each job on each candidate, a process per
+            pipeline stage. Threads are computation, overlapped communication and waiting time; arrows connect
+            what waits.
         slurm: Write job scripts for Slurm: an array of N tasks, one shard each, and a final merge. The folder
             of ``-o`` receives tasks.sbatch, merge.sbatch and submit.sh, which submits both. The merge writes
             the results to the same folder; the shards are in ``shards``, the logs in ``logs``. The folder
@@ -764,6 +783,7 @@ def study(
             "template": template,
             "shard": shard,
             "merge": merge,
+            "trace": trace,
             "slurm": slurm,
             "submit": submit,
             "partition": partition,
