@@ -46,6 +46,17 @@ pub trait CommunicationCostModel: Sync {
         self.sm_usage(layout, equivalent_all_to_all(layout, exchange))
     }
 
+    /// Returns true if all groups of a dimension are inside NVLink domains of NVIDIA's GPUs; false if the model does not
+    /// know.
+    fn is_inside_nvlink(&self, _layout: &Layout, _dimension: Dimension) -> bool {
+        false
+    }
+
+    /// Returns true if the ranks are GPUs of AMD; false if the model does not know.
+    fn has_amd_gpus(&self) -> bool {
+        false
+    }
+
     /// Returns true if concurrent calls of two dimensions would share links; false if the model does not know.
     fn share_links(&self, _layout: &Layout, _one: Dimension, _other: Dimension) -> bool {
         false

@@ -6,7 +6,7 @@ use super::cost_model::CommunicationCostModel;
 use super::exchange::Exchange;
 use super::sm_usage::SmUsage;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Layout, TokenExchange};
+use fabricast_workload::job::{Dimension, Layout, TokenExchange};
 
 /// Call with its completion time and SM usage.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct ListedCall {
 pub struct ListedCosts<'a> {
     /// The calls.
     pub calls: Vec<ListedCall>,
-    /// Cost model of token exchanges by kernels of libraries, which are not collectives.
+    /// Cost model of token exchanges by kernels of libraries, which are not collectives; it knows the machine.
     pub exchanges: &'a dyn CommunicationCostModel,
 }
 
@@ -44,6 +44,14 @@ impl CommunicationCostModel for ListedCosts<'_> {
 
     fn supports_exchange(&self, layout: &Layout, exchange: &TokenExchange) -> bool {
         self.exchanges.supports_exchange(layout, exchange)
+    }
+
+    fn is_inside_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
+        self.exchanges.is_inside_nvlink(layout, dimension)
+    }
+
+    fn has_amd_gpus(&self) -> bool {
+        self.exchanges.has_amd_gpus()
     }
 
     fn token_exchange_time(&self, layout: &Layout, exchange: &TokenExchange) -> Result<Picos, PlanError> {

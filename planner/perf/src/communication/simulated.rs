@@ -25,7 +25,7 @@ use super::link_load::LinkLoad;
 use super::listed::ListedCall;
 use super::placement::Placement;
 use super::shared_links::PlacedLayout;
-use super::sm_usage::SmUsage;
+use super::sm_usage::{CallExtent, SmUsage};
 use super::step_link_load::StepTraffic;
 use super::strategy_selector::StrategySelector;
 use super::timing_method::{CallTimer, KnownTime};
@@ -308,6 +308,16 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
             Some(_) => Ok(self.simulated.token_exchanges().sm_usage(layout, exchange)),
             None => self.sm_usage(layout, equivalent_all_to_all(layout, exchange)),
         }
+    }
+
+    fn is_inside_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
+        let groups = layout.groups(dimension);
+        !self.has_amd_gpus() && self.simulated.placement().extent(&groups) == CallExtent::Inside
+    }
+
+    fn has_amd_gpus(&self) -> bool {
+        let (ranks, fabric) = (self.simulated.placement().ranks(), self.simulated.fabric());
+        ranks.first().is_some_and(|&rank| fabric.node(rank).is_amd())
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {

@@ -13,6 +13,7 @@
 //! stage has processed all streams.
 
 mod batch;
+mod custom_all_reduce;
 mod kernels;
 mod request_round;
 mod search;

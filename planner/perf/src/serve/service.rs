@@ -62,13 +62,13 @@ pub fn simulate_service(
         weighted(round.other_step(), round.batch.wait_for_last_step),
     );
     let later_tokens = job.output_tokens - 1;
-    // A request that arrives while others run waits for the end of a step: of a group, right after the step that ended its
-    // predecessor, otherwise in the middle of one, on average.
+    // A request of a fixed concurrency arrives when its predecessor ends, and the next step has begun before the request
+    // is tokenized: it waits for a whole step if others run.
     let running = |group: f64| (round.streams.requests - group).clamp(0.0, 1.0);
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
         _ if job.disaggregation == Disaggregation::Decode => (Picos::ZERO, decode_time),
         (Arrivals::Batch { .. }, _) => (spread_ttft, decode_time),
-        (_, Lengths::Varied) => (spread_ttft + share(round.other_step(), running(1.0) / 2.0), decode_time),
+        (_, Lengths::Varied) => (spread_ttft + share(round.other_step(), running(1.0)), decode_time),
         (_, Lengths::Equal) => {
             let group = SteadyBatch::group_step(&stream_load(job, &round.streams));
             let group_time = group.map_or(Ok(Picos::ZERO), |mix| step_time(job, layout, costs, &round, &mix))?;

@@ -3,6 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
+use super::custom_all_reduce::custom_all_reduce_time;
 use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::stream_step::{StreamStep, TimeShares};
@@ -11,10 +12,11 @@ use crate::communication::{CommunicationCostModel, Exchange, replaced_dispatch};
 use crate::step::{
     Efficiency, ExpertExchanges, Kernel, LayerCompute, OverlapCost, OverlappedCall, PeakRates, half_batch_cost,
 };
-use crate::time::scaled;
+use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
+use fabricast_sim::schedule::Collective;
 use fabricast_workload::job::{
-    Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase, Serving,
+    Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase, Serving, TensorAllReduce,
 };
 
 /// Cost models from which the time of an inference step is computed.
@@ -75,7 +77,7 @@ impl StepCosts<'_> {
         let job = &LoadedServing { job: replaced.as_ref().unwrap_or(job.job), ..*job };
         let calls = traffic(job, layout, mix);
         let times: Vec<Result<Picos, PlanError>> =
-            calls.par_iter().with_max_len(1).map(|call| self.call_time(layout, call)).collect();
+            calls.par_iter().with_max_len(1).map(|call| self.call_time(job, layout, call)).collect();
         let times = times.into_iter().collect::<Result<Vec<Picos>, PlanError>>()?;
         let total = |phase: Phase| -> Picos {
             let matching = calls.iter().zip(&times).filter(|(call, _)| call.phase == phase);
@@ -91,6 +93,7 @@ impl StepCosts<'_> {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },
             host_time: job.host.step,
+            requests_host_time: share(job.host.step_request, mix.decode + mix.chunks),
             first: (self.work(&embedding(job, mix)), total(Phase::Embedding)),
             last: (self.work(&logits(job, layout, mix)), total(Phase::Logits)),
             pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer) } else { Picos::ZERO },
@@ -140,12 +143,12 @@ impl StepCosts<'_> {
             work.kernels.iter().copied().chain(work.attention.iter().map(|reading| reading.kernel)).collect();
         let overlapped = |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels, self.curve, self.speeds);
         let experts: Vec<Kernel> = work.kernels.iter().copied().filter(Kernel::is_of_experts).collect();
-        let experts = self.curve.total(&experts, self.speeds);
-        let compute = LayerCompute { attention: self.work(&work) - experts, experts };
+        let experts = self.curve.total(&experts, self.speeds) + self.amd_layer(job);
+        let compute = LayerCompute { attention: self.work(&work) + self.amd_layer(job) - experts, experts };
         let (mut tensor, mut exchanged) = (Picos::ZERO, Vec::new());
         for call in traffic(job, layout, mix).iter().filter(|call| call.phase == Phase::LayerForward) {
             let exchange = Exchange::new(call, call.bytes);
-            let time = costs.time(layout, exchange)?;
+            let time = self.call_time(job, layout, call)?;
             match call.dimension {
                 Dimension::Expert => {
                     exchanged.push(overlapped(time, costs.sm_usage(layout, exchange)?).times(call.count));
@@ -160,6 +163,11 @@ impl StepCosts<'_> {
         Ok(LayerParts { compute, tensor, exchanges: ExpertExchanges::from_calls(&exchanged) })
     }
 
+    /// Additional time of the experts of a layer on AMD's GPUs.
+    fn amd_layer(&self, job: &Serving) -> Picos {
+        if self.collective_costs.has_amd_gpus() { job.amd_layer } else { Picos::ZERO }
+    }
+
     /// Computing time of a step on one GPU, as if its memory held the whole model.
     pub(super) fn single_gpu_time(&self, job: &LoadedServing<'_>, mix: &StepTokens, chunks: f64) -> Picos {
         if mix.is_empty() {
@@ -172,8 +180,15 @@ impl StepCosts<'_> {
             + local_costs.work(&logits(job, &layout, mix))
     }
 
-    fn call_time(&self, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
-        self.collective_costs.time(layout, Exchange::new(call, call.bytes))
+    /// Time of a call, by the kernel of the serving software where that is faster.
+    fn call_time(&self, job: &Serving, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
+        let time = self.collective_costs.time(layout, Exchange::new(call, call.bytes))?;
+        let has_kernel = job.all_reduce == TensorAllReduce::Custom
+            && call.dimension == Dimension::Tensor
+            && call.collective == Collective::AllReduce
+            && self.collective_costs.is_inside_nvlink(layout, call.dimension);
+        let custom = custom_all_reduce_time(call.bytes, layout.size(call.dimension)).filter(|_| has_kernel);
+        Ok(custom.map_or(time, |custom| custom.min(time)))
     }
 
     fn work(&self, work: &Work) -> Picos {

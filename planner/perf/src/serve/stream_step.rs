@@ -46,6 +46,10 @@ pub(super) struct StreamStep {
     pub pipeline_transfer: Picos,
     /// Host time before the next step, during which the GPUs wait.
     pub host_time: Picos,
+    /// Host time for the requests of the step, in each stage. With pipeline stages the GPUs of a stage wait for it
+    /// (TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/py_executor.py`: `_executor_loop_pp` has no overlap scheduler);
+    /// otherwise it overlaps with the GPU's work.
+    pub requests_host_time: Picos,
     pub stages: u64,
     pub layers: u64,
     /// Number of concurrent streams of a replica. It is a mean and need not be an integer.
@@ -64,12 +68,16 @@ impl StreamStep {
             bubble: Picos::ZERO,
             launch: scaled(layer.launch, layers) + self.host_time,
         };
-        if stages <= 1 {
-            return sequential;
-        }
-        let slowest = scaled(layer.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1);
-        let total = share(slowest, self.streams) + self.host_time;
         // A negative difference of times is 0.
+        if stages <= 1 {
+            let launch = sequential.launch + (self.requests_host_time - sequential.time());
+            return TimeShares { launch, ..sequential };
+        }
+        let slowest =
+            scaled(layer.time(), layers / stages) + (first.0 + first.1).max(last.0 + last.1) + self.requests_host_time;
+        let total = share(slowest, self.streams) + self.host_time;
+        let launch = sequential.launch + scaled(self.requests_host_time, stages);
+        let sequential = TimeShares { launch, ..sequential };
         TimeShares { bubble: total - sequential.time(), ..sequential }
     }
 
@@ -119,7 +127,9 @@ impl StreamStep {
             }
         }
         let bubble = TimelinePart { activity: Activity::Bubble, index: 0, time: self.time_shares().bubble };
-        let host = TimelinePart { activity: Activity::Launch, index: self.layers, time: self.host_time };
+        let shares = self.time_shares();
+        let layers = scaled(self.layer.launch, self.layers);
+        let host = TimelinePart { activity: Activity::Launch, index: self.layers, time: shares.launch - layers };
         timeline.add_sequence(Track::Stage(0), now, &[bubble, host]);
         timeline
     }

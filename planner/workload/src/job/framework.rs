@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::{
     DispatchPrecision, Dispatcher, GradientAddition, KernelFusion, LaunchMode, Precision, Processes, StatePartition,
+    TensorAllReduce,
 };
 
 /// Kind of work that a framework supports.
@@ -85,10 +86,20 @@ pub struct Framework {
     pub prefill_layer_ms: Option<f64>,
     /// Milliseconds to launch a layer with experts in a step with prefill.
     pub prefill_expert_layer_ms: Option<f64>,
+    /// Milliseconds to launch a layer with experts in 8 or 4 bits in a step with prefill.
+    pub prefill_quantized_expert_layer_ms: Option<f64>,
+    /// Additional milliseconds to launch a layer with latent attention in a step with prefill.
+    pub prefill_latent_layer_ms: Option<f64>,
     /// Milliseconds between steps in which the GPUs wait.
     pub step_ms: Option<f64>,
+    /// Microseconds of the host for each request of a step ([`HostTimes::step_request`](super::HostTimes::step_request)).
+    pub step_request_us: Option<f64>,
     /// Share of a GPU's memory that may be filled.
     pub gpu_memory_utilization: Option<f64>,
+    /// Additional microseconds of the GPU for a layer with experts in 8 bits on AMD's GPUs.
+    pub amd_quantized_expert_layer_us: Option<f64>,
+    /// Kernels of all-reduces among tensor-parallel ranks.
+    pub all_reduce: Option<TensorAllReduce>,
     /// Software that exchanges the tokens of experts.
     pub dispatcher: Option<Dispatcher>,
     /// Type of dispatched tokens, if it does not follow from the precision.

@@ -50,7 +50,9 @@ pub use model::{ExpertGroups, Flops, LatentAttention, Model};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
-pub use serving::{Arrivals, Disaggregation, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving};
+pub use serving::{
+    Arrivals, Disaggregation, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving, TensorAllReduce,
+};
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use tier::Tier;
 pub use trace::TraceJob;

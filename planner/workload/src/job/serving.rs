@@ -36,6 +36,10 @@ pub struct Serving {
     pub disaggregation: Disaggregation,
     /// Host time of the software.
     pub host: HostTimes,
+    /// Additional time of a layer on AMD's GPUs, whose kernels for experts in 8 bits the software has not optimized.
+    pub amd_layer: Picos,
+    /// Kernels of all-reduces among tensor-parallel ranks.
+    pub all_reduce: TensorAllReduce,
     /// Largest number of tokens in a step of a replica: vLLM's `max_num_batched_tokens`.
     pub max_batched_tokens: u64,
     /// Share of a prompt that is in the prefix cache, 0 to 1.
@@ -177,6 +181,17 @@ pub enum Lengths {
     Equal,
 }
 
+/// Kernels of all-reduces among the tensor-parallel ranks of an NVLink domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TensorAllReduce {
+    /// NCCL or RCCL.
+    #[default]
+    Library,
+    /// Kernels of the serving software for small messages, on NVIDIA's GPUs.
+    Custom,
+}
+
 /// Host time of serving software that CUDA graphs and overlap do not hide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostTimes {
@@ -186,6 +201,9 @@ pub struct HostTimes {
     pub prefill_layer: Picos,
     /// Time between steps in which the GPUs wait.
     pub step: Picos,
+    /// Time for each request of a step: scheduling, inputs, results. It overlaps with the GPU's work on the previous step
+    /// unless there are pipeline stages.
+    pub step_request: Picos,
 }
 
 /// Inference job with its number of concurrent requests.

@@ -23,7 +23,7 @@ fn alone(host: HostTimes) -> Service {
 fn ttft_of_a_short_prompt_is_host_time() {
     let ms = |milliseconds: u64| Picos(milliseconds * 1_000_000_000);
     let without = alone(HostTimes::default());
-    let with = alone(HostTimes { request: ms(7), prefill_layer: ms(2), step: Picos::ZERO });
+    let with = alone(HostTimes { request: ms(7), prefill_layer: ms(2), ..HostTimes::default() });
     let outside_layers = without.ttft.unwrap();
     assert!(with.ttft.unwrap() > ms(167) && with.ttft.unwrap() < ms(167) + outside_layers, "{with:?} {without:?}");
     // Throughput of a closed loop with one request.
@@ -54,8 +54,27 @@ fn requests_beyond_the_memory_wait() {
     assert!((waited / expected - 1.0).abs() < 1e-6, "{waited} {expected}");
 }
 
-/// Requests of equal length start in groups that share a step of prefill; requests of varied length wait for half a
-/// step on average.
+/// The host works for each request of a step. Without pipeline stages this is hidden behind the GPU; with stages, each
+/// stage waits for it.
+#[test]
+fn host_time_of_requests_is_hidden_without_pipeline_stages() {
+    let tpot = |parallel: &str, micros: u64| {
+        let job = served(&format!("concurrency = 200\nprompt_tokens = 100\nparallel = {{ {parallel} }}\n"));
+        let host = HostTimes { step_request: Picos(micros * 1_000_000), ..HostTimes::default() };
+        let job = Serving { host, ..job };
+        service(&job, &loaded(&job)).tpot.unwrap()
+    };
+    assert_eq!(tpot("tp = 8", 0), tpot("tp = 8", 10));
+    // 200 requests of a step at 1 ms each.
+    let slow = tpot("tp = 8", 1000);
+    assert!(slow > Picos(199_000_000_000) && slow < Picos(202_000_000_000), "{slow:?}");
+    // Two streams of 100 requests: both stages work on both streams, in turn.
+    let [without, with] = [0, 10].map(|micros| tpot("tp = 4, pp = 2", micros));
+    let added = (with - without).us() / (2.0 * 100.0 * 10.0);
+    assert!((0.98..1.02).contains(&added), "{added}");
+}
+
+/// Requests of equal length start in groups that share a step of prefill; requests of varied length wait for a step.
 #[test]
 fn equal_lengths_share_the_step_of_prefill() {
     let job = |lengths: Lengths, concurrency: u32| Serving {
@@ -67,6 +86,11 @@ fn equal_lengths_share_the_step_of_prefill() {
         service(&job, &loaded(&job)).ttft.unwrap().0 as f64
     };
     assert_eq!(ttft(Lengths::Equal, 1), ttft(Lengths::Varied, 1));
+    // A request that arrives alone next to another waits for one step more.
+    let alone = served("concurrency = 1\nprompt_tokens = 500\n");
+    let step = service(&alone, &loaded(&alone)).tpot.unwrap().0 as f64;
+    let waited = ttft(Lengths::Varied, 2) - ttft(Lengths::Varied, 1);
+    assert!((0.95..1.2).contains(&(waited / step)), "{waited} {step}");
     // Sixteen prompts of 500 tokens fit in a step of 8,192 tokens.
     let (group, spread) = (ttft(Lengths::Equal, 16), ttft(Lengths::Varied, 16));
     assert!(group > 4.0 * spread, "{group} {spread}");
@@ -96,7 +120,7 @@ proptest! {
         let [request, prefill_layer, step] = times.map(|milliseconds| Picos(milliseconds * 1_000_000_000));
         let lengths = if equal { Lengths::Equal } else { Lengths::Varied };
         let without = Serving { lengths, ..drawn.job() };
-        let with = Serving { host: HostTimes { request, prefill_layer, step }, ..without.clone() };
+        let with = Serving { host: HostTimes { request, prefill_layer, step, ..HostTimes::default() }, ..without.clone() };
         let [fast, slow] = [&without, &with].map(|job| service(job, &loaded(job)));
         prop_assert!(slow.ttft >= fast.ttft && slow.latency >= fast.latency, "{fast:?} {slow:?}");
         prop_assert!(slow.tokens_per_s <= fast.tokens_per_s * (1.0 + 1e-12), "{fast:?} {slow:?}");

@@ -5,6 +5,7 @@ mod concurrency;
 mod degrees;
 mod drawn;
 mod experts;
+mod kernels_of_software;
 mod latency;
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};

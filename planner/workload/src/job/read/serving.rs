@@ -9,8 +9,8 @@ use serde::de::Visitor;
 use toml::Spanned;
 
 use super::super::{
-    Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, Lengths, Limits, Serving,
-    find_framework,
+    Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, Lengths, Limits, Model,
+    Precision, Serving, find_framework,
 };
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
@@ -103,7 +103,9 @@ impl JobText {
             arrivals,
             lengths: self.lengths(check)?,
             disaggregation,
-            host: self.host_times(check, software, model.experts)?,
+            host: self.host_times(check, software, &model)?,
+            amd_layer: self.amd_layer(software, &model),
+            all_reduce: software.all_reduce.unwrap_or_default(),
             max_batched_tokens: match &self.max_batched_tokens {
                 None => software.max_batched_tokens.unwrap_or(Serving::MAX_BATCHED_TOKENS),
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
@@ -186,7 +188,7 @@ impl JobText {
     }
 
     /// Returns the host times of the job; those that it does not state are those of its software, or of vLLM.
-    fn host_times(&self, check: Validator<'_>, software: &Framework, experts: u64) -> Result<HostTimes, JobError> {
+    fn host_times(&self, check: Validator<'_>, software: &Framework, model: &Model) -> Result<HostTimes, JobError> {
         let fallback = match self.framework {
             None => find_framework(DEFAULT_SOFTWARE),
             Some(_) => None,
@@ -198,12 +200,37 @@ impl JobText {
             let milliseconds = check.number_in_range(name, stated.unwrap_or(&None), HOST_MS, default)?;
             Ok::<_, JobError>(Picos((milliseconds * 1e9).round() as u64))
         };
-        let layer = if experts > 0 { software.prefill_expert_layer_ms } else { software.prefill_layer_ms };
+        let step_request_us = check.number_in_range(
+            "step_request_us",
+            stated.map_or(&None, |host| &host.step_request_us),
+            HOST_MS,
+            software.step_request_us.unwrap_or_default(),
+        )?;
+        let expert_layer = software.prefill_quantized_expert_layer_ms.filter(|_| self.is_quantized());
+        let layer = match model.experts {
+            0 => software.prefill_layer_ms,
+            _ => expert_layer.or(software.prefill_expert_layer_ms),
+        };
+        let latent = software.prefill_latent_layer_ms.filter(|_| model.latent.is_some());
+        let layer = layer.map(|layer| layer + latent.unwrap_or_default());
         Ok(HostTimes {
             request: time("request_ms", stated.map(|host| &host.request_ms), software.request_ms)?,
             prefill_layer: time("prefill_layer_ms", stated.map(|host| &host.prefill_layer_ms), layer)?,
             step: time("step_ms", stated.map(|host| &host.step_ms), software.step_ms)?,
+            step_request: Picos((step_request_us * 1e6).round() as u64),
         })
+    }
+
+    /// Returns the additional time of a layer on AMD's GPUs.
+    fn amd_layer(&self, software: &Framework, model: &Model) -> Picos {
+        let has_quantized_experts = model.experts > 0 && self.is_quantized();
+        let added = software.amd_quantized_expert_layer_us.filter(|_| has_quantized_experts);
+        Picos((added.unwrap_or_default() * 1e6).round() as u64)
+    }
+
+    /// Returns true if weights have fewer than 16 bits.
+    fn is_quantized(&self) -> bool {
+        self.precision().served_bytes() < Precision::Bf16.served_bytes()
     }
 
     fn arrivals(&self, check: Validator<'_>, spans: &JobSpans) -> Result<Arrivals, JobError> {
@@ -246,6 +273,7 @@ pub(super) struct HostText {
     request_ms: Option<Spanned<f64>>,
     prefill_layer_ms: Option<Spanned<f64>>,
     step_ms: Option<Spanned<f64>>,
+    step_request_us: Option<Spanned<f64>>,
 }
 
 /// Concurrent requests as written in the job file.
@@ -287,7 +315,7 @@ impl<'de> Deserialize<'de> for ConcurrencyText {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::super::{Job, KvPrecision, Layout, Precision, Tier};
+    use super::super::super::{Job, KvPrecision, Layout, Precision, TensorAllReduce, Tier};
     use super::super::read_job;
     use super::*;
 
@@ -399,6 +427,27 @@ pub(crate) mod tests {
             let error = read_job(&remaining.join("\n"), "job.toml").unwrap_err().to_string();
             assert!(error.contains(&format!("missing field `{key}`")), "{error}");
         }
+    }
+
+    /// Host times by software, version and layer.
+    #[test]
+    fn host_times_follow_software_and_layers() {
+        let experts = "model = { layers = 8, hidden = 64, heads = 8, vocab = 100, experts = 4, experts_per_token = 2 }";
+        let latent = "model = { layers = 8, hidden = 64, heads = 8, vocab = 100, experts = 4, experts_per_token = 2, \
+                      latent = { kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 } }";
+        let host = |lines: &str| served(&format!("{lines}\n")).host;
+        let layer = |lines: &str| host(&format!("framework = \"sglang\"\n{lines}")).prefill_layer.us() / 1e3;
+        let times = ["", experts, &format!("precision = \"fp8\"\n{experts}"), latent].map(layer);
+        assert_eq!(times, [0.95, 1.0, 1.75, 1.7]);
+        let step_requests = ["trtllm@0.21", "trtllm@1.0", "trtllm", "sglang"]
+            .map(|name| host(&format!("framework = \"{name}\"")).step_request.us());
+        assert_eq!(step_requests, [0.0, 25.0, 25.0, 0.0]);
+        let stated = host("framework = \"trtllm\"\nhost_time = { step_request_us = 3, prefill_layer_ms = 2 }");
+        assert_eq!((stated.step_request.us(), stated.prefill_layer.us()), (3.0, 2000.0));
+        let amd = |lines: &str| served(&format!("framework = \"sglang\"\n{lines}\n")).amd_layer.us();
+        assert_eq!([amd(""), amd(experts), amd(&format!("precision = \"fp8\"\n{experts}"))], [0.0, 0.0, 180.0]);
+        assert_eq!(served("").all_reduce, TensorAllReduce::Library);
+        assert_eq!(served("framework = \"vllm\"\n").all_reduce, TensorAllReduce::Custom);
     }
 
     #[test]

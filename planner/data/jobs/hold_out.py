@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Errors by class of job where each study that set a host time of SGLang, or its time of 8-bit experts on AMD's GPUs, is left out; see docs/accuracy.md.
+
+Usage: hold_out.py [FABRICAST]   (the command; without it `fabricast` of the PATH)
+
+The times of the study that is left out are the geometric means over the others of its kind.
+"""
+import json
+import math
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+
+from errors import FOLDER, RATES, job_class, quantile, study
+
+REQUEST_S = 0.006  # request_ms of sglang
+AMD_LAYER_US = 180.0  # amd_quantized_expert_layer_us of sglang
+# Kind of layer, and jobs that set its time: those of one request, but for M2, whose first, slow request spoils that.
+LAYERS = {
+    "sglang-qwen3-235b-b200": ("16 bits", ["610/421 c1", "610/4445 c1"]),
+    "sglang-ernie45-21b-mi300x": ("16 bits", ["610/422 c1", "610/4446 c1"]),
+    "sglang-minimax-m25-b200": ("8 bits", ["609/422 c1"]),
+    "sglang-minimax-m25-h100": ("8 bits", ["610/422 c1"]),
+    "sglang-minimax-m2-mi300x": ("8 bits", ["496/510 c16"]),
+    "sglang-qwen3-coder-480b-mi300x": ("8 bits", ["610/422 c1"]),
+    "sglang-deepseek-r1-b200": ("latent", ["610/421 c1", "610/4445 c1"]),
+    "sglang-deepseek-v31-mi300x": ("latent", ["610/422 c1", "610/4446 c1"]),
+}
+AMD = {
+    "sglang-deepseek-v31-mi300x": ["610/422 c1", "4194/422 c1", "610/4446 c1"],
+    "sglang-minimax-m2-mi300x": ["610/422 c1"],
+    "sglang-qwen3-coder-480b-mi300x": ["610/422 c1"],
+}
+
+
+def mean(values):
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def measured(source, jobs, figure):
+    return [row[figure] for row in source["measured"] if row["job"] in jobs]
+
+
+def layers(source):
+    return source["job"][0]["model"]["layers"]
+
+
+def main():
+    command = sys.argv[1] if len(sys.argv) > 1 else "fabricast"
+    paths = [path for path in sorted(FOLDER.glob("*.toml")) if not path.name.endswith(".fabric.toml")]
+    paths.append(FOLDER.parent / "host-launch.toml")
+    sources = {path.stem: tomllib.loads(path.read_text()) for path in paths}
+    launch = {name: mean([1e3 * (ttft - REQUEST_S) / layers(sources[name]) for ttft in measured(sources[name], jobs, "ttft_s")]) for name, (_, jobs) in LAYERS.items()}
+    amd = {}
+    for name, jobs in AMD.items():
+        _, answer, _ = study(FOLDER / f"{name}.toml", command)
+        rows = [row for row in answer["measured"] if row["job"] in jobs and row["figure"] == "tpot_s"]
+        gaps = [1e6 * (row["measured"] - row["predicted"]) / layers(sources[name]) + AMD_LAYER_US for row in rows]
+        amd[name] = sum(gaps) / len(gaps)
+    by_class = {}
+    for path in paths:
+        source, held_out = sources[path.stem], None
+        added_s = 0.0
+        if path.stem in LAYERS:
+            kind = LAYERS[path.stem][0]
+            held_out = mean([time for name, time in launch.items() if LAYERS[name][0] == kind and name != path.stem])
+        if path.stem in amd:
+            others = mean([time for name, time in amd.items() if name != path.stem])
+            added_s = (others - AMD_LAYER_US) * layers(source) / 1e6
+        with tempfile.NamedTemporaryFile("w", suffix=".toml", dir=FOLDER) as file:
+            text = path.read_text()
+            if held_out:
+                text = re.sub(r"^(framework = .*)$", rf"\1\nhost_time = {{ prefill_layer_ms = {held_out:.4f} }}", text, flags=re.M)
+            file.write(text)
+            file.flush()
+            _, answer, message = study(Path(file.name) if held_out else path, command)
+        if answer is None:
+            sys.exit(f"{path}: {message}")
+        jobs = {job["name"]: job for job in source["job"]}
+        fabrics = {one["name"]: one["fabric"] for one in source["candidate"]}
+        tpots = {row["job"]: row["predicted"] for row in answer.get("measured", []) if row["figure"] == "tpot_s"}
+        for row in answer.get("measured", []):
+            if row.get("predicted") is None:
+                continue
+            predicted = row["predicted"]
+            if row["figure"] == "tpot_s":
+                predicted += added_s
+            elif row["figure"] == "tokens_per_s" and row["job"] in tpots:
+                predicted *= tpots[row["job"]] / (tpots[row["job"]] + added_s)
+            ratio = predicted / row["measured"]
+            ratio = 1 / ratio if row["figure"] in RATES else ratio
+            by_class.setdefault(job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"]), []).append(ratio)
+    print("times of a layer that studies set, ms:", {name: round(time, 2) for name, time in launch.items()})
+    print("times of 8-bit experts on AMD, µs:", {name: round(time) for name, time in amd.items()})
+    print("| class | figures | median error | p90 | predicted / measured time, median |\n|---|---|---|---|---|")
+    for name, ratios in sorted(by_class.items()):
+        errors = [abs(ratio - 1) for ratio in ratios]
+        print(f"| {name} | {len(ratios)} | {100 * quantile(errors, 0.5):.1f} % | {100 * quantile(errors, 0.9):.0f} % | {quantile(ratios, 0.5):.2f} |")
+
+
+if __name__ == "__main__":
+    main()
