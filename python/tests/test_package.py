@@ -1,4 +1,4 @@
-"""Tests of the whole package: its functions are the commands, its types are right, and its examples run."""
+"""Tests of the whole package: its types are right, and its examples run."""
 
 import doctest
 import importlib.metadata
@@ -11,15 +11,6 @@ import pytest
 import fabricast
 
 PYTHON = Path(__file__).parents[1]
-
-
-def test_functions_follow_the_command_line() -> None:
-    sys.path.insert(0, str(PYTHON))
-    try:
-        import generate
-    finally:
-        sys.path.remove(str(PYTHON))
-    assert generate.FILE.read_text(encoding="utf-8") == generate.generate(fabricast._fabricast), "run python/generate.py"
 
 
 def test_version_is_that_of_the_distribution() -> None:

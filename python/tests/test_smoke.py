@@ -1,4 +1,7 @@
-"""Runs commands through the module; ``.ci/run`` runs this file as a program, without pytest."""
+"""Runs commands through the module, and compares its functions with the command line; ``.ci/run`` runs this file as a program, without pytest."""
+
+import sys
+from pathlib import Path
 
 import fabricast
 
@@ -15,6 +18,16 @@ def test_plan_reports_its_progress() -> None:
     seen: list[fabricast.Progress] = []
     plan = fabricast.plan("dgx-a100", collective="all_reduce", sizes="64KiB..256KiB", progress=seen.append)
     assert len(plan) == 3 and seen[-1] == fabricast.Progress(done=3, total=3, label="planning")
+
+
+def test_functions_follow_the_command_line() -> None:
+    python = Path(__file__).parents[1]
+    sys.path.insert(0, str(python))
+    try:
+        import generate
+    finally:
+        sys.path.remove(str(python))
+    assert generate.FILE.read_text(encoding="utf-8") == generate.generate(fabricast._fabricast), "run python/generate.py"
 
 
 def test_errors_have_file_and_line() -> None:
