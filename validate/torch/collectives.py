@@ -500,6 +500,8 @@ def contenders(run: Run, collective: str, elements: int, dtype: torch.dtype, sha
 
     def reset() -> None:
         source.copy_(pristine)
+        if "nccl-input" in shared:
+            of(shared["nccl-input"], inputs).copy_(pristine)
         if collective in ("all_reduce", "broadcast"):
             window.copy_(pristine)
             own_window.copy_(pristine)
@@ -547,8 +549,9 @@ def nccl_windows(run: Run, largest: int) -> dict[str, torch.Tensor]:
         backend.register_mem_pool(run.pool, symm=True)
     except (AttributeError, RuntimeError, TypeError) as error:
         run.write(kind="refused", by="nccl-windows", error=str(error).splitlines()[0])
-        return {}
-    return buffers
+        buffers = {}
+    # All ranks make the same calls.
+    return buffers if run.total(len(buffers)) == 2 * run.ranks else {}
 
 
 def phase_times(run: Run) -> None:

@@ -40,8 +40,8 @@ fn scale(time: Picos, factor: f64) -> Picos {
 }
 
 /// Returns the error of a GPU's efficiency curve, as a fraction, by the data that the curve is based on. For curves
-/// from GEMM benchmarks, predictions of jobs on RTX PRO 6000, RTX 4090, L40S and MI300X, to which no parameter was
-/// fitted, differ from measurement by 21 % at the 90th percentile, and by 29 % on AMD GPUs. The other two values are
+/// from GEMM benchmarks, predictions of jobs on RTX PRO 6000, RTX 4090, L40S and MI300X, each study left out that set a
+/// parameter, differ from measurement by 21 % at the 90th percentile, and by 29 % on AMD GPUs. The other two values are
 /// estimates.
 fn evidence_spread(evidence: GemmEvidence) -> f64 {
     match evidence {

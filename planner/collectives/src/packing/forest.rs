@@ -87,15 +87,18 @@ impl LinkSharing {
     }
 
     /// Upper bound on the time of loads relative to that of the busiest link, if transfers that share a link have equal
-    /// rates. At least 1; infinite if two ranks have no route. `divided`: transfers of a connection with a load.
+    /// rates. At least 1; infinite if two ranks have no route. `divide_load`: transfers of a connection with a load.
     pub(crate) fn slowdown(
         &self,
         loads: &BTreeMap<Connection, u32>,
-        divided: impl Fn(Connection, u32) -> DividedLoad,
+        divide_load: impl Fn(Connection, u32) -> DividedLoad,
     ) -> f64 {
         // As many transfers as units share every link in the ratio of the loads.
         let ideal = self.routes.sharing_time(loads, |_, units| DividedLoad { transfers: units, largest: 1.0 });
-        let time = self.routes.sharing_time(loads, divided);
+        let time = self.routes.sharing_time(loads, divide_load);
+        if time.is_infinite() {
+            return f64::INFINITY;
+        }
         if ideal > 0.0 { (time / ideal).max(1.0) } else { 1.0 }
     }
 }

@@ -180,19 +180,20 @@ impl Routes {
     }
 
     /// Upper bound on the time in which connections between ranks carry their loads, if transfers that share a link have
-    /// equal rates; infinite if two ranks have no route. Links without a rate need no time. `divided`: transfers of a
+    /// equal rates; infinite if two ranks have no route. Links without a rate need no time. `divide_load`: transfers of a
     /// connection with a load.
     pub(crate) fn sharing_time(
         &self,
         loads: &BTreeMap<Connection, u32>,
-        divided: impl Fn(Connection, u32) -> DividedLoad,
+        divide_load: impl Fn(Connection, u32) -> DividedLoad,
     ) -> f64 {
         let share = |hop: &Hop| f64::from(hop.share.numerator) / f64::from(hop.share.denominator);
         let mut transfers: FxHashMap<LinkId, f64> = FxHashMap::default();
         for (&connection, &load) in loads {
             let Some(route) = self.route(connection.from, connection.to) else { return f64::INFINITY };
             for hop in &route.hops {
-                *transfers.entry(hop.link).or_default() += f64::from(divided(connection, load).transfers) * share(hop);
+                *transfers.entry(hop.link).or_default() +=
+                    f64::from(divide_load(connection, load).transfers) * share(hop);
             }
         }
         let unit_time = |link: LinkId| match self.links.get(&link).and_then(|link| link.rate) {
@@ -202,7 +203,7 @@ impl Routes {
         let time = |(&connection, &load): (&Connection, &u32)| {
             let hops = self.route(connection.from, connection.to).map_or(&[][..], |route| &route.hops);
             let slowest = hops.iter().map(|hop| unit_time(hop.link)).fold(0.0, f64::max);
-            slowest * divided(connection, load).largest
+            slowest * divide_load(connection, load).largest
         };
         loads.iter().map(time).fold(0.0, f64::max)
     }

@@ -46,9 +46,9 @@ pub trait CommunicationCostModel: Sync {
         self.sm_usage(layout, equivalent_all_to_all(layout, exchange))
     }
 
-    /// Returns true if all groups of a dimension are inside NVLink domains of NVIDIA's GPUs; false if the model does not
-    /// know.
-    fn is_inside_nvlink(&self, _layout: &Layout, _dimension: Dimension) -> bool {
+    /// Returns true if each group of a dimension is on one host, with NVLink (or xGMI) between all its ranks; false if the
+    /// model does not know.
+    fn is_connected_by_nvlink(&self, _layout: &Layout, _dimension: Dimension) -> bool {
         false
     }
 

@@ -1,6 +1,8 @@
 //! First estimate of call times, from bandwidths and latencies of paths and from the software cost of each step. It
 //! ranks layouts and strategies for simulation.
 
+use std::sync::Arc;
+
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Collective, Protocol};
 use fabricast_topologies::fabric::{Figures, Node};
@@ -10,6 +12,7 @@ use rustc_hash::FxHashSet;
 
 use super::cost_model::CommunicationCostModel;
 use super::exchange::{Exchange, equivalent_all_to_all};
+use super::nvlink_peers::NvlinkPeers;
 use super::shared_links::PlacedLayout;
 use super::simulated::SimulatedCosts;
 use crate::time::scaled;
@@ -29,6 +32,7 @@ pub struct EstimatedCosts<'a> {
     /// NIC bandwidth of the hosts divided by the number of ranks, in bytes per second; `None` if no NIC states its
     /// speed.
     nic_bandwidth_per_rank: Option<f64>,
+    nvlink_peers: Arc<NvlinkPeers>,
 }
 
 /// Placement of a group and the properties of its paths.
@@ -54,6 +58,7 @@ impl<'a> EstimatedCosts<'a> {
             ranks,
             first_represents_all: placement.is_in_fabric_order(),
             nic_bandwidth_per_rank: nic_bandwidth_per_rank(router.fabric(), ranks),
+            nvlink_peers: placement.nvlink_peers().clone(),
         }
     }
 
@@ -166,6 +171,14 @@ impl CommunicationCostModel for EstimatedCosts<'_> {
         let share = (copies / f64::from(exchange.top_k)).min(1.0);
         let bytes = Bytes((all_to_all.bytes.0 as f64 * share).ceil() as u64);
         self.time(layout, Exchange { bytes, ..all_to_all })
+    }
+
+    fn is_connected_by_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
+        self.nvlink_peers.connect(self.router, self.ranks, layout, dimension)
+    }
+
+    fn has_amd_gpus(&self) -> bool {
+        self.ranks.first().is_some_and(|&rank| self.router.fabric().node(rank).is_amd())
     }
 
     fn share_links(&self, layout: &Layout, one: Dimension, other: Dimension) -> bool {

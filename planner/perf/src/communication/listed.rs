@@ -46,8 +46,8 @@ impl CommunicationCostModel for ListedCosts<'_> {
         self.exchanges.supports_exchange(layout, exchange)
     }
 
-    fn is_inside_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
-        self.exchanges.is_inside_nvlink(layout, dimension)
+    fn is_connected_by_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
+        self.exchanges.is_connected_by_nvlink(layout, dimension)
     }
 
     fn has_amd_gpus(&self) -> bool {

@@ -31,6 +31,7 @@ mod host_classes;
 mod link_load;
 mod link_sharing;
 mod listed;
+mod nvlink_peers;
 mod placement;
 mod planned_calls;
 mod shared_links;

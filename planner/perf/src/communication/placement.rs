@@ -2,7 +2,7 @@
 //! concurrent on shared resources.
 
 use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::Router;
@@ -10,6 +10,7 @@ use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::host_classes::HostClasses;
+use super::nvlink_peers::NvlinkPeers;
 use super::sm_usage::CallExtent;
 
 /// Number of ranks above which a group that leaves its NVLink domain counts as large.
@@ -35,6 +36,7 @@ pub(super) struct Placement<'a> {
     numbers: Option<FxHashMap<NodeId, u32>>,
     /// Host classes by wiring, computed on first use.
     host_classes: OnceLock<HostClasses>,
+    nvlink_peers: Arc<NvlinkPeers>,
 }
 
 impl<'a> Placement<'a> {
@@ -42,11 +44,15 @@ impl<'a> Placement<'a> {
     pub(super) fn new(router: &'a Router<'a>, ranks: &'a [NodeId]) -> Self {
         let is_in_order = is_consecutive(router.fabric().gpus(), ranks);
         let numbers = (!is_in_order).then(|| router.fabric().gpus().iter().copied().zip(0..).collect());
-        Self { router, ranks, numbers, host_classes: OnceLock::new() }
+        Self { router, ranks, numbers, host_classes: OnceLock::new(), nvlink_peers: Arc::default() }
     }
 
     pub(super) fn router(&self) -> &'a Router<'a> {
         self.router
+    }
+
+    pub(super) fn nvlink_peers(&self) -> &Arc<NvlinkPeers> {
+        &self.nvlink_peers
     }
 
     pub(super) fn fabric(&self) -> &'a Fabric {

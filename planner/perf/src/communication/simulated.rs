@@ -25,7 +25,7 @@ use super::link_load::LinkLoad;
 use super::listed::ListedCall;
 use super::placement::Placement;
 use super::shared_links::PlacedLayout;
-use super::sm_usage::{CallExtent, SmUsage};
+use super::sm_usage::SmUsage;
 use super::step_link_load::StepTraffic;
 use super::strategy_selector::StrategySelector;
 use super::timing_method::{CallTimer, KnownTime};
@@ -310,9 +310,9 @@ impl CommunicationCostModel for RestrictedCosts<'_> {
         }
     }
 
-    fn is_inside_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
-        let groups = layout.groups(dimension);
-        !self.has_amd_gpus() && self.simulated.placement().extent(&groups) == CallExtent::Inside
+    fn is_connected_by_nvlink(&self, layout: &Layout, dimension: Dimension) -> bool {
+        let placement = self.simulated.placement();
+        placement.nvlink_peers().connect(placement.router(), placement.ranks(), layout, dimension)
     }
 
     fn has_amd_gpus(&self) -> bool {

@@ -175,7 +175,7 @@ impl StepCosts<'_> {
         }
         let layout = Layout { degrees: Degrees::default() };
         let local_costs = StepCosts { speeds: &PeakRates { offload_bandwidth: None, ..*self.speeds }, ..*self };
-        scaled(local_costs.work(&layer(job, &layout, mix, chunks)), job.model.layers)
+        scaled(local_costs.work(&layer(job, &layout, mix, chunks)) + self.amd_layer(job), job.model.layers)
             + local_costs.work(&embedding(job, mix))
             + local_costs.work(&logits(job, &layout, mix))
     }
@@ -183,12 +183,14 @@ impl StepCosts<'_> {
     /// Time of a call, by the kernel of the serving software where that is faster.
     fn call_time(&self, job: &Serving, layout: &Layout, call: &GroupCall) -> Result<Picos, PlanError> {
         let time = self.collective_costs.time(layout, Exchange::new(call, call.bytes))?;
-        let has_kernel = job.all_reduce == TensorAllReduce::Custom
+        let costs = self.collective_costs;
+        let is_custom = job.all_reduce == TensorAllReduce::Custom
             && call.dimension == Dimension::Tensor
-            && call.collective == Collective::AllReduce
-            && self.collective_costs.is_inside_nvlink(layout, call.dimension);
-        let custom = custom_all_reduce_time(call.bytes, layout.size(call.dimension)).filter(|_| has_kernel);
-        Ok(custom.map_or(time, |custom| custom.min(time)))
+            && call.collective == Collective::AllReduce;
+        let custom = Some(layout.size(call.dimension)).filter(|_| is_custom);
+        let custom = custom.and_then(|ranks| custom_all_reduce_time(call.bytes, ranks));
+        let faster = custom.filter(|&custom| custom < time && !costs.has_amd_gpus());
+        Ok(faster.filter(|_| costs.is_connected_by_nvlink(layout, call.dimension)).unwrap_or(time))
     }
 
     fn work(&self, work: &Work) -> Picos {

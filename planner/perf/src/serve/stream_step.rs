@@ -126,8 +126,8 @@ impl StreamStep {
                 );
             }
         }
-        let bubble = TimelinePart { activity: Activity::Bubble, index: 0, time: self.time_shares().bubble };
         let shares = self.time_shares();
+        let bubble = TimelinePart { activity: Activity::Bubble, index: 0, time: shares.bubble };
         let layers = scaled(self.layer.launch, self.layers);
         let host = TimelinePart { activity: Activity::Launch, index: self.layers, time: shares.launch - layers };
         timeline.add_sequence(Track::Stage(0), now, &[bubble, host]);

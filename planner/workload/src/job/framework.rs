@@ -96,7 +96,7 @@ pub struct Framework {
     pub step_request_us: Option<f64>,
     /// Share of a GPU's memory that may be filled.
     pub gpu_memory_utilization: Option<f64>,
-    /// Additional microseconds of the GPU for a layer with experts in 8 bits on AMD's GPUs.
+    /// Additional microseconds of the GPU for a layer with experts in 8 or 4 bits on AMD's GPUs.
     pub amd_quantized_expert_layer_us: Option<f64>,
     /// Kernels of all-reduces among tensor-parallel ranks.
     pub all_reduce: Option<TensorAllReduce>,

@@ -36,7 +36,7 @@ pub struct Serving {
     pub disaggregation: Disaggregation,
     /// Host time of the software.
     pub host: HostTimes,
-    /// Additional time of a layer on AMD's GPUs, whose kernels for experts in 8 bits the software has not optimized.
+    /// Additional time of a layer with quantized experts on AMD's GPUs. Its cause is not known.
     pub amd_layer: Picos,
     /// Kernels of all-reduces among tensor-parallel ranks.
     pub all_reduce: TensorAllReduce,

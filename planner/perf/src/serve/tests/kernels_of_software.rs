@@ -4,7 +4,7 @@ use fabricast_workload::job::TensorAllReduce;
 
 use super::*;
 
-/// Cost model of a machine whose groups are inside NVLink domains, or consist of GPUs of AMD.
+/// Cost model of a machine whose groups are connected by NVLink, or by xGMI between GPUs of AMD.
 struct MachineCosts {
     flat: FlatCosts,
     vendor_is_amd: bool,
@@ -15,8 +15,8 @@ impl CommunicationCostModel for MachineCosts {
         Ok(self.flat.time(layout, exchange)? + Picos(20_000_000))
     }
 
-    fn is_inside_nvlink(&self, _layout: &Layout, _dimension: Dimension) -> bool {
-        !self.vendor_is_amd
+    fn is_connected_by_nvlink(&self, _layout: &Layout, _dimension: Dimension) -> bool {
+        true
     }
 
     fn has_amd_gpus(&self) -> bool {
@@ -29,7 +29,7 @@ fn tpot(job: &Serving, costs: &dyn CommunicationCostModel) -> f64 {
     simulate_service(&loaded(job), &specified_layout(job), &costs).unwrap().1.tpot.unwrap().us()
 }
 
-/// Small all-reduces take the time of the software's kernel where ranks share an NVLink domain, and are never slower
+/// Small all-reduces take the time of the software's kernel where NVLink connects all ranks, and are never slower
 /// than those of the library.
 #[test]
 fn small_all_reduces_use_the_kernels_of_the_software() {
@@ -50,7 +50,7 @@ fn small_all_reduces_use_the_kernels_of_the_software() {
 
 /// The additional time of a layer counts on GPUs of AMD only.
 #[test]
-fn experts_of_eight_bits_take_longer_on_amd() {
+fn quantized_experts_are_slower_on_amd() {
     let job = served("concurrency = 1\nprompt_tokens = 100\n");
     let slow = Serving { amd_layer: Picos(100_000_000), ..job.clone() };
     let added = |vendor_is_amd| {

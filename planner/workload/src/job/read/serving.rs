@@ -23,7 +23,7 @@ const MAX_AUTO_REPLICAS: u64 = 1 << 14;
 /// Software whose host times apply to jobs that name none.
 const DEFAULT_SOFTWARE: &str = "vllm";
 
-/// Valid range of host times, in milliseconds.
+/// Valid range of host times, in the units of their keys.
 const HOST_MS: RangeInclusive<f64> = 0.0..=10_000.0;
 
 /// Valid range of SLO limits, in seconds.
@@ -266,7 +266,7 @@ impl JobText {
     }
 }
 
-/// Host times as written in the job file, in milliseconds.
+/// Host times as written in the job file, in the units of their names.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostText {
