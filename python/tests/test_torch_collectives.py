@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import json
 import math
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -93,6 +95,21 @@ def test_strategies_follow_the_plan():
         _strategies.Strategies.load(plan, 4, "any GPU")
     with pytest.raises(ValueError, match="no measurements"):
         _strategies.Strategies.load(None, 2, "Tesla V100")
+
+
+def test_files_of_a_plan_are_found_next_to_it(tmp_path, monkeypatch):
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(folder)
+    shutil.copy(os.path.join(ROOT, "validate", "runs", "2026-11-28-2xh200", "here.toml"), folder)
+    plan = fabricast.plan("here.toml", collective="all_reduce", profile="kernels-h100", sizes="1MiB,2MiB")
+    (folder / "plan.json").write_text(json.dumps(plan.document))
+    monkeypatch.chdir(elsewhere)
+    strategies = _strategies.Strategies.load(folder / "plan.json", 2, "any GPU")
+    strategy = strategies.strategy("all_reduce", 1 << 20)._replace(algorithm="ring", protocol="symmetric", channels=8)
+    call = _strategies.Call("all_reduce", 1 << 20, "f32", "sum", 0, True)
+    assert strategies.kernel(call, strategy, 132, 90).blocks > 0
 
 
 @pytest.mark.parametrize("collective", _strategies.COLLECTIVES)

@@ -12,7 +12,7 @@ use super::reader::{ProfileError, ProfileReader};
 use super::{ChannelLimit, LaunchCosts, LinkEfficiency, Passes, Profile, ProtocolCosts};
 
 /// Names of the shipped profiles, and the texts of their files.
-const SHIPPED: [(&str, &str); 11] = [
+const SHIPPED: [(&str, &str); 12] = [
     ("nccl-2.28-h200", include_str!("../../profiles/nccl-2.28-h200.toml")),
     ("nccl-2.29-h100", include_str!("../../profiles/nccl-2.29-h100.toml")),
     ("nccl-2.27-a100", include_str!("../../profiles/nccl-2.27-a100.toml")),
@@ -22,6 +22,7 @@ const SHIPPED: [(&str, &str); 11] = [
     ("rccl-2.22-mi300x", include_str!("../../profiles/rccl-2.22-mi300x.toml")),
     ("rccl-2.27-mi355x", include_str!("../../profiles/rccl-2.27-mi355x.toml")),
     ("kernels-h200", include_str!("../../profiles/kernels-h200.toml")),
+    ("kernels-h200-pair", include_str!("../../profiles/kernels-h200-pair.toml")),
     ("kernels-h100", include_str!("../../profiles/kernels-h100.toml")),
     ("open_mpi-5.0", include_str!("../../profiles/open_mpi-5.0.toml")),
 ];

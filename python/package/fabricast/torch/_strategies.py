@@ -17,8 +17,11 @@ PlanType = Union[Result, str, "os.PathLike[str]"]
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
 """Collectives of a communicator, as plans name them."""
 
-_FABRICS = {"H100": ("hgx-h100", "kernels-h100"), "H200": ("hgx-h200", "kernels-h200")}
-"""Fabrics and profiles of measured kernels by a word of the GPU's name."""
+_FABRICS = {"H100": "hgx-h100", "H200": "hgx-h200"}
+"""Fabrics whose kernels were measured, by a word of the GPU's name."""
+
+_PROFILES = {("H200", 2): "kernels-h200-pair"}
+"""Profiles of kernels by that word and the number of ranks; of others, the profile of the GPU's model."""
 
 _SIZES = "1KiB..256MiB"
 
@@ -82,7 +85,7 @@ class Strategies:
         if isinstance(plan, Result):
             return cls([plan.document], ranks)
         with open(plan, encoding="utf-8") as file:
-            return cls([json.load(file)], ranks)
+            return cls([_with_found_files(json.load(file), os.path.dirname(plan))], ranks)
 
     def key(self) -> str:
         """Text that is equal for equal strategies."""
@@ -120,13 +123,24 @@ class Strategies:
 
 
 def _plans(ranks: int, gpu: str) -> list[Result]:
-    for word, (fabric, profile) in _FABRICS.items():
+    for word, fabric in _FABRICS.items():
         if word in gpu:
+            profile = _PROFILES.get((word, ranks), f"kernels-{word.lower()}")
             return [
                 make_plan(fabric, gpus=ranks, collective=collective, profile=profile, sizes=_SIZES)
                 for collective in COLLECTIVES
             ]
     raise ValueError(f"there are no measurements of kernels on {gpu}: pass a plan")
+
+
+def _with_found_files(document: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Returns a plan whose fabric and profile are those of its folder if the current folder does not have their files."""
+    found = {}
+    for name in ("fabric", "profile"):
+        value = document.get("request", {}).get(name)
+        if isinstance(value, str) and not os.path.exists(value) and os.path.isfile(os.path.join(folder, value)):
+            found[name] = os.path.join(folder, value)
+    return {**document, "request": {**document.get("request", {}), **found}}
 
 
 def _strategy(row: dict[str, Any]) -> Strategy:
