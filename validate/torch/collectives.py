@@ -37,7 +37,7 @@ from fabricast.torch._kernels import Unsupported
 from fabricast.torch._types import REDUCIBLE, torch_operation
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")
-LIMITS = {"compile": 60, "exact": 60, "special": 20, "series": 50, "streams": 20, "times": 100, "death": 15}
+LIMITS = {"compile": 60, "exact": 60, "special": 20, "series": 50, "streams": 20, "times": 100, "windows": 50, "death": 15}
 """Phases, in order, with their time limits in seconds."""
 
 FULL = {"f32", "bf16", "i32"}
@@ -47,7 +47,7 @@ FULL = {"f32", "bf16", "i32"}
 class Run:
     """State of a process: its rank, communicators, and the output file."""
 
-    def __init__(self, folder: str, max_bytes: int) -> None:
+    def __init__(self, folder: str, max_bytes: int, plan: str | None) -> None:
         self.rank = int(os.environ["RANK"])
         self.ranks = int(os.environ["WORLD_SIZE"])
         self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -62,7 +62,7 @@ class Run:
         self.phase, self.deadline = "setup", self.start + 60
         threading.Thread(target=self._watch, daemon=True).start()
         begin = time.monotonic()
-        self.communicator = Communicator(max_bytes=max_bytes, timeout=10)
+        self.communicator = Communicator(plan=plan, max_bytes=max_bytes, timeout=10)
         self.write(
             kind="setup",
             gpu=torch.cuda.get_device_name(self.device),
@@ -500,8 +500,6 @@ def contenders(run: Run, collective: str, elements: int, dtype: torch.dtype, sha
 
     def reset() -> None:
         source.copy_(pristine)
-        if "nccl-input" in shared:
-            of(shared["nccl-input"], inputs).copy_(pristine)
         if collective in ("all_reduce", "broadcast"):
             window.copy_(pristine)
             own_window.copy_(pristine)
@@ -516,8 +514,6 @@ def contenders(run: Run, collective: str, elements: int, dtype: torch.dtype, sha
         return lambda: call(library, collective, source, into, "sum", 0)
 
     found = {"nccl": (by(dist, target), reset)}
-    if "nccl-input" in shared:
-        found["nccl-windows"] = (in_windows(collective, of(shared["nccl-input"], inputs), of(shared["nccl-output"], outputs)), reset)
     if communicator.fallback_reason is None and communicator.uses_kernel(collective, size, dtype):
         found["fabricast"] = (by(communicator, target), reset)
         found["fabricast-symmetric"] = (by(communicator, window), reset)
@@ -530,22 +526,13 @@ def contenders(run: Run, collective: str, elements: int, dtype: torch.dtype, sha
     return found
 
 
-def in_windows(collective: str, source: torch.Tensor, target: torch.Tensor) -> object:
-    """A call of NCCL whose buffers are symmetric windows."""
-    if collective == "all_reduce":
-        return lambda: dist.all_reduce(source)
-    if collective == "broadcast":
-        return lambda: dist.broadcast(source, 0)
-    return lambda: call(dist, collective, source, target, "sum", 0)
-
-
 def nccl_windows(run: Run, largest: int) -> dict[str, torch.Tensor]:
     """Buffers that NCCL's communicator has as symmetric windows; none where PyTorch cannot register them."""
     backend = dist.group.WORLD._get_backend(run.device)
     try:
         run.pool = torch.cuda.MemPool(backend.mem_allocator)
         with torch.cuda.use_mem_pool(run.pool):
-            buffers = {name: torch.zeros(largest, dtype=torch.uint8, device=run.device) for name in ("nccl-input", "nccl-output")}
+            buffers = {name: torch.zeros(largest, dtype=torch.uint8, device=run.device) for name in ("input", "output")}
         backend.register_mem_pool(run.pool, symm=True)
     except (AttributeError, RuntimeError, TypeError) as error:
         run.write(kind="refused", by="nccl-windows", error=str(error).splitlines()[0])
@@ -554,10 +541,58 @@ def nccl_windows(run: Run, largest: int) -> dict[str, torch.Tensor]:
     return buffers if run.total(len(buffers)) == 2 * run.ranks else {}
 
 
+SIZES = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+"""Bytes of the larger buffer of timed calls."""
+
+
+class Times:
+    """Times of the calls of a phase by collective, type, bytes and implementation."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.table: dict[tuple[str, str, int], dict[str, float]] = {}
+
+    def measure(self, collective: str, dtype: torch.dtype, size: int, found: dict[str, tuple[object, object]]) -> None:
+        """Measures implementations of a call, each from a graph."""
+        calls = 100 if size <= 1 << 20 else 20
+        for name, (enqueue, reset) in found.items():
+            try:
+                times = time_graph(self.run, enqueue, reset, calls)
+            except RuntimeError as error:
+                self.run.write(kind="refused", collective=collective, bytes=size, by=name, error=str(error).splitlines()[0])
+                continue
+            self.table.setdefault((collective, REDUCIBLE[dtype], size), {})[name] = statistics.median(times)
+            self.run.write(
+                kind="time",
+                collective=collective,
+                dtype=REDUCIBLE[dtype],
+                bytes=size,
+                by=name,
+                median_us=round(statistics.median(times), 3),
+                low_us=round(min(times), 3),
+                high_us=round(max(times), 3),
+                calls=calls,
+            )
+
+    def in_time(self, collective: str, dtype: torch.dtype, size: int) -> bool:
+        """Returns whether the phase has time for this call, and records where it was cut."""
+        if self.run.in_time():
+            return True
+        self.run.write(kind="cut", phase=self.run.phase, collective=collective, dtype=REDUCIBLE[dtype], bytes=size)
+        return False
+
+    def print(self, names: list[str]) -> None:
+        if self.run.rank != 0:
+            return
+        print(f"{'us from graphs':<26} {'bytes':>10} " + " ".join(f"{name:>19}" for name in names))
+        for (collective, type_name, size), row in self.table.items():
+            cells = [f"{row[name]:.2f}" if name in row else "-" for name in names]
+            print(f"{collective + ' ' + type_name:<26} {size:>10} " + " ".join(f"{cell:>19}" for cell in cells), flush=True)
+
+
 def phase_times(run: Run) -> None:
     """Times of calls from CUDA graphs: median of five runs, with the smallest and largest."""
-    sizes = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-    sizes = [size for size in sizes if size <= run.max_bytes]
+    sizes = [size for size in SIZES if size <= run.max_bytes]
     extra = [2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20]
     extra = [size for size in extra if size <= run.max_bytes]
     plan = [("all_reduce", torch.float32, sizes), ("all_reduce", torch.bfloat16, sizes)]
@@ -568,46 +603,51 @@ def phase_times(run: Run) -> None:
     shared["window"] = run.communicator.empty(largest, dtype=torch.uint8)
     shared["torch"] = symmetric_memory.empty(largest, dtype=torch.uint8, device=run.device)
     symmetric_memory.rendezvous(shared["torch"], dist.group.WORLD.group_name)
-    shared |= nccl_windows(run, largest)
     generator = torch.Generator(run.device)
     generator.manual_seed(23 + run.rank)
-    table: dict[tuple[str, str, int], dict[str, float]] = {}
+    times = Times(run)
     for collective, dtype, wanted in plan:
-        type_name = REDUCIBLE[dtype]
         # The sum of a hundred calls in place stays finite.
         raw(shared["pristine"]).view(dtype).uniform_(0, 1e-3, generator=generator)
         raw(shared["output"]).zero_()
         for size in wanted:
-            if not run.in_time():
-                run.write(kind="cut", phase="times", collective=collective, dtype=type_name, bytes=size)
+            if not times.in_time(collective, dtype, size):
                 break
-            calls = 100 if size <= 1 << 20 else 20
-            for name, (enqueue, reset) in contenders(run, collective, size // dtype.itemsize, dtype, shared).items():
-                try:
-                    times = time_graph(run, enqueue, reset, calls)
-                except RuntimeError as error:
-                    run.write(kind="refused", collective=collective, bytes=size, by=name, error=str(error).splitlines()[0])
-                    continue
-                table.setdefault((collective, type_name, size), {})[name] = statistics.median(times)
-                run.write(
-                    kind="time",
-                    collective=collective,
-                    dtype=type_name,
-                    bytes=size,
-                    by=name,
-                    median_us=round(statistics.median(times), 3),
-                    low_us=round(min(times), 3),
-                    high_us=round(max(times), 3),
-                    calls=calls,
-                )
+            times.measure(collective, dtype, size, contenders(run, collective, size // dtype.itemsize, dtype, shared))
     torch.cuda.synchronize()
     run.communicator.check()
-    if run.rank == 0:
-        names = ["fabricast", "fabricast-symmetric", "nccl", "nccl-windows", "torch-one_shot", "torch-two_shot"]
-        print(f"{'us from graphs':<26} {'bytes':>10} " + " ".join(f"{name:>19}" for name in names))
-        for (collective, type_name, size), row in table.items():
-            cells = [f"{row[name]:.2f}" if name in row else "-" for name in names]
-            print(f"{collective + ' ' + type_name:<26} {size:>10} " + " ".join(f"{cell:>19}" for cell in cells), flush=True)
+    times.print(["fabricast", "fabricast-symmetric", "nccl", "torch-one_shot", "torch-two_shot"])
+
+
+def phase_windows(run: Run) -> None:
+    """Times of NCCL whose buffers are symmetric windows. Broadcasts, for which NCCL has no symmetric kernel, are left out:
+    NCCL 2.28.9 does not return from one of 4 MiB in a window (two H200)."""
+    largest = run.max_bytes
+    buffers = nccl_windows(run, largest)
+    times = Times(run)
+    if not buffers:
+        return
+    dtype = torch.float32
+    pristine = torch.empty(largest // dtype.itemsize, dtype=dtype, device=run.device).uniform_(0, 1e-3)
+    for collective in COLLECTIVES[:-1]:
+        for size in [size for size in SIZES if size <= largest]:
+            if not times.in_time(collective, dtype, size):
+                break
+            part = size // run.ranks
+            source = buffers["input"][: part if collective == "all_gather" else size].view(dtype)
+            target = buffers["output"][: part if collective == "reduce_scatter" else size].view(dtype)
+
+            def enqueue() -> None:
+                if collective == "all_reduce":
+                    dist.all_reduce(source)
+                else:
+                    call(dist, collective, source, target, "sum", 0)
+
+            def reset() -> None:
+                source.copy_(pristine[: source.numel()])
+
+            times.measure(collective, dtype, size, {"nccl-windows": (enqueue, reset)})
+    times.print(["nccl-windows"])
 
 
 def phase_death(run: Run) -> None:
@@ -648,10 +688,11 @@ def main() -> None:
     parser.add_argument("--phases", default=",".join(LIMITS))
     parser.add_argument("--budget", type=float, default=240, help="seconds for all phases")
     parser.add_argument("--max-bytes", type=size_of, default=64 << 20)
+    parser.add_argument("--plan", help="JSON document of `fabricast plan`; default: the plan for the GPU's model")
     arguments = parser.parse_args()
-    run = Run(arguments.folder, arguments.max_bytes)
+    run = Run(arguments.folder, arguments.max_bytes, arguments.plan)
     phases = {"compile": phase_compile, "exact": phase_exact, "special": phase_special, "series": phase_series}
-    phases |= {"streams": phase_streams, "times": phase_times, "death": phase_death}
+    phases |= {"streams": phase_streams, "times": phase_times, "windows": phase_windows, "death": phase_death}
     for name in arguments.phases.split(","):
         remaining = arguments.budget - (time.monotonic() - run.start)
         if not run.agree(remaining > 5):
