@@ -16,8 +16,10 @@ from pathlib import Path
 
 from errors import FOLDER, RATES, job_class, quantile, study
 
-REQUEST_S = 0.006  # request_ms of sglang
-AMD_LAYER_US = 180.0  # amd_quantized_expert_layer_us of sglang
+FRAMEWORKS = tomllib.loads((FOLDER.parent.parent / "workload" / "data" / "frameworks.toml").read_text())["framework"]
+SGLANG = next(row for row in FRAMEWORKS if row["name"] == "sglang")
+REQUEST_S = 1e-3 * SGLANG["request_ms"]
+AMD_LAYER_US = SGLANG["amd_quantized_expert_layer_us"]
 # Kind of layer, and jobs that set its time: those of one request, but for M2, whose first, slow request spoils that.
 LAYERS = {
     "sglang-qwen3-235b-b200": ("16 bits", ["610/421 c1", "610/4445 c1"]),
@@ -86,7 +88,7 @@ def main():
             if row.get("predicted") is None:
                 continue
             predicted = row["predicted"]
-            if row["figure"] == "tpot_s":
+            if row["figure"] in ("tpot_s", "ttft_s"):  # prompts fit in one step
                 predicted += added_s
             elif row["figure"] == "tokens_per_s" and row["job"] in tpots:
                 predicted *= tpots[row["job"]] / (tpots[row["job"]] + added_s)

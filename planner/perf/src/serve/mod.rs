@@ -13,6 +13,7 @@
 //! stage has processed all streams.
 
 mod batch;
+mod closed_loop;
 mod custom_all_reduce;
 mod kernels;
 mod request_round;

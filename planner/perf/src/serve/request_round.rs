@@ -2,13 +2,14 @@
 
 use fabricast_topologies::Picos;
 
+use super::closed_loop::ClosedLoop;
 use super::kernels::active_replica_share;
 use super::steady_state::{Load, StartTimes, SteadyBatch};
 use super::step_costs::StepCosts;
 use super::stream_step::StreamStep;
 use crate::step::{Share, Step};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Arrivals, Disaggregation, Layout, LoadedServing};
+use fabricast_workload::job::{Arrivals, Disaggregation, Layout, Lengths, LoadedServing};
 
 /// Summand of a weighted sum or mean of times.
 #[derive(Clone, Copy)]
@@ -36,16 +37,20 @@ pub(super) fn sum(a: WeightedTime, b: WeightedTime) -> Picos {
 /// Steady state of an inference job with the full number of concurrent requests.
 pub(super) struct SteadyState {
     pub streams: Streams,
+    /// Load of a stream by requests that do not wait for their first step.
+    pub load: Load,
     pub batch: SteadyBatch,
+    /// Steps that a request of a closed loop waits for its first step.
+    pub wait: f64,
     /// Step with prefill, then step without.
     pub steps: [StreamStep; 2],
 }
 
 impl SteadyState {
     pub(super) fn new(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<Self, PlanError> {
-        let (streams, batch) = steady_batch(job, layout);
+        let (streams, ClosedLoop { load, batch, wait }) = steady_batch(job, layout);
         let steps = costs.simulate_steps(job, layout, &batch, streams.per_replica)?;
-        Ok(Self { streams, batch, steps })
+        Ok(Self { streams, load, batch, wait, steps })
     }
 
     pub(super) fn times(&self) -> [Picos; 2] {
@@ -69,7 +74,12 @@ impl SteadyState {
         }
     }
 
-    /// Mean end-to-end latency of a request in seconds, from arrival (queueing included) to the last output token.
+    /// Mean time of the steps of a request.
+    pub(super) fn mean_step(&self) -> Picos {
+        Picos((self.request_seconds() * 1e12 / (self.batch.steps() + self.batch.wait_for_last_step)).round() as u64)
+    }
+
+    /// Mean time of a request in seconds, from its first step or its queueing for it to the last output token.
     pub(super) fn request_seconds(&self) -> f64 {
         let [with_prefill, without_prefill] = self.times().map(|time| time.0 as f64 / 1e12);
         with_prefill * (self.batch.steps_to_first_token + self.batch.steps_with_prefill)
@@ -79,7 +89,7 @@ impl SteadyState {
 
     /// Returns the mean of the steps with and without prefill, weighted by their numbers.
     pub(super) fn step(&self, job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Step {
-        let Self { streams, batch, steps } = self;
+        let Self { streams, batch, steps, .. } = self;
         let [with_prefill, without_prefill] = steps.map(|step| step.time_shares().shares());
         let (steps_with_prefill, steps_without_prefill) =
             (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
@@ -107,7 +117,7 @@ impl SteadyState {
 }
 
 /// Returns the load of one request stream.
-pub(super) fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
+fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
     Load {
         prompt: job.new_tokens() as f64,
         output: job.output_tokens as f64,
@@ -120,16 +130,24 @@ pub(super) fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
     }
 }
 
-/// Returns the request streams of the schedulers, and the steady-state batch of one stream.
-pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, SteadyBatch) {
+/// Returns the request streams of the schedulers, and the steady state of one stream. Requests of a batch, and those
+/// that queue for memory or arrive with their first token, do not wait for a step.
+pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, ClosedLoop) {
     let streams = Streams::new(job, layout);
     let load = stream_load(job, &streams);
     if job.disaggregation == Disaggregation::Decode {
-        return (streams, SteadyBatch::decode_only(&load));
+        return (streams, ClosedLoop { load, batch: SteadyBatch::decode_only(&load), wait: 0.0 });
     }
+    let group = match (job.arrivals, job.lengths) {
+        (Arrivals::Batch { .. }, _) => load.requests,
+        _ if job.waiting_requests() > 0 => load.requests,
+        (_, Lengths::Varied) => 1.0,
+        (_, Lengths::Equal) => SteadyBatch::group_step(&load).map_or(1.0, |mix| mix.chunks),
+    };
+    let requests = ClosedLoop::new(&load, group);
     // Replicas that share experts and have requests.
     let sharing_replicas = f64::from(layout.degrees.expert) * active_replica_share(job, layout);
-    (streams, SteadyBatch::new(&load).in_lockstep(&load, sharing_replicas))
+    (streams, ClosedLoop { batch: requests.batch.in_lockstep(&requests.load, sharing_replicas), ..requests })
 }
 
 /// Streams of requests of the replicas' schedulers: one per concurrent batch.

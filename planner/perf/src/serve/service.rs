@@ -3,7 +3,8 @@
 use fabricast_topologies::Picos;
 
 use super::batch::seconds;
-use super::request_round::{SteadyState, WeightedTime, steady_batch, stream_load, sum};
+use super::closed_loop::ClosedLoop;
+use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::step_costs::{StepCosts, overlaps_halves};
 use super::stream_step::StreamStep;
@@ -62,31 +63,23 @@ pub fn simulate_service(
         weighted(round.other_step(), round.batch.wait_for_last_step),
     );
     let later_tokens = job.output_tokens - 1;
-    // A request of a fixed concurrency arrives when its predecessor ends, and the next step has begun before the request
-    // is tokenized: it waits for a whole step if others run.
-    let running = |group: f64| (round.streams.requests - group).clamp(0.0, 1.0);
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
         _ if job.disaggregation == Disaggregation::Decode => (Picos::ZERO, decode_time),
-        (Arrivals::Batch { .. }, _) => (spread_ttft, decode_time),
-        (_, Lengths::Varied) => (spread_ttft + share(round.other_step(), running(1.0)), decode_time),
+        (Arrivals::Batch { .. }, _) | (_, Lengths::Varied) => (spread_ttft, decode_time),
         (_, Lengths::Equal) => {
-            let group = SteadyBatch::group_step(&stream_load(job, &round.streams));
+            let group = SteadyBatch::group_step(&round.load);
             let group_time = group.map_or(Ok(Picos::ZERO), |mix| step_time(job, layout, costs, &round, &mix))?;
-            let decode = StepTokens { decode: round.streams.requests, ..StepTokens::default() };
+            let decode = StepTokens { decode: round.load.requests, ..StepTokens::default() };
             let decode_step = step_time(job, layout, costs, &round, &decode)?;
             let prefill = spread_ttft.max(group_time);
-            let wait = share(round.other_step(), running(group.map_or(1.0, |mix| mix.chunks)));
             // Later tokens are no faster than in steps without prefill.
-            (prefill + wait, (spread_ttft + decode_time - prefill).max(scaled(decode_step, later_tokens)))
+            (prefill, (spread_ttft + decode_time - prefill).max(scaled(decode_step, later_tokens)))
         }
     };
-    let outside_steps = match job.arrivals {
-        Arrivals::Batch { .. } => Picos::ZERO,
-        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => job.host.request,
-    };
-    let running_seconds = round.request_seconds() + outside_steps.0 as f64 / 1e12;
+    let start_delay = start_delay(job, &round);
+    let running_seconds = round.request_seconds() + start_delay.0 as f64 / 1e12;
     let queueing = running_seconds * job.waiting_requests() as f64 / job.concurrent_requests.max(1) as f64;
-    let time_to_first_token = prefill_time + outside_steps + Picos((queueing * 1e12).round() as u64);
+    let time_to_first_token = prefill_time + start_delay + Picos((queueing * 1e12).round() as u64);
     let latency = time_to_first_token + decode_time;
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
     let (requests, seconds, ttft) = match job.arrivals {
@@ -110,6 +103,16 @@ pub fn simulate_service(
     Ok((step, service))
 }
 
+/// Time from the arrival of a request to its first step, or to its queueing for it: host time outside of steps, which
+/// overlaps with the step that the request waits for, and the rest of the step that runs when the host has finished.
+fn start_delay(job: &LoadedServing<'_>, round: &SteadyState) -> Picos {
+    if matches!(job.arrivals, Arrivals::Batch { .. }) || job.waiting_requests() > 0 {
+        return Picos::ZERO;
+    }
+    let [wait, half] = [round.wait, round.wait / 2.0].map(|steps| share(round.mean_step(), steps));
+    wait.max(job.host.request + half)
+}
+
 /// Time of a step of one stream with these tokens.
 fn step_time(
     job: &LoadedServing<'_>,
@@ -131,7 +134,7 @@ pub fn timelines(
     layout: &Layout,
     costs: &StepCosts<'_>,
 ) -> Result<[Option<Timeline>; 2], PlanError> {
-    let (streams, batch) = steady_batch(job, layout);
+    let (streams, ClosedLoop { batch, .. }) = steady_batch(job, layout);
     let steps = costs.simulate_steps(job, layout, &batch, streams.per_replica)?;
     let step_counts = [batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill];
     let [with_prefill, without_prefill] = [0, 1].map(|number| {
@@ -190,7 +193,7 @@ struct MeanShare {
 }
 
 fn mean_shares(job: &LoadedServing<'_>, layout: &Layout) -> Vec<MeanShare> {
-    let (streams, batch) = steady_batch(job, layout);
+    let (streams, ClosedLoop { batch, .. }) = steady_batch(job, layout);
     let (with_prefill, without_prefill) =
         (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);
     let share = |mix: StepTokens, steps: f64| {

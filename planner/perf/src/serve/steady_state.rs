@@ -15,7 +15,7 @@
 //!   Little's law, `c = x × steps of a request`.
 //!
 //! Both cases agree at their boundary. Numbers of requests are means and may be fractional. A request waits for the end
-//! of the step in which its prompt ends, `⌈n⌉ - n` steps.
+//! of the step in which its prompt ends, `⌈n⌉ - n` steps. `closed_loop` has the wait before the first step.
 //!
 //! **Groups.** The total time of a request does not depend on whether starts are spread, but the times of its parts do.
 //! Requests of equal length that start together stay together in groups that share a step of prefill

@@ -143,8 +143,8 @@ impl StepCosts<'_> {
             work.kernels.iter().copied().chain(work.attention.iter().map(|reading| reading.kernel)).collect();
         let overlapped = |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels, self.curve, self.speeds);
         let experts: Vec<Kernel> = work.kernels.iter().copied().filter(Kernel::is_of_experts).collect();
-        let experts = self.curve.total(&experts, self.speeds) + self.amd_layer(job);
-        let compute = LayerCompute { attention: self.work(&work) + self.amd_layer(job) - experts, experts };
+        let experts = self.curve.total(&experts, self.speeds) + self.amd_expert_overhead(job);
+        let compute = LayerCompute { attention: self.work(&work) + self.amd_expert_overhead(job) - experts, experts };
         let (mut tensor, mut exchanged) = (Picos::ZERO, Vec::new());
         for call in traffic(job, layout, mix).iter().filter(|call| call.phase == Phase::LayerForward) {
             let exchange = Exchange::new(call, call.bytes);
@@ -164,8 +164,8 @@ impl StepCosts<'_> {
     }
 
     /// Additional time of the experts of a layer on AMD's GPUs.
-    fn amd_layer(&self, job: &Serving) -> Picos {
-        if self.collective_costs.has_amd_gpus() { job.amd_layer } else { Picos::ZERO }
+    fn amd_expert_overhead(&self, job: &Serving) -> Picos {
+        if self.collective_costs.has_amd_gpus() { job.amd_expert_overhead } else { Picos::ZERO }
     }
 
     /// Computing time of a step on one GPU, as if its memory held the whole model.
@@ -175,7 +175,7 @@ impl StepCosts<'_> {
         }
         let layout = Layout { degrees: Degrees::default() };
         let local_costs = StepCosts { speeds: &PeakRates { offload_bandwidth: None, ..*self.speeds }, ..*self };
-        scaled(local_costs.work(&layer(job, &layout, mix, chunks)) + self.amd_layer(job), job.model.layers)
+        scaled(local_costs.work(&layer(job, &layout, mix, chunks)) + self.amd_expert_overhead(job), job.model.layers)
             + local_costs.work(&embedding(job, mix))
             + local_costs.work(&logits(job, &layout, mix))
     }

@@ -37,7 +37,7 @@ pub struct Serving {
     /// Host time of the software.
     pub host: HostTimes,
     /// Additional time of a layer with quantized experts on AMD's GPUs. Its cause is not known.
-    pub amd_layer: Picos,
+    pub amd_expert_overhead: Picos,
     /// Kernels of all-reduces among tensor-parallel ranks.
     pub all_reduce: TensorAllReduce,
     /// Largest number of tokens in a step of a replica: vLLM's `max_num_batched_tokens`.

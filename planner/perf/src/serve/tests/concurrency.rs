@@ -15,7 +15,7 @@ struct ChunkOverheads {
 impl ChunkOverheads {
     fn new(job: &Serving, service: &Service) -> Self {
         let (job, layout) = (&loaded(job), &specified_layout(job));
-        let (streams, batch) = steady_batch(job, layout);
+        let (streams, ClosedLoop { batch, .. }) = steady_batch(job, layout);
         let flat_costs = FlatCosts(BANDWIDTH);
         let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat_costs };
         let seconds = |mix: StepTokens| {

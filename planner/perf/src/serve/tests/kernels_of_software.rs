@@ -52,7 +52,7 @@ fn small_all_reduces_use_the_kernels_of_the_software() {
 #[test]
 fn quantized_experts_are_slower_on_amd() {
     let job = served("concurrency = 1\nprompt_tokens = 100\n");
-    let slow = Serving { amd_layer: Picos(100_000_000), ..job.clone() };
+    let slow = Serving { amd_expert_overhead: Picos(100_000_000), ..job.clone() };
     let added = |vendor_is_amd| {
         let machine = MachineCosts { flat: FlatCosts(300e9), vendor_is_amd };
         tpot(&slow, &machine) - tpot(&job, &machine)

@@ -38,7 +38,7 @@ fn ttft_of_a_short_prompt_is_host_time() {
 }
 
 /// The memory holds a part of the requests. The other requests wait for the time in which they are served at the rate
-/// of the running ones (Little's law); neither TPOT nor throughput change.
+/// of the running ones (Little's law). The next one starts when another ends, so none waits for a step in addition.
 #[test]
 fn requests_beyond_the_memory_wait() {
     let job = served("concurrency = 400\n");
@@ -48,10 +48,10 @@ fn requests_beyond_the_memory_wait() {
     assert!((50..350).contains(&running) && full.waiting_requests() == 400 - running, "{running}");
     let unqueued = served(&format!("concurrency = {running}\n"));
     let (queued, alone) = (service(&job, &full), service(&unqueued, &loaded(&unqueued)));
-    assert_eq!((queued.tpot, queued.tokens_per_s), (alone.tpot, alone.tokens_per_s));
-    let waited = (queued.ttft.unwrap() - alone.ttft.unwrap()).0 as f64 / 1e12;
-    let expected = (400 - running) as f64 / (alone.tokens_per_s / 500.0);
-    assert!((waited / expected - 1.0).abs() < 1e-6, "{waited} {expected}");
+    let gain = queued.tokens_per_s / alone.tokens_per_s;
+    assert!((1.0..1.0 + 1.0 / 500.0).contains(&gain), "{gain}");
+    let requests = queued.tokens_per_s / 500.0 * queued.latency.0 as f64 / 1e12;
+    assert!((requests / 400.0 - 1.0).abs() < 1e-6, "{requests}");
 }
 
 /// The host works for each request of a step. Without pipeline stages this is hidden behind the GPU; with stages, each
@@ -97,7 +97,48 @@ fn equal_lengths_share_the_step_of_prefill() {
     assert!((ttft(Lengths::Equal, 64) / group - 1.0).abs() < 0.1);
 }
 
+/// Two requests of one output token whose prompts fill a step take turns: one runs while the other waits.
+#[test]
+fn two_prompts_take_turns() {
+    let service = |concurrency: u32| {
+        let job = Serving {
+            max_batched_tokens: 4000,
+            ..served(&format!("concurrency = {concurrency}\nprompt_tokens = 4000\noutput_tokens = 1\n"))
+        };
+        service(&job, &loaded(&job))
+    };
+    let (one, two, three) = (service(1), service(2), service(3));
+    assert_eq!((one.tokens_per_s, one.with_prefill), (two.tokens_per_s, two.with_prefill));
+    assert_eq!(two.ttft.unwrap().0, 2 * one.ttft.unwrap().0);
+    // Of three, one is queued, so that no step of the third is lost.
+    assert_eq!((three.tokens_per_s, three.ttft.unwrap().0), (one.tokens_per_s, 3 * one.ttft.unwrap().0));
+}
+
+/// The host works on a request while it waits for a step.
+#[test]
+fn host_time_of_requests_overlaps_with_the_wait() {
+    let ttft = |milliseconds: u64| {
+        let host = HostTimes { request: Picos(milliseconds * 1_000_000_000), ..HostTimes::default() };
+        let job = Serving { host, ..served("concurrency = 8\nprompt_tokens = 100\n") };
+        let service = service(&job, &loaded(&job));
+        (service.ttft.unwrap().us() / 1000.0, service.tpot.unwrap().us() / 1000.0)
+    };
+    let ((none, step), (short, _), (long, _)) = (ttft(0), ttft(1), ttft(1000));
+    assert!(step > 3.0 && none == short, "{none} {short} {step}");
+    assert!((long - none - 1000.0 + step / 2.0).abs() < 0.1 * step, "{none} {long} {step}");
+}
+
 proptest! {
+    /// Little's law: as many requests as the job has are in the system, running, waiting for a step, or queued.
+    #[test]
+    fn rate_times_latency_is_the_concurrency(drawn in drawn(), request in 0u64..50) {
+        let host = HostTimes { request: Picos(request * 1_000_000_000), ..HostTimes::default() };
+        let job = Serving { lengths: Lengths::Varied, host, ..drawn.job() };
+        let service = service(&job, &loaded(&job));
+        let requests = service.tokens_per_s / job.computed_output_tokens() as f64 * service.latency.0 as f64 / 1e12;
+        prop_assert!((requests / drawn.concurrency as f64 - 1.0).abs() < 1e-6, "{requests} {service:?}");
+    }
+
     /// With equal lengths, the time of a request is divided differently: TPOT is at least the time of a step without
     /// prefill, and more concurrent requests reduce neither latency nor TTFT by more than rounding.
     #[test]
@@ -105,8 +146,8 @@ proptest! {
         let equal = |concurrency: u64| Serving { lengths: Lengths::Equal, ..Drawn { concurrency, ..drawn.clone() }.job() };
         let (fewer, many) = (equal(drawn.concurrency), equal(drawn.concurrency + more));
         let [few, many] = [&fewer, &many].map(|job| service(job, &loaded(job)));
-        let (streams, _) = steady_batch(&loaded(&fewer), &specified_layout(&fewer));
-        let decode = StepTokens { decode: streams.requests, ..StepTokens::default() };
+        let (streams, ClosedLoop { load, .. }) = steady_batch(&loaded(&fewer), &specified_layout(&fewer));
+        let decode = StepTokens { decode: load.requests, ..StepTokens::default() };
         let flat = FlatCosts(300e9);
         let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat };
         let step = costs.step(&loaded(&fewer), &specified_layout(&fewer), &decode, 1.0, streams.per_replica).unwrap();

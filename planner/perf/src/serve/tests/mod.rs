@@ -11,6 +11,7 @@ mod latency;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;
 
+use super::closed_loop::ClosedLoop;
 use super::request_round::steady_batch;
 use super::*;
 use crate::communication::{CommunicationCostModel, Exchange};
@@ -107,7 +108,7 @@ proptest! {
         let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat_costs };
         let layout = specified_layout(&job);
         let (_, service) = simulate_service(&loaded(&job), &layout, &costs).unwrap();
-        let (streams, batch) = steady_batch(&loaded(&job), &layout);
+        let (streams, ClosedLoop { batch, .. }) = steady_batch(&loaded(&job), &layout);
         let steps = costs.simulate_steps(&loaded(&job), &layout, &batch, streams.per_replica).unwrap();
         let timelines_by_kind = timelines(&loaded(&job), &layout, &costs).unwrap();
         prop_assert_eq!(timelines_by_kind[1].is_some(), service.without_prefill.is_some());
@@ -369,7 +370,7 @@ fn experts_process_the_mean_of_lockstep_replicas() {
             "concurrency = 64\nparallel = {{ dp = 4, ep = {ep} }}\n\
              model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }}\n"
         ));
-        steady_batch(&loaded(&job), &specified_layout(&job)).1
+        steady_batch(&loaded(&job), &specified_layout(&job)).1.batch
     };
     let (alone, two, four) = (steps(1), steps(2), steps(4));
     assert!(

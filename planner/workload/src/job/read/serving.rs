@@ -104,7 +104,7 @@ impl JobText {
             lengths: self.lengths(check)?,
             disaggregation,
             host: self.host_times(check, software, &model)?,
-            amd_layer: self.amd_layer(software, &model),
+            amd_expert_overhead: self.amd_expert_overhead(software, &model),
             all_reduce: software.all_reduce.unwrap_or_default(),
             max_batched_tokens: match &self.max_batched_tokens {
                 None => software.max_batched_tokens.unwrap_or(Serving::MAX_BATCHED_TOKENS),
@@ -222,7 +222,7 @@ impl JobText {
     }
 
     /// Returns the additional time of a layer on AMD's GPUs.
-    fn amd_layer(&self, software: &Framework, model: &Model) -> Picos {
+    fn amd_expert_overhead(&self, software: &Framework, model: &Model) -> Picos {
         let has_quantized_experts = model.experts > 0 && self.is_quantized();
         let added = software.amd_quantized_expert_layer_us.filter(|_| has_quantized_experts);
         Picos((added.unwrap_or_default() * 1e6).round() as u64)
@@ -444,7 +444,7 @@ pub(crate) mod tests {
         assert_eq!(step_requests, [0.0, 25.0, 25.0, 0.0]);
         let stated = host("framework = \"trtllm\"\nhost_time = { step_request_us = 3, prefill_layer_ms = 2 }");
         assert_eq!((stated.step_request.us(), stated.prefill_layer.us()), (3.0, 2000.0));
-        let amd = |lines: &str| served(&format!("framework = \"sglang\"\n{lines}\n")).amd_layer.us();
+        let amd = |lines: &str| served(&format!("framework = \"sglang\"\n{lines}\n")).amd_expert_overhead.us();
         assert_eq!([amd(""), amd(experts), amd(&format!("precision = \"fp8\"\n{experts}"))], [0.0, 0.0, 180.0]);
         assert_eq!(served("").all_reduce, TensorAllReduce::Library);
         assert_eq!(served("framework = \"vllm\"\n").all_reduce, TensorAllReduce::Custom);
