@@ -62,6 +62,7 @@ class Run:
         self.phase, self.deadline = "setup", self.start + 60
         threading.Thread(target=self._watch, daemon=True).start()
         begin = time.monotonic()
+        self.plan = plan
         self.communicator = Communicator(plan=plan, max_bytes=max_bytes, timeout=10)
         self.write(
             kind="setup",
@@ -652,7 +653,7 @@ def phase_windows(run: Run) -> None:
 
 def phase_death(run: Run) -> None:
     """Ends the process of the last rank, and checks that the others raise instead of waiting forever. The last phase."""
-    communicator = Communicator(max_bytes=1 << 20, timeout=1.5)
+    communicator = Communicator(plan=run.plan, max_bytes=1 << 20, timeout=1.5)
     if communicator.fallback_reason is not None:
         return
     tensor = torch.ones(1000, device=run.device)
