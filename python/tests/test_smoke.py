@@ -107,6 +107,7 @@ name = "b"
 fabric = "hgx-h200"
 """
     replaced = {name: sys.modules.pop(name, None) for name in ("ray", "fabricast.ray")}
+    attribute = vars(fabricast).pop("ray", None)
     sys.modules["ray"] = RayInThisProcess("ray")
     try:
         tasks = importlib.import_module("fabricast.ray")
@@ -119,6 +120,9 @@ fabric = "hgx-h200"
             sys.modules.pop(name, None)
             if module is not None:
                 sys.modules[name] = module
+        vars(fabricast).pop("ray", None)
+        if attribute is not None:
+            fabricast.ray = attribute
 
 
 if __name__ == "__main__":

@@ -110,6 +110,10 @@ def test_files_of_a_plan_are_found_next_to_it(tmp_path, monkeypatch):
     strategy = strategies.strategy("all_reduce", 1 << 20)._replace(algorithm="ring", protocol="symmetric", channels=8)
     call = _strategies.Call("all_reduce", 1 << 20, "f32", "sum", 0, True)
     assert strategies.kernel(call, strategy, 132, 90).blocks > 0
+    for text in ("[]", "{}", '{"format": "fabricast-plan/1"}'):
+        (folder / "other.json").write_text(text)
+        with pytest.raises(ValueError, match="no document"):
+            _strategies.Strategies.load(str(folder / "other.json"), 2, "any GPU")
 
 
 @pytest.mark.parametrize("collective", _strategies.COLLECTIVES)

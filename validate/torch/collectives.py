@@ -655,6 +655,7 @@ def phase_death(run: Run) -> None:
     """Ends the process of the last rank, and checks that the others raise instead of waiting forever. The last phase."""
     communicator = Communicator(plan=run.plan, max_bytes=1 << 20, timeout=1.5)
     if communicator.fallback_reason is not None:
+        run.write(kind="skipped", phase="death", fallback_reason=communicator.fallback_reason)
         return
     tensor = torch.ones(1000, device=run.device)
     communicator.all_reduce(tensor)

@@ -88,8 +88,10 @@ def main():
             if row.get("predicted") is None:
                 continue
             predicted = row["predicted"]
-            if row["figure"] in ("tpot_s", "ttft_s"):  # prompts fit in one step
+            if row["figure"] == "tpot_s":
                 predicted += added_s
+            elif row["figure"] == "ttft_s":  # the step of the prompt, and the one that a request waits for if others run
+                predicted += added_s * (2 if jobs[row["job"]].get("concurrency", 1) > 1 else 1)
             elif row["figure"] == "tokens_per_s" and row["job"] in tpots:
                 predicted *= tpots[row["job"]] / (tpots[row["job"]] + added_s)
             ratio = predicted / row["measured"]

@@ -1,16 +1,27 @@
 //! Requests of a closed loop: each client sends its next request when the previous one has ended.
 //!
 //! The next step has then just begun, so a request waits for its end if other requests run. While it waits it is in no
-//! step: if a request takes part in `S` steps and waits for `w`, then `c S / (S + w)` of `c` requests run. Requests that
-//! are queued because steps are full wait anyway: if `c / (S + w)` requests per step exceed what steps have room for,
-//! all of them run or are queued, and none waits in addition.
+//! step: if a request takes part in `S` steps and waits for `w`, then `c S / (S + w)` of the requests of `c` clients
+//! run, and at most as many as the memory holds. The rate is that of these requests, or that at which clients send
+//! requests if they are delayed for longer, by the host. The latency is the number of clients ÷ the rate (Little's
+//! law): what exceeds the time in steps is waiting and queueing.
+//!
+//! The host works on a request while it waits for a step. If the host time of requests is spread evenly between 0 and
+//! twice its mean `h`, and a step takes `W`, the next step that the request can join begins after `W`, or after
+//! `h + W / 2` in the mean if `h` is long. The longer one is used. Steps are those of the requests that wait for steps
+//! alone, as if `h` was 0.
+
+use fabricast_topologies::Picos;
 
 use super::steady_state::{Load, SteadyBatch};
+use crate::time::share;
 
-/// Steady state of the requests of a closed loop.
+/// Steady state of the requests of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ClosedLoop {
-    /// Requests that run or are queued.
+    /// Number of clients; those of a batch of requests are its concurrent requests.
+    pub clients: f64,
+    /// Requests that run, or are queued for room in steps.
     pub load: Load,
     /// Steady state of their steps.
     pub batch: SteadyBatch,
@@ -19,24 +30,38 @@ pub(super) struct ClosedLoop {
 }
 
 impl ClosedLoop {
-    /// Computes the steady state of the `load` of all requests, of which `group` start together.
-    pub fn new(load: &Load, group: f64) -> Self {
-        let all = Self { load: *load, batch: SteadyBatch::new(load), wait: 0.0 };
-        let wait = (load.requests - group).clamp(0.0, 1.0);
-        let mut running = Self { wait, ..all };
-        // The number decreases from step to step, as fewer requests need no more chunks.
+    /// Steady state without waiting: every request of the load runs or is queued for room in steps.
+    pub fn without_wait(load: &Load, clients: f64, batch: SteadyBatch) -> Self {
+        Self { clients, load: *load, batch, wait: 0.0 }
+    }
+
+    /// Computes the steady state of `clients`, whose requests wait for `wait` steps. `limit`: load with as many requests
+    /// as the memory holds.
+    pub fn new(limit: &Load, clients: f64, wait: f64) -> Self {
+        let mut running = Self { wait, ..Self::without_wait(limit, clients, SteadyBatch::new(limit)) };
+        // The number decreases from iteration to iteration, as fewer requests need no more chunks.
         for _ in 0..MAX_ITERATIONS {
-            let steps = running.batch.chunks + load.output - 1.0;
-            let requests = (load.requests * steps / (steps + wait)).max(1.0);
+            let steps = running.batch.chunks.ceil() + limit.output - 1.0;
+            let requests = (clients * steps / (steps + wait)).min(running.load.requests).max(1.0);
             let change = running.load.requests - requests;
             running.load.requests = requests;
             running.batch = SteadyBatch::new(&running.load);
-            if change <= load.requests * RELATIVE_CHANGE {
+            if change <= clients * RELATIVE_CHANGE {
                 break;
             }
         }
-        let is_queued = running.batch.steps_to_first_token > running.batch.chunks * (1.0 + RELATIVE_CHANGE);
-        if is_queued { all } else { running }
+        running
+    }
+
+    /// Requests per second. `service`: time of a request in steps, with its queueing for room in them; `step`: mean step,
+    /// and `prefill_step`: mean step with prefill; `host`: host time of a request outside of steps.
+    pub fn rate(&self, service: Picos, step: Picos, prefill_step: Picos, host: Picos) -> f64 {
+        let seconds = |time: Picos| time.0.max(1) as f64 / 1e12;
+        let [wait, half] = [self.wait, self.wait / 2.0].map(|steps| share(step, steps));
+        let delay = wait.max(host + half);
+        // (A negative difference of times is 0.)
+        let unqueued = service - share(prefill_step, self.batch.queued_steps());
+        (self.load.requests / seconds(service)).min(self.clients / seconds(unqueued + delay))
     }
 }
 
@@ -89,22 +114,38 @@ mod tests {
                 budget: 1e6,
                 start_times: StartTimes::Spread,
             };
-            let running = ClosedLoop::new(&load, 1.0);
+            let wait = (load.requests - 1.0).min(1.0);
+            let running = ClosedLoop::new(&load, load.requests, wait);
             let rate = running.load.requests / running.batch.steps();
             let expected = simulated_rate(clients, output);
             prop_assert!((rate / expected - 1.0).abs() < 0.02, "{rate} {expected} {running:?}");
         }
 
-        /// Fewer requests run than there are, and they and the waiting ones are all.
+        /// Requests run, wait for a step, or are queued, and all of them together are those of the clients. Memory for one
+        /// request more, or a client more, never lowers the rate.
         #[test]
-        fn requests_run_wait_or_are_queued(
-            prompt in 1.0..20_000.0f64, output in 1.0..1000.0f64, requests in 1.0..500.0f64, budget in 1.0..10_000.0f64,
+        fn rates_follow_littles_law_and_increase(
+            prompt in 1.0..20_000.0f64, output in 1u32..1000, clients in 1u32..500, fitting in 1u32..500, budget in 1.0..10_000.0f64,
+            step in 1u64..1_000, host in 0u64..10_000,
         ) {
-            let load = Load { prompt, output, requests, budget, start_times: StartTimes::Spread };
-            let running = ClosedLoop::new(&load, 1.0);
-            let waiting = running.load.requests / running.batch.steps() * running.wait;
-            let sum = running.load.requests + waiting;
-            prop_assert!((sum / requests - 1.0).abs() < 1e-9 && running.load.requests >= 1.0, "{running:?} {waiting}");
+            let stream = |clients: u32, fitting: u32| {
+                let requests = f64::from(fitting.min(clients));
+                let load = Load { prompt, output: f64::from(output), requests, budget, start_times: StartTimes::Spread };
+                ClosedLoop::new(&load, f64::from(clients), f64::from(clients - 1).min(1.0))
+            };
+            // Steps of equal time.
+            let [step, host] = [step, host].map(|micros| Picos(micros * 1_000_000));
+            let service = |stream: &ClosedLoop| share(step, stream.batch.steps() + stream.batch.wait_for_last_step);
+            let rate = |stream: &ClosedLoop, host: Picos| stream.rate(service(stream), step, step, host);
+            let one = stream(clients, fitting);
+            let waiting = rate(&one, Picos::ZERO) * share(step, one.wait).0 as f64 / 1e12;
+            let is_limited = one.load.requests >= f64::from(fitting.min(clients)) || one.batch.queued_steps() > 0.0;
+            prop_assert!(is_limited || ((one.load.requests + waiting) / one.clients - 1.0).abs() < 1e-6, "{one:?} {waiting}");
+            prop_assert!(one.load.requests + waiting <= one.clients * (1.0 + 1e-6) || one.batch.queued_steps() > 0.0);
+            for host in [Picos::ZERO, host] {
+                prop_assert!(rate(&stream(clients, fitting + 1), host) >= rate(&one, host) * (1.0 - 1e-6));
+                prop_assert!(rate(&stream(clients + 1, fitting), host) >= rate(&one, host) * (1.0 - 1e-6));
+            }
         }
     }
 }

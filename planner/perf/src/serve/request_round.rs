@@ -37,20 +37,21 @@ pub(super) fn sum(a: WeightedTime, b: WeightedTime) -> Picos {
 /// Steady state of an inference job with the full number of concurrent requests.
 pub(super) struct SteadyState {
     pub streams: Streams,
-    /// Load of a stream by requests that do not wait for their first step.
+    /// Load of a stream, without the requests that wait for their first step.
     pub load: Load,
     pub batch: SteadyBatch,
-    /// Steps that a request of a closed loop waits for its first step.
-    pub wait: f64,
+    /// Requests of a stream, with those that wait.
+    pub requests: ClosedLoop,
     /// Step with prefill, then step without.
     pub steps: [StreamStep; 2],
 }
 
 impl SteadyState {
     pub(super) fn new(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<Self, PlanError> {
-        let (streams, ClosedLoop { load, batch, wait }) = steady_batch(job, layout);
+        let (streams, requests) = steady_batch(job, layout);
+        let ClosedLoop { load, batch, .. } = requests;
         let steps = costs.simulate_steps(job, layout, &batch, streams.per_replica)?;
-        Ok(Self { streams, load, batch, wait, steps })
+        Ok(Self { streams, load, batch, requests, steps })
     }
 
     pub(super) fn times(&self) -> [Picos; 2] {
@@ -130,24 +131,33 @@ fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
     }
 }
 
-/// Returns the request streams of the schedulers, and the steady state of one stream. Requests of a batch, and those
-/// that queue for memory or arrive with their first token, do not wait for a step.
+/// Returns the request streams of the schedulers, and the steady state of one stream.
+///
+/// A request waits for a step if others run in a replica in lockstep, which begins every step. Pipeline stages begin a
+/// step of another stream before, which the request joins. Requests of a batch do not wait. Those that arrive with their
+/// first token are assumed not to.
 pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, ClosedLoop) {
     let streams = Streams::new(job, layout);
     let load = stream_load(job, &streams);
+    let clients = load.requests * (1.0 + job.waiting_requests() as f64 / job.concurrent_requests.max(1) as f64);
     if job.disaggregation == Disaggregation::Decode {
-        return (streams, ClosedLoop { load, batch: SteadyBatch::decode_only(&load), wait: 0.0 });
+        return (streams, ClosedLoop::without_wait(&load, clients, SteadyBatch::decode_only(&load)));
     }
-    let group = match (job.arrivals, job.lengths) {
-        (Arrivals::Batch { .. }, _) => load.requests,
-        _ if job.waiting_requests() > 0 => load.requests,
-        (_, Lengths::Varied) => 1.0,
-        (_, Lengths::Equal) => SteadyBatch::group_step(&load).map_or(1.0, |mix| mix.chunks),
-    };
-    let requests = ClosedLoop::new(&load, group);
     // Replicas that share experts and have requests.
     let sharing_replicas = f64::from(layout.degrees.expert) * active_replica_share(job, layout);
-    (streams, ClosedLoop { batch: requests.batch.in_lockstep(&requests.load, sharing_replicas), ..requests })
+    let in_lockstep = |stream: ClosedLoop| {
+        (streams, ClosedLoop { batch: stream.batch.in_lockstep(&stream.load, sharing_replicas), ..stream })
+    };
+    let replicas = sharing_replicas.max(1.0);
+    let others = match (job.arrivals, job.lengths) {
+        (Arrivals::Batch { .. }, _) => {
+            return in_lockstep(ClosedLoop::without_wait(&load, clients, SteadyBatch::new(&load)));
+        }
+        (_, Lengths::Varied) => clients * replicas - 1.0,
+        // Groups of all replicas start together.
+        (_, Lengths::Equal) => (clients - SteadyBatch::group_step(&load).map_or(1.0, |mix| mix.chunks)) * replicas,
+    };
+    in_lockstep(ClosedLoop::new(&load, clients, others.clamp(0.0, 1.0) / streams.per_replica))
 }
 
 /// Streams of requests of the replicas' schedulers: one per concurrent batch.

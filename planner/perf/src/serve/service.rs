@@ -11,7 +11,7 @@ use super::stream_step::StreamStep;
 use super::traffic::{expert_calls, traffic};
 use crate::communication::{CallCount, Exchange, StepCall, StepExchange};
 use crate::step::{Step, Timeline};
-use crate::time::{scaled, share};
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
     Arrivals, Disaggregation, ExpertCall, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving,
@@ -76,24 +76,25 @@ pub fn simulate_service(
             (prefill, (spread_ttft + decode_time - prefill).max(scaled(decode_step, later_tokens)))
         }
     };
-    let start_delay = start_delay(job, &round);
-    let running_seconds = round.request_seconds() + start_delay.0 as f64 / 1e12;
-    let queueing = running_seconds * job.waiting_requests() as f64 / job.concurrent_requests.max(1) as f64;
-    let time_to_first_token = prefill_time + start_delay + Picos((queueing * 1e12).round() as u64);
-    let latency = time_to_first_token + decode_time;
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
-    let (requests, seconds, ttft) = match job.arrivals {
+    let (requests_per_s, latency, ttft) = match job.arrivals {
         Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
-            let ttft = Some(time_to_first_token).filter(|_| job.disaggregation != Disaggregation::Decode);
-            (job.concurrent_requests, running_seconds, ttft)
+            let rate =
+                round.requests.rate(prefill_time + decode_time, round.mean_step(), with_prefill, job.host.request);
+            let latency = Picos((round.requests.clients / rate * 1e12).round() as u64);
+            let ttft = Some(latency - decode_time).filter(|_| job.disaggregation != Disaggregation::Decode);
+            (rate * job.concurrent_requests as f64 / round.streams.requests, latency, ttft)
         }
-        Arrivals::Batch { requests, .. } => (requests, seconds(job, layout, costs, requests, &round)?, None),
+        Arrivals::Batch { requests, .. } => {
+            let seconds = seconds(job, layout, costs, requests, &round)?;
+            (requests as f64 / seconds.max(1e-12), prefill_time + decode_time, None)
+        }
     };
     let service = Service {
         ttft,
         tpot,
         latency,
-        tokens_per_s: requests as f64 * job.computed_output_tokens() as f64 / seconds.max(1e-12),
+        tokens_per_s: requests_per_s * job.computed_output_tokens() as f64,
         with_prefill,
         without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
         slo_violations: slo_violations(job, ttft, tpot),
@@ -101,16 +102,6 @@ pub fn simulate_service(
         memory_check: None,
     };
     Ok((step, service))
-}
-
-/// Time from the arrival of a request to its first step, or to its queueing for it: host time outside of steps, which
-/// overlaps with the step that the request waits for, and the rest of the step that runs when the host has finished.
-fn start_delay(job: &LoadedServing<'_>, round: &SteadyState) -> Picos {
-    if matches!(job.arrivals, Arrivals::Batch { .. }) || job.waiting_requests() > 0 {
-        return Picos::ZERO;
-    }
-    let [wait, half] = [round.wait, round.wait / 2.0].map(|steps| share(round.mean_step(), steps));
-    wait.max(job.host.request + half)
 }
 
 /// Time of a step of one stream with these tokens.

@@ -15,7 +15,8 @@
 //!   Little's law, `c = x × steps of a request`.
 //!
 //! Both cases agree at their boundary. Numbers of requests are means and may be fractional. A request waits for the end
-//! of the step in which its prompt ends, `⌈n⌉ - n` steps. `closed_loop` has the wait before the first step.
+//! of the step in which its prompt ends, `⌈n⌉ - n` steps, unless it was queued for as long. `closed_loop` has the wait
+//! before the first step.
 //!
 //! **Groups.** The total time of a request does not depend on whether starts are spread, but the times of its parts do.
 //! Requests of equal length that start together stay together in groups that share a step of prefill
@@ -175,8 +176,10 @@ impl SteadyBatch {
             max_ending
         };
         let ending = unlimited.min(max_ending);
-        // A prompt that needs several steps is processed in consecutive ones.
+        // A prompt that needs several steps is processed in consecutive ones. The wait for the last one is part of the
+        // queueing.
         let chunks = (1.0 / ending).max(1.0);
+        let steps_to_first_token = requests / ending - (output - 1.0);
         Self {
             with_prefill: StepTokens {
                 decode: ending * (output - 1.0),
@@ -186,12 +189,18 @@ impl SteadyBatch {
                 ..StepTokens::default()
             },
             without_prefill: StepTokens::default(),
-            steps_to_first_token: requests / ending - (output - 1.0),
+            steps_to_first_token,
             steps_with_prefill: output - 1.0,
             steps_without_prefill: 0.0,
             chunks,
-            wait_for_last_step: chunks.ceil() - chunks,
+            wait_for_last_step: (chunks.ceil() - steps_to_first_token.max(chunks)).max(0.0),
         }
+    }
+
+    /// Number of steps that a request is queued for room in steps.
+    #[must_use]
+    pub fn queued_steps(&self) -> f64 {
+        (self.steps_to_first_token - self.chunks).max(0.0)
     }
 
     /// Steady state of a machine that only decodes: all requests are past their first token in every step.

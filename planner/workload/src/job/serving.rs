@@ -85,7 +85,6 @@ impl Serving {
 
     /// Returns the job with its number of concurrent requests, at least one: as many as memory and `max_num_seqs`
     /// permit. If the concurrency is fixed, the remaining requests wait ([`LoadedServing::waiting_requests`]).
-    /// 1. If the concurrency is fixed, the remaining requests wait ([`LoadedServing::waiting_requests`]).
     #[must_use]
     pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
         let limit_requests = |requests: u64, max_num_seqs: u64| {

@@ -61,8 +61,7 @@ class Strategies:
         """
         self._rows: dict[str, list[Strategy]] = {}
         for document in plans:
-            if not str(document.get("format", "")).startswith("fabricast-plan/"):
-                raise ValueError("the plan is no document of `fabricast plan`")
+            _check(document)
             if document["ranks"] != ranks:
                 raise ValueError(f"the plan is for {document['ranks']} ranks on {document['fabric']}, and the group has {ranks}")
             for row in document["rows"]:
@@ -85,7 +84,9 @@ class Strategies:
         if isinstance(plan, Result):
             return cls([plan.document], ranks)
         with open(plan, encoding="utf-8") as file:
-            return cls([_with_found_files(json.load(file), os.path.dirname(plan))], ranks)
+            document = json.load(file)
+        _check(document)
+        return cls([_resolve_files(document, os.path.dirname(os.fsdecode(plan)))], ranks)
 
     def key(self) -> str:
         """Text that is equal for equal strategies."""
@@ -133,14 +134,23 @@ def _plans(ranks: int, gpu: str) -> list[Result]:
     raise ValueError(f"there are no measurements of kernels on {gpu}: pass a plan")
 
 
-def _with_found_files(document: dict[str, Any], folder: str) -> dict[str, Any]:
-    """Returns a plan whose fabric and profile are those of its folder if the current folder does not have their files."""
-    found = {}
+def _check(document: Any) -> None:
+    """Raises:
+    ValueError: The document is no result of ``fabricast plan``.
+    """
+    is_plan = isinstance(document, dict) and str(document.get("format", "")).startswith("fabricast-plan/")
+    if not is_plan or not isinstance(document.get("request"), dict):
+        raise ValueError("the plan is no document of `fabricast plan`")
+
+
+def _resolve_files(document: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Returns a plan whose fabric and profile files are those of its folder, where it has them."""
+    request = dict(document["request"])
     for name in ("fabric", "profile"):
-        value = document.get("request", {}).get(name)
-        if isinstance(value, str) and not os.path.exists(value) and os.path.isfile(os.path.join(folder, value)):
-            found[name] = os.path.join(folder, value)
-    return {**document, "request": {**document.get("request", {}), **found}}
+        value = request.get(name)
+        if isinstance(value, str) and os.path.splitext(value)[1] and os.path.isfile(os.path.join(folder, value)):
+            request[name] = os.path.join(folder, value)
+    return {**document, "request": request}
 
 
 def _strategy(row: dict[str, Any]) -> Strategy:

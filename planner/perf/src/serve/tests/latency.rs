@@ -49,7 +49,7 @@ fn requests_beyond_the_memory_wait() {
     let unqueued = served(&format!("concurrency = {running}\n"));
     let (queued, alone) = (service(&job, &full), service(&unqueued, &loaded(&unqueued)));
     let gain = queued.tokens_per_s / alone.tokens_per_s;
-    assert!((1.0..1.0 + 1.0 / 500.0).contains(&gain), "{gain}");
+    assert!((1.0 + 1e-4..1.0 + 1.0 / 500.0).contains(&gain), "{gain}");
     let requests = queued.tokens_per_s / 500.0 * queued.latency.0 as f64 / 1e12;
     assert!((requests / 400.0 - 1.0).abs() < 1e-6, "{requests}");
 }
@@ -97,7 +97,8 @@ fn equal_lengths_share_the_step_of_prefill() {
     assert!((ttft(Lengths::Equal, 64) / group - 1.0).abs() < 0.1);
 }
 
-/// Two requests of one output token whose prompts fill a step take turns: one runs while the other waits.
+/// Two requests of one output token whose prompts fill a step take turns: one runs while the other waits. Of three, one
+/// is queued.
 #[test]
 fn two_prompts_take_turns() {
     let service = |concurrency: u32| {
@@ -108,10 +109,11 @@ fn two_prompts_take_turns() {
         service(&job, &loaded(&job))
     };
     let (one, two, three) = (service(1), service(2), service(3));
-    assert_eq!((one.tokens_per_s, one.with_prefill), (two.tokens_per_s, two.with_prefill));
-    assert_eq!(two.ttft.unwrap().0, 2 * one.ttft.unwrap().0);
-    // Of three, one is queued, so that no step of the third is lost.
-    assert_eq!((three.tokens_per_s, three.ttft.unwrap().0), (one.tokens_per_s, 3 * one.ttft.unwrap().0));
+    let ttft = |service: &Service| service.ttft.unwrap().0;
+    for (requests, service) in [(2, two), (3, three)] {
+        assert!((service.tokens_per_s / one.tokens_per_s - 1.0).abs() < 1e-9, "{service:?}");
+        assert!(ttft(&service).abs_diff(requests * ttft(&one)) <= 1, "{service:?}");
+    }
 }
 
 /// The host works on a request while it waits for a step.
@@ -131,9 +133,10 @@ fn host_time_of_requests_overlaps_with_the_wait() {
 proptest! {
     /// Little's law: as many requests as the job has are in the system, running, waiting for a step, or queued.
     #[test]
-    fn rate_times_latency_is_the_concurrency(drawn in drawn(), request in 0u64..50) {
+    fn rate_times_latency_is_the_concurrency(drawn in drawn(), equal in any::<bool>(), request in 0u64..50) {
         let host = HostTimes { request: Picos(request * 1_000_000_000), ..HostTimes::default() };
-        let job = Serving { lengths: Lengths::Varied, host, ..drawn.job() };
+        let lengths = if equal { Lengths::Equal } else { Lengths::Varied };
+        let job = Serving { lengths, host, ..drawn.job() };
         let service = service(&job, &loaded(&job));
         let requests = service.tokens_per_s / job.computed_output_tokens() as f64 * service.latency.0 as f64 / 1e12;
         prop_assert!((requests / drawn.concurrency as f64 - 1.0).abs() < 1e-6, "{requests} {service:?}");
