@@ -165,8 +165,9 @@ struct State {
 fn state() -> impl Strategy<Value = State> {
     let some = || vec(any::<prop::sample::Index>(), 0..3);
     let ecmp = option::of(any::<u64>()).prop_map(|seed| seed.map_or(Ecmp::Averaged, |seed| Ecmp::Hashed { seed }));
-    let routing = (any::<bool>(), any::<bool>(), ecmp).prop_map(|(p2p, gdr, ecmp)| Routing {
-        p2p: if p2p { PeerAccess::Allowed } else { PeerAccess::Off },
+    let p2p = prop::sample::select(vec![PeerAccess::Allowed, PeerAccess::Switches, PeerAccess::Off]);
+    let routing = (p2p, any::<bool>(), ecmp).prop_map(|(p2p, gdr, ecmp)| Routing {
+        p2p,
         gdr: if gdr { GpuDirect::Allowed } else { GpuDirect::Off },
         ecmp,
     });

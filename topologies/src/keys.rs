@@ -281,7 +281,11 @@ pub(crate) fn routing_settings(routing: Routing) -> Vec<(&'static str, String)> 
         Ecmp::Averaged => None,
         Ecmp::Hashed { seed } => Some(("ecmp", format!("hashed={seed}"))),
     };
-    let p2p = off("p2p", routing.p2p == PeerAccess::Off);
+    let p2p = match routing.p2p {
+        PeerAccess::Allowed => None,
+        PeerAccess::Switches => Some(("p2p", "switches".to_owned())),
+        PeerAccess::Off => off("p2p", true),
+    };
     [p2p, off("gdr", routing.gdr == GpuDirect::Off), hashed].into_iter().flatten().collect()
 }
 
@@ -293,9 +297,11 @@ pub(crate) fn set_routing(routing: &mut Routing, key: &str, value: &str) -> Resu
     let switch = || match value {
         "on" => Ok(true),
         "off" => Ok(false),
+        _ if key == "p2p" => Err(format!("p2p: `{value}` is none of on, switches, off")),
         _ => Err(format!("{key}: `{value}` is neither on nor off")),
     };
     match key {
+        "p2p" if value == "switches" => routing.p2p = PeerAccess::Switches,
         "p2p" => routing.p2p = if switch()? { PeerAccess::Allowed } else { PeerAccess::Off },
         "gdr" => routing.gdr = if switch()? { GpuDirect::Allowed } else { GpuDirect::Off },
         "ecmp" => {

@@ -58,11 +58,14 @@ pub use router::Router;
 pub use substitution::{Substitution, charged_hops};
 
 /// Peer access between the GPUs of a host (`--no-p2p` disables it, as `NCCL_P2P_DISABLE=1` does).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerAccess {
     /// GPUs access each other's memory where links permit it.
     #[default]
     Allowed,
+    /// GPUs access each other's memory over NVLink and PCIe switches. Traffic through a CPU is staged in host memory
+    /// (`NCCL_P2P_LEVEL=PXB`, the default of NCCL 2.23 and later).
+    Switches,
     /// Traffic between GPUs of a host is staged in host memory.
     Off,
 }
@@ -143,7 +146,7 @@ impl Routing {
     #[must_use]
     pub fn restricted_by(self, other: Self) -> Self {
         Self {
-            p2p: if self.p2p == PeerAccess::Off { self.p2p } else { other.p2p },
+            p2p: self.p2p.max(other.p2p),
             gdr: if self.gdr == GpuDirect::Off { self.gdr } else { other.gdr },
             ecmp: if other.ecmp == Ecmp::Averaged { self.ecmp } else { other.ecmp },
         }
@@ -164,7 +167,7 @@ impl RouteOptions {
     }
 
     pub(crate) fn peer_access(&self) -> bool {
-        self.p2p == PeerAccess::Allowed
+        self.p2p != PeerAccess::Off
     }
 
     pub(crate) fn direct_nics(&self) -> bool {

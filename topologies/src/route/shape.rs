@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use super::PathClass;
-use super::RouteOptions;
 use super::attachments::Attachments;
 use super::island_routes::{IslandRoute, RouteTable};
 use super::rules::Access;
 use super::segment::PathSelection;
 use super::shape_graph::{IslandPort, ShapeGraph, ShapeKey, ShapeLink, ShapeNode};
 use super::twins::{Pair, Twins};
+use super::{PathClass, PeerAccess, RouteOptions};
 use crate::LinkKind;
 use crate::fabric::NodeKind;
 
@@ -134,7 +133,7 @@ impl Shape {
     /// The route between two devices, found by the search from the first one; `None` if its class is beyond
     /// [`PathClass::Sys`].
     pub(super) fn search_route(&self, pair: Pair, options: &RouteOptions) -> Option<&IslandRoute> {
-        let access = self.access(pair.from, pair.to, options);
+        let access = self.access(pair, options);
         self.routes_from(pair.from, options)
             .to(&self.graph, pair.to, access, options)
             .filter(|route| route.class <= PathClass::Sys)
@@ -142,17 +141,24 @@ impl Shape {
 
     /// Returns true if traffic between the two devices is staged in host memory because they have no peer access.
     pub fn is_staged(&self, from: u32, to: u32, options: &RouteOptions) -> bool {
-        self.access(from, to, options) == Access::Staged
+        self.access(Pair { from, to }, options) == Access::Staged
     }
 
     /// The memory access that is possible between two devices.
-    fn access(&self, from: u32, to: u32, options: &RouteOptions) -> Access {
-        let (a, b) = (self.node(from), self.node(to));
-        let peers = a.kind.is_rank() && b.kind.is_rank() && from != to;
+    fn access(&self, pair: Pair, options: &RouteOptions) -> Access {
+        let (a, b) = (self.node(pair.from), self.node(pair.to));
+        let peers = a.kind.is_rank() && b.kind.is_rank() && pair.from != pair.to;
         let mig = a.kind == NodeKind::Mig || b.kind == NodeKind::Mig;
         let nic = |x: ShapeNode, y: ShapeNode| x.kind == NodeKind::Nic && y.kind.is_rank();
         let to_nic = nic(a, b) || nic(b, a);
-        if (peers && (mig || !options.peer_access())) || (to_nic && !(options.direct_nics() && a.direct && b.direct)) {
+        let is_far = || {
+            let direct = self.routes_from(pair.from, options).to(&self.graph, pair.to, Access::Direct, options);
+            direct.is_some_and(|route| route.class > PathClass::Pxb)
+        };
+        let is_limited = options.p2p == PeerAccess::Switches;
+        if (peers && (mig || !options.peer_access() || is_limited && is_far()))
+            || (to_nic && !(options.direct_nics() && a.direct && b.direct))
+        {
             Access::Staged
         } else {
             Access::Direct

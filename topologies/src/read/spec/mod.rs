@@ -5,7 +5,7 @@
 //! source = ["source of the figures"]
 //! ranks = ["gpu1", "gpu0"]          # only if ranks do not follow the order of the nodes
 //! idle = ["gpu[4-7]"]               # GPUs that are not ranks
-//! routing = { p2p = "off" }         # settings that restrict routes: p2p and gdr "off", ecmp "hashed=SEED"
+//! routing = { p2p = "off" }         # settings that restrict routes: p2p "off" or "switches", gdr "off", ecmp "hashed=SEED"
 //! host_grid = "4x4"                 # side lengths of the grid (torus) of the hosts
 //!
 //! [device.h200]                      # figures that several nodes share

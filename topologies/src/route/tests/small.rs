@@ -42,6 +42,20 @@ fn without_peer_access_gpus_communicate_through_host_memory() {
     assert_eq!(stations(&gh200, &path), ["gpu0", "cpu0", "cpu1", "gpu1"]);
 }
 
+/// `NCCL_P2P_LEVEL=PXB`: peer access ends at the CPU, and does not depend on the number of switches on the way.
+#[test]
+fn peer_access_of_switches_ends_at_the_cpu() {
+    let options = RouteOptions { p2p: PeerAccess::Switches, ..RouteOptions::default() };
+    let l40s = preset::load("l40s-pcie").unwrap();
+    let near = find_path(&l40s, options, "gpu0", "gpu1");
+    assert_eq!(stations(&l40s, &near), ["gpu0", "pcie_switch0", "gpu1"]);
+    let far = find_path(&l40s, options, "gpu0", "gpu2");
+    assert_eq!(far.staging, find_path(&l40s, NO_P2P, "gpu0", "gpu2").staging);
+    assert_ne!(far.staging, find_path(&l40s, RouteOptions::default(), "gpu0", "gpu2").staging);
+    let h200 = preset::load("hgx-h200").unwrap();
+    assert_eq!(find_path(&h200, options, "gpu0", "gpu7").class, PathClass::Nvl);
+}
+
 #[test]
 fn without_gpudirect_nics_are_reached_through_the_cpu() {
     let h200 = preset::load("hgx-h200").unwrap();
