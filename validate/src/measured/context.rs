@@ -1,6 +1,6 @@
 //! Assumptions and remarks about a log, which comparisons print.
 
-use super::P2pChannels;
+use super::{NcclReport, P2pChannels};
 
 /// Assumptions about a log, and remarks on its contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,4 +11,8 @@ pub struct LogContext {
     pub remarks: Vec<String>,
     /// Numbers of channels for sends and receives, as reported by NCCL.
     pub p2p_channels: Option<P2pChannels>,
+    /// Facts about the run from NCCL's messages.
+    pub report: NcclReport,
+    /// Number of GPUs of a host that are on one PCI bus or on consecutive ones; `None` if they are not, or not listed.
+    pub adjacent_gpus: Option<u32>,
 }

@@ -13,6 +13,7 @@ mod inference;
 pub(crate) mod interpolation;
 mod library;
 pub mod manifest;
+mod nccl_report;
 mod nccl_tests;
 mod number;
 mod rejected;
@@ -23,8 +24,11 @@ pub use context::LogContext;
 pub use error::MeasuredError;
 pub use evidence::{Evidence, Factor};
 pub use library::{LibraryName, MeasuredLibrary};
+pub use nccl_report::{ConnectionCounts, NcclReport, TopologySearch};
 pub use rejected::{Reason, RejectedRow};
-pub use table::{Clock, Counting, Header, InferredHeader, ListedDevice, P2pChannels, Row, Spread, Table, Timing};
+pub use table::{
+    Clock, Counting, Header, InferredHeader, ListedDevice, P2pChannels, PciBus, Row, Spread, Table, Timing,
+};
 
 /// Format of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

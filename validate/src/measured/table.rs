@@ -5,7 +5,7 @@ use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
 use fabricast_topologies::{Bytes, Picos};
 
 use super::evidence::Evidence;
-use super::{MeasuredLibrary, RejectedRow};
+use super::{MeasuredLibrary, NcclReport, RejectedRow};
 
 /// A table of a log.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,8 @@ pub struct Header {
     pub separate_runs: Option<u32>,
     /// Numbers of channels for sends and receives, as reported by NCCL (`NCCL_DEBUG=INFO`).
     pub p2p_channels: Option<P2pChannels>,
+    /// Facts about the run from NCCL's messages (`NCCL_DEBUG=INFO`).
+    pub report: NcclReport,
     /// Collectives consistent with the columns; empty if the columns identify none.
     pub candidates: Vec<Collective>,
     /// Parts of the header that are inferred from the columns of the table.
@@ -107,6 +109,30 @@ pub struct ListedDevice {
     pub device: u32,
     /// Model of the GPU, such as `NVIDIA H200`.
     pub model: String,
+    /// PCI bus of the GPU; `None` if the log does not state it.
+    pub bus: Option<PciBus>,
+}
+
+/// PCI bus of a device, from an address such as `0000:1b:00` or `0x1b`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PciBus {
+    /// PCI domain (segment).
+    pub domain: u32,
+    /// Number of the bus in its domain.
+    pub number: u8,
+}
+
+impl PciBus {
+    /// Parses an address as nccl-tests prints it.
+    pub(in crate::measured) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim_matches(['[', ']']);
+        if let Some(number) = text.strip_prefix("0x") {
+            return Some(Self { domain: 0, number: u8::from_str_radix(number, 16).ok()? });
+        }
+        let (domain, rest) = text.split_once(':')?;
+        let number = rest.split(':').next()?;
+        Some(Self { domain: u32::from_str_radix(domain, 16).ok()?, number: u8::from_str_radix(number, 16).ok()? })
+    }
 }
 
 /// A row of a table: the times of one message size.

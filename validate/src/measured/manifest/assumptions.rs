@@ -11,7 +11,7 @@ use fabricast_topologies::{Bandwidth, Fabric};
 
 use super::entry::ManifestEntry;
 use super::{Configuration, launch_name, missing, processes_name};
-use crate::measured::{LibraryName, LogContext, LogFormat, Table};
+use crate::measured::{LibraryName, ListedDevice, LogContext, LogFormat, PciBus, Table};
 
 /// A table with its manifest entry, and the fabric and configuration that follow from both.
 pub(super) struct TableContext<'a> {
@@ -39,7 +39,24 @@ pub(super) fn context(table: &TableContext<'_>) -> LogContext {
         assumptions: table.assumptions(),
         remarks: table.remarks(),
         p2p_channels: table.table.header.p2p_channels,
+        report: table.table.header.report.clone(),
+        adjacent_gpus: adjacent_gpus(&table.table.header.devices),
     }
+}
+
+/// Number of GPUs of the first host if no PCIe switch can separate them: they are on one bus, or on consecutive ones, and each
+/// level of switches takes a number of its own. `None` for fewer than four GPUs, which may have consecutive numbers by chance.
+fn adjacent_gpus(devices: &[ListedDevice]) -> Option<u32> {
+    const MIN_GPUS: usize = 4;
+    let host = &devices.first()?.host;
+    let own = devices.iter().filter(|device| device.host == *host);
+    let mut buses = own.map(|device| device.bus).collect::<Option<Vec<PciBus>>>()?;
+    buses.sort_unstable();
+    let follows =
+        |pair: &[PciBus]| pair[0].domain == pair[1].domain && pair[0].number.checked_add(1) == Some(pair[1].number);
+    let is_same = |pair: &[PciBus]| pair[0] == pair[1];
+    let is_adjacent = buses.windows(2).all(follows) || buses.windows(2).all(is_same);
+    (buses.len() >= MIN_GPUS && is_adjacent).then_some(buses.len() as u32)
 }
 
 impl TableContext<'_> {
@@ -138,4 +155,33 @@ fn nics(fabric: &Fabric) -> Option<String> {
     let speed = *first.first()?;
     let is_uniform = first.iter().all(|value| *value == speed) && hosts.all(|other| other == first);
     is_uniform.then(|| format!("{} × {} Gb/s NICs a host", first.len(), (speed.0 as f64 * 8.0 / 1e9).round()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(addresses: &[&str]) -> Vec<ListedDevice> {
+        let device = |(number, address): (usize, &&str)| ListedDevice {
+            rank: number as u32,
+            group: 0,
+            pid: 1,
+            host: "host".to_owned(),
+            device: number as u32,
+            model: "NVIDIA H200".to_owned(),
+            bus: PciBus::parse(address),
+        };
+        addresses.iter().enumerate().map(device).collect()
+    }
+
+    #[test]
+    fn gpus_on_one_bus_or_on_consecutive_ones_are_adjacent() {
+        assert_eq!(adjacent_gpus(&listed(&["0x05", "0x06", "0x08", "0x07"])), Some(4));
+        assert_eq!(adjacent_gpus(&listed(&["[0x00]", "[0x00]", "[0x00]", "[0x00]"])), Some(4));
+        // An HGX board: each GPU is behind a switch of its own.
+        assert_eq!(adjacent_gpus(&listed(&["0000:1b:00", "0000:29:00", "0000:45:00", "0000:4e:00"])), None);
+        assert_eq!(adjacent_gpus(&listed(&["0001:00:00", "0002:00:00", "0003:00:00", "0004:00:00"])), None);
+        assert_eq!(adjacent_gpus(&listed(&["0x05", "0x06"])), None);
+        assert_eq!(adjacent_gpus(&listed(&["0x05", "0x06", "0x07", "?"])), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! Parser of the lines with `#` before a table: version, program, flags, devices.
 
 use super::super::MeasuredLibrary;
-use super::super::table::{Counting, Header, ListedDevice};
+use super::super::table::{Counting, Header, ListedDevice, PciBus};
 use super::{launch_mode, process_layout, program_collective};
 
 /// Kind of a header line.
@@ -89,6 +89,7 @@ fn device(words: &[&str]) -> Option<ListedDevice> {
         host: words.get(index + 1..host_ends).filter(|host| !host.is_empty())?.join(" "),
         device: words.get(host_ends + 1)?.parse().ok()?,
         model: bus.get(bus_ends + 1..).unwrap_or_default().join(" "),
+        bus: bus.first().and_then(|address| PciBus::parse(address)),
     })
 }
 

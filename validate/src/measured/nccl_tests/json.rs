@@ -147,6 +147,7 @@ fn header(document: &NcclTestsDocument<'_>) -> Header {
             host: entry.hostname.clone(),
             device: entry.device,
             model: entry.device_info.clone(),
+            bus: None,
         };
         header.devices = config.devices.iter().map(device).collect();
     }

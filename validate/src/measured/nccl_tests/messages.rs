@@ -1,6 +1,7 @@
 //! Parser of NCCL's own messages, which are printed to the same output as the rows.
 
 use super::super::LibraryName;
+use super::super::nccl_report::Transport;
 use super::super::table::P2pChannels;
 
 /// Returns the part of a line before an NCCL message. A message may begin anywhere in a line, because nccl-tests
@@ -21,6 +22,12 @@ pub(super) enum Notice<'a> {
     Rccl,
     /// `4 coll channels, 0 collnet channels, 0 nvls channels, 4 p2p channels, 2 p2p channels per peer`.
     Channels(P2pChannels),
+    /// `Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA`: transport of a connection.
+    Connection(Transport),
+    /// `NCCL_P2P_LEVEL set by environment to LOC`: name and value of a variable.
+    Variable(&'a str, &'a str),
+    /// `Could not find a path for pattern 1, falling back to simple order`.
+    SearchFellBack,
 }
 
 /// Returns the property of the library that a line states; `None` if the line states none.
@@ -35,10 +42,36 @@ pub(super) fn notice(line: &str) -> Option<Notice<'_>> {
     if line.contains("rccl-tests") {
         return Some(Notice::Rccl);
     }
+    if let Some((before, value)) = line.split_once(" set by environment to ") {
+        let name = before.rsplit(' ').next().filter(|name| name.starts_with("NCCL_"))?;
+        return Some(Notice::Variable(name, value.trim().trim_end_matches('.')));
+    }
+    if line.contains("falling back to simple order") {
+        return Some(Notice::SearchFellBack);
+    }
+    if let Some((_, via)) = line.split_once("NCCL INFO Channel ").and_then(|(_, rest)| rest.split_once("] via ")) {
+        return transport(via).map(Notice::Connection);
+    }
     let (before, rest) = line.split_once(" p2p channels, ")?;
     let per_peer = rest.split_once(" p2p channels per peer")?.0;
     let total = before.rsplit(' ').next()?;
     Some(Notice::Channels(P2pChannels { all: total.parse().ok()?, per_peer: per_peer.trim().parse().ok()? }))
+}
+
+/// Transport of a connection, such as `P2P/CUMEM`, `SHM/direct/direct` or `NET/IB/0/GDRDMA` (src/transport of NCCL).
+/// `None` for others, such as trees in switches.
+fn transport(via: &str) -> Option<Transport> {
+    if via.starts_with("P2P/") {
+        Some(Transport::PeerAccess)
+    } else if via.starts_with("SHM") {
+        Some(Transport::HostMemory)
+    } else if via.starts_with("NET/Socket") {
+        Some(Transport::Sockets)
+    } else if via.starts_with("NET/") {
+        Some(if via.contains("/GDRDMA") { Transport::GpuDirect } else { Transport::Staged })
+    } else {
+        None
+    }
 }
 
 /// Version number at the start of a text, such as `2.19.3` of `2.19.3+cuda12.2`.
@@ -128,5 +161,32 @@ mod tests {
         assert_eq!(notice("rccl-tests: Version :+"), Some(Notice::Rccl));
         let line = "h:1:2 [1] NCCL INFO 4 coll channels, 4 collnet channels, 0 nvls channels, 4 p2p channels, 2 p2p channels per peer";
         assert_eq!(notice(line), Some(Notice::Channels(P2pChannels { all: 4, per_peer: 2 })));
+        assert_eq!(
+            notice("h:1:2 [0] NCCL INFO NCCL_CROSS_NIC set by environment to 0."),
+            Some(Notice::Variable("NCCL_CROSS_NIC", "0"))
+        );
+        assert_eq!(
+            notice(
+                "h:1:2 [0] graph/search.cc:1127 NCCL WARN Could not find a path for pattern 1, falling back to simple order"
+            ),
+            Some(Notice::SearchFellBack)
+        );
+    }
+
+    #[test]
+    fn connections_state_their_transport() {
+        for (via, expected) in [
+            ("[send] via NET/IB/1", Some(Transport::Staged)),
+            ("[receive] via NET/IB/0(3)/GDRDMA/Shared", Some(Transport::GpuDirect)),
+            ("[receive] via NET/NCCL RDMA Plugin v6/0/GDRDMA/Shared", Some(Transport::GpuDirect)),
+            ("[send] via NET/Socket/0", Some(Transport::Sockets)),
+            ("via SHM/direct/direct", Some(Transport::HostMemory)),
+            ("via P2P/CUMEM/read", Some(Transport::PeerAccess)),
+            ("via COLLNET/SHARP", None),
+        ] {
+            let line = format!("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] {via}");
+            assert_eq!(notice(&line), expected.map(Notice::Connection), "{via}");
+        }
+        assert_eq!(notice("h:1:2 [0] NCCL INFO Channel 00/04 : 0 3 2 1"), None);
     }
 }

@@ -5,7 +5,7 @@ use fabricast_sim::profile::Launch;
 use fabricast_sim::schedule::Collective;
 use proptest::prelude::*;
 
-use crate::measured::{LibraryName, P2pChannels, Table, Timing, read_log};
+use crate::measured::{ConnectionCounts, LibraryName, P2pChannels, Table, Timing, read_log};
 
 macro_rules! log {
     ($name:literal) => {
@@ -158,6 +158,9 @@ fn correct_logs_lose_no_ranks_or_rows() {
     }
     let channels = one(log!("h20-vm-321-alltoall.txt")).header.p2p_channels;
     assert_eq!(channels, Some(P2pChannels { all: 4, per_peer: 2 }));
+    let report = one(log!("h20-vm-321-alltoall.txt")).header.report;
+    assert_eq!(report.connections, ConnectionCounts { gpu_direct: 1, ..ConnectionCounts::default() });
+    assert_eq!(report.variable("NCCL_SOCKET_IFNAME"), Some("bond0"));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use fabricast_topologies::SourceLocation;
 
 use super::super::table::{Counting, Header, Table};
-use super::super::{LibraryName, MeasuredError, MeasuredLibrary, Reason, RejectedRow};
+use super::super::{LibraryName, MeasuredError, MeasuredLibrary, NcclReport, Reason, RejectedRow, TopologySearch};
 use super::columns::{Columns, ParsedRow};
 use super::head::{self, HeaderLine};
 use super::messages::Notice;
@@ -88,7 +88,19 @@ impl LogReader {
                     table.header.p2p_channels.get_or_insert(channels);
                 }
             }
+            Notice::Connection(transport) => self.report(|report| report.connections.add(transport)),
+            Notice::Variable(name, value) => self.report(|report| report.set(name, value)),
+            Notice::SearchFellBack => self.report(|report| report.search = TopologySearch::FellBack),
             Notice::Version(..) | Notice::Rccl => {}
+        }
+    }
+
+    /// Adds a fact to the report of the header and, because NCCL connects ranks during the first calls, to that of the
+    /// open table.
+    fn report(&mut self, add: impl Fn(&mut NcclReport)) {
+        add(&mut self.header.report);
+        if let Some(table) = self.tables.last_mut().filter(|_| self.columns.is_some()) {
+            add(&mut table.header.report);
         }
     }
 
