@@ -50,7 +50,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
     run_control::stop_on_signals();
     let started = Instant::now();
     let output = Output::new(&cli.global, cli.command.output_kind())?;
-    commands::run(&cli.command, &output)?;
+    let outcome = commands::run(&cli.command, &output);
+    output.release_warnings();
+    outcome?;
     output.detail(&format!("took {:.3} s", started.elapsed().as_secs_f64()));
     Ok(())
 }

@@ -32,6 +32,7 @@ mod serve;
 mod setup;
 mod stop;
 mod terminal;
+mod warning_queue;
 
 pub use document::Document;
 

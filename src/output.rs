@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::files::{self, Replace, StagedFile};
 use crate::output_format::{Format, PathKind};
 use crate::terminal::{self, Colours, write_stderr};
+use crate::warning_queue::WarningQueue;
 
 /// File that is written together with a result.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,8 @@ pub struct Output {
     pub width: TableWidth,
     /// Columns of tables to show; empty for all.
     pub columns: Vec<String>,
+    /// Warnings that a terminal shows after the result.
+    warnings: Arc<WarningQueue>,
 }
 
 impl Output {
@@ -92,6 +95,7 @@ impl Output {
             caller: None,
             width,
             columns: flags.columns.clone(),
+            warnings: Arc::new(WarningQueue::new()),
         })
     }
 
@@ -99,7 +103,8 @@ impl Output {
     pub fn for_caller(caller: Arc<Control>) -> Self {
         let (format, verbosity, replace) = (Format::Json, Verbosity::Normal, Replace::Own);
         let (width, columns) = (TableWidth::Unlimited, Vec::new());
-        Self { format, file: None, verbosity, replace, caller: Some(caller), width, columns }
+        let warnings = Arc::new(WarningQueue::new());
+        Self { format, file: None, verbosity, replace, caller: Some(caller), width, columns, warnings }
     }
 
     /// Returns this output with a caller in this process as its destination.
@@ -148,8 +153,10 @@ impl Output {
         if self.verbosity == Verbosity::Quiet || self.caller.is_some() {
             return Ok(());
         }
-        terminal::print(&format!("{line}\n"), Colours::None)
-            .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")))
+        let printed = terminal::print(&format!("{line}\n"), Colours::None)
+            .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")));
+        self.release_warnings();
+        printed
     }
 
     /// Returns this output with standard output as its destination.
@@ -157,13 +164,21 @@ impl Output {
         Self { file: None, ..self.clone() }
     }
 
-    /// Writes a warning to standard error, unless quiet.
+    /// Writes a warning to standard error, unless quiet. If a terminal shows both the result and warnings, the result comes
+    /// first.
     pub fn warn(&self, message: &str) {
         if let Some(caller) = &self.caller {
             caller.add_warning(message);
         } else if self.verbosity > Verbosity::Quiet {
-            write_stderr(&format!("warning: {message}"));
+            let is_shared = self.file.is_none() && terminal::is_output_shown() && terminal::is_error_shown();
+            let due = if is_shared { self.warnings.hold(message) } else { Some(message) };
+            due.into_iter().for_each(write_warning);
         }
+    }
+
+    /// Writes the warnings that are held for the result, when it is written or if there is none.
+    pub fn release_warnings(&self) {
+        self.warnings.release().iter().for_each(|message| write_warning(message));
     }
 
     /// Writes a detail to standard error, if verbose.
@@ -270,8 +285,10 @@ impl Output {
             return Ok(());
         }
         let colours = if coloured { Colours::Marked } else { Colours::None };
-        terminal::print(&text, colours)
-            .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")))
+        let printed = terminal::print(&text, colours)
+            .map_err(|error| Failure::input(format!("cannot write to standard output: {error}")));
+        self.release_warnings();
+        printed
     }
 
     /// Writes a value as a result in JSON.
@@ -281,6 +298,10 @@ impl Output {
     pub fn write_json(&self, value: &impl serde::Serialize) -> Result<(), Failure> {
         self.write(&json(value)?)
     }
+}
+
+fn write_warning(message: &str) {
+    write_stderr(&format!("warning: {message}"));
 }
 
 /// Formats a value as JSON with visible control characters.
