@@ -23,7 +23,7 @@ use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Row};
 use crate::measurements::unmeasured;
 
 /// Generator of pseudo-random numbers (splitmix64).
-struct Random(u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
@@ -46,7 +46,7 @@ impl Random {
 
 /// Returns the seed of this run: `DIAGNOSIS_SEED`, otherwise a fixed one, because the shares of correct diagnoses
 /// scatter for few faults.
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     std::env::var("DIAGNOSIS_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(50)
 }
 
@@ -222,7 +222,7 @@ fn compared(measurement: &Measurement, routes: RouteOptions, explanations: Expla
 }
 
 /// Exact time of a row on a machine, with the ends of its prediction interval.
-struct Exact {
+pub(crate) struct Exact {
     bytes: Bytes,
     line: u32,
     predicted: Picos,
@@ -285,7 +285,7 @@ fn forced_time(measurement: &Measurement, row: &Compared) -> Picos {
 
 /// Returns the measurement with the times of a (faulty) machine, scattered as its prediction intervals state: half of
 /// the variance is common to all sizes of the machine, half is that of single rows.
-fn scattered(measurement: &Measurement, exact: &[Exact], random: &mut Random) -> Measurement {
+pub(crate) fn scattered(measurement: &Measurement, exact: &[Exact], random: &mut Random) -> Measurement {
     let common = random.normal();
     let scatter = |row: &Exact, random: &mut Random| {
         let deviation = (row.high.0 as f64 / row.low.0 as f64).ln() / 2.563;
@@ -414,7 +414,7 @@ fn injected_faults_are_named_and_sound_machines_have_no_cause() {
 
 /// Returns true unless `events` of `draws` refute, with an error of 1 in 10,000, that an event has at most this
 /// probability: by the tail of the binomial distribution.
-fn may_be_rarer(events: u32, draws: u32, probability: f64) -> bool {
+pub(crate) fn may_be_rarer(events: u32, draws: u32, probability: f64) -> bool {
     let odds = probability / (1.0 - probability);
     let mut term = (1.0 - probability).powi(draws as i32);
     let mut below = 0.0;

@@ -5,6 +5,7 @@ mod algorithms_page;
 mod back_to_back;
 mod barriers;
 mod blocks;
+mod causes;
 mod closed_forms;
 mod compare;
 mod concurrent_calls;

@@ -4,7 +4,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
 use fabricast_validate::compare::{
-    Advice, Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl,
+    Advice, Basis, Compared, Explanation, Group, RankedCause, Regret, SizeRange, has_unpredicted_rccl,
 };
 use fabricast_validate::measured::manifest::{Measurement, RegistrationKind, Role};
 use schemars::JsonSchema;
@@ -151,21 +151,27 @@ struct SettingAdviceJson {
     min_bytes: Bytes,
     /// Largest compared size that gains, in bytes.
     max_bytes: Bytes,
-    /// Largest predicted gain: time without the setting ÷ time with it.
-    gain: f64,
+    /// Largest predicted gain: time without the setting ÷ time with it; null if it is not predicted and a rule of the
+    /// library is the reason for the setting.
+    gain: Option<f64>,
+    /// Rule of the library, or of its environment, that makes the setting necessary; null if there is none.
+    rule: Option<&'static str>,
 }
 
 /// Simulated cause of slow sizes.
 #[derive(Serialize, JsonSchema)]
 struct CauseJson {
-    /// Class: `nvls`, `peer_access`, `gpu_direct`, `nvlink`, `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer`
-    /// or `launch`.
+    /// Class: `nvls`, `peer_access`, `gpu_direct`, `topology`, `search`, `version`, `sockets`, `host`, `nvlink`, `nic`,
+    /// `pcie`, `strategy`, `channels`, `channels_per_peer` or `launch`.
     class: &'static str,
     /// Description of the cause.
     text: String,
+    /// Reason to expect the cause before times are compared: the log states it, or a rule or defect of the library's
+    /// release applies, with its source; null if there is none.
+    basis: Option<String>,
     /// Fraction of the difference between measured and predicted times that the cause explains.
     closed_share: f64,
-    /// Posterior probability of the cause's class; all classes have the same prior probability. From two thirds on, the
+    /// Posterior probability of the cause's class; all classes without a basis have the same prior probability. From two thirds on, the
     /// text calls the cause likely.
     probability: f64,
     /// Posterior probability that there is a fault. Below one half, the times are within the error of the prediction, and
@@ -364,7 +370,7 @@ fn range_json(range: &SizeRange) -> SizeRangeJson {
 
 fn advice_json(advice: &Advice) -> SettingAdviceJson {
     let Advice { setting, min, max, gain } = *advice;
-    SettingAdviceJson { setting: setting.to_string(), min_bytes: min, max_bytes: max, gain }
+    SettingAdviceJson { setting: setting.to_string(), min_bytes: min, max_bytes: max, gain, rule: setting.rule() }
 }
 
 fn cause_json(ranked: &RankedCause) -> CauseJson {
@@ -372,6 +378,7 @@ fn cause_json(ranked: &RankedCause) -> CauseJson {
     CauseJson {
         class: cause.class(),
         text: cause.to_string(),
+        basis: (ranked.basis != Basis::Assumed).then(|| ranked.basis.to_string()),
         closed_share: ranked.closed,
         probability: ranked.probability,
         fault_probability: ranked.fault_probability,

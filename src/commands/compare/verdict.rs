@@ -2,7 +2,7 @@
 
 use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
 use fabricast_validate::compare::{
-    Advice, Cause, Explanation, Group, ProfileParameter, RangeFinding, RankedCause, SizeRange,
+    Advice, Basis, Cause, Explanation, Group, ProfileParameter, RangeFinding, RankedCause, SizeRange,
 };
 
 use super::super::format_count;
@@ -126,7 +126,7 @@ fn simulated_causes(causes: &[RankedCause]) -> Vec<String> {
     let is_decided = causes.first().is_some_and(RankedCause::is_likely);
     let is_established = causes.first().is_some_and(RankedCause::is_established);
     let line = |(number, ranked): (usize, &RankedCause)| {
-        let RankedCause { cause, closed, .. } = ranked;
+        let RankedCause { cause, basis, closed, .. } = ranked;
         let label = match (number, is_decided, causes.len()) {
             (0, true, _) => "likely cause",
             (0, false, _) if !is_established => {
@@ -137,7 +137,8 @@ fn simulated_causes(causes: &[RankedCause]) -> Vec<String> {
             (_, true, _) => "also possible",
             (_, false, _) => "or",
         };
-        let explained = format!("{label}: {cause} (explains {} % of the gap)", percent(*closed));
+        let reason = if *basis == Basis::Assumed { String::new() } else { format!("; {basis}") };
+        let explained = format!("{label}: {cause} (explains {} % of the gap{reason})", percent(*closed));
         [explained, format!("  check: {}", cause.check())]
     };
     causes.iter().enumerate().flat_map(line).collect()
@@ -147,7 +148,14 @@ fn simulated_causes(causes: &[RankedCause]) -> Vec<String> {
 fn advice(Advice { setting, min, max, gain }: &Advice) -> String {
     let sizes = if min == max { bytes(*min) } else { format!("{} to {}", bytes(*min), bytes(*max)) };
     let caution = setting.caution().map_or_else(String::new, |caution| format!("; {caution}"));
-    format!("a setting gains: {setting}, up to {} times as fast at {sizes} (predicted){caution}", significant(*gain))
+    let rule = setting.rule().map_or_else(String::new, |rule| format!("; {rule}"));
+    match gain {
+        Some(gain) => {
+            let gain = significant(*gain);
+            format!("a setting gains: {setting}, up to {gain} times as fast at {sizes} (predicted){rule}{caution}")
+        }
+        None => format!("a setting may gain: {setting}, by an amount that is not predicted{rule}{caution}"),
+    }
 }
 
 /// Sentences on the change of a profile parameter that would explain the error, for groups without a known cause.

@@ -1,4 +1,4 @@
-//! Settings with which the library is predicted to be faster, including calls whose times are as expected.
+//! Settings with which the library is faster, including calls whose times are as expected.
 //!
 //! The times with and without a setting are both predicted, for the same machine, so that the error that predictions of a
 //! machine have in common cancels. A setting is stated if it gains a tenth or more, compared with the predicted time and with
@@ -6,6 +6,10 @@
 //!
 //! Tried are more channels for sends between hosts, and for other collectives another algorithm or protocol than the
 //! library's choice, which the library takes from its own model of the machine.
+//!
+//! Where the rules of the measured release leave peer access or GPUDirect RDMA off, or the environment forbids rings to
+//! change the NIC, the setting that permits them is stated, too. Its gain is relative to the measured time, because the rate
+//! of copies through host memory is uncertain; without a predicted gain, only the rule is stated.
 
 use std::fmt;
 
@@ -13,10 +17,11 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_libraries::Library;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Protocol;
-use fabricast_topologies::route::RouteOptions;
+use fabricast_topologies::route::{GpuDirect, PathClass, PeerAccess, RouteOptions};
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
+use super::diagnosis::rules;
 use super::explanation::sample_evenly;
 use super::{CompareError, Compared, ComparisonRequest, Group, has_unpredicted_rccl, profile};
 use crate::measured::Row;
@@ -33,8 +38,9 @@ pub struct Advice {
     pub min: Bytes,
     /// Largest compared size that gains.
     pub max: Bytes,
-    /// Largest predicted gain: time without the setting ÷ time with it.
-    pub gain: f64,
+    /// Largest predicted gain: time without the setting ÷ time with it. `None` if the gain is not predicted and a rule of the
+    /// library is the reason for the setting.
+    pub gain: Option<f64>,
 }
 
 /// Setting of NCCL or RCCL by environment variables.
@@ -49,6 +55,12 @@ pub enum Setting {
         /// Protocol; `None`: chosen by the library.
         protocol: Option<Protocol>,
     },
+    /// Peer access between GPUs of a host that are connected through a CPU (`NCCL_P2P_LEVEL=SYS`).
+    PeerAccessThroughCpu,
+    /// GPUDirect RDMA at the distance of the NICs (`NCCL_NET_GDR_LEVEL`).
+    GpuDirectAt(PathClass),
+    /// Rings that leave a host by another NIC than they entered it (`NCCL_CROSS_NIC=1`).
+    CrossNic,
 }
 
 impl Setting {
@@ -58,6 +70,7 @@ impl Setting {
         match self {
             Self::ChannelsPerPeer(count) => changed.env.push((CHANNELS_PER_PEER.to_owned(), count.to_string())),
             Self::Choice { algorithm, protocol } => (changed.algorithm, changed.protocol) = (algorithm, protocol),
+            Self::PeerAccessThroughCpu | Self::GpuDirectAt(_) | Self::CrossNic => {}
         }
         changed
     }
@@ -70,7 +83,28 @@ impl Setting {
             Self::Choice { protocol: Some(Protocol::Ll128), .. } => Some(
                 "LL128 corrupts data on machines whose stores of 128 bytes are not atomic, so check results (nccl-tests -c 1)",
             ),
+            // NVIDIA/nccl issue 1817 and nccl-tests issue 74.
+            Self::PeerAccessThroughCpu => {
+                Some("peer access through a CPU is slower than host memory on some machines, so compare both")
+            }
+            // NCCL user guide, NCCL_CROSS_NIC.
+            Self::CrossNic => Some("the switches must connect all NICs with each other"),
             _ => None,
+        }
+    }
+
+    /// Returns the rule of the library that makes the setting necessary; `None` if the library's own choice is reason enough.
+    #[must_use]
+    pub fn rule(self) -> Option<&'static str> {
+        match self {
+            Self::ChannelsPerPeer(_) | Self::Choice { .. } => None,
+            Self::PeerAccessThroughCpu => {
+                Some("by default, this release uses host memory between GPUs that are connected through a CPU")
+            }
+            Self::GpuDirectAt(_) => {
+                Some("by default, this release uses no GPUDirect RDMA at the distance of these NICs")
+            }
+            Self::CrossNic => Some("NCCL_CROSS_NIC=0 makes each ring leave a host by the NIC that it entered"),
         }
     }
 }
@@ -87,6 +121,10 @@ impl fmt::Display for Setting {
                 ];
                 f.write_str(&variables.into_iter().flatten().collect::<Vec<_>>().join(" "))
             }
+            Self::PeerAccessThroughCpu => f.write_str("NCCL_P2P_LEVEL=SYS"),
+            Self::GpuDirectAt(PathClass::Sys) => f.write_str("NCCL_NET_GDR_LEVEL=SYS"),
+            Self::GpuDirectAt(_) => f.write_str("NCCL_NET_GDR_LEVEL=PHB"),
+            Self::CrossNic => f.write_str("NCCL_CROSS_NIC=1"),
         }
     }
 }
@@ -117,8 +155,8 @@ pub(super) fn advise(
 ) -> Result<Vec<Advice>, CompareError> {
     let first = group.measurements.first().and_then(|&first| request.measurements.get(first));
     let Some(measurement) = first else { return Ok(Vec::new()) };
-    let settings = settings(measurement);
-    if settings.is_empty() {
+    let (settings, permissions) = (settings(measurement), permissions(measurement));
+    if settings.is_empty() && permissions.is_empty() {
         return Ok(Vec::new());
     }
     let profile = profile(request, measurement)?;
@@ -134,8 +172,73 @@ pub(super) fn advise(
             gain(setting, &cases, &described, &Predictions::new(&changed, request.routes, &cases, &profile))
         })
         .collect();
-    let best = advice.iter().map(|advice| advice.gain).fold(0.0, f64::max);
-    Ok(advice.into_iter().find(|advice| advice.gain >= ENOUGH * best).into_iter().collect())
+    let best = advice.iter().filter_map(|advice| advice.gain).fold(0.0, f64::max);
+    let chosen = advice.into_iter().find(|advice| advice.gain.is_some_and(|gain| gain >= ENOUGH * best));
+    let permitted = permissions.into_iter().filter_map(|permission| {
+        let Permission { setting, routes } = permission;
+        let forbidden = Predictions::new(measurement, routes(request.routes), &cases, &profile);
+        permitted_gain(setting, &cases, &forbidden, &described)
+    });
+    Ok(chosen.into_iter().chain(permitted).collect())
+}
+
+/// A setting that permits what a rule of the library forbids.
+struct Permission {
+    setting: Setting,
+    /// Routes under the rule, of those without it.
+    routes: fn(RouteOptions) -> RouteOptions,
+}
+
+/// Settings that permit what the measured release or the environment forbids, unless the log shows that it is not in
+/// effect.
+fn permissions(measurement: &Measurement) -> Vec<Permission> {
+    let connections = measurement.context.report.connections;
+    let mut found = Vec::new();
+    if connections.peer_access == 0 && rules::ends_peer_access_at_cpu(measurement) {
+        let routes = |routes: RouteOptions| RouteOptions { p2p: routes.p2p.max(PeerAccess::Switches), ..routes };
+        found.push(Permission { setting: Setting::PeerAccessThroughCpu, routes });
+    }
+    if let Some(class) = rules::farthest_nic(measurement)
+        .filter(|_| connections.gpu_direct == 0 && rules::leaves_gpu_direct_off(measurement))
+    {
+        let routes = |routes: RouteOptions| RouteOptions { gdr: GpuDirect::Off, ..routes };
+        found.push(Permission { setting: Setting::GpuDirectAt(class), routes });
+    }
+    if rules::forbids_other_nics(measurement) {
+        found.push(Permission { setting: Setting::CrossNic, routes: |routes| routes });
+    }
+    found
+}
+
+/// Gain of a setting that permits what a rule forbids, relative to the measured times. If the simulation sees no difference of
+/// [`MIN_GAIN`], the setting is stated without a gain. `None` if the measured times leave no room for a gain of [`MIN_GAIN`]; GPUDirect
+/// RDMA needs none, because it is better at any rate that host memory reaches (it is the default of later releases).
+fn permitted_gain(
+    setting: Setting,
+    cases: &[(&Compared, &Row)],
+    forbidden: &Predictions,
+    permitted: &Predictions,
+) -> Option<Advice> {
+    let over_measured = |(&(compared, _), after): (&(&Compared, &Row), &Option<Picos>)| {
+        Some((compared.bytes, compared.measured.0 as f64 / after.as_ref()?.0.max(1) as f64))
+    };
+    let gains: Vec<(Bytes, f64)> = cases.iter().zip(&permitted.0).filter_map(over_measured).collect();
+    let largest = gains.iter().map(|&(_, gain)| gain).fold(0.0, f64::max);
+    if largest < MIN_GAIN && !matches!(setting, Setting::GpuDirectAt(_)) {
+        return None;
+    }
+    let range = |gains: &[(Bytes, f64)]| Some((gains.first()?.0, gains.last()?.0));
+    if gain(setting, cases, forbidden, permitted).is_some() {
+        let gaining: Vec<(Bytes, f64)> = gains.into_iter().filter(|&(_, gain)| gain >= MIN_GAIN).collect();
+        let (min, max) = range(&gaining)?;
+        return Some(Advice { setting, min, max, gain: Some(largest) });
+    }
+    let differs = |(before, after): (&Option<Picos>, &Option<Picos>)| match (before, after) {
+        (Some(before), Some(after)) => before.0 as f64 >= MIN_GAIN * after.0 as f64,
+        _ => false,
+    };
+    let (min, max) = range(&gains)?;
+    (!forbidden.0.iter().zip(&permitted.0).any(differs)).then_some(Advice { setting, min, max, gain: None })
 }
 
 /// Settings that are tried, the simplest ones first.
@@ -205,5 +308,5 @@ fn gain(
         })
         .collect();
     let (&(min, _), &(max, _)) = (gaining.first()?, gaining.last()?);
-    Some(Advice { setting, min, max, gain: gaining.iter().map(|&(_, gain)| gain).fold(0.0, f64::max) })
+    Some(Advice { setting, min, max, gain: Some(gaining.iter().map(|&(_, gain)| gain).fold(0.0, f64::max)) })
 }

@@ -30,7 +30,7 @@ use rayon::prelude::*;
 
 pub use advice::{Advice, Setting};
 pub use choice::{ChoiceRequest, FastestPlanned, LibraryChoice, has_unpredicted_rccl};
-pub use diagnosis::{Cause, Extent, PcieDevice, RankedCause};
+pub use diagnosis::{Basis, Cause, Extent, KnownDefect, PcieDevice, RankedCause, Slowdown};
 pub use explanation::Explanation;
 pub use group::Group;
 pub use knob::ProfileParameter;

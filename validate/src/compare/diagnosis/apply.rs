@@ -5,14 +5,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::profile::{LaunchCosts, NetworkCosts, Profile};
+use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId, Picos};
 
 use super::candidates::nics_of_first_host;
 use super::cause::{Cause, Extent, PcieDevice};
+use super::defects::{KnownDefect, Slowdown};
 use crate::measured::manifest::Measurement;
 
 /// A measurement under the conditions of a cause.
@@ -23,6 +26,8 @@ pub(super) struct Hypothesis {
     pub choice: StrategySource,
     /// Costs under the cause; `None`: those of the machine's profile.
     pub profile: Option<Box<Profile>>,
+    /// Defect of the library, with its slowdown.
+    pub defect: Option<(KnownDefect, Slowdown)>,
 }
 
 /// Source of the strategies that a hypothesis assumes.
@@ -35,6 +40,8 @@ pub(super) enum StrategySource {
     /// Variant of [`Self::Library`] in which a call has no time if its choice is not modelled or the library cannot run
     /// it.
     Known,
+    /// Variant of [`Self::Known`] for rows that a defect affects. The predicted strategies of other rows are unchanged.
+    Affected,
     /// The predicted strategies are unchanged, because the library does not detect the cause. NCCL reads the rates that
     /// PCIe links support, not the rates in effect (2.30.7, `max_link_speed` and `max_link_width` in src/graph/xml.cc).
     Unchanged,
@@ -44,7 +51,7 @@ impl Hypothesis {
     /// The measurement as it was described.
     pub fn undisturbed(measurement: &Measurement, routes: RouteOptions) -> Self {
         let described = Measurement { rows: Vec::new(), rejected: Vec::new(), ..measurement.clone() };
-        Self { measurement: described, routes, choice: StrategySource::Library, profile: None }
+        Self { measurement: described, routes, choice: StrategySource::Library, profile: None, defect: None }
     }
 }
 
@@ -71,6 +78,22 @@ pub(super) fn apply(
             hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
             degraded = slower_copies(fabric, NodeKind::Gpu, divisor);
         }
+        Cause::PeerAccessInSwitches { divisor } => {
+            hypothesis.routes.p2p = hypothesis.routes.p2p.max(PeerAccess::Switches);
+            hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
+            degraded = slower_copies(fabric, NodeKind::Gpu, divisor);
+        }
+        // Without switches, all paths over PCIe lead through a CPU, where NCCL uses neither peer access nor GPUDirect RDMA.
+        Cause::HiddenTopology { divisor } => {
+            let has_nvlink = fabric.gpus().iter().any(|&gpu| !links_of(fabric, gpu, &[LinkKind::Nvlink]).is_empty());
+            if !has_nvlink {
+                hypothesis.routes.p2p = PeerAccess::Off;
+            }
+            hypothesis.routes.gdr = GpuDirect::Off;
+            hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
+            let kind = if has_nvlink { NodeKind::Nic } else { NodeKind::Gpu };
+            degraded = slower_copies(fabric, kind, divisor);
+        }
         Cause::GpuDirectOff { divisor } => {
             hypothesis.routes.gdr = GpuDirect::Off;
             hypothesis.choice = StrategySource::LibraryFor(Arc::clone(&measurement.fabric));
@@ -85,6 +108,21 @@ pub(super) fn apply(
                 Extent::All => Vec::new(),
             };
             degraded = Some(limit_nics(&fabric.with_failed_devices(&others), SOCKET_RATE));
+        }
+        // NCCL duplicates the single channel (`ncclTopoPostset`), and runs Simple because its bandwidth of 0.1 GB/s outweighs
+        // all latencies.
+        Cause::FallbackGraph => {
+            configuration.algorithm = configuration.algorithm.or(Some(Algorithm::Ring));
+            configuration.protocol = configuration.protocol.or(Some(Protocol::Simple));
+            set(&["NCCL_MAX_CTAS"], 2);
+            degraded = Some(fabric.with_failed_devices(&nics_beyond_the_first(fabric)));
+        }
+        Cause::KnownDefect(defect, slowdown) => {
+            hypothesis.choice = StrategySource::Affected;
+            hypothesis.defect = Some((defect, slowdown));
+            if let Some((algorithm, protocol)) = defect.kernel() {
+                (configuration.algorithm, configuration.protocol) = (Some(algorithm), Some(protocol));
+            }
         }
         Cause::HostSlow { added } => hypothesis.profile = Some(Box::new(with_host_time(profile, added))),
         Cause::NvlinksDown { down, links } => {

@@ -9,7 +9,10 @@ use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::{Fabric, LinkKind, NodeId, Picos};
 
 use super::super::Compared;
+use super::basis::{self, Basis};
 use super::cause::{Cause, Extent, PcieDevice};
+use super::defects::{KnownDefect, SLOWDOWNS};
+use super::rules;
 use crate::measured::manifest::Measurement;
 use crate::measured_strategy::library;
 
@@ -20,8 +23,8 @@ const NIC_DIVISORS: [u16; 2] = [2, 4];
 /// Divisors of the rate of copies through host memory: measured rates are 0.1 to 1.4 times the predicted ones
 /// (validate/data/confirmed-logs).
 const COPY_DIVISORS: [u16; 4] = [1, 2, 4, 8];
-/// Additional host times per call: PyTorch adds some 10 to 20 µs, a process for eight GPUs or a CPU of another NUMA node
-/// up to 50 µs (validate/data/confirmed-logs).
+/// Additional host times per call: PyTorch adds some 10 to 20 µs, a process for eight GPUs up to 50 µs
+/// (validate/data/confirmed-logs).
 const HOST_TIMES: [Picos; 3] = [Picos(10_000_000), Picos(20_000_000), Picos(40_000_000)];
 /// Limits of the number of channels that are tried.
 const CHANNELS: [u16; 5] = [1, 2, 4, 8, 16];
@@ -41,6 +44,11 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     }
     if configuration.gpus > 1 {
         causes.extend(COPY_DIVISORS.map(|divisor| Cause::PeerAccessOff { divisor }));
+        let gpus = fabric.gpus();
+        let of_host = gpus.get(..configuration.gpus as usize).unwrap_or(gpus);
+        if rules::has_pairs_through_cpu(fabric, of_host) {
+            causes.extend(COPY_DIVISORS.map(|divisor| Cause::PeerAccessInSwitches { divisor }));
+        }
     }
     if configuration.nodes > 1 {
         causes.extend(COPY_DIVISORS.map(|divisor| Cause::GpuDirectOff { divisor }));
@@ -60,6 +68,7 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
     if matches!(library(measurement), Some(Library::Nccl(_))) {
         causes.extend(settings(measurement, rows));
     }
+    causes.extend(special_causes(measurement, rows));
     causes.extend(HOST_TIMES.map(|added| Cause::HostSlow { added }));
     let described = (configuration.launch, configuration.processes);
     for launch in [Launch::Stream, Launch::Graph] {
@@ -69,7 +78,26 @@ pub(super) fn candidates(measurement: &Measurement, rows: &[&Compared]) -> Vec<C
             }
         }
     }
+    causes.retain(|cause| !basis::is_refuted(cause, measurement));
     causes
+}
+
+/// Causes that are possible only if there is a reason to expect them: what the log states, and rules and defects of the
+/// library's release.
+fn special_causes(measurement: &Measurement, rows: &[&Compared]) -> Vec<Cause> {
+    let is_affected_by_switches =
+        measurement.configuration.nodes > 1 || !has_links(&measurement.fabric, NodeKind::Gpu, LinkKind::Nvlink);
+    let mut divisors = Vec::from(COPY_DIVISORS);
+    divisors.extend(rules::cross_socket_divisor(&measurement.fabric).filter(|divisor| !divisors.contains(divisor)));
+    let hidden =
+        divisors.into_iter().map(|divisor| Cause::HiddenTopology { divisor }).filter(|_| is_affected_by_switches);
+    let is_pairwise = measurement.configuration.collective.is_pairwise();
+    let fallback = Some(Cause::FallbackGraph).into_iter().filter(|_| !is_pairwise);
+    let expected = hidden.chain(fallback).filter(|cause| basis::basis(cause, measurement) != Basis::Assumed);
+    let is_affected = |defect: &KnownDefect| defect.applies(measurement) && rows.iter().any(|row| defect.affects(row));
+    let defects = KnownDefect::ALL.into_iter().filter(is_affected);
+    let variants = |defect| SLOWDOWNS.map(|slowdown| Cause::KnownDefect(defect, slowdown));
+    expected.chain(defects.flat_map(variants)).collect()
 }
 
 /// Choices of NCCL other than the predicted ones, and limits of its channels.

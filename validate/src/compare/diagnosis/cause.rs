@@ -7,6 +7,7 @@ use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::Protocol;
 use fabricast_topologies::Picos;
 
+use super::defects::{KnownDefect, Slowdown};
 use crate::measured::P2pChannels;
 
 /// A fault or setting that may explain why a group is slow.
@@ -20,11 +21,27 @@ pub enum Cause {
         /// waits for the copies slow them down.
         divisor: u16,
     },
+    /// GPUs of a host that are connected through a CPU communicate through host memory.
+    PeerAccessInSwitches {
+        /// Predicted rate of copies through host memory ÷ rate in effect.
+        divisor: u16,
+    },
     /// Network traffic passes through host memory.
     GpuDirectOff {
         /// Predicted rate of copies through host memory ÷ rate in effect.
         divisor: u16,
     },
+    /// A virtual machine hides PCIe switches and NUMA nodes. All paths over PCIe lead through a CPU then, where NCCL uses
+    /// neither peer access nor GPUDirect RDMA.
+    HiddenTopology {
+        /// Predicted rate of copies through host memory ÷ rate in effect.
+        divisor: u16,
+    },
+    /// NCCL's topology search finds no graph, so that the ranks are connected in order by one channel, and over one NIC of
+    /// each host.
+    FallbackGraph,
+    /// A published defect of the library's release.
+    KnownDefect(KnownDefect, Slowdown),
     /// Messages between hosts go over TCP sockets.
     Sockets {
         /// Network interfaces that carry the messages: one of each host, or all.
@@ -109,14 +126,17 @@ pub enum PcieDevice {
 }
 
 impl Cause {
-    /// Class of the cause, which all its variants share: `nvls`, `peer_access`, `gpu_direct`, `sockets`, `host`, `nvlink`,
-    /// `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer` or `launch`.
+    /// Class of the cause, which all its variants share: `nvls`, `peer_access`, `gpu_direct`, `topology`, `search`,
+    /// `version`, `sockets`, `host`, `nvlink`, `nic`, `pcie`, `strategy`, `channels`, `channels_per_peer` or `launch`.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {
             Self::NvlsOff => "nvls",
-            Self::PeerAccessOff { .. } => "peer_access",
+            Self::PeerAccessOff { .. } | Self::PeerAccessInSwitches { .. } => "peer_access",
             Self::GpuDirectOff { .. } => "gpu_direct",
+            Self::HiddenTopology { .. } => "topology",
+            Self::FallbackGraph => "search",
+            Self::KnownDefect(..) => "version",
             Self::Sockets { .. } => "sockets",
             Self::HostSlow { .. } => "host",
             Self::NvlinksDown { .. } => "nvlink",
@@ -139,6 +159,22 @@ impl Cause {
             Self::PeerAccessOff { .. } => "nvidia-smi topo -p2p r; NCCL_DEBUG=INFO (via SHM instead of via P2P); \
                                     env | grep NCCL_P2P; ACS by sudo lspci -vvv | grep ACSCtl"
                 .to_owned(),
+            Self::PeerAccessInSwitches { .. } => {
+                "NCCL_DEBUG=INFO (via SHM between GPUs of different switches); the same run with NCCL_P2P_LEVEL=SYS; \
+                 ACS by sudo lspci -vvv | grep ACSCtl; IOMMU by cat /proc/cmdline"
+                    .to_owned()
+            }
+            Self::HiddenTopology { .. } => {
+                "nvidia-smi topo -m in the virtual machine and on its host; env | grep NCCL_TOPO_FILE; \
+                 the same run with NCCL_NET_GDR_LEVEL=SYS NCCL_P2P_LEVEL=SYS"
+                    .to_owned()
+            }
+            Self::FallbackGraph => {
+                "NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=GRAPH (falling back to simple order, bw 0.1); the same run with \
+                 NCCL_PXN_DISABLE=1, and with another release"
+                    .to_owned()
+            }
+            Self::KnownDefect(defect, _) => format!("the same run with {}", defect.remedy()),
             Self::GpuDirectOff { .. } => {
                 "NCCL_DEBUG=INFO (GDRDMA missing in NET/IB lines); lsmod | grep nvidia_peermem; \
                                    env | grep NCCL_NET_GDR"
@@ -147,9 +183,13 @@ impl Cause {
             Self::Sockets { .. } => "NCCL_DEBUG=INFO (NET/Socket instead of NET/IB or NET/OFI); \
                               env | grep -E 'NCCL_NET|NCCL_IB_DISABLE'"
                 .to_owned(),
-            Self::HostSlow { .. } => "nvidia-smi topo -m (CPU affinity of each GPU), then numactl --cpunodebind=N \
-                                      --membind=N; cpupower frequency-info; CPU load"
-                .to_owned(),
+            // The range is that of PyTorch's documentation (docs.pytorch.org/docs/main/elastic/numa.html). No public
+            // measurement of a collective differs in the binding alone.
+            Self::HostSlow { .. } => {
+                "nvidia-smi topo -m (CPU affinity of each GPU), then numactl --cpunodebind=N --membind=N (its gain is not \
+                 predicted; PyTorch states 1 to 10 % of typical training runs); cpupower frequency-info; CPU load"
+                    .to_owned()
+            }
             Self::NvlinksDown { .. } => "nvidia-smi nvlink --status; nvidia-smi nvlink -e".to_owned(),
             Self::NicsDown { .. } => {
                 "ibstat | grep -E 'CA |State'; env | grep NCCL_IB_HCA; NCCL_DEBUG=INFO (NET/IB : Using)".to_owned()
@@ -191,6 +231,22 @@ impl fmt::Display for Cause {
             Self::GpuDirectOff { divisor } => {
                 f.write_str("GPUDirect RDMA is off: network traffic passes through host memory")?;
                 slower_copies(f, divisor)
+            }
+            Self::PeerAccessInSwitches { divisor } => {
+                f.write_str("GPUs of different PCIe switches have no peer access and communicate through host memory")?;
+                slower_copies(f, divisor)
+            }
+            Self::HiddenTopology { divisor } => {
+                f.write_str(
+                    "a virtual machine hides PCIe switches, so that traffic over PCIe passes through host memory",
+                )?;
+                slower_copies(f, divisor)
+            }
+            Self::FallbackGraph => f.write_str(
+                "the library's topology search fails, and its ranks are connected in order, by one channel and one NIC",
+            ),
+            Self::KnownDefect(defect, slowdown) => {
+                write!(f, "this release {}, {} times slower", defect.description(), slowdown.ratio())
             }
             Self::Sockets { interfaces: Extent::One } => {
                 f.write_str("messages between hosts go over TCP sockets, on one network interface")

@@ -3,25 +3,30 @@
 //! A hypothesis is a fault of the fabric, a setting of the library or another launch mode ([`Cause`]). Rows with slow
 //! sizes and other rows are predicted again under each hypothesis. The scatter that prediction intervals state
 //! determines the likelihood of the measured times ([`evidence`]). Causes that explain half of the gap of the slow sizes
-//! are ranked by their posterior probability, and so is the absence of a fault ([`Prior`]). If the latter is more likely,
+//! are ranked by their posterior probability, and so is the absence of a fault ([`prior`]). If the latter is more likely,
 //! the times are within the error of the prediction, and the causes are not established
 //! ([`RankedCause::is_established`]). Times of one collective often cannot separate causes that limit the same path. A
 //! cause is therefore called likely only if it is at least twice as likely as all alternatives in total
 //! ([`RankedCause::is_likely`]). Each cause has a command that confirms or refutes it.
 
 mod apply;
+mod basis;
 mod candidates;
 mod cause;
+mod defects;
 mod evidence;
+mod prior;
+pub(super) mod rules;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabricast_collectives::strategy::Strategy;
 use fabricast_sim::profile::Profile;
 use rayon::prelude::*;
 
+pub use basis::Basis;
 pub use cause::{Cause, Extent, PcieDevice};
+pub use defects::{KnownDefect, Slowdown};
 
 use super::range::RangeFinding;
 use super::{CompareError, Compared, ComparisonRequest, Group, has_unpredicted_rccl, profile};
@@ -29,17 +34,20 @@ use crate::measured::Row;
 use crate::measured::manifest::Measurement;
 use crate::measurement_simulation::{MeasurementSimulation, SimulatedRow};
 use apply::{Hypothesis, StrategySource};
+use prior::{Candidate, ComparedCause, NoFault, Priors};
 
 /// A hypothesis that explains why a group is slow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankedCause {
     /// The hypothesis.
     pub cause: Cause,
+    /// Reason to expect the cause before times are compared.
+    pub basis: Basis,
     /// Fraction of the slow sizes' gap that the cause explains, at most 1. The gap of a row is |ln(measured ÷
     /// predicted)|.
     pub closed: f64,
-    /// Posterior probability of the cause's class. All classes have the same prior probability; that there is no fault and
-    /// the prediction is wrong has ten times the prior probability of all classes.
+    /// Posterior probability of the cause's class. All classes without a [`Basis`] have the same prior probability; that
+    /// there is no fault and the prediction is wrong has ten times the prior probability of all of them.
     pub probability: f64,
     /// Posterior probability that there is a fault.
     pub fault_probability: f64,
@@ -67,17 +75,9 @@ impl RankedCause {
 const MIN_PROBABILITY: f64 = 2.0 / 3.0;
 /// Minimum fraction of the gap that a reported cause explains.
 const MIN_CLOSED: f64 = 0.5;
-/// Prior odds against any fault at all. An estimate. The share of machines
-/// without a fault that get a cause is at most its inverse (Markov's inequality for the likelihood ratio), if they scatter
-/// as the intervals state.
-const SOUND_ODDS: f64 = 10.0;
-/// Maximum odds of the first cause against further reported causes.
-const SIMILAR_ODDS: f64 = 20.0;
 /// Odds of the most likely hypothesis, by the first rows, against those that are not simulated further. A class with many
-/// variants has less of the prior for each, so that these odds exceed [`SIMILAR_ODDS`].
+/// variants has less of the prior for each, so that these odds exceed those of further reported causes.
 const HOPELESS_ODDS: f64 = 400.0;
-/// Maximum number of reported causes.
-const MAX_CAUSES: usize = 4;
 /// Minimum number of sizes in a slow range for which causes are searched, unless the log has fewer sizes.
 const MIN_SIZES: usize = 3;
 /// Maximum number of rows with slow sizes, and of other rows, that are simulated for each hypothesis.
@@ -126,70 +126,16 @@ pub(super) fn causes<'a>(
     let predicted: Vec<u64> = cases.iter().map(|case| case.compared.predicted.0).collect();
     let (sound, gap) = (surprise(&cases, &predicted), slow_gap(&cases, &predicted));
     let candidates = candidates::candidates(measurement, &cases.iter().map(|case| case.compared).collect::<Vec<_>>());
-    let mut variants: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for cause in &candidates {
-        *variants.entry(cause.class()).or_default() += 1;
-    }
+    let Priors { candidates, no_fault } = Priors::new(candidates, measurement);
     let trials = CauseTrial::run(candidates, measurement, request, &cases, &profile);
-    let ranked: Vec<(f64, RankedCause)> = trials
-        .into_iter()
-        .map(|trial| {
-            let closed = 1.0 - slow_gap(&cases, &trial.predicted) / gap;
-            (
-                trial.surprise,
-                RankedCause { cause: trial.cause, closed, probability: 0.0, fault_probability: 0.0, sizes: slow },
-            )
-        })
-        .filter(|(_, ranked)| ranked.closed >= MIN_CLOSED)
-        .collect();
-    Ok(likeliest(ranked, &Prior { sound, variants }))
-}
-
-/// Prior probabilities: all classes of causes have the same, which their variants share equally, so that a class with
-/// more severities is not more likely; the absence of a fault has [`SOUND_ODDS`] times that of all classes.
-struct Prior {
-    /// [`evidence::surprise`] of the measured times without a fault.
-    sound: f64,
-    /// Number of hypotheses of each class.
-    variants: BTreeMap<&'static str, usize>,
-}
-
-/// Returns the most likely cause of each class, in order of decreasing probability.
-fn likeliest(ranked: Vec<(f64, RankedCause)>, prior: &Prior) -> Vec<RankedCause> {
-    /// Causes of one class.
-    struct Class {
-        odds: f64,
-        surprise: f64,
-        cause: RankedCause,
-    }
-    let best = ranked.iter().map(|(surprise, _)| *surprise).fold(f64::INFINITY, f64::min);
-    let mut classes: Vec<Class> = Vec::new();
-    for (surprise, cause) in ranked {
-        let name = cause.cause.class();
-        let variants = prior.variants.get(name).copied().unwrap_or(1).max(1) as f64;
-        let odds = ((best - surprise) / 2.0).exp() / variants;
-        match classes.iter_mut().find(|class| class.cause.cause.class() == name) {
-            Some(class) => {
-                class.odds += odds;
-                if surprise < class.surprise {
-                    (class.surprise, class.cause) = (surprise, cause);
-                }
-            }
-            None => classes.push(Class { odds, surprise, cause }),
-        }
-    }
-    classes.sort_by(|a, b| b.odds.total_cmp(&a.odds));
-    let no_fault = SOUND_ODDS * prior.variants.len() as f64 * ((best - prior.sound) / 2.0).exp();
-    let (first, any) =
-        (classes.first().map_or(0.0, |class| class.odds), classes.iter().map(|class| class.odds).sum::<f64>());
-    classes.retain(|class| class.odds * SIMILAR_ODDS >= first);
-    let fault_probability = any / (any + no_fault);
-    let ranked = |class: Class| RankedCause {
-        probability: class.odds / any * fault_probability,
-        fault_probability,
-        ..class.cause
-    };
-    classes.into_iter().take(MAX_CAUSES).map(ranked).collect()
+    let compared = trials.into_iter().map(|CauseTrial { candidate, predicted, surprise, .. }| {
+        let closed = 1.0 - slow_gap(&cases, &predicted) / gap;
+        let Candidate { cause, basis, prior } = candidate;
+        let ranked = RankedCause { cause, basis, closed, probability: 0.0, fault_probability: 0.0, sizes: slow };
+        ComparedCause { ranked, prior, surprise }
+    });
+    let explaining = compared.filter(|compared| compared.ranked.closed >= MIN_CLOSED).collect();
+    Ok(prior::likeliest(explaining, NoFault { prior: no_fault, surprise: sound }))
 }
 
 /// Selects the rows to simulate: rows with slow sizes and others, with few simulation events, in order of the
@@ -281,7 +227,7 @@ fn run(
 
 /// A cause with the rows that were predicted under it.
 struct CauseTrial {
-    cause: Cause,
+    candidate: Candidate,
     hypothesis: Hypothesis,
     /// Predicted times of the rows that were simulated, in ps.
     predicted: Vec<u64>,
@@ -293,32 +239,42 @@ impl CauseTrial {
     /// Simulates the causes in the order of `candidates`. A cause is dropped if its first rows show that it cannot be
     /// reported, because [`evidence::surprise`] never decreases when rows are added.
     fn run(
-        candidates: Vec<Cause>,
+        candidates: Vec<Candidate>,
         measurement: &Measurement,
         request: &ComparisonRequest<'_>,
         cases: &[DiagnosedRow<'_>],
         profile: &Profile,
     ) -> Vec<Self> {
         let first = cases.get(..FIRST_ROWS).unwrap_or(cases);
-        let begin = |cause: Cause| {
-            let hypothesis = apply::apply(&cause, measurement, request.routes, profile)?;
-            Self { cause, hypothesis, predicted: Vec::new(), surprise: 0.0 }.extended(first, profile)
+        let begin = |candidate: Candidate| {
+            let hypothesis = apply::apply(&candidate.cause, measurement, request.routes, profile)?;
+            Self { candidate, hypothesis, predicted: Vec::new(), surprise: 0.0 }.extended(first, profile)
         };
         let mut trials: Vec<Self> = candidates.into_par_iter().filter_map(begin).collect();
-        let promising = trials.iter().enumerate().min_by(|(_, a), (_, b)| a.surprise.total_cmp(&b.surprise));
+        let promising = trials.iter().enumerate().min_by(|(_, a), (_, b)| a.score().total_cmp(&b.score()));
         let Some((leader, _)) = promising else { return Vec::new() };
         let complete = |trial: Self| trial.extended(cases, profile);
         let Some(led) = complete(trials.remove(leader)) else {
             return trials.into_par_iter().filter_map(complete).collect();
         };
-        let limit = led.surprise + 2.0 * HOPELESS_ODDS.ln();
+        let limit = led.score() + 2.0 * HOPELESS_ODDS.ln();
         let keep = |(number, trial): (usize, Self)| {
-            if trial.surprise > limit { None } else { complete(trial).map(|trial| (number, trial)) }
+            if trial.score() > limit && !trial.candidate.basis.is_stated() {
+                None
+            } else {
+                complete(trial).map(|trial| (number, trial))
+            }
         };
         let mut retained: Vec<(usize, Self)> = trials.into_par_iter().enumerate().filter_map(keep).collect();
         let place = retained.iter().position(|(number, _)| *number >= leader).unwrap_or(retained.len());
         retained.insert(place, (leader, led));
         retained.into_iter().map(|(_, trial)| trial).collect()
+    }
+
+    /// Twice the negative logarithm of the posterior probability, up to a constant. Classes without a basis have equal prior
+    /// probabilities, which their variants do not divide here.
+    fn score(&self) -> f64 {
+        self.surprise - 2.0 * self.candidate.prior.max(1.0).ln()
     }
 
     /// Simulates the remaining rows of `cases`; `None` if one of them cannot be simulated.
@@ -330,18 +286,25 @@ impl CauseTrial {
             StrategySource::LibraryFor(fabric) => {
                 Some(Measurement { fabric: Arc::clone(fabric), ..hypothesis.measurement.clone() })
             }
-            StrategySource::Library | StrategySource::Known | StrategySource::Unchanged => None,
+            StrategySource::Library | StrategySource::Known | StrategySource::Affected | StrategySource::Unchanged => {
+                None
+            }
         };
         let seen = seen.as_ref().map(|seen| MeasurementSimulation::new(seen, hypothesis.routes));
         let strategies = seen.as_ref().unwrap_or(&simulation).strategies();
         let (mut events, mut predicted) = (0u64, self.predicted.clone());
         for case in cases.iter().skip(predicted.len()) {
             let usual = case.compared.strategy;
+            let defect = hypothesis.defect.filter(|(defect, _)| defect.affects(case.compared));
             let strategy = match hypothesis.choice {
                 StrategySource::Library | StrategySource::LibraryFor(_) => {
                     strategies.strategy(case.row).unwrap_or(usual)
                 }
                 StrategySource::Known => strategies.strategy(case.row)?,
+                StrategySource::Affected if defect.is_some_and(|(defect, _)| defect.kernel().is_some()) => {
+                    strategies.strategy(case.row)?
+                }
+                StrategySource::Affected => usual,
                 StrategySource::Unchanged => usual,
             };
             let run = run(&simulation, strategy, case, profile)?;
@@ -349,47 +312,9 @@ impl CauseTrial {
             if events > MAX_EVENTS * MAX_EVENT_RATIO {
                 return None;
             }
-            predicted.push(run.time.0);
+            predicted.push(defect.map_or(run.time.0, |(_, slowdown)| slowdown.apply(run.time.0)));
         }
         let surprise = surprise(cases, &predicted);
         Some(Self { predicted, surprise, ..self })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cause(cause: Cause) -> RankedCause {
-        RankedCause { cause, closed: 1.0, probability: 0.0, fault_probability: 0.0, sizes: 5 }
-    }
-
-    /// Ranks NVLS off (the only variant of its class) and four severities of slow copies, given the surprise of each class
-    /// and without a fault.
-    fn ranked(nvls: f64, peer_access: f64, sound: f64) -> Vec<RankedCause> {
-        let copies = [1, 2, 4, 8].map(|divisor| (peer_access, cause(Cause::PeerAccessOff { divisor })));
-        let hypotheses = copies.into_iter().chain([(nvls, cause(Cause::NvlsOff))]).collect();
-        likeliest(hypotheses, &Prior { sound, variants: BTreeMap::from([("nvls", 1), ("peer_access", 4)]) })
-    }
-
-    #[test]
-    fn classes_that_fit_equally_well_are_equally_likely() {
-        let causes = ranked(0.0, 0.0, 1e3);
-        assert_eq!(causes.len(), 2);
-        assert!(causes.iter().all(|cause| (cause.probability - 0.5).abs() < 1e-9 && !cause.is_likely()), "{causes:?}");
-        let causes = ranked(0.0, 3.0, 1e3);
-        assert!(causes[0].cause == Cause::NvlsOff && causes[0].is_likely(), "{causes:?}");
-    }
-
-    /// A fault is established if it makes the times ten times likelier for each class that might have explained them.
-    #[test]
-    fn scatter_is_preferred_to_faults_that_fit_little_better() {
-        let odds = |odds: f64| 2.0 * odds.ln();
-        let alone = |sound| ranked(0.0, 1e3, sound)[0].clone();
-        let (below, above) = (alone(odds(19.0)), alone(odds(21.0)));
-        assert!(!below.is_established() && above.is_established(), "{below:?} {above:?}");
-        // Established, but a wrong prediction is nearly as likely.
-        assert!(!above.is_likely() && alone(odds(60.0)).is_likely());
-        assert!((above.probability / above.fault_probability - 1.0).abs() < 1e-9);
     }
 }
