@@ -113,9 +113,11 @@ fn figures(kind: NodeKind) -> BoxedStrategy<Figures> {
             option::of(any::<bool>()),
             option::of(any::<u32>()),
             option::of(prop::sample::select(&LinkKind::NETWORK[..])),
+            option::of(any::<bool>()),
+            option::of(any::<u32>()),
         )
-            .prop_map(|(model, speed, gdr, mtu, link)| {
-                Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu, link }))
+            .prop_map(|(model, speed, gdr, mtu, link, adaptive_routing, queue_pairs)| {
+                Figures::Nic(Arc::new(NicFigures { model, speed, gdr, mtu, link, adaptive_routing, queue_pairs }))
             })
             .boxed(),
         NodeKind::Nvswitch | NodeKind::PcieSwitch | NodeKind::Switch => {

@@ -92,7 +92,7 @@ pub(crate) use keys;
 
 keys!(GpuFigures { model, compute_capability, sm_count, memory, memory_bandwidth, copy_engines, bf16_tflops });
 keys!(CpuFigures { model, arch, vendor, family, model_id, numa, memory_bandwidth, memory });
-keys!(NicFigures { model, speed, gdr, mtu, link });
+keys!(NicFigures { model, speed, gdr, mtu, link, adaptive_routing, queue_pairs });
 keys!(SwitchFigures { model, capacity, multicast });
 
 /// Formats a text as a TOML basic string.

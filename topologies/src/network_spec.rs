@@ -93,6 +93,11 @@ pub struct NetworkSpec {
     pub link: Option<LinkKind>,
     /// MTU of Ethernet (largest IP packet) in bytes, 576 to 65,535. Default 1500; jumbo frames have 9000.
     pub mtu: Option<u32>,
+    /// Adaptive routing of the packets of a message, NCCL_IB_ADAPTIVE_ROUTING. By default on with InfiniBand and off with
+    /// Ethernet.
+    pub adaptive_routing: Option<bool>,
+    /// Number of queue pairs of a connection, NCCL_IB_QPS_PER_CONNECTION, 1 to 128. Default 1.
+    pub queue_pairs: Option<u32>,
     /// Number of hosts of each NVLink domain that are part of the cluster, 1 or more, where a preset is a rack of
     /// several hosts. By default all of them are, and racks fill in order.
     pub nodes_per_domain: Option<u32>,
@@ -111,6 +116,8 @@ keys!(NetworkSpec {
     ecmp,
     link,
     mtu,
+    adaptive_routing,
+    queue_pairs,
     nodes_per_domain,
 });
 
@@ -138,6 +145,7 @@ impl NetworkSpec {
             "tiers" => check_range(self.tiers, 1, 8),
             "groups" => check_range(self.groups, 1, 65_536),
             "ecmp" => check_range(self.ecmp, 1, 256),
+            "queue_pairs" => check_range(self.queue_pairs, 1, 128),
             "nodes_per_domain" => check_range(self.nodes_per_domain, 1, 65_536),
             "radix" => check_range(self.radix, 2, 4096),
             "mtu" => check_range(self.mtu, 576, 65_535),
@@ -213,12 +221,14 @@ mod tests {
     #[test]
     fn command_line_syntax_covers_every_key() {
         let text = "torus,nics_per_node=8,nic=400Gb/s,nic_latency=1.3us,switch_latency=300ns,oversubscription=2,tiers=2,\
-                    radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000,nodes_per_domain=16";
+                    radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000,adaptive_routing=true,\
+                    queue_pairs=4,nodes_per_domain=16";
         let spec: NetworkSpec = text.parse().unwrap();
         assert_eq!(spec.kind, NetworkKind::Torus);
         assert_eq!(spec.nic, Some(Bandwidth(50_000_000_000)));
         assert_eq!(spec.nic_latency, Some(Picos(1_300_000)));
         assert_eq!(spec.dimensions, Some(vec![4, 4, 2]));
+        assert_eq!((spec.adaptive_routing, spec.queue_pairs), (Some(true), Some(4)));
         assert_eq!(NetworkSpec::KEYS.iter().filter(|key| (key.get)(&spec).is_none()).count(), 0);
     }
 
@@ -234,6 +244,8 @@ mod tests {
             ("rail,oversubscription=1e-300", "oversubscription must be from 0.01 to 1000"),
             ("rail,radix=4294967295", "radix must be from 2 to 4096"),
             ("rail,ecmp=4294967295", "ecmp must be from 1 to 256"),
+            ("rail,queue_pairs=129", "queue_pairs must be from 1 to 128"),
+            ("rail,adaptive_routing=2", "adaptive_routing: "),
             ("rail,mtu=64", "mtu must be from 576 to 65535"),
             ("rail,nic_per_node=8", "did you mean nics_per_node?"),
             ("rial", "did you mean `rail`?"),

@@ -55,7 +55,7 @@ impl Template<'_> {
                     id.clear();
                     id.push_str(&prefix);
                     id.push_str(self.short_id(member));
-                    let copy = plan.apply_port_protocol(Node { id: id.as_str().into(), host, ..node.clone() });
+                    let copy = plan.apply_port_settings(Node { id: id.as_str().into(), host, ..node.clone() });
                     let added = builder.add_node(copy).ok_or_else(|| duplicate_error(&id))?;
                     if idle.contains(&member) {
                         builder.set_idle(added);

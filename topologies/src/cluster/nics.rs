@@ -16,8 +16,29 @@ use crate::{Bandwidth, Fabric, HostId, LinkId, NodeId, Picos};
 pub(super) struct NicPlan {
     /// New NICs of each host of the template; `None` copies the template's own.
     hosts: Option<Vec<Vec<NewNic>>>,
-    /// Protocol of the ports, if the network states it.
+    ports: PortSettings,
+}
+
+/// Settings of the ports of NICs that a network states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct PortSettings {
     link: Option<LinkKind>,
+    adaptive_routing: Option<bool>,
+    queue_pairs: Option<u32>,
+}
+
+impl PortSettings {
+    fn new(spec: &NetworkSpec) -> Self {
+        let &NetworkSpec { link, adaptive_routing, queue_pairs, .. } = spec;
+        Self { link, adaptive_routing, queue_pairs }
+    }
+
+    /// Sets the stated settings of a NIC.
+    fn apply(self, figures: &mut NicFigures) {
+        figures.link = self.link.or(figures.link);
+        figures.adaptive_routing = self.adaptive_routing.or(figures.adaptive_routing);
+        figures.queue_pairs = self.queue_pairs.or(figures.queue_pairs);
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -31,11 +52,12 @@ impl NicPlan {
     pub fn new(template: &Template<'_>, spec: &NetworkSpec) -> Self {
         let has_nics = template.fabric.nodes().any(|(_, node)| node.kind == NodeKind::Nic);
         let keep = spec.nics_per_node.is_none() && spec.nic.is_none() && spec.mtu.is_none() && has_nics;
+        let ports = PortSettings::new(spec);
         if keep || matches!(spec.kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback) {
-            return Self { hosts: None, link: spec.link };
+            return Self { hosts: None, ports };
         }
         let hosts = (0..template.hosts()).map(|host| new_nics(template, host, spec)).collect();
-        Self { hosts: Some(hosts), link: spec.link }
+        Self { hosts: Some(hosts), ports }
     }
 
     /// Returns true if the template's NICs are not copied.
@@ -43,10 +65,12 @@ impl NicPlan {
         self.hosts.is_some()
     }
 
-    /// Sets the protocol of a copied NIC's ports to that of the network, if the network states one.
-    pub fn apply_port_protocol(&self, mut node: Node) -> Node {
-        if let (Figures::Nic(figures), Some(_)) = (&mut node.figures, self.link) {
-            Arc::make_mut(figures).link = self.link;
+    /// Sets the settings of a copied NIC's ports to those that the network states.
+    pub fn apply_port_settings(&self, mut node: Node) -> Node {
+        if let Figures::Nic(figures) = &mut node.figures
+            && self.ports != PortSettings::default()
+        {
+            self.ports.apply(Arc::make_mut(figures));
         }
         node
     }
@@ -151,7 +175,7 @@ fn new_nics(template: &Template<'_>, host: usize, spec: &NetworkSpec) -> Vec<New
             }
             figures.speed = figures.speed.or(Some(DEFAULT_NIC));
             figures.mtu = spec.mtu.or(figures.mtu);
-            figures.link = spec.link.or(figures.link);
+            PortSettings::new(spec).apply(figures);
             Some(nic)
         })
         .collect()

@@ -217,6 +217,14 @@ fn network_keys_replace_the_nics_of_the_preset() {
         _ => None,
     });
     assert!(nics.into_iter().all(|(mtu, model)| mtu == Some(9000) && model.is_some()));
+    for network in ["rail", "rail,nic=400Gb/s"] {
+        let routed = cluster("dgx-a100", 2, &format!("{network},adaptive_routing=false,queue_pairs=4"));
+        let mut nics = routed.nodes().filter_map(|(_, node)| match &node.figures {
+            Figures::Nic(nic) => Some((nic.adaptive_routing, nic.queue_pairs)),
+            _ => None,
+        });
+        assert!(nics.all(|settings| settings == (Some(false), Some(4))));
+    }
     let slow = cluster("dgx-a100", 2, "rail,nic_latency=3us,switch_latency=1us");
     let path = Router::new(&slow, RouteOptions::default())
         .path(slow.find("n0/gpu0").unwrap(), slow.find("n1/gpu0").unwrap())

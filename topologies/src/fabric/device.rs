@@ -187,6 +187,10 @@ pub struct NicFigures {
     pub mtu: Option<u32>,
     /// Protocol of the ports, `infiniband` or `ethernet`, if stated. If `None`, the kind of the NIC's cable applies.
     pub link: Option<LinkKind>,
+    /// Adaptive routing of the packets of a message, if stated. If `None`, NCCL's default applies: on with InfiniBand.
+    pub adaptive_routing: Option<bool>,
+    /// Number of queue pairs of a connection, if stated. If `None`, NCCL's default of 1 applies.
+    pub queue_pairs: Option<u32>,
 }
 
 /// Known figures of a switch.

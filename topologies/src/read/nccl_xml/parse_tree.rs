@@ -342,8 +342,7 @@ impl ParsedTopology {
                         model: net.text("name").map(str::to_owned),
                         speed: Some(speed),
                         gdr: net.integer("gdr")?.map(|gdr| gdr != 0),
-                        mtu: None,
-                        link: None,
+                        ..NicFigures::default()
                     };
                     self.add(TreeDevice {
                         kind: NodeKind::Nic,
