@@ -87,13 +87,14 @@ const LINKS: [NamedFigure<LinkEfficiency, f64>; 6] = [
 ];
 
 /// Times among the costs of messages between hosts, by their names in profile files.
-const NETWORK_TIMES: [NamedFigure<NetworkCosts, Picos>; 6] = [
+const NETWORK_TIMES: [NamedFigure<NetworkCosts, Picos>; 7] = [
     ("post", |costs| &mut costs.post),
     ("fence", |costs| &mut costs.fence),
     ("arrive", |costs| &mut costs.arrive),
     ("flush", |costs| &mut costs.flush),
     ("message", |costs| &mut costs.message),
     ("rendezvous", |costs| &mut costs.rendezvous),
+    ("signal", |costs| &mut costs.signal),
 ];
 
 /// Times among the costs of two-sided messages, by their names in profile files.

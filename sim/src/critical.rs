@@ -73,6 +73,12 @@ impl<'a> OrderedTransfers<'a> {
     /// Returns the operation that transferred data on the same line until `operation` began to; `None` if there is
     /// none.
     fn predecessor_in_line(&mut self, operation: &Span) -> Option<Span> {
+        self.previous_in_line(operation).filter(|span| span.done == operation.flowing)
+    }
+
+    /// Returns the last operation on the same line whose transfer ended when that of `operation` began, or before; `None`
+    /// if there is none.
+    fn previous_in_line(&mut self, operation: &Span) -> Option<Span> {
         let Self { ops, known, .. } = self;
         let (workload, spans) = (self.workload, self.spans);
         let line = workload.line(operation.run, operation.index)?;
@@ -87,9 +93,16 @@ impl<'a> OrderedTransfers<'a> {
             flowed.sort_unstable_by_key(|span| span.done);
             flowed
         });
-        let position = flowed.partition_point(|span| span.done < operation.flowing);
-        flowed.get(position).copied().filter(|span| span.done == operation.flowing)
+        // One operation at a time transfers data on a line, so no two end at the same instant.
+        let position = flowed.partition_point(|span| span.done <= operation.flowing);
+        flowed.get(position.checked_sub(1)?).copied()
     }
+}
+
+/// Returns the costs of the chain of an operation up to the end of the spacing after its first byte.
+fn costs_after_spacing(workload: &Workload, span: &Span) -> Costs {
+    let spacing = workload.pace(span.run, span.index).spacing;
+    Costs { software: span.costs_at_first_byte.software + spacing, ..span.costs_at_first_byte }
 }
 
 /// Operation of the chain, up to its end or to the end of its software time.
@@ -120,13 +133,21 @@ impl Link {
             if let Some(span) = lines.predecessor_in_line(&self.span).filter(|span| span.costs == begun) {
                 return Some(Self { span, costs: span.costs, until: span.done, part: OpPart::Flowed });
             }
+            // The spacing after the one ahead of it was not over.
+            if let Some(span) = lines.previous_in_line(&self.span) {
+                let freed = costs_after_spacing(lines.workload, &span);
+                let spacing = lines.workload.pace(span.run, span.index).spacing;
+                if spacing > Picos::ZERO && span.flowing + spacing == flowing && freed == begun {
+                    return Some(Self { span, costs: freed, until: flowing, part: OpPart::Flowed });
+                }
+            }
         }
         let OrderedTransfers { workload, spans, .. } = *lines;
         let awaited = workload.run_waits(run).iter().filter_map(|edge| {
             let target = edge.target(index, workload.runs[edge.run as usize].len)?;
             let span = spans.get(edge.run, target)?;
             let spacing = workload.pace(edge.run, target).spacing;
-            let freed = Costs { software: span.costs_at_first_byte.software + spacing, ..span.costs_at_first_byte };
+            let freed = costs_after_spacing(workload, &span);
             let done = Self { span, costs: span.costs, until: span.done, part: OpPart::Flowed };
             let gated = edge.is_turn() && self.part == OpPart::Flowed;
             Some(match edge.is_turn() {

@@ -171,15 +171,15 @@ impl Template {
             capacities.push(Capacity { resource, rate, load: BTreeMap::new() });
         }
         for run in &unfolded.runs {
-            let (PerOp::Same(work), PerOp::Same(pace)) = (run.work, run.pace) else { return None };
-            let (span, task) = (*spans.get(work as usize)?, unfolded.paces.get(pace as usize)?.software.0 as u32);
-            let (passage_range, ops) = match run.passage {
-                PerOp::Same(passage) => (passage as usize..passage as usize + 1, run.len),
-                PerOp::Each(first) => (first as usize..first as usize + run.len as usize, 1),
+            let PerOp::Same(work) = run.work else { return None };
+            let span = *spans.get(work as usize)?;
+            let (indexes, ops) = match (run.passage, run.pace) {
+                (PerOp::Same(_), PerOp::Same(_)) => (0..run.len.min(1), run.len),
+                _ => (0..run.len, 1),
             };
-            for route in
-                passage_range.filter(|_| run.len > 0).filter_map(|passage| unfolded.passages.get(passage).route)
-            {
+            for index in indexes {
+                let task = unfolded.paces.get(run.pace.entry(index))?.software.0 as u32;
+                let Some(route) = unfolded.passages.get(run.passage.entry(index)).route else { continue };
                 for used in unfolded.system.uses(route) {
                     let Some(class) = classes_by_first[used.resource.0 as usize] else { continue };
                     let capacity = capacities.get_mut(class as usize)?;

@@ -5,7 +5,7 @@
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
-use fabricast_sim::profile::{NetworkCosts, Profile, largest_message};
+use fabricast_sim::profile::{NetworkCosts, PacketRouting, Profile, QueuePairs, largest_message};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, Picos, load};
@@ -19,8 +19,9 @@ pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
     let time = || (0u64..20_000_000).prop_map(Picos);
     let scan = prop_oneof![Just(None), (1_000_000_000u64..20_000_000_000).prop_map(|rate| Some(Bandwidth(rate)))];
     let eager = prop_oneof![Just(None), (0u64..40_000).prop_map(|bytes| Some(Bytes(bytes)))];
-    (time(), time(), time(), time(), time(), scan, time(), eager).prop_map(
-        |(post, fence, arrive, flush, message, scan, rendezvous, eager)| NetworkCosts {
+    let signal = (time(), queue_pairs());
+    (time(), time(), time(), time(), time(), scan, (time(), eager), signal).prop_map(
+        |(post, fence, arrive, flush, message, scan, (rendezvous, eager), (signal, queue_pairs))| NetworkCosts {
             post,
             fence,
             arrive,
@@ -29,8 +30,16 @@ pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
             scan,
             rendezvous,
             eager,
+            signal,
+            queue_pairs,
         },
     )
+}
+
+fn queue_pairs() -> impl Strategy<Value = QueuePairs> {
+    let rates = vec![None, Some(Bandwidth(12_500_000_000)), Some(Bandwidth(50_000_000_000))];
+    (1u32..5, select(vec![PacketRouting::Adaptive, PacketRouting::Static]), select(rates))
+        .prop_map(|(count, routing, line_rate)| QueuePairs { count, routing, line_rate })
 }
 
 fn testbed(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> Testbed {
@@ -74,9 +83,10 @@ fn rate(testbed: &Testbed) -> f64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Sending k messages of c bytes on each of n channels takes L, the wait of one message (with a rendezvous if it is
-    /// large), and n·k times the longer of t and c/B, because a GPU has one proxy for all its channels. GPUs before
-    /// Hopper wait for a flush if a counter signals the data.
+    /// Sending k messages of c bytes on each of n channels takes L, the wait of one message (with a rendezvous or a
+    /// separate notification if it is large), n times the longer of t and c/B, because a GPU has one proxy for all its
+    /// channels, and k − 1 times the longer of that and the interval of a queue pair. GPUs before Hopper wait for a
+    /// flush if a counter signals the data.
     #[test]
     fn messages_between_hosts_match_closed_form(
         network in costs(),
@@ -102,7 +112,16 @@ proptest! {
             _ => 0.0,
         };
         let per_message = (network.message.0 as f64 + scan.floor()).max(on_wire);
-        let expected = path(&testbed) + waits + rendezvous + per_message * loops as f64 * f64::from(channels);
+        let QueuePairs { count, routing, line_rate } = network.queue_pairs;
+        let is_separate = routing == PacketRouting::Adaptive && bytes > 8192;
+        let signal = if is_separate { network.signal.0 as f64 } else { 0.0 };
+        let transfer = line_rate.filter(|_| signal > 0.0).map_or(0.0, |rate| bytes as f64 * 1e12 / rate.0 as f64);
+        let interval = (2.0 * signal + transfer) / f64::from(count);
+        let all_channels = per_message * f64::from(channels);
+        let later = (loops - 1) as f64 * all_channels.max(interval);
+        // Receivers of LL and LL128 read flags in the data and do not wait for the notification.
+        let notified = if protocol == Protocol::Simple { signal } else { 0.0 };
+        let expected = path(&testbed) + waits + rendezvous + notified + all_channels + later;
         // The proxy's time per byte, in nanoseconds, is counted in parts of WHOLE and rounded up; so are fractions of
         // it.
         let tolerance = 2.0 * bytes as f64 * 1e3 / WHOLE as f64 + 2.0;
@@ -202,4 +221,32 @@ fn messages_are_sent_when_they_are_complete() {
     let (half, full, twice) = (fill(288_000), fill(576_000), fill(1_152_000));
     assert!(half > 0.0 && (full / half - 2.0).abs() < 0.2, "{half} {full}");
     assert_eq!((full, largest_message(Protocol::Ll128)), (twice, Bytes(576_000)));
+}
+
+/// Each of the 15 messages of a ring's connection between hosts waits for the acknowledgements of the data and of the
+/// notification of the one before, if a message has more than 8 KiB with its framing. Several queue pairs overlap the
+/// waits between messages, and with static routing there are none.
+#[test]
+fn rings_wait_for_acknowledgements_of_large_messages() {
+    let signal = Picos(1_000_000_000);
+    let time = |payload: u64, network: NetworkCosts| {
+        let profile = Profile { network, ..Profile::named("nccl-2.28-h200").unwrap() };
+        let testbed = Testbed { profile, ..testbed("hgx-h200", 8, 2, network) };
+        let (ranks, buffers) = (testbed.ranks(), BufferUse::OutOfPlace);
+        let bytes = Bytes(payload * u64::from(ranks));
+        let call = Call { collective: Collective::AllGather, bytes, ranks, root: Rank(0), buffers };
+        let shape = Shape { ranks_per_node: 8, ..Shape::new(call, Protocol::Ll128) };
+        let case = Case { algorithm: Algorithm::Ring, shape };
+        testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0
+    };
+    let waits = |payload, queue_pairs| {
+        let with_signal = NetworkCosts { signal, queue_pairs, ..NetworkCosts::FREE };
+        let added = time(payload, with_signal) - time(payload, NetworkCosts::FREE);
+        (added as f64 / signal.0 as f64).round()
+    };
+    let (one, two) = (QueuePairs::ONE, QueuePairs { count: 2, ..QueuePairs::ONE });
+    // LL128 frames 7,680 bytes in 8,192.
+    assert_eq!([7_680, 7_696].map(|payload| waits(payload, one)), [0.0, 14.0 * 2.0]);
+    assert_eq!(waits(7_696, two), 14.0);
+    assert_eq!(waits(7_696, QueuePairs { routing: PacketRouting::Static, ..one }), 0.0);
 }

@@ -1,6 +1,7 @@
 //! Simulation of a measurement: its fabric, routes and launch settings, with which its rows are simulated for any
 //! profile.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fabricast_collectives::algorithm::{Shape, timing_generator};
@@ -9,7 +10,7 @@ use fabricast_collectives::strategy::Strategy;
 use fabricast_search::plan::Busiest;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
-use fabricast_sim::profile::{PredictionInterval, Profile};
+use fabricast_sim::profile::{PacketRouting, PredictionInterval, Profile, QueuePairs};
 use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_sim::{LaunchMode, SimulationOptions, back_to_back_time, simulate};
 use fabricast_topologies::Picos;
@@ -49,6 +50,7 @@ impl<'a> MeasurementSimulation<'a> {
         };
         (Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request)
             && layout(a) == layout(b)
+            && a.configuration.env == b.configuration.env
             && self.router.options() == other.router.options()
     }
 
@@ -78,10 +80,43 @@ impl<'a> MeasurementSimulation<'a> {
         timing_generator(strategy.algorithm, &shape, self.router.options().buffers).ok()
     }
 
+    /// Returns a profile with the queue pairs that the settings of the measurement select.
+    fn with_queue_pairs<'p>(&self, profile: &'p Profile) -> Cow<'p, Profile> {
+        let environment = &self.measurement.configuration.env;
+        let setting = |name: &str| {
+            let set = environment.iter().rev().find(|(set, _)| set == name);
+            set.and_then(|(_, value)| value.parse::<u32>().ok())
+        };
+        let routing = setting("NCCL_IB_ADAPTIVE_ROUTING").map(|on| match on {
+            0 => PacketRouting::Static,
+            _ => PacketRouting::Adaptive,
+        });
+        // A message that is split is sent on all queue pairs. Until NCCL 2.19 all messages were.
+        let splits = setting("NCCL_IB_SPLIT_DATA_ON_QPS").map_or(self.splits_messages_by_default(), |on| on != 0);
+        let count = setting("NCCL_IB_QPS_PER_CONNECTION").filter(|_| !splits);
+        if routing.is_none() && count.is_none() {
+            return Cow::Borrowed(profile);
+        }
+        let mut profile = profile.clone();
+        let pairs = &mut profile.network.queue_pairs;
+        *pairs =
+            QueuePairs { count: count.unwrap_or(pairs.count), routing: routing.unwrap_or(pairs.routing), ..*pairs };
+        Cow::Owned(profile)
+    }
+
+    /// Returns true for versions of NCCL that split messages among queue pairs by default (2.18 and 2.19;
+    /// src/transport/net_ib.cc, NCCL_IB_SPLIT_DATA_ON_QPS).
+    fn splits_messages_by_default(&self) -> bool {
+        let library = self.measurement.configuration.library.as_ref();
+        let minor = library.and_then(|library| library.version.split('.').nth(1)?.parse::<u32>().ok());
+        minor.is_some_and(|minor| minor < 20)
+    }
+
     /// Simulates a schedule as it was measured. Back-to-back calls from or to a root overlap, which shortens their
     /// time. `None` if the schedule cannot be simulated.
     pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<SimulatedRow> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
+        let profile = &self.with_queue_pairs(profile);
         let setting = Environment { fabric, router: &self.router, placement, profile, delays: &[] };
         let simulated =
             simulate(schedule, setting, self.mode(), SimulationOptions::default(), Watch::default()).ok()?;

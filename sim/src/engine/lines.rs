@@ -19,6 +19,7 @@ use fabricast_topologies::Picos;
 use super::Workload;
 use super::by_operation::{ByOperation, OperationIndex};
 use super::costs::ChainCosts;
+use super::distance::Distance;
 use super::levels::levels;
 
 /// An operation that waits in a line.
@@ -42,6 +43,8 @@ struct Line {
     flows: bool,
     /// End of the last transfer on the line, and the costs of its chain; `None` before the first.
     last: Option<(Picos, ChainCosts)>,
+    /// End of the spacing after the last operation that started its transfer, and the costs of its chain up to then.
+    free: (Picos, ChainCosts),
     /// True if the line is listed in `LineStates::noted`.
     is_noted: bool,
 }
@@ -57,6 +60,16 @@ enum Rule {
     FirstCome { levels: OnceCell<ByOperation>, seen: Option<Positions> },
     /// Order recorded in an earlier run of the workload.
     Known(Positions),
+}
+
+/// State of one line for the steady-state search.
+pub(super) struct LineState<W> {
+    /// True if a transfer is in progress.
+    pub flows: bool,
+    /// End of the spacing, and the costs of the chain up to then.
+    pub free: (Picos, ChainCosts),
+    /// Waiting operations, in order.
+    pub waiting: W,
 }
 
 /// State of all lines of a workload.
@@ -108,21 +121,40 @@ impl LineStates {
         note(line, number, noted);
     }
 
-    /// Records that the transfer in progress on a line is done.
-    pub(super) fn leave(&mut self, number: u32, now: Picos, chain_costs: ChainCosts) {
-        let Some(line) = self.lines.get_mut(number as usize) else { return };
+    /// Records that the transfer in progress on a line is done. Returns the end of the spacing after it, if that is
+    /// later.
+    pub(super) fn leave(&mut self, number: u32, now: Picos, chain_costs: ChainCosts) -> Option<Picos> {
+        let line = self.lines.get_mut(number as usize)?;
         (line.flows, line.last) = (false, Some((now, chain_costs)));
         note(line, number, &mut self.noted);
+        Some(line.free.0).filter(|&free| free > now)
+    }
+
+    /// Records the end, at `end`, of the spacing after an operation that starts its transfer on a line, and the costs of
+    /// its chain up to then.
+    pub(super) fn space(&mut self, number: u32, end: Picos, chain_costs: ChainCosts) {
+        if let Some(line) = self.lines.get_mut(number as usize) {
+            line.free = (end, chain_costs);
+        }
+    }
+
+    /// Records that the spacing on a line has ended.
+    pub(super) fn free(&mut self, number: u32) {
+        if let Some(line) = self.lines.get_mut(number as usize) {
+            note(line, number, &mut self.noted);
+        }
     }
 
     /// Returns the slot of an operation that may start its transfer at `now`, and the costs of the chain of the
-    /// previous operation on its line if that chain ended at the same instant.
+    /// previous operation on its line if that chain, or the spacing after it, ended at the same instant.
     pub(super) fn next(&mut self, now: Picos) -> Option<(u32, Option<ChainCosts>)> {
         while let Some(number) = self.noted.pop() {
             let Some(line) = self.lines.get_mut(number as usize) else { continue };
             line.is_noted = false;
-            let Some(first) =
-                line.waiting.front().filter(|first| !line.flows && self.rule.may_flow(first, line.passed))
+            let Some(first) = line
+                .waiting
+                .front()
+                .filter(|first| !line.flows && line.free.0 <= now && self.rule.may_flow(first, line.passed))
             else {
                 continue;
             };
@@ -130,7 +162,8 @@ impl LineStates {
             self.rule.record(first.operation, line.passed);
             line.waiting.pop_front();
             (line.flows, line.passed) = (true, line.passed + 1);
-            let blocking_costs = line.last.filter(|last| last.0 == now).map(|last| last.1);
+            let ends = [line.last, (line.passed > 1).then_some(line.free)];
+            let blocking_costs = ends.into_iter().flatten().filter(|end| end.0 == now).map(|end| end.1).max();
             return Some((slot, blocking_costs));
         }
         None
@@ -149,14 +182,22 @@ impl LineStates {
         self.level_ties
     }
 
-    /// Returns, for each line, true if a transfer is in progress on it, and the waiting operations in order.
-    pub(super) fn states(&self) -> impl Iterator<Item = (bool, impl Iterator<Item = OperationIndex> + '_)> + '_ {
-        self.lines.iter().map(|line| (line.flows, line.waiting.iter().map(|ticket| ticket.operation)))
+    /// Returns, for each line, true if a transfer is in progress on it, the end of its spacing with the costs of the
+    /// chain up to then, and the waiting operations in order.
+    pub(super) fn states(&self) -> impl Iterator<Item = LineState<impl Iterator<Item = OperationIndex> + '_>> + '_ {
+        self.lines.iter().map(|line| LineState {
+            flows: line.flows,
+            free: line.free,
+            waiting: line.waiting.iter().map(|ticket| ticket.operation),
+        })
     }
 
     /// Advances all lines by whole periods that last `time` in total. `indexes`: number of operations by which each run
     /// advances.
-    pub(super) fn jump(&mut self, time: Picos, indexes: impl Fn(u32) -> u32) {
+    pub(super) fn jump(&mut self, Distance { time, costs, .. }: Distance, indexes: impl Fn(u32) -> u32) {
+        for line in &mut self.lines {
+            line.free = (line.free.0 + time, line.free.1 + costs);
+        }
         for ticket in self.lines.iter_mut().flat_map(|line| &mut line.waiting) {
             ticket.arrival += time;
             ticket.operation.index += indexes(ticket.operation.run);

@@ -67,6 +67,8 @@ enum Event {
     Prepared { run: u32 },
     /// The spacing after the operation of a run that last started its transfer has ended; the next one may start.
     Free { run: u32 },
+    /// The spacing after the operation that last started its transfer on a line has ended; the next one may start.
+    LineFree { line: u32 },
 }
 
 /// State of an operation from the instant at which it is ready until it is done.
@@ -222,6 +224,7 @@ impl<'a> Engine<'a> {
                     Event::Finish { route } => self.finish(RouteId(route))?,
                     Event::Prepared { run } => self.prepared(run)?,
                     Event::Free { run } => self.next_turn(run)?,
+                    Event::LineFree { line } => self.lines.free(line),
                 }
             }
             self.serve_lines();
@@ -399,12 +402,18 @@ impl<'a> Engine<'a> {
     /// Starts the spacing ([`Pace::spacing`]) after an operation that begins its transfer, if its run is in
     /// [`RunOrder::InTurn`].
     fn space(&mut self, slot: u32) {
-        let flight = self.flights[slot as usize];
-        if let Some(turn) = self.turns.get_mut(flight.run) {
-            let spacing = self.workload.pace(flight.run, flight.index).spacing;
-            let chain_costs = ChainCosts { software: flight.chain_costs.software + spacing, ..flight.chain_costs };
-            turn.free = (self.now + spacing, chain_costs);
+        let end = self.spacing_end(slot);
+        if let Some(turn) = self.turns.get_mut(self.flights[slot as usize].run) {
+            turn.free = end;
         }
+    }
+
+    /// Returns the end of the spacing after an operation that begins its transfer, and the costs of its chain up to then.
+    fn spacing_end(&self, slot: u32) -> (Picos, ChainCosts) {
+        let flight = self.flights[slot as usize];
+        let spacing = self.workload.pace(flight.run, flight.index).spacing;
+        let chain_costs = ChainCosts { software: flight.chain_costs.software + spacing, ..flight.chain_costs };
+        (self.now + spacing, chain_costs)
     }
 
     /// Starts the transfer of an operation's bytes over its route.
@@ -429,6 +438,13 @@ impl<'a> Engine<'a> {
             }
             flight.flowing = self.now;
             let Flight { run, index, .. } = *flight;
+            // Operations without bytes pass their line without a spacing.
+            if let Some(line) = self.workload.line(run, index) {
+                let (end, chain_costs) = self.spacing_end(slot);
+                if end > self.now {
+                    self.lines.space(line, end, chain_costs);
+                }
+            }
             if let Some(route) = self.workload.passage(run, index).route {
                 self.transfer(slot, route, self.workload.work(run, index));
             }
@@ -443,8 +459,10 @@ impl<'a> Engine<'a> {
             self.sharing.stop(&self.workload.system, route);
             self.add_transfer_costs(slot, route);
             let Flight { run, index, chain_costs, .. } = self.flights[slot as usize];
-            if let Some(line) = self.workload.line(run, index) {
-                self.lines.leave(line, self.now, chain_costs);
+            if let Some(line) = self.workload.line(run, index)
+                && let Some(free) = self.lines.leave(line, self.now, chain_costs)
+            {
+                self.queue.push(free, Event::LineFree { line });
             }
             self.done(slot)?;
         }

@@ -80,22 +80,10 @@ impl ConnectionLines {
         workload: &mut Workload,
     ) -> Option<LinePosition> {
         let direction = transfer_direction(run)?;
-        if self.is_one_message_each(run) {
+        if !self.has_line(run, order) {
             return None;
         }
         let connection = |peer: u32| Connection { channel: run.channel.0, peer, direction };
-        let messages = |peer: u32| self.connections.get(&connection(peer)).copied().unwrap_or_default();
-        let is_in_line = match run.peer.is_fixed() {
-            // The messages of a run in `RunOrder::InTurn` are ordered already.
-            true => {
-                let Messages { runs, count, .. } = messages(run.peer.at(0));
-                count > 1 && (runs > 1 || order == RunOrder::Free)
-            }
-            false => (0..run.len).any(|i| messages(run.peer.at(i)).count > 1),
-        };
-        if !is_in_line {
-            return None;
-        }
         let first = workload.lines.len() as u32;
         for i in 0..run.peer.distinct_steps(run.len) {
             let messages = self.connections.entry(connection(run.peer.at(i))).or_default();
@@ -111,6 +99,23 @@ impl ConnectionLines {
         let line_position = LinePosition { line, position: *next_position };
         *next_position += 1;
         Some(line_position)
+    }
+
+    /// Returns true if a run's messages need lines.
+    pub fn has_line(&self, run: &Run, order: RunOrder) -> bool {
+        let Some(direction) = transfer_direction(run).filter(|_| !self.is_one_message_each(run)) else { return false };
+        let messages = |peer: u32| {
+            let connection = Connection { channel: run.channel.0, peer, direction };
+            self.connections.get(&connection).copied().unwrap_or_default()
+        };
+        match run.peer.is_fixed() {
+            // The messages of a run in `RunOrder::InTurn` are ordered already.
+            true => {
+                let Messages { runs, count, .. } = messages(run.peer.at(0));
+                count > 1 && (runs > 1 || order == RunOrder::Free)
+            }
+            false => (0..run.len).any(|i| messages(run.peer.at(i)).count > 1),
+        }
     }
 
     /// Returns true if a run is the only one that transfers data on its channel, and has at most one message for each

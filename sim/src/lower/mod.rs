@@ -47,7 +47,7 @@ pub(crate) use devices::{Devices, PlaceholderRecovery};
 pub use first_groups::lower_first_groups;
 pub(crate) use first_groups::{find_representative_group, lower_first_ranks};
 pub(crate) use network::{Crossing, Latency};
-use operation_cost::{ConnectionExtent, RunCosts};
+use operation_cost::{ConnectionExtent, OutgoingExtents, RunCosts, Task};
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
 use pass_sharing::PassSharing;
 use passages::PassageBuilder;
@@ -238,6 +238,24 @@ fn connection_extent(
     }
 }
 
+/// Returns the extents of the connections on which a run's operations send, each with its peer.
+fn outgoing_extents(setting: &Environment<'_>, rank: Rank, run: &Run) -> OutgoingExtents {
+    if !run.kind.is_transfer() || run.len == 0 {
+        return OutgoingExtents::Same(ConnectionExtent::Host);
+    }
+    let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
+    let own = island(rank);
+    let extent = |i: u32| match island(Rank(run.peer.at(i))) == own {
+        true => ConnectionExtent::Host,
+        false => ConnectionExtent::Network,
+    };
+    let first = extent(0);
+    if run.peer.is_fixed() || (1..run.len).all(|i| extent(i) == first) {
+        return OutgoingExtents::Same(first);
+    }
+    OutgoingExtents::Each((0..run.len).map(extent).collect())
+}
+
 /// Adds the ranks of one schedule instance to those already lowered.
 fn add_party(
     party: ScheduleInstance<'_>,
@@ -281,11 +299,23 @@ fn add_party(
             let task = task.with_shared(pass_sharing.get(number as u32)).with_destination(destinations.get(number));
             let task = task.with_extent(connection_extent(&setting, rank, run, order, dependencies));
             let on_wire = |i: u32| workload.works[work.work.entry(i)];
-            let run_costs = match &mut tables.tasks {
-                None => {
-                    operation_costs.run_costs(run, task, &work, |i| passages.framing().payload(on_wire(i)), on_wire)
-                }
+            let payload = |i: u32| passages.framing().payload(on_wire(i));
+            let mut task_costs = |task: Task| match &mut tables.tasks {
+                None => operation_costs.run_costs(run, task, &work, payload, on_wire),
                 Some(tasks) => RunCosts::Same(operation_costs.placeholder_cost(tasks, task, run.span)),
+            };
+            // Only messages that are ordered have a spacing between them.
+            let outgoing = match order == RunOrder::InTurn || lines.has_line(run, order) {
+                true => outgoing_extents(&setting, rank, run),
+                false => OutgoingExtents::Same(ConnectionExtent::Host),
+            };
+            let run_costs = match outgoing {
+                OutgoingExtents::Same(extent) => task_costs(task.with_outgoing(extent)),
+                OutgoingExtents::Each(extents) => RunCosts::ByExtent {
+                    host: Box::new(task_costs(task.with_outgoing(ConnectionExtent::Host))),
+                    network: Box::new(task_costs(task.with_outgoing(ConnectionExtent::Network))),
+                    extents,
+                },
             };
             let access = BufferAccess::new(&header.call, survey.results, rank, run, dependencies);
             let access = passages.run_access(header, rank, run, access);
@@ -432,6 +462,16 @@ impl Tables {
                 let first = paces.len() as u32;
                 paces.extend(each.iter().map(|cost| cost.pace(start)));
                 PerOp::Each(first)
+            }
+            RunCosts::ByExtent { extents, .. } => {
+                let mut values: Vec<(Pace, u32)> = Vec::new();
+                for pace in (0..extents.len() as u32).filter_map(|i| run_costs.at(i)).map(|cost| cost.pace(start)) {
+                    match values.last_mut() {
+                        Some((last, count)) if *last == pace => *count += 1,
+                        _ => values.push((pace, 1)),
+                    }
+                }
+                PerOp::Each(self.pace_ranges.intern_list(values, paces))
             }
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct Crossing {
     pub latency: Picos,
     /// Additional latency if the receiving GPU needs a flush.
     pub flush: Picos,
+    /// Minimum time from the start of a message to that of the next one of its connection.
+    pub spacing: Picos,
     /// Proxy time per byte on the wire, in units of [`WHOLE`] per byte of [`Resource::Proxy`](super::Resource::Proxy).
     pub proxy: u64,
     /// Bytes of a two-sided message, whose costs depend on its route even within a host; `None` for other operations.
@@ -100,15 +102,27 @@ impl Crossing {
         };
         let message_on_wire =
             u128::from(whole_bytes(on_wire).0) * u128::from(message.0) / u128::from(work.bytes.0.max(1));
-        let rendezvous = network.rendezvous(Bytes(u64::try_from(message_on_wire).unwrap_or(u64::MAX)));
-        let latency = network.latency(protocol) + rendezvous + fill;
-        Self { latency, flush: network.flush(protocol), proxy, two_sided_bytes: None }
+        let message_on_wire = Bytes(u64::try_from(message_on_wire).unwrap_or(u64::MAX));
+        let latency = network.latency(protocol)
+            + network.rendezvous(message_on_wire)
+            + network.signal_latency(protocol, message_on_wire)
+            + fill;
+        // An operation that is a part of a message takes its share.
+        let parts = u128::from(work.bytes.0.min(message.0)) * u128::from(network.spacing(message_on_wire).0);
+        let spacing = Picos(u64::try_from(parts / u128::from(message.0.max(1))).unwrap_or(u64::MAX));
+        Self { latency, flush: network.flush(protocol), spacing, proxy, two_sided_bytes: None }
     }
 
     /// Placeholder costs that identify a task by its proxy coefficient (see
     /// [`Tasks::proxy_code`](super::operation_cost::Tasks::proxy_code)).
     pub(super) fn placeholder(proxy: u64) -> Self {
-        Self { latency: Picos(Latency::CROSSING), flush: Picos(Latency::FLUSH), proxy, two_sided_bytes: None }
+        Self {
+            latency: Picos(Latency::CROSSING),
+            flush: Picos(Latency::FLUSH),
+            spacing: Picos::ZERO,
+            proxy,
+            two_sided_bytes: None,
+        }
     }
 
     /// Latency of the crossing to a device, in addition to that of the links.

@@ -70,6 +70,8 @@ pub(crate) struct Task {
     /// Extent of the relevant connection: for messages in `RunOrder::InTurn`, the one on which they are sent; for others,
     /// the one on which the awaited data arrives.
     extent: ConnectionExtent,
+    /// Extent of the connection on which the operation sends.
+    outgoing: ConnectionExtent,
 }
 
 /// Extent of a connection: within a host, or over a network.
@@ -82,10 +84,23 @@ pub(crate) enum ConnectionExtent {
     Network,
 }
 
+/// Extents of the connections on which a run's operations send.
+pub(super) enum OutgoingExtents {
+    /// One extent of all connections.
+    Same(ConnectionExtent),
+    /// Extent of each operation's connection, by index.
+    Each(Vec<ConnectionExtent>),
+}
+
 impl Task {
     /// Returns the task with another extent of its connection.
     pub fn with_extent(self, extent: ConnectionExtent) -> Self {
         Self { extent, ..self }
+    }
+
+    /// Returns the task with another extent of the connection on which it sends.
+    pub fn with_outgoing(self, outgoing: ConnectionExtent) -> Self {
+        Self { outgoing, ..self }
     }
 
     /// Returns the task with other work in the same passes.
@@ -170,23 +185,41 @@ pub(super) enum RunCosts {
     },
     /// Costs of each operation, by index.
     Each(Vec<OperationCost>),
+    /// Costs that depend on the extent of the connection on which an operation sends.
+    ByExtent {
+        /// Costs of operations on connections within a host.
+        host: Box<RunCosts>,
+        /// Costs of operations on connections over a network.
+        network: Box<RunCosts>,
+        /// Extent of each operation's connection, by index.
+        extents: Vec<ConnectionExtent>,
+    },
 }
 
 impl RunCosts {
     /// Returns the costs of the operation at `index`; `None` if the run has no such operation.
-    fn at(&self, index: u32) -> Option<&OperationCost> {
+    pub fn at(&self, index: u32) -> Option<&OperationCost> {
         match self {
             Self::Same(one) => Some(one),
             Self::Pieces { pieces, each } => each.get(pieces.piece_index(index)),
             Self::Each(each) => each.get(index as usize),
+            Self::ByExtent { host, network, extents } => match extents.get(index as usize)? {
+                ConnectionExtent::Host => host.at(index),
+                ConnectionExtent::Network => network.at(index),
+            },
         }
     }
 
-    /// Returns the costs of each piece or operation, in order; a single entry if all are equal.
-    fn distinct(&self) -> &[OperationCost] {
+    /// Returns true if a property is the same for all operations.
+    fn is_equal<T: PartialEq>(&self, property: fn(&OperationCost) -> T) -> bool {
+        let are_equal = |each: &[OperationCost]| each.windows(2).all(|pair| property(&pair[0]) == property(&pair[1]));
         match self {
-            Self::Same(one) => std::slice::from_ref(one),
-            Self::Pieces { each, .. } | Self::Each(each) => each,
+            Self::Same(_) => true,
+            Self::Pieces { each, .. } | Self::Each(each) => are_equal(each),
+            Self::ByExtent { host, network, .. } => {
+                let first = |costs: &Self| costs.at(0).map(property);
+                host.is_equal(property) && network.is_equal(property) && first(host) == first(network)
+            }
         }
     }
 
@@ -203,12 +236,12 @@ impl RunCosts {
 
     /// Returns true if the additional costs of leaving the host are the same for all operations.
     pub fn has_equal_crossings(&self) -> bool {
-        self.distinct().windows(2).all(|pair| pair[0].crossing == pair[1].crossing)
+        self.is_equal(|cost| cost.crossing)
     }
 
     /// Returns true if all operations use the same channel capacity per byte.
     pub fn is_even(&self) -> bool {
-        self.distinct().windows(2).all(|pair| pair[0].channel_cost == pair[1].channel_cost)
+        self.is_equal(|cost| cost.channel_cost)
     }
 }
 
@@ -341,6 +374,7 @@ impl<'a> OperationCosts<'a> {
             shared,
             destination: Destination::Forwarded,
             extent: ConnectionExtent::Host,
+            outgoing: ConnectionExtent::Host,
         }
     }
 
@@ -351,7 +385,7 @@ impl<'a> OperationCosts<'a> {
 
     /// Computes the costs of an operation that moves `bytes` of payload and `on_wire` with framing.
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
-        let Task { kind, role, order, half, turns, partners, shared, destination, extent } = task;
+        let Task { kind, role, order, half, turns, partners, shared, destination, extent, outgoing } = task;
         let partners = partners.min(self.max_partners);
         let threads = self.channel_threads[usize::from(half % 2)];
         let operation =
@@ -446,6 +480,10 @@ impl<'a> OperationCosts<'a> {
             }
         } else {
             Crossing::default()
+        };
+        let spacing = match outgoing {
+            ConnectionExtent::Host => spacing,
+            ConnectionExtent::Network => spacing.max(crossing.spacing),
         };
         OperationCost { software, spacing, channel_cost, crossing }
     }

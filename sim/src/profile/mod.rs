@@ -29,7 +29,7 @@ pub use band::{
 pub use file::Software;
 pub(crate) use message::time_at_rate;
 pub use message::{DataPath, MemoryKind, MessageCosts, ReductionSite};
-pub use network::{NetworkCosts, largest_message};
+pub use network::{LARGEST_ORDERED, NetworkCosts, PacketRouting, QueuePairs, largest_message};
 pub use network_file::MeasuredNetwork;
 pub use protocol::{
     BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, Passes, ProtocolCosts, Role, SharedPasses,

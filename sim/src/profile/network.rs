@@ -5,7 +5,8 @@
 //! message of c bytes is therefore, in addition to the cost of its protocol inside a host,
 //!
 //! ```text
-//! latency:  filling the buffer (the block's passes over the message) + fence + post + rendezvous + path + arrive + flush
+//! latency:  filling the buffer (the block's passes over the message) + fence + post + rendezvous + path + signal
+//!           + arrive + flush
 //! bytes:    longest of c ÷ its share of the links, the block's passes, and the proxy's message + wire bytes ÷ scan
 //! ```
 //!
@@ -18,16 +19,31 @@
 //! A transport that sends large messages by rendezvous first exchanges a request with the receiver's NIC. Later messages
 //! of the connection overlap with it.
 //!
+//! With adaptive routing ([`PacketRouting`]), the packets of a message may overtake each other. NCCL therefore sends a
+//! message of more than 8 KiB as a write without a notification, and a second write of zero bytes that notifies the
+//! receiver. The NIC sends the notification when the data is acknowledged, `signal` later, and continues with the next
+//! message of the queue pair when the notification is acknowledged as well. A receiver that polls a counter waits for
+//! the notification; with LL and LL128 it reads flags in the data and does not. Measured: all_gather with LL128 on two
+//! hosts takes 65 µs with messages of 4.3 KB and 168 µs with 8.7 KB, 15 of them per connection
+//! (ctc_h200_2x8_allgather_stream.csv); sends of 16 KiB take 4.7 µs more than those of 8 KiB, and sends of 128 KiB leave
+//! a queue pair every 13.4 µs (vultr_b200_16r_sendrecv_2ch.csv), of which the transfer takes 2.6. Messages alternate
+//! among several queue pairs.
+//!
 //! Messages of one connection are pipelined (up to eight slots), so a sequence of them incurs the latency once and the
 //! proxy's time for each. A block that sends to one peer only also incurs the fence for each.
 //!
 //! Source: NCCL 2.30.7 src/transport/net.cc (`sendProxyProgress`, `recvProxyProgress`; buffer locations of each
-//! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator). Rendezvous:
+//! protocol: `sendProxyConnect`; `needFlush`), src/proxy.cc (one progress thread per rank of a communicator),
+//! src/transport/net_ib/p2p.cc (`ncclIbMultiSend`), net_ib/init.cc (`ar`). Rendezvous:
 //! libfabric fi_cxi(7) (`FI_CXI_RDZV_THRESHOLD`), aws-ofi-nccl include/nccl_ofi_param.h (`EAGER_MAX_SIZE`).
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use crate::schedule::Protocol;
+
+/// Largest message, framing included, whose notification is sent with its data despite adaptive routing (NCCL 2.30.7
+/// src/transport/net_ib/p2p.cc: `ncclIbArThreshold`).
+pub const LARGEST_ORDERED: Bytes = Bytes(8192);
 
 /// Costs of a network transport in addition to its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +68,37 @@ pub struct NetworkCosts {
     pub rendezvous: Picos,
     /// Size of the largest message, with its framing, that is sent without a rendezvous; `None`: all are.
     pub eager: Option<Bytes>,
+    /// Time until the data of a message of more than [`LARGEST_ORDERED`] bytes is acknowledged. With adaptive routing its
+    /// notification is sent only then.
+    pub signal: Picos,
+    /// Queue pairs of a connection. They follow from the machine and the settings of NCCL, and are not fitted.
+    pub queue_pairs: QueuePairs,
+}
+
+/// Queue pairs of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairs {
+    /// Number of queue pairs, among which the messages of the connection alternate (NCCL_IB_QPS_PER_CONNECTION).
+    pub count: u32,
+    /// Routing of their packets.
+    pub routing: PacketRouting,
+    /// Line rate of the NIC; `None` if it is not known.
+    pub line_rate: Option<Bandwidth>,
+}
+
+/// Routing of the packets of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketRouting {
+    /// Each packet may take another path and overtake others. NCCL's default on InfiniBand.
+    #[default]
+    Adaptive,
+    /// All packets take one path. NCCL's default on Ethernet.
+    Static,
+}
+
+impl QueuePairs {
+    /// A single queue pair on InfiniBand.
+    pub const ONE: Self = Self { count: 1, routing: PacketRouting::Adaptive, line_rate: None };
 }
 
 /// Method by which the sending proxy and the receiver of a message detect its data.
@@ -85,6 +132,8 @@ impl NetworkCosts {
         scan: None,
         rendezvous: Picos::ZERO,
         eager: None,
+        signal: Picos::ZERO,
+        queue_pairs: QueuePairs::ONE,
     };
 
     /// Latency of a message in addition to its path, from the time at which its buffer is full, on GPUs that need no
@@ -102,6 +151,36 @@ impl NetworkCosts {
     #[must_use]
     pub fn rendezvous(&self, on_wire: Bytes) -> Picos {
         if self.eager.is_some_and(|eager| on_wire > eager) { self.rendezvous } else { Picos::ZERO }
+    }
+
+    /// Additional latency of a message of `on_wire` bytes, framing included, whose notification is sent separately; 0 if
+    /// it is sent with the data, or if the receiver reads flags in the data and does not wait for it.
+    #[must_use]
+    pub fn signal_latency(&self, protocol: Protocol, on_wire: Bytes) -> Picos {
+        match notification(protocol) {
+            Notification::Flags | Notification::CounterThenFlags => Picos::ZERO,
+            Notification::Counters => self.acknowledgement(on_wire),
+        }
+    }
+
+    /// Time until the data of a message of `on_wire` bytes, framing included, is acknowledged, if its notification is
+    /// sent only then; otherwise 0.
+    fn acknowledgement(&self, on_wire: Bytes) -> Picos {
+        let is_separate = self.queue_pairs.routing == PacketRouting::Adaptive && on_wire > LARGEST_ORDERED;
+        if is_separate { self.signal } else { Picos::ZERO }
+    }
+
+    /// Minimum time from the start of a message of `on_wire` bytes, framing included, to that of the next one of its
+    /// connection. A queue pair waits for two acknowledgements per message with a separate notification.
+    #[must_use]
+    pub fn spacing(&self, on_wire: Bytes) -> Picos {
+        let waits = self.acknowledgement(on_wire).0.saturating_mul(2);
+        if waits == 0 {
+            return Picos::ZERO;
+        }
+        let QueuePairs { count, line_rate, .. } = self.queue_pairs;
+        let transfer = line_rate.map_or(Picos::ZERO, |rate| super::time_at_rate(on_wire, rate));
+        Picos(waits.saturating_add(transfer.0) / u64::from(count.max(1)))
     }
 
     /// Time until the proxy can see a message of a protocol; 0 if the proxy reads flags in the data.
@@ -158,6 +237,8 @@ mod tests {
         scan: Some(Bandwidth(1_000_000_000)),
         rendezvous: Picos(7),
         eager: Some(Bytes(16 << 10)),
+        signal: Picos(600),
+        queue_pairs: QueuePairs { line_rate: Some(Bandwidth(1_000_000_000_000)), ..QueuePairs::ONE },
     };
 
     #[test]
@@ -172,6 +253,23 @@ mod tests {
         let all = Protocol::ALL.map(|protocol| COSTS.latency(protocol).0);
         assert_eq!(all, [1_000, 1_200, 1_230, 1_230, 1_230]);
         assert_eq!(Protocol::ALL.map(|protocol| COSTS.flush(protocol).0), [0, 0, 4, 4, 4]);
+    }
+
+    #[test]
+    fn large_messages_wait_for_acknowledgements_with_adaptive_routing() {
+        let [small, large] = [8192, 8193].map(Bytes);
+        let latency = |costs: &NetworkCosts, bytes| costs.signal_latency(Protocol::Simple, bytes);
+        assert_eq!([small, large].map(|bytes| latency(&COSTS, bytes)), [Picos(0), Picos(600)]);
+        // Receivers that read flags in the data do not wait for the notification, but the queue pair does.
+        let by_protocol = Protocol::ALL.map(|protocol| COSTS.signal_latency(protocol, large).0);
+        assert_eq!(by_protocol, [0, 0, 600, 600, 600]);
+        // 8,193 bytes take 8,193 ps at 1 TB/s.
+        assert_eq!([small, large].map(|bytes| COSTS.spacing(bytes)), [Picos(0), Picos(1_200 + 8_193)]);
+        let with = |queue_pairs| NetworkCosts { queue_pairs, ..COSTS };
+        let four = with(QueuePairs { count: 4, ..COSTS.queue_pairs });
+        assert_eq!((latency(&four, large), four.spacing(large)), (Picos(600), Picos((1_200 + 8_193) / 4)));
+        let ordered = with(QueuePairs { routing: PacketRouting::Static, ..COSTS.queue_pairs });
+        assert_eq!((latency(&ordered, large), ordered.spacing(large)), (Picos(0), Picos(0)));
     }
 
     #[test]

@@ -9,10 +9,11 @@
 
 use std::fmt::Write as _;
 
+use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, Picos};
 use serde::Deserialize;
 
-use super::network::NetworkCosts;
+use super::network::{NetworkCosts, PacketRouting, QueuePairs};
 use super::packets::Packets;
 use super::reader::{ProfileError, ProfileReader};
 use super::transport::{MachineNetwork, Transport};
@@ -72,6 +73,7 @@ pub(super) struct NetworkFile {
     scan: Option<String>,
     rendezvous: Option<String>,
     eager: Option<String>,
+    signal: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +113,8 @@ impl NetworkFile {
             scan: reader.optional("network.scan", self.scan.as_deref())?,
             rendezvous: reader.optional("network.rendezvous", self.rendezvous.as_deref())?.unwrap_or_default(),
             eager: reader.optional("network.eager", self.eager.as_deref())?,
+            signal: reader.optional("network.signal", self.signal.as_deref())?.unwrap_or_default(),
+            queue_pairs: QueuePairs::ONE,
         })
     }
 }
@@ -127,6 +131,9 @@ impl NetworkCosts {
         ];
         write_times(&times, out)?;
         self.scan.map_or(Ok(()), |rate| write_rates(&[("scan", rate)], out))?;
+        if self.signal > Picos::ZERO {
+            write_times(&[("signal", self.signal)], out)?;
+        }
         let Some(eager) = self.eager else { return Ok(()) };
         write_times(&[("rendezvous", self.rendezvous)], out)?;
         writeln!(out, "eager = \"{} B\"", eager.0)
@@ -256,9 +263,31 @@ impl Profile {
     pub(super) fn with_network_of_fabric(self, fabric: &Fabric) -> Result<Self, ProfileError> {
         let Some(network) = MeasuredNetwork::for_machine(fabric)? else { return Ok(self) };
         // An MPI profile includes the costs of its messages.
-        let profile = if self.messages.is_some() { self } else { self.with_network(&network) };
+        let profile =
+            if self.messages.is_some() { self } else { self.with_network(&network).with_queue_pairs_of(fabric) };
         // Networks without verbs were measured with their own packets, so their efficiency is used as it is.
         Ok(if network.transport.uses_verbs() { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
+    }
+
+    /// Returns the profile with the queue pairs that the NICs of a fabric state, otherwise with NCCL's default ones.
+    fn with_queue_pairs_of(mut self, fabric: &Fabric) -> Self {
+        let nics = || {
+            fabric.nodes().filter_map(|(_, node)| match &node.figures {
+                Figures::Nic(figures) => Some(figures.as_ref()),
+                _ => None,
+            })
+        };
+        // NCCL uses adaptive routing only if all NICs have it (src/transport/net_ib/connect.cc: `comm->ar`).
+        let routing = match nics().filter_map(|nic| nic.adaptive_routing).reduce(|all, one| all && one) {
+            Some(true) => PacketRouting::Adaptive,
+            Some(false) => PacketRouting::Static,
+            None if Packets::for_fabric(fabric) == Packets::Infiniband => PacketRouting::Adaptive,
+            None => PacketRouting::Static,
+        };
+        let count = nics().filter_map(|nic| nic.queue_pairs).min().unwrap_or(QueuePairs::ONE.count);
+        let line_rate = MachineNetwork::from_fabric(fabric).map(|machine| machine.nic);
+        self.network.queue_pairs = QueuePairs { count, routing, line_rate };
+        self
     }
 
     /// Returns the profile with the payload fraction of other packets. The profile must have InfiniBand packets; NIC
@@ -298,6 +327,22 @@ mod tests {
 
     /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with
     /// InfiniBand links never do.
+    #[test]
+    fn queue_pairs_follow_from_the_network() {
+        use fabricast_topologies::{FabricRequest, load};
+
+        let queue_pairs = |settings: &str| {
+            let network = Some(format!("rail,nics_per_node=8,nic=400Gb/s{settings}").parse().unwrap());
+            let fabric = load(&FabricRequest { nodes: Some(2), network, ..FabricRequest::new("hgx-h100") }).unwrap();
+            let QueuePairs { count, routing, .. } = Profile::for_fabric(&fabric).unwrap().network.queue_pairs;
+            (count, routing)
+        };
+        assert_eq!(queue_pairs(""), (1, PacketRouting::Adaptive));
+        assert_eq!(queue_pairs(",adaptive_routing=false"), (1, PacketRouting::Static));
+        assert_eq!(queue_pairs(",link=ethernet"), (1, PacketRouting::Static));
+        assert_eq!(queue_pairs(",link=ethernet,adaptive_routing=true,queue_pairs=4"), (4, PacketRouting::Adaptive));
+    }
+
     #[test]
     fn ethernet_uses_roce_packets() {
         use fabricast_topologies::{FabricRequest, load};

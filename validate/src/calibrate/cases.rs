@@ -59,7 +59,8 @@ impl MachineProfile {
 
     /// Returns the machine's profile with the network costs of `fitted`.
     fn with_network_of(&self, fitted: &Profile) -> Profile {
-        let mut profile = Profile { network: fitted.network, ..self.profile.clone() };
+        let network = NetworkCosts { queue_pairs: self.profile.network.queue_pairs, ..fitted.network };
+        let mut profile = Profile { network, ..self.profile.clone() };
         profile.links.network = (fitted.links.network * self.packets).min(1.0);
         profile
     }

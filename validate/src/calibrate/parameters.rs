@@ -94,14 +94,16 @@ pub enum MessageCost {
     Scan,
     /// `rendezvous`: additional latency of large messages.
     Rendezvous,
+    /// `signal`: time until the data of a message is acknowledged, with adaptive routing.
+    Signal,
 }
 
 impl MessageCost {
     /// Message costs that times of whole collectives determine. Such times cannot separate `flush` from `arrive`. The
     /// proxy thread's time per message affects rings and exchanges of small messages, which the proxy thread sends one
     /// after another.
-    pub(super) const FITTED: [Self; 6] =
-        [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan, Self::Rendezvous];
+    pub(super) const FITTED: [Self; 7] =
+        [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan, Self::Rendezvous, Self::Signal];
 
     fn name(self) -> &'static str {
         match self {
@@ -112,6 +114,7 @@ impl MessageCost {
             Self::Message => "message",
             Self::Scan => "scan",
             Self::Rendezvous => "rendezvous",
+            Self::Signal => "signal",
         }
     }
 
@@ -124,6 +127,7 @@ impl MessageCost {
             Self::Flush => Some(&mut costs.flush),
             Self::Message => Some(&mut costs.message),
             Self::Rendezvous => Some(&mut costs.rendezvous),
+            Self::Signal => Some(&mut costs.signal),
             Self::Scan => None,
         }
     }
@@ -131,7 +135,7 @@ impl MessageCost {
     /// Returns true if messages of a protocol have this cost.
     pub(super) fn applies_to(self, protocol: Protocol) -> bool {
         match self {
-            Self::Post | Self::Message | Self::Rendezvous => true,
+            Self::Post | Self::Message | Self::Rendezvous | Self::Signal => true,
             Self::Fence => protocol != Protocol::Ll,
             Self::Arrive | Self::Flush => !matches!(protocol, Protocol::Ll | Protocol::Ll128),
             Self::Scan => protocol == Protocol::Ll,
@@ -394,6 +398,7 @@ impl FitParameter {
             Self::Protocol(protocol, cost) => (protocol, cost),
             Self::Message(MessageCost::Scan) => return profile.network.scan.is_some(),
             Self::Message(MessageCost::Rendezvous) => return profile.network.eager.is_some(),
+            Self::Message(MessageCost::Signal) => return profile.network.signal > Picos::ZERO,
             Self::Launch(_, _, LaunchCost::FloorOneWay) => return self.get(profile) > 0.0,
             _ => return true,
         };

@@ -34,7 +34,7 @@ impl Engine<'_> {
         self.bundles.jump(distance.time);
         self.waiting.jump(distance, indexes, &earlier.arrived);
         self.turns.jump(distance, indexes, &earlier.sources);
-        self.lines.jump(distance.time, indexes);
+        self.lines.jump(distance, indexes);
         if let Some(deadline) = &mut self.deadline {
             deadline.jump(periods, &earlier.unstarted);
         }

@@ -9,6 +9,7 @@ use fabricast_topologies::Picos;
 
 use super::super::costs::ChainCosts;
 use super::super::graph::PartialWait;
+use super::super::lines::LineState;
 use super::super::message_order::SuspendedSource;
 use super::super::{Engine, Event};
 use super::{Period, RunProgress};
@@ -114,7 +115,7 @@ impl Engine<'_> {
     pub(super) fn is_current(&self, time: Picos, event: Event) -> bool {
         match event {
             Event::Finish { route } => self.bundles.next_end(RouteId(route)) == Some(time),
-            Event::Flow { .. } | Event::Prepared { .. } | Event::Free { .. } => true,
+            Event::Flow { .. } | Event::Prepared { .. } | Event::Free { .. } | Event::LineFree { .. } => true,
         }
     }
 
@@ -126,6 +127,7 @@ impl Engine<'_> {
                 Event::Finish { route } => (1, route.into()),
                 Event::Prepared { run } => (2, run.into()),
                 Event::Free { run } => (3, run.into()),
+                Event::LineFree { line } => (4, line.into()),
             };
             events.push((time, kind, key, event));
         }
@@ -146,7 +148,7 @@ impl Engine<'_> {
                     writer.operation(run, index);
                     writer.costs.push(costs);
                 }
-                Event::Finish { .. } | Event::Free { .. } => writer.word(key),
+                Event::Finish { .. } | Event::Free { .. } | Event::LineFree { .. } => writer.word(key),
             }
         }
     }
@@ -211,8 +213,14 @@ impl Engine<'_> {
                 writer.sources.push(source);
             }
         }
-        for (flows, waiting) in self.lines.states() {
+        for LineState { flows, free: (free, costs), waiting } in self.lines.states() {
             writer.word(u64::from(flows));
+            if free > self.now {
+                writer.time(free);
+                writer.costs.push(costs);
+            } else {
+                writer.word(0);
+            }
             for operation in waiting {
                 writer.operation(operation.run, operation.index);
             }
