@@ -330,3 +330,42 @@ fn node_nic(
     let nic = NodeNic { bandwidth: bandwidth.min(speeds::nic(fabric, nic)), nearest, second };
     Some(NicAttachment { nic, device: to, path_bandwidth: bandwidth })
 }
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::route::RouteOptions;
+    use fabricast_topologies::{FabricRequest, load};
+
+    use super::*;
+
+    /// Returns the bandwidths in GB/s of the NICs that NCCL sees on the first of two hosts.
+    fn nics(preset: &str, gpus: u32, network: &str) -> Vec<f64> {
+        let network = Some(network.parse().unwrap());
+        let request = FabricRequest { nodes: Some(2), gpus: Some(gpus), network, ..FabricRequest::new(preset) };
+        let fabric = load(&request).unwrap();
+        let router = Router::new(&fabric, RouteOptions::default());
+        let host = fabric.node(fabric.gpus()[0]).host;
+        let is_nic = |node: &fabricast_topologies::Node| node.host == host && node.kind == NodeKind::Nic;
+        let nics: Vec<NodeId> = fabric.nodes().filter(|(_, node)| is_nic(node)).map(|(id, _)| id).collect();
+        let properties = NodeProperties::new(&fabric, &router, &fabric.gpus()[..gpus as usize], &nics).unwrap();
+        properties.nics.iter().map(|nic| nic.bandwidth).collect()
+    }
+
+    #[test]
+    fn ports_and_nics_of_a_gpu_count_as_one_nic() {
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=8,nic=400Gb/s"), [48.0; 8]);
+        // Two ports of 200 Gb/s, four EFA NICs of 100 Gb/s (p5); two of 400 Gb/s share the PCIe link of 48 GB/s.
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=16,nic=200Gb/s"), [48.0; 8]);
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=32,nic=100Gb/s"), [48.0; 8]);
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=16,nic=400Gb/s"), [48.0; 8]);
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=16,nic=100Gb/s"), [25.0; 8]);
+        // Four NICs on a switch of two GPUs (OCI's A100) are two merged NICs.
+        assert_eq!(nics("dgx-a100", 8, "rail,nics_per_node=16,nic=100Gb/s"), [24.0; 8]);
+        // With a NIC for each GPU of the host, or fewer, none are merged.
+        assert_eq!(nics("dgx-a100", 8, "rail,nics_per_node=8,nic=100Gb/s"), [12.5; 8]);
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=4,nic=400Gb/s"), [48.0; 4]);
+        // Two GPUs in use reach half of the NICs through the other CPU.
+        let half = [[48.0; 4], [22.0; 4]].concat();
+        assert_eq!(nics("hgx-h100", 2, "rail,nics_per_node=8,nic=400Gb/s"), half);
+    }
+}
