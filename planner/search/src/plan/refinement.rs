@@ -35,6 +35,14 @@ const LIBRARY_GAP_RATIO: f64 = 1.1;
 /// [`LIBRARY_GAP_RATIO`], because no library reads such plans and their sizes take longer to plan.
 const GAP_RATIO: f64 = 1.5;
 
+/// Largest ratio of neighbouring sizes with different strategies, in plans for a library's table, if the time jumps
+/// between them.
+const JUMP_GAP_RATIO: f64 = 1.001;
+
+/// Smallest ratio of the times per byte of two neighbouring sizes that counts as a jump. Between hosts, times jump where
+/// messages pass the size from which they have a separate notification.
+const JUMP: f64 = 1.1;
+
 /// Largest ratio of neighbouring sizes at both of which the selected strategy differs from the library's default.
 const DEPARTURE_GAP_RATIO: f64 = 2.0;
 
@@ -202,12 +210,21 @@ fn middle(planner: &RowPlanner<'_>, pair: &[PlanRow]) -> Option<(Collective, Byt
     }
     let differ = !a.pick.has_same_pair(&b.pick) || departs_from_default(a) != departs_from_default(b);
     let max_ratio = match (differ, departs_from_default(a)) {
-        (true, _) if planner.request().restriction.library.is_some() => LIBRARY_GAP_RATIO,
+        (true, _) if planner.request().restriction.library.is_some() => match jumps(a, b) {
+            true => JUMP_GAP_RATIO,
+            false => LIBRARY_GAP_RATIO,
+        },
         (true, _) => GAP_RATIO,
         (false, true) => DEPARTURE_GAP_RATIO,
         (false, false) => return None,
     };
     Some((a.collective, halfway(a, b, max_ratio)?))
+}
+
+/// Returns true if the time per byte jumps between the sizes of two rows.
+fn jumps(a: &PlanRow, b: &PlanRow) -> bool {
+    let time_per_byte = |row: &PlanRow| row.pick.time.0 as f64 / row.bytes.0.max(1) as f64;
+    time_per_byte(b) > time_per_byte(a) * JUMP
 }
 
 /// Rounds a size to five significant bits.

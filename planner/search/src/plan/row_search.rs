@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::num::NonZeroU16;
 
 use fabricast_sim::engine::{EngineError, Watch};
 use fabricast_sim::monitor::Monitor;
@@ -24,6 +25,7 @@ use fabricast_collectives::algorithm::{self, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::{FabricCapabilities, PackedTrees};
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
+use fabricast_libraries::nccl::{Algo, AlgoProto, Proto};
 
 /// Largest number of ranks up to which a template is used for channels with different rank orders. Above it, folding
 /// such a template takes longer than its reuse for other sizes and protocols saves.
@@ -73,6 +75,24 @@ impl<'a> Search<'a> {
         is_allowed.then_some(strategy)
     }
 
+    /// Returns a candidate with the chunk size that the library to which the plan is restricted uses for it between
+    /// hosts, where the size of a message determines how often a queue pair waits for acknowledgements.
+    fn with_library_chunk(&self, strategy: Strategy) -> Strategy {
+        let PlanRequest { restriction, placement, fabric, library, .. } = *self.request;
+        let first = placement.first().map(|&device| fabric.node(device).host);
+        let spans_hosts = placement.iter().any(|&device| Some(fabric.node(device).host) != first);
+        let chunk = || {
+            let algo = Algo::from_algorithm(strategy.algorithm)?;
+            let algo_and_proto = AlgoProto { algo, proto: Proto::from_protocol(strategy.protocol)? };
+            let channels = NonZeroU16::new(strategy.channels);
+            library?.predict_strategy(&self.call, algo_and_proto, channels)?.chunk
+        };
+        match spans_hosts && restriction.library.is_some() && strategy.chunk.is_none() {
+            true => self.normalize_chunk(Strategy { chunk: chunk(), ..strategy }),
+            false => strategy,
+        }
+    }
+
     /// Removes a strategy's chunk size if the profile has no chunks, or if the chunk size equals the default for this
     /// strategy, so that equal schedules are one candidate. A chunk size that the restriction requires is retained,
     /// because all candidates have it.
@@ -88,6 +108,8 @@ impl<'a> Search<'a> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
+        let candidates: BTreeSet<Strategy> =
+            candidates.into_iter().map(|strategy| self.with_library_chunk(strategy)).collect();
         let mut rejected = Vec::new();
         let mut simulated = SimulatedCandidates::default();
         // The row states the time of the library's default in any case, which also limits the simulations of the others.
