@@ -51,6 +51,7 @@ impl<'a> MeasurementSimulation<'a> {
         (Arc::ptr_eq(&a.fabric, &b.fabric) || a.request == b.request)
             && layout(a) == layout(b)
             && a.configuration.env == b.configuration.env
+            && a.context.report.variables == b.context.report.variables
             && self.router.options() == other.router.options()
     }
 
@@ -82,18 +83,14 @@ impl<'a> MeasurementSimulation<'a> {
 
     /// Returns a profile with the queue pairs that the settings of the measurement select.
     fn with_queue_pairs<'p>(&self, profile: &'p Profile) -> Cow<'p, Profile> {
-        let environment = &self.measurement.configuration.env;
-        let setting = |name: &str| {
-            let set = environment.iter().rev().find(|(set, _)| set == name);
-            set.and_then(|(_, value)| value.parse::<u32>().ok())
-        };
+        let setting = |name: &str| self.measurement.variable(name)?.parse::<u32>().ok();
         let routing = setting("NCCL_IB_ADAPTIVE_ROUTING").map(|on| match on {
             0 => PacketRouting::Static,
             _ => PacketRouting::Adaptive,
         });
         // A message that is split is sent on all queue pairs. Until NCCL 2.19 all messages were.
         let splits = setting("NCCL_IB_SPLIT_DATA_ON_QPS").map_or(self.splits_messages_by_default(), |on| on != 0);
-        let count = setting("NCCL_IB_QPS_PER_CONNECTION").filter(|_| !splits);
+        let count = if splits { Some(1) } else { setting("NCCL_IB_QPS_PER_CONNECTION") };
         if routing.is_none() && count.is_none() {
             return Cow::Borrowed(profile);
         }

@@ -278,12 +278,12 @@ impl Profile {
             })
         };
         // NCCL uses adaptive routing only if all NICs have it (src/transport/net_ib/connect.cc: `comm->ar`).
-        let routing = match nics().filter_map(|nic| nic.adaptive_routing).reduce(|all, one| all && one) {
-            Some(true) => PacketRouting::Adaptive,
-            Some(false) => PacketRouting::Static,
-            None if Packets::for_fabric(fabric) == Packets::Infiniband => PacketRouting::Adaptive,
-            None => PacketRouting::Static,
+        let default = Packets::for_fabric(fabric) == Packets::Infiniband;
+        let is_adaptive = match nics().next() {
+            Some(_) => nics().all(|nic| nic.adaptive_routing.unwrap_or(default)),
+            None => default,
         };
+        let routing = if is_adaptive { PacketRouting::Adaptive } else { PacketRouting::Static };
         let count = nics().filter_map(|nic| nic.queue_pairs).min().unwrap_or(QueuePairs::ONE.count);
         let line_rate = MachineNetwork::from_fabric(fabric).map(|machine| machine.nic);
         self.network.queue_pairs = QueuePairs { count, routing, line_rate };
@@ -325,8 +325,6 @@ mod tests {
         }
     }
 
-    /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with
-    /// InfiniBand links never do.
     #[test]
     fn queue_pairs_follow_from_the_network() {
         use fabricast_topologies::{FabricRequest, load};
@@ -343,6 +341,8 @@ mod tests {
         assert_eq!(queue_pairs(",link=ethernet,adaptive_routing=true,queue_pairs=4"), (4, PacketRouting::Adaptive));
     }
 
+    /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with
+    /// InfiniBand links never do.
     #[test]
     fn ethernet_uses_roce_packets() {
         use fabricast_topologies::{FabricRequest, load};

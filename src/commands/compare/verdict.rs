@@ -129,6 +129,8 @@ fn simulated_causes(causes: &[RankedCause]) -> Vec<String> {
         let RankedCause { cause, basis, closed, .. } = ranked;
         let label = match (number, is_decided, causes.len()) {
             (0, true, _) => "likely cause",
+            // A cause that the log shows precedes causes that fit better.
+            (_, false, _) if ranked.is_likely() => "fits better",
             (0, false, _) if !is_established => {
                 "within the error of the prediction; possible causes if the machine is slow"
             }

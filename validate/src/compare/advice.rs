@@ -194,7 +194,9 @@ struct Permission {
 fn permissions(measurement: &Measurement) -> Vec<Permission> {
     let connections = measurement.context.report.connections;
     let mut found = Vec::new();
-    if connections.peer_access == 0 && rules::ends_peer_access_at_cpu(measurement) {
+    // Pairs behind one switch have peer access in any case.
+    let is_refuted = connections.peer_access > 0 && connections.host_memory == 0;
+    if !is_refuted && rules::ends_peer_access_at_cpu(measurement) {
         let routes = |routes: RouteOptions| RouteOptions { p2p: routes.p2p.max(PeerAccess::Switches), ..routes };
         found.push(Permission { setting: Setting::PeerAccessThroughCpu, routes });
     }

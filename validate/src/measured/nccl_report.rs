@@ -47,6 +47,9 @@ pub enum TopologySearch {
     FellBack,
 }
 
+/// Maximum number of variables of a run; NCCL has fewer than 200.
+const MAX_VARIABLES: usize = 512;
+
 impl ConnectionCounts {
     pub(super) fn add(&mut self, transport: Transport) {
         let count = match transport {
@@ -56,7 +59,7 @@ impl ConnectionCounts {
             Transport::Staged => &mut self.staged,
             Transport::Sockets => &mut self.sockets,
         };
-        *count += 1;
+        *count = count.saturating_add(1);
     }
 }
 
@@ -68,7 +71,7 @@ impl NcclReport {
     }
 
     pub(super) fn set(&mut self, name: &str, value: &str) {
-        if self.variable(name).is_none() {
+        if self.variables.len() < MAX_VARIABLES && self.variable(name).is_none() {
             self.variables.push((name.to_owned(), value.to_owned()));
         }
     }

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use fabricast_topologies::LinkKind;
+
 use super::cause::Cause;
 use super::rules;
 use crate::measured::manifest::Measurement;
@@ -19,7 +21,7 @@ pub enum Basis {
     Assumed,
     /// A rule or a published defect of the library's release applies to the machine; with its source.
     Documented(String),
-    /// The log states the cause; with the statement.
+    /// The log shows the cause; with what it shows.
     Stated(String),
 }
 
@@ -52,7 +54,7 @@ impl fmt::Display for Basis {
         match self {
             Self::Assumed => Ok(()),
             Self::Documented(source) => write!(f, "documented: {source}"),
-            Self::Stated(statement) => write!(f, "the log states: {statement}"),
+            Self::Stated(statement) => write!(f, "the log shows: {statement}"),
         }
     }
 }
@@ -84,28 +86,38 @@ fn stated(cause: &Cause, measurement: &Measurement) -> Option<String> {
         let found = names.iter().filter_map(|&name| Some((name, report.variable(name)?)));
         found.filter(|(_, value)| has_effect(value)).map(|(name, value)| format!("{name}={value}")).next()
     };
-    let is_one = |value: &str| value.parse::<i64>().is_ok_and(|number| number > 0);
+    let is_positive = |value: &str| value.parse::<i64>().is_ok_and(|number| number > 0);
+    let is_one = |value: &str| value.trim() == "1";
+    let has_nvlink = measurement.fabric.links().any(|(_, link)| link.kind == LinkKind::Nvlink);
+    let connections = |count: u32| format!("{count} connection{}", if count == 1 { "" } else { "s" });
     let is_zero = |value: &str| value.trim() == "0";
     match *cause {
         Cause::NvlsOff => set(&["NCCL_NVLS_ENABLE"], &is_zero),
         Cause::PeerAccessOff { .. } => set(&["NCCL_P2P_DISABLE"], &is_one)
-            .or_else(|| set(&["NCCL_P2P_LEVEL"], &|value| value == "LOC" || value == "0"))
+            .or_else(|| {
+                // Levels of `ncclGetLevel` (src/graph/paths.cc).
+                set(&["NCCL_P2P_LEVEL"], &|value| match value {
+                    "LOC" | "0" => true,
+                    "NVL" | "NVB" | "C2C" => !has_nvlink,
+                    _ => false,
+                })
+            })
             .or_else(|| {
                 (host_memory > 0 && peer_access == 0)
-                    .then(|| format!("{host_memory} connections via SHM, none via P2P"))
+                    .then(|| format!("{} via SHM, none via P2P", connections(host_memory)))
             }),
         Cause::PeerAccessInSwitches { .. } => {
             set(&["NCCL_P2P_LEVEL"], &|value| ["PIX", "PXB", "1", "2"].contains(&value)).or_else(|| {
                 (host_memory > 0 && peer_access > 0)
-                    .then(|| format!("{host_memory} connections via SHM, {peer_access} via P2P"))
+                    .then(|| format!("{} via SHM, {peer_access} via P2P", connections(host_memory)))
             })
         }
         Cause::GpuDirectOff { .. } => (staged > 0)
             .then(|| format!("{staged} of {} network connections without GDRDMA", staged + gpu_direct))
             .or_else(|| set(&["NCCL_NET_GDR_LEVEL"], &|value| value == "LOC" || value == "0")),
         Cause::Sockets { .. } => (sockets > 0)
-            .then(|| format!("{sockets} connections via NET/Socket"))
-            .or_else(|| set(&["NCCL_IB_DISABLE"], &is_one))
+            .then(|| format!("{} via NET/Socket", connections(sockets)))
+            .or_else(|| set(&["NCCL_IB_DISABLE"], &is_positive))
             .or_else(|| set(&["NCCL_NET"], &|value| value.eq_ignore_ascii_case("socket"))),
         Cause::MaxChannels(count) => set(&["NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"], &|value| {
             value.parse::<u16>().is_ok_and(|limit| limit == count)
@@ -124,9 +136,11 @@ fn stated(cause: &Cause, measurement: &Measurement) -> Option<String> {
             }
         }
         Cause::HiddenTopology { .. } => {
-            measurement.context.adjacent_gpus.filter(|_| rules::has_pcie_switches(&measurement.fabric)).map(|gpus| {
-                format!("{gpus} GPUs are on one PCI bus or on consecutive ones, without the switches in between")
-            })
+            measurement.context.adjacent_gpus.filter(|_| rules::are_behind_different_switches(measurement)).map(
+                |gpus| {
+                    format!("{gpus} GPUs are on one PCI bus or on consecutive ones, without the switches in between")
+                },
+            )
         }
         Cause::FallbackGraph => {
             (report.search == TopologySearch::FellBack).then(|| "falling back to simple order".to_owned())

@@ -63,8 +63,8 @@ impl KnownDefect {
         match self {
             // 2.20.3 made the limit a variable, which the libfabric plugin for AWS sets (aws-ofi-nccl pull 332).
             Self::NvlsTreeChunks => Entry {
-                first: [2, 19, 3],
-                last: [2, 19, 4],
+                first: Release::new(2, 19, 3),
+                last: Release::new(2, 19, 4),
                 description: "limits chunks of NVLSTree to 64 KiB from 4 nodes on, which is slow on networks with long \
                               latencies",
                 remedy: "an update to NCCL 2.20.3 or later with NCCL_NVLSTREE_MAX_CHUNKSIZE=524288; or NCCL_ALGO=^NVLSTree",
@@ -72,15 +72,15 @@ impl KnownDefect {
             },
             // Blackwell has constants in `perChMaxRingLL128Bws` (src/graph/tuning.cc) from 2.25.1 on.
             Self::TwoRankLl128 => Entry {
-                first: [2, 25, 1],
-                last: [2, 31, 2],
+                first: Release::new(2, 25, 1),
+                last: Release::new(2, 31, 2),
                 description: "overestimates ring LL128 between two Blackwell GPUs and runs it instead of Simple",
                 remedy: "NCCL_PROTO=^LL128",
                 source: "NVIDIA/nccl pull 2343",
             },
             Self::SymmetricLoads => Entry {
-                first: [2, 29, 7],
-                last: [2, 29, 7],
+                first: Release::new(2, 29, 7),
+                last: Release::new(2, 29, 7),
                 description: "has slower loads in symmetric kernels",
                 remedy: "another release of NCCL; or buffers that are not registered as symmetric windows",
                 source: "NVIDIA/nccl issue 2058",
@@ -92,7 +92,8 @@ impl KnownDefect {
     /// settings let the library run the affected kernel.
     pub(super) fn applies(self, measurement: &Measurement) -> bool {
         let Entry { first, last, .. } = self.entry();
-        let is_affected = rules::release(measurement).is_some_and(|release| (first..=last).contains(&release));
+        let is_affected =
+            rules::release(measurement).is_some_and(|release| release.is_from(first) && release.is_until(last));
         let configuration = &measurement.configuration;
         let is_all_reduce = configuration.collective == Collective::AllReduce;
         let may_run = match self {
@@ -100,7 +101,7 @@ impl KnownDefect {
                 configuration.nodes >= 4
                     && configuration.in_network == InNetwork::Allowed
                     && configuration.algorithm.is_none_or(|algorithm| algorithm == Algorithm::NvlsTree)
-                    && rules::variable(measurement, "NCCL_NVLSTREE_MAX_CHUNKSIZE").is_none()
+                    && measurement.variable("NCCL_NVLSTREE_MAX_CHUNKSIZE").is_none()
             }
             Self::TwoRankLl128 => {
                 (configuration.nodes, configuration.gpus) == (1, 2)

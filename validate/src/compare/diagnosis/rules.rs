@@ -10,25 +10,42 @@ use fabricast_topologies::{Fabric, LinkKind, NodeId, NodeKind};
 use crate::measured::LibraryName;
 use crate::measured::manifest::Measurement;
 
-/// Release of NCCL: major, minor and patch number.
-pub(super) type Release = [u32; 3];
+/// Release of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Release {
+    major: u32,
+    minor: u32,
+    /// Patch number; `None` if the measurement states none.
+    patch: Option<u32>,
+}
+
+impl Release {
+    pub(super) const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Self { major, minor, patch: Some(patch) }
+    }
+
+    /// Returns true if the release is `first` or a later one. Without a patch number, every release of its minor version
+    /// is meant.
+    pub(super) fn is_from(self, first: Self) -> bool {
+        (self.major, self.minor, self.patch.unwrap_or(u32::MAX)) >= (first.major, first.minor, first.patch.unwrap_or(0))
+    }
+
+    /// Returns true if the release is `last` or an earlier one, as for [`is_from`](Self::is_from).
+    pub(super) fn is_until(self, last: Self) -> bool {
+        (self.major, self.minor, self.patch.unwrap_or(0)) <= (last.major, last.minor, last.patch.unwrap_or(u32::MAX))
+    }
+}
 
 /// Release of NCCL that a measurement states; `None` for other libraries and if it states none.
 pub(super) fn release(measurement: &Measurement) -> Option<Release> {
-    let library = measurement.configuration.library.as_ref()?;
+    let library = measurement.configuration.library.as_ref().filter(|library| library.name == LibraryName::Nccl)?;
     let mut numbers = library.version.split('.').map(str::parse::<u32>);
     let mut next = || numbers.next()?.ok();
-    (library.name == LibraryName::Nccl).then(|| Some([next()?, next()?, next().unwrap_or(0)]))?
-}
-
-/// Returns the value of a variable of the environment, from the description of the measurement or from its log.
-pub(super) fn variable<'a>(measurement: &'a Measurement, name: &str) -> Option<&'a str> {
-    let described = measurement.configuration.env.iter().find(|(known, _)| known == name);
-    described.map(|(_, value)| value.as_str()).or_else(|| measurement.context.report.variable(name))
+    Some(Release { major: next()?, minor: next()?, patch: next() })
 }
 
 fn is_set(measurement: &Measurement, names: &[&str]) -> bool {
-    names.iter().any(|name| variable(measurement, name).is_some())
+    names.iter().any(|name| measurement.variable(name).is_some())
 }
 
 /// GPUs in use on the first host.
@@ -60,7 +77,7 @@ fn peer_access_limit(release: Release, cpu: &CpuFigures, gpus: u32) -> Option<Pa
         _ => return None,
     };
     // From 2.23.4 on, machines with AMD CPUs follow the rule of others if they have more than two GPUs.
-    let is_everywhere = is_amd && (release < [2, 23, 4] || gpus <= 2);
+    let is_everywhere = is_amd && (!release.is_from(Release::new(2, 23, 4)) || gpus <= 2);
     Some(if is_everywhere { PathClass::Sys } else { PathClass::Pxb })
 }
 
@@ -82,7 +99,7 @@ pub(in super::super) fn leaves_gpu_direct_off(measurement: &Measurement) -> bool
         return false;
     }
     // NCCL_NET_GDR_C2C exists from 2.26.2 on and is 1 by default from 2.27.3 on.
-    let limit = if release >= [2, 27, 3] { PathClass::P2c } else { PathClass::Pxb };
+    let limit = if release.is_from(Release::new(2, 27, 3)) { PathClass::P2c } else { PathClass::Pxb };
     let nearest = nearest_nics(measurement);
     !nearest.is_empty() && nearest.iter().all(|&class| class > limit && class != PathClass::Pxn)
 }
@@ -96,7 +113,7 @@ pub(in super::super) fn farthest_nic(measurement: &Measurement) -> Option<PathCl
 /// NICs.
 pub(in super::super) fn forbids_other_nics(measurement: &Measurement) -> bool {
     let nics = super::candidates::nics_of_first_host(&measurement.fabric).len();
-    variable(measurement, "NCCL_CROSS_NIC") == Some("0") && measurement.configuration.nodes > 1 && nics > 1
+    measurement.variable("NCCL_CROSS_NIC") == Some("0") && measurement.configuration.nodes > 1 && nics > 1
 }
 
 /// Class of the path from each GPU in use on the first host to its nearest NIC.
@@ -112,7 +129,8 @@ fn nearest_nics(measurement: &Measurement) -> Vec<PathClass> {
 /// search for plain trees follows on compute capability 9.0 and later only (NVIDIA/nccl issues 1876 and 1946, which name
 /// 2.25.1 as the first affected release and announce a repair after 2.28.9).
 pub(super) fn may_fall_back(measurement: &Measurement) -> bool {
-    let is_affected = release(measurement).is_some_and(|release| ([2, 25, 1]..=[2, 28, 9]).contains(&release));
+    let is_affected = release(measurement)
+        .is_some_and(|release| release.is_from(Release::new(2, 25, 1)) && release.is_until(Release::new(2, 28, 9)));
     let is_ampere = super::defects::capability(measurement).is_some_and(|capability| (80..90).contains(&capability));
     is_affected && is_ampere && measurement.configuration.nodes > 1 && has_one_gpu_per_nic(measurement)
 }
@@ -130,11 +148,16 @@ fn has_one_gpu_per_nic(measurement: &Measurement) -> bool {
     !nics.is_empty() && nics.into_iter().all(|nic| near(nic) == 1)
 }
 
-/// Returns true if PCIe switches connect GPUs of the first host, so that a machine without them hides its topology.
-pub(super) fn has_pcie_switches(fabric: &Fabric) -> bool {
-    let host = fabric.gpus().first().map(|&gpu| fabric.node(gpu).host);
-    let switches = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::PcieSwitch && Some(node.host) == host);
-    switches.count() > 1
+/// Returns true if GPUs in use on the first host are behind different PCIe switches, so that a machine without switches hides
+/// its topology.
+pub(super) fn are_behind_different_switches(measurement: &Measurement) -> bool {
+    let fabric = &*measurement.fabric;
+    let switch = |&gpu: &NodeId| {
+        let mut ends = fabric.outgoing_links(gpu).into_iter().map(|link| fabric.link(link).to);
+        ends.find(|&end| fabric.node(end).kind == NodeKind::PcieSwitch)
+    };
+    let switches: Vec<NodeId> = first_gpus(measurement).iter().filter_map(switch).collect();
+    switches.windows(2).any(|pair| pair[0] != pair[1])
 }
 
 /// Rate of a NIC's PCIe link ÷ its share of the links between CPUs, if half of the copies between host memory and devices
@@ -175,11 +198,12 @@ mod tests {
     #[test]
     fn peer_access_ends_at_the_cpu_by_release_and_vendor() {
         let (amd, intel) = ("AuthenticAMD", "GenuineIntel");
-        assert_eq!(limit([2, 22, 3], CpuArch::X86, amd, 8), Some(PathClass::Sys));
-        assert_eq!(limit([2, 23, 4], CpuArch::X86, amd, 8), Some(PathClass::Pxb));
-        assert_eq!(limit([2, 28, 3], CpuArch::X86, amd, 2), Some(PathClass::Sys));
-        assert_eq!(limit([2, 22, 3], CpuArch::X86, intel, 2), Some(PathClass::Pxb));
-        assert_eq!(limit([2, 28, 3], CpuArch::Arm, "", 2), Some(PathClass::Pxb));
-        assert_eq!(limit([2, 28, 3], CpuArch::Power, "", 2), None);
+        assert_eq!(limit(Release::new(2, 22, 3), CpuArch::X86, amd, 8), Some(PathClass::Sys));
+        assert_eq!(limit(Release::new(2, 23, 4), CpuArch::X86, amd, 8), Some(PathClass::Pxb));
+        assert_eq!(limit(Release::new(2, 28, 3), CpuArch::X86, amd, 2), Some(PathClass::Sys));
+        assert_eq!(limit(Release::new(2, 22, 3), CpuArch::X86, intel, 2), Some(PathClass::Pxb));
+        assert_eq!(limit(Release::new(2, 28, 3), CpuArch::Arm, "", 2), Some(PathClass::Pxb));
+        assert_eq!(limit(Release::new(2, 28, 3), CpuArch::Power, "", 2), None);
+        assert_eq!(limit(Release { major: 2, minor: 23, patch: None }, CpuArch::X86, amd, 8), Some(PathClass::Pxb));
     }
 }

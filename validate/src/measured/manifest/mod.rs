@@ -53,6 +53,14 @@ pub struct Measurement {
 }
 
 impl Measurement {
+    /// Returns the value of a variable of the environment, from the description of the measurement (the last one, as in a
+    /// shell) or from NCCL's messages in its log.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> Option<&str> {
+        let described = self.configuration.env.iter().rev().find(|(known, _)| known == name);
+        described.map(|(_, value)| value.as_str()).or_else(|| self.context.report.variable(name))
+    }
+
     /// Number of ranks, which equals the number of GPUs.
     #[must_use]
     pub fn ranks(&self) -> u32 {
