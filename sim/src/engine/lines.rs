@@ -130,11 +130,11 @@ impl LineStates {
         Some(line.free.0).filter(|&free| free > now)
     }
 
-    /// Records the end, at `end`, of the spacing after an operation that starts its transfer on a line, and the costs of
-    /// its chain up to then.
-    pub(super) fn space(&mut self, number: u32, end: Picos, chain_costs: ChainCosts) {
+    /// Records the end of the spacing after an operation that starts its transfer on a line, and the costs of its chain up
+    /// to then.
+    pub(super) fn space(&mut self, number: u32, free: (Picos, ChainCosts)) {
         if let Some(line) = self.lines.get_mut(number as usize) {
-            line.free = (end, chain_costs);
+            line.free = free;
         }
     }
 

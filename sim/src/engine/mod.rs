@@ -400,27 +400,26 @@ impl<'a> Engine<'a> {
     }
 
     /// Starts the spacing ([`Pace::spacing`]) after an operation that begins its transfer, if its run is in
-    /// [`RunOrder::InTurn`].
-    fn space(&mut self, slot: u32) {
-        let end = self.spacing_end(slot);
-        if let Some(turn) = self.turns.get_mut(self.flights[slot as usize].run) {
-            turn.free = end;
+    /// [`RunOrder::InTurn`]. Returns its end, and the costs of the operation's chain up to then.
+    fn space(&mut self, slot: u32) -> (Picos, ChainCosts) {
+        let Flight { run, index, chain_costs, .. } = self.flights[slot as usize];
+        let spacing = self.workload.pace(run, index).spacing;
+        let free = (self.now + spacing, ChainCosts { software: chain_costs.software + spacing, ..chain_costs });
+        if let Some(turn) = self.turns.get_mut(run) {
+            turn.free = free;
         }
+        free
     }
 
-    /// Returns the end of the spacing after an operation that begins its transfer, and the costs of its chain up to then.
-    fn spacing_end(&self, slot: u32) -> (Picos, ChainCosts) {
-        let flight = self.flights[slot as usize];
-        let spacing = self.workload.pace(flight.run, flight.index).spacing;
-        let chain_costs = ChainCosts { software: flight.chain_costs.software + spacing, ..flight.chain_costs };
-        (self.now + spacing, chain_costs)
-    }
-
-    /// Starts the transfer of an operation's bytes over its route.
+    /// Starts the transfer of an operation's bytes over its route. Operations without bytes have no spacing on a line.
     fn transfer(&mut self, slot: u32, route: RouteId, work: Work) {
-        self.space(slot);
+        let free = self.space(slot);
+        let Flight { run, index, .. } = self.flights[slot as usize];
+        if let Some(line) = self.workload.line(run, index).filter(|_| free.0 > self.now) {
+            self.lines.space(line, free);
+        }
         if let Some(deadline) = &mut self.deadline {
-            deadline.begins(self.flights[slot as usize].run, route, work);
+            deadline.begins(run, route, work);
         }
         let rate = self.sharing.rate(route);
         self.bundles.join(route, rate, self.now, slot, work);
@@ -438,13 +437,6 @@ impl<'a> Engine<'a> {
             }
             flight.flowing = self.now;
             let Flight { run, index, .. } = *flight;
-            // Operations without bytes pass their line without a spacing.
-            if let Some(line) = self.workload.line(run, index) {
-                let (end, chain_costs) = self.spacing_end(slot);
-                if end > self.now {
-                    self.lines.space(line, end, chain_costs);
-                }
-            }
             if let Some(route) = self.workload.passage(run, index).route {
                 self.transfer(slot, route, self.workload.work(run, index));
             }
