@@ -47,7 +47,7 @@ fn drain(
     costs: &StepCosts<'_>,
     round: &SteadyState,
 ) -> Result<f64, PlanError> {
-    let (batch, streams) = (&round.batch, &round.streams);
+    let (batch, streams) = (&round.requests.batch, &round.streams);
     let decode_requests = batch.with_prefill.decode;
     if decode_requests <= 0.0 || batch.steps_with_prefill <= 0.0 {
         return Ok(0.0);

@@ -37,10 +37,7 @@ pub(super) fn sum(a: WeightedTime, b: WeightedTime) -> Picos {
 /// Steady state of an inference job with the full number of concurrent requests.
 pub(super) struct SteadyState {
     pub streams: Streams,
-    /// Load of a stream, without the requests that wait for their first step.
-    pub load: Load,
-    pub batch: SteadyBatch,
-    /// Requests of a stream, with those that wait.
+    /// Requests of a stream, and their batch.
     pub requests: ClosedLoop,
     /// Step with prefill, then step without.
     pub steps: [StreamStep; 2],
@@ -49,9 +46,8 @@ pub(super) struct SteadyState {
 impl SteadyState {
     pub(super) fn new(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<Self, PlanError> {
         let (streams, requests) = steady_batch(job, layout);
-        let ClosedLoop { load, batch, .. } = requests;
-        let steps = costs.simulate_steps(job, layout, &batch, streams.per_replica)?;
-        Ok(Self { streams, load, batch, requests, steps })
+        let steps = costs.simulate_steps(job, layout, &requests.batch, streams.per_replica)?;
+        Ok(Self { streams, requests, steps })
     }
 
     pub(super) fn times(&self) -> [Picos; 2] {
@@ -62,13 +58,13 @@ impl SteadyState {
     /// request's prefill.
     pub(super) fn other_step(&self) -> Picos {
         let [with_prefill, without_prefill] = self.times();
-        let SteadyBatch { steps_with_prefill, steps_without_prefill, .. } = self.batch;
+        let SteadyBatch { steps_with_prefill, steps_without_prefill, .. } = self.requests.batch;
         if steps_with_prefill + steps_without_prefill > 0.0 {
             mean(
                 WeightedTime { time: with_prefill, weight: steps_with_prefill },
                 WeightedTime { time: without_prefill, weight: steps_without_prefill },
             )
-        } else if self.batch.without_prefill.is_empty() {
+        } else if self.requests.batch.without_prefill.is_empty() {
             with_prefill
         } else {
             without_prefill
@@ -77,20 +73,23 @@ impl SteadyState {
 
     /// Mean time of the steps of a request.
     pub(super) fn mean_step(&self) -> Picos {
-        Picos((self.request_seconds() * 1e12 / (self.batch.steps() + self.batch.wait_for_last_step)).round() as u64)
+        Picos(
+            (self.request_seconds() * 1e12 / (self.requests.batch.steps() + self.requests.batch.wait_for_last_step))
+                .round() as u64,
+        )
     }
 
     /// Mean time of a request in seconds, from its first step or its queueing for it to the last output token.
     pub(super) fn request_seconds(&self) -> f64 {
         let [with_prefill, without_prefill] = self.times().map(|time| time.0 as f64 / 1e12);
-        with_prefill * (self.batch.steps_to_first_token + self.batch.steps_with_prefill)
-            + without_prefill * self.batch.steps_without_prefill
-            + self.other_step().0 as f64 / 1e12 * self.batch.wait_for_last_step
+        with_prefill * (self.requests.batch.steps_to_first_token + self.requests.batch.steps_with_prefill)
+            + without_prefill * self.requests.batch.steps_without_prefill
+            + self.other_step().0 as f64 / 1e12 * self.requests.batch.wait_for_last_step
     }
 
     /// Returns the mean of the steps with and without prefill, weighted by their numbers.
     pub(super) fn step(&self, job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Step {
-        let Self { streams, batch, steps, .. } = self;
+        let Self { streams, requests: ClosedLoop { batch, .. }, steps } = self;
         let [with_prefill, without_prefill] = steps.map(|step| step.time_shares().shares());
         let (steps_with_prefill, steps_without_prefill) =
             (batch.steps_to_first_token + batch.steps_with_prefill, batch.steps_without_prefill);

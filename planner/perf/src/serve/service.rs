@@ -55,21 +55,21 @@ pub fn simulate_service(
     let [with_prefill, without_prefill] = round.times();
     let weighted = |time: Picos, weight: f64| WeightedTime { time, weight };
     let decode_time = sum(
-        weighted(with_prefill, round.batch.steps_with_prefill),
-        weighted(without_prefill, round.batch.steps_without_prefill),
+        weighted(with_prefill, round.requests.batch.steps_with_prefill),
+        weighted(without_prefill, round.requests.batch.steps_without_prefill),
     );
     let spread_ttft = sum(
-        weighted(with_prefill, round.batch.steps_to_first_token),
-        weighted(round.other_step(), round.batch.wait_for_last_step),
+        weighted(with_prefill, round.requests.batch.steps_to_first_token),
+        weighted(round.other_step(), round.requests.batch.wait_for_last_step),
     );
     let later_tokens = job.output_tokens - 1;
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
         _ if job.disaggregation == Disaggregation::Decode => (Picos::ZERO, decode_time),
         (Arrivals::Batch { .. }, _) | (_, Lengths::Varied) => (spread_ttft, decode_time),
         (_, Lengths::Equal) => {
-            let group = SteadyBatch::group_step(&round.load);
+            let group = SteadyBatch::group_step(&round.requests.load);
             let group_time = group.map_or(Ok(Picos::ZERO), |mix| step_time(job, layout, costs, &round, &mix))?;
-            let decode = StepTokens { decode: round.load.requests, ..StepTokens::default() };
+            let decode = StepTokens { decode: round.requests.load.requests, ..StepTokens::default() };
             let decode_step = step_time(job, layout, costs, &round, &decode)?;
             let prefill = spread_ttft.max(group_time);
             // Later tokens are no faster than in steps without prefill.
@@ -96,7 +96,7 @@ pub fn simulate_service(
         latency,
         tokens_per_s: requests_per_s * job.computed_output_tokens() as f64,
         with_prefill,
-        without_prefill: (round.batch.steps_without_prefill > 0.0).then_some(without_prefill),
+        without_prefill: (round.requests.batch.steps_without_prefill > 0.0).then_some(without_prefill),
         slo_violations: slo_violations(job, ttft, tpot),
         concurrent_requests: job.concurrent_requests,
         memory_check: None,
