@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::monitor::Monitor;
-use fabricast_sim::profile::{Launch, Processes};
-use fabricast_sim::schedule::{Collective, DataType};
+use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::{GpuDirect, RouteOptions};
 use fabricast_topologies::{Bytes, FabricRequest, LinkId, LinkKind, NodeKind, Picos, read_request};
 use fabricast_validate::compare::{
     Advice, Basis, ComparisonRequest, Explanations, FastestPlanned, Group, RankedCause, Setting, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
+use fabricast_validate::measured::manifest::{Configuration, Measurement};
 use fabricast_validate::measured::{ConnectionCounts, LibraryName, MeasuredLibrary, NcclReport, Row, TopologySearch};
 
 use crate::diagnosis::{Exact, Random, may_be_rarer, scattered, seed};
-use crate::measurements::unmeasured;
+use crate::measurements::{own_choice, unmeasured};
 
 /// Sizes of the measured calls: 16 MiB to 4 GiB.
 const POWERS: [u32; 5] = [24, 26, 28, 30, 32];
@@ -27,21 +25,8 @@ fn all_reduce(fabric: &str, nodes: u32, gpus: u32, release: Option<&str>) -> Mea
 }
 
 fn configuration(nodes: u32, gpus: u32, release: Option<&str>) -> Configuration {
-    Configuration {
-        nodes,
-        gpus,
-        collective: Collective::AllReduce,
-        algorithm: None,
-        protocol: None,
-        channels: None,
-        library: release.map(|version| MeasuredLibrary { name: LibraryName::Nccl, version: version.to_owned() }),
-        in_network: InNetwork::Allowed,
-        registered: RegistrationKind::Plain,
-        launch: Launch::Stream,
-        processes: Processes::PerGpu,
-        dtype: DataType::F32,
-        env: Vec::new(),
-    }
+    let library = release.map(|version| MeasuredLibrary { name: LibraryName::Nccl, version: version.to_owned() });
+    Configuration { library, ..own_choice(nodes, gpus, Collective::AllReduce) }
 }
 
 fn rows(time: impl Fn(Bytes) -> Picos) -> Vec<Row> {

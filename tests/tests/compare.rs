@@ -16,12 +16,12 @@ use fabricast_validate::compare::{
     Advice, ChoiceRequest, Comparison, ComparisonRequest, Explanations, FastestPlanned, LibraryChoice,
     ProfileParameter, Setting, Verdict, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
+use fabricast_validate::measured::manifest::{Configuration, Measurement};
 use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Reason, RejectedRow, Row};
 use fabricast_validate::measured_strategy::Strategies;
 use proptest::prelude::*;
 
-use crate::measurements::unmeasured;
+use crate::measurements::{own_choice, unmeasured};
 
 fn profile() -> Profile {
     Profile::named("nccl-2.28-h200").unwrap()
@@ -34,19 +34,12 @@ fn measurement(protocol: Protocol, sizes: std::ops::Range<u32>) -> Measurement {
     let request = FabricRequest::new("hgx-h200");
     let row = |power: u32| Row::new(Bytes(1 << power), Picos(1), power);
     let configuration = Configuration {
-        nodes: 1,
-        gpus: 8,
-        collective: Collective::AllReduce,
         algorithm: Some(Algorithm::Ring),
         protocol: Some(protocol),
         channels: Some(channels),
-        library: None,
         in_network: InNetwork::Off,
-        registered: RegistrationKind::Plain,
         launch: Launch::Graph,
-        processes: Processes::PerGpu,
-        dtype: DataType::F32,
-        env: Vec::new(),
+        ..own_choice(1, 8, Collective::AllReduce)
     };
     unmeasured(request, configuration, sizes.map(row).collect())
 }

@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use fabricast_collectives::bound::InNetwork;
 use fabricast_sim::monitor::Monitor;
-use fabricast_sim::profile::{Launch, Processes, Profile, Software};
-use fabricast_sim::schedule::{Collective, DataType};
+use fabricast_sim::profile::{Profile, Software};
+use fabricast_sim::schedule::Collective;
 use fabricast_topologies::fabric::NodeKind;
 use fabricast_topologies::route::{GpuDirect, PeerAccess, RouteOptions};
 use fabricast_topologies::{Bytes, Fabric, FabricRequest, LinkId, LinkKind, NodeId, Picos, load};
 use fabricast_validate::compare::{
     Compared, Comparison, ComparisonRequest, Explanations, FastestPlanned, Group, RangeFinding, RankedCause, compare,
 };
-use fabricast_validate::measured::manifest::{Configuration, Measurement, RegistrationKind};
+use fabricast_validate::measured::manifest::Measurement;
 use fabricast_validate::measured::{LibraryName, MeasuredLibrary, Row};
 
-use crate::measurements::unmeasured;
+use crate::measurements::{own_choice, unmeasured};
 
 /// Generator of pseudo-random numbers (splitmix64).
 pub(crate) struct Random(pub u64);
@@ -75,22 +75,7 @@ impl Machine {
         let nodes = (self.nodes > 1).then_some(self.nodes);
         let request = FabricRequest { nodes, ..FabricRequest::new(self.fabric) };
         let sizes = (12..=32).step_by(2).map(|power| Row::new(Bytes(1 << power), Picos(1), power));
-        let configuration = Configuration {
-            nodes: self.nodes,
-            gpus: self.gpus,
-            collective: self.collective,
-            algorithm: None,
-            protocol: None,
-            channels: None,
-            library: None,
-            in_network: InNetwork::Allowed,
-            registered: RegistrationKind::Plain,
-            launch: Launch::Stream,
-            processes: Processes::PerGpu,
-            dtype: DataType::F32,
-            env: Vec::new(),
-        };
-        unmeasured(request, configuration, sizes.collect())
+        unmeasured(request, own_choice(self.nodes, self.gpus, self.collective), sizes.collect())
     }
 }
 
