@@ -217,6 +217,15 @@ fn lower_with(
     Ok(lowered)
 }
 
+/// Returns the extent of the connection between two ranks.
+fn extent_between(setting: &Environment<'_>, one: Rank, other: Rank) -> ConnectionExtent {
+    let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
+    match island(one) == island(other) {
+        true => ConnectionExtent::Host,
+        false => ConnectionExtent::Network,
+    }
+}
+
 /// Returns the extent of the connection that determines a run's costs. For messages in `RunOrder::InTurn`, it is the
 /// connection to their peer; for others, the connection on which the awaited data arrives.
 fn connection_extent(
@@ -226,16 +235,11 @@ fn connection_extent(
     order: RunOrder,
     waits: &[Dependency],
 ) -> ConnectionExtent {
-    let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
     let other = match order {
         RunOrder::InTurn => Some(Rank(run.peer.at(0))),
         RunOrder::Free => waits.iter().map(|wait| wait.rank).find(|&other| other != rank),
     };
-    if other.is_none_or(|other| island(other) == island(rank)) {
-        ConnectionExtent::Host
-    } else {
-        ConnectionExtent::Network
-    }
+    other.map_or(ConnectionExtent::Host, |other| extent_between(setting, rank, other))
 }
 
 /// Returns the extents of the connections on which a run's operations send, each with its peer.
@@ -243,12 +247,7 @@ fn outgoing_extents(setting: &Environment<'_>, rank: Rank, run: &Run) -> Outgoin
     if !run.kind.is_transfer() || run.len == 0 {
         return OutgoingExtents::Same(ConnectionExtent::Host);
     }
-    let island = |rank: Rank| setting.placement.get(rank.0 as usize).map(|&device| setting.router.island_of(device));
-    let own = island(rank);
-    let extent = |i: u32| match island(Rank(run.peer.at(i))) == own {
-        true => ConnectionExtent::Host,
-        false => ConnectionExtent::Network,
-    };
+    let extent = |i: u32| extent_between(setting, rank, Rank(run.peer.at(i)));
     let first = extent(0);
     if run.peer.is_fixed() || (1..run.len).all(|i| extent(i) == first) {
         return OutgoingExtents::Same(first);
