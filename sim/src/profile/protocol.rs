@@ -368,7 +368,15 @@ impl ProtocolCosts {
         passes.streaming(passes.receive, bytes, threads)
     }
 
-    /// Lower bound on the software time of any operation.
+    /// Returns true if part of a step may overlap with the arrival of its data, because the protocol divides chunks into
+    /// slices.
+    #[must_use]
+    pub fn overlaps_steps(&self) -> bool {
+        matches!(self.channel_limit, ChannelLimit::Passes(_)) && self.slices > 1
+    }
+
+    /// Lower bound on the software time of a step that does not overlap with the arrival of its data
+    /// ([`Self::overlaps_steps`]).
     #[must_use]
     pub fn min_software(&self) -> Picos {
         self.step + self.copy.min(self.reduce)

@@ -27,7 +27,8 @@ impl LowerBounds<'_> {
     /// Lower bound on the strategy's time, including the launch, without a schedule. The bound is the start-up time
     /// plus the larger of two terms: the sequential steps of the algorithm; or one step plus the time to move the bytes
     /// through the fabric, through the channels at the protocol's rate, or through the port of the rank that sends
-    /// most.
+    /// most. If steps overlap with arriving data, they shorten by at most the time for which their operation occupies
+    /// its block: a sequence of steps is no shorter, but the first byte may be sent at once.
     pub(super) fn traffic_bound(&self, strategy: Strategy) -> Picos {
         let (request, call) = (self.request, &self.call);
         let costs = request.profile.protocol(strategy.protocol);
@@ -42,6 +43,7 @@ impl LowerBounds<'_> {
         let first_byte = self.bounds.first_byte();
         let channel_time = first_byte + Picos(self.channel_time_ps(strategy) as u64);
         let step = if call.ranks > 1 { costs.min_software() } else { Picos::ZERO };
+        let first_step = if costs.overlaps_steps() { Picos::ZERO } else { step };
         let count = Count::on_hosts(call.ranks, request.ranks_per_node);
         // Between ranks of one device a step has no latency, and messages use no port. Messages between CPUs use no
         // port either.
@@ -54,7 +56,7 @@ impl LowerBounds<'_> {
         let steps = Picos(((step + first_byte).0 as f64 * steps) as u64);
         self.add_launch(
             strategy,
-            costs.min_startup(call.collective) + (step + fabric.max(channel_time).max(port)).max(steps),
+            costs.min_startup(call.collective) + (first_step + fabric.max(channel_time).max(port)).max(steps),
         )
     }
 
