@@ -2,7 +2,7 @@
 """Writes rows of a table as a study with measured steps, of some GPUs and of models with experts or without:
 
     study.py rows.csv h100 dense > h100.toml; study.py rows.csv b200,gb200 dense > blackwell.toml; study.py rows.csv gb300 dense > gb300.toml
-    study.py rows.csv h100,b200,gb200,gb300 experts > experts.toml
+    study.py rows.csv h100,b200,b300,gb200,gb300 experts > experts.toml
     study.py dgx-cloud.csv h100 dense > dgx-cloud.toml
 """
 
@@ -31,6 +31,7 @@ MODELS = {
 MACHINES = {
     "h100": ("hgx-h100", 8, 8, "400 Gb/s"),
     "b200": ("hgx-b200", 8, 8, "400 Gb/s"),
+    "b300": ("hgx-b300", 8, 8, "800 Gb/s"),
     "gb200": ("gb200-nvl72", 4, 72, "400 Gb/s"),
     "gb300": ("gb300-nvl72", 4, 72, "800 Gb/s"),
 }
@@ -77,6 +78,8 @@ for row in rows:
         f"global_batch = {number['batch']}\nmicro_batch = {number['micro']}",
         f"model = {{ {text} }}",
         f'{placement}precision = "{row["precision"].removeprefix("mx")}"\nflash_attention = true\n{bucket}zero = {3 if number["fsdp"] else 1}\ngradient_bits = 16'
+        + "".join(f'\n{key} = "{row[key]}"' for key in ("launch", "dispatcher") if row.get(key))
+        + ("\nexpert_overlap = true" if row.get("overlap") else "")
         + ("\ntensor_overlap = true" if number["tp"] > 1 and number["ep"] == 1 else ""),
         f"parallel = {{ tp = {number['tp']}, pp = {number['pp']}, dp = {data}, cp = {number['cp']}, ep = {number['ep']}, "
         f"interleave = {number['vp']}, sequence = {sequence}{ends} }}\n",

@@ -12,6 +12,7 @@
 //! | layer, eager, Llama-like | 1.92 ms | 349 operators in both passes at 5.5 µs |
 //! | layer, eager, GPT-like | 1.13 ms | 205 operators |
 //! | layer, compiled | 1.42 ms | guards and wrappers of the compiler; fused kernels launched from Python are taken to cost as much |
+//! | layer with experts, fused | [`expert_launch`] | and recomputation half of it |
 //! | recomputation | as the layer; compiled 1.48 times | both passes once more: hooks run for each saved tensor |
 //! | tensor parallelism | 0.157 ms a call | four calls a layer |
 //! | gathers of FSDP | 0.95 ms | one a layer and micro-batch, two with resharding after the forward pass |
@@ -29,6 +30,7 @@
 
 use fabricast_topologies::Picos;
 
+use super::expert_launch;
 use crate::time::scaled;
 use fabricast_workload::job::{
     Accumulate, Dimension, GradientAddition, KernelFusion, LaunchMode, Layout, Model, Recompute, Training,
@@ -97,15 +99,23 @@ struct LayerTimes {
 }
 
 impl LayerTimes {
-    fn new(job: &Training) -> Self {
+    const ZERO: Self = Self { passes: Picos::ZERO, recomputation: Picos::ZERO };
+
+    fn new(job: &Training, expert_degree: u32) -> Self {
         let eager = if job.model.ffn_matrices == 3 { EAGER_GATED } else { EAGER };
         let (eager, fused) =
             (Self { passes: eager, recomputation: eager }, Self { passes: FUSED, recomputation: FUSED_RECOMPUTATION });
+        let has_experts = job.model.experts > 0;
         match (job.launch, job.fusion) {
-            (LaunchMode::Graph, _) => Self { passes: Picos::ZERO, recomputation: Picos::ZERO },
-            (LaunchMode::Stream, Some(KernelFusion::Eager)) => eager,
-            (LaunchMode::Stream, Some(KernelFusion::Compiled | KernelFusion::Fused)) => fused,
-            (LaunchMode::Stream, None) => Self {
+            (LaunchMode::Graph, _) => Self::ZERO,
+            (LaunchMode::GraphWithoutExperts, _) if !has_experts => Self::ZERO,
+            (_, Some(KernelFusion::Fused)) if has_experts => {
+                let passes = expert_launch::layer_time(job, expert_degree);
+                Self { passes, recomputation: Picos(passes.0 / 2) }
+            }
+            (_, Some(KernelFusion::Eager)) => eager,
+            (_, Some(KernelFusion::Compiled | KernelFusion::Fused)) => fused,
+            (_, None) => Self {
                 passes: Picos((eager.passes.0 + fused.passes.0) / 2),
                 recomputation: Picos((eager.recomputation.0 + fused.recomputation.0) / 2),
             },
@@ -115,7 +125,7 @@ impl LayerTimes {
 
 /// Returns the host time of launching all layers of a replica, in the forward and in the backward pass.
 pub(super) fn pass_times(job: &Training) -> [Picos; 2] {
-    let both = scaled(LayerTimes::new(job).passes, job.model.layers);
+    let both = scaled(LayerTimes::new(job, 1).passes, job.model.layers);
     [Picos(both.0 / 3), Picos(both.0 - both.0 / 3)]
 }
 
@@ -136,7 +146,7 @@ pub fn host_time(job: &Training, layout: &Layout) -> Picos {
 fn stage_host_time(job: &Training, layout: &Layout, stage: u32) -> Picos {
     let layers = layout.stage_layers(&job.model, stage);
     let (micro_batches, tensors) = (layout.micro_batches(job).max(1), layers * layer_tensors(job));
-    let times = LayerTimes::new(job);
+    let times = LayerTimes::new(job, layout.degrees.expert);
     let tensor = if layout.degrees.tensor > 1 { scaled(TENSOR_CALL, TENSOR_CALLS) } else { Picos::ZERO };
     let replicas = layout.size(Dimension::Data) > 1 || layout.size(Dimension::Replica) > 1;
     let is_sharded = replicas && job.zero == Zero::Weights;

@@ -17,6 +17,7 @@ mod call_costs;
 mod data_parallel_single_process;
 mod efficiency;
 mod elementwise;
+mod expert_launch;
 mod expert_overlap;
 mod gpu_efficiency;
 mod gradient_buckets;

@@ -4,6 +4,7 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
+use super::expert_launch::synchronized_passes;
 use super::expert_overlap::{LayerCompute, PassExchanges};
 use super::interference::{OverlapCost, OverlappedCall};
 use super::kernel::{Kernel, PassKernels};
@@ -13,7 +14,7 @@ use super::stream_overlap::{GradientStreams, OverlappedLayers};
 use super::tensor_overlap::TensorParallelGemms;
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Dimension, Overlap, Phase, Training, activation_bytes, expert_calls, traffic};
+use fabricast_workload::job::{Dimension, Layout, Overlap, Phase, Training, activation_bytes, expert_calls, traffic};
 
 /// Duration of a pass through a model chunk, by share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +29,8 @@ pub(super) struct PassTime {
     pub data: Picos,
     /// Time that the pass waits for links which its pipeline transfer needs as well.
     pub transfer: Picos,
+    /// Time by which the host launches the pass more slowly than the GPU executes it.
+    pub launch: Picos,
     /// Total time of the tensor-, expert-, context- and data-parallel calls, hidden or exposed.
     pub tensor_all: Picos,
     pub expert_all: Picos,
@@ -67,7 +70,7 @@ impl PassTime {
     }
 
     pub(super) fn total(&self) -> Picos {
-        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data + self.transfer
+        self.compute + self.slowed + self.tensor + self.expert + self.context + self.data + self.transfer + self.launch
     }
 
     pub(super) fn communication(&self) -> Picos {
@@ -83,6 +86,7 @@ impl PassTime {
             context: self.context + other.context,
             data: self.data + other.data,
             transfer: self.transfer + other.transfer,
+            launch: self.launch + other.launch,
             tensor_all: self.tensor_all + other.tensor_all,
             expert_all: self.expert_all + other.expert_all,
             context_all: self.context_all + other.context_all,
@@ -101,6 +105,7 @@ impl PassTime {
             context: scale(self.context),
             data: scale(self.data),
             transfer: scale(self.transfer),
+            launch: scale(self.launch),
             tensor_all: scale(self.tensor_all),
             expert_all: scale(self.expert_all),
             context_all: scale(self.context_all),
@@ -341,6 +346,19 @@ impl StagePasses {
                 }
                 if stage > 0 || chunk > 0 {
                     with_transfer(backward);
+                }
+            }
+        }
+        self
+    }
+
+    /// Variant whose passes take at least as long as the host needs to launch them, if it cannot launch ahead of the GPU.
+    pub(super) fn with_launches(mut self, job: &Training, layout: &Layout) -> Self {
+        for (stage, chunks) in (0..).zip(&mut self.times) {
+            for (chunk, passes) in (0..).zip(chunks) {
+                let launches = synchronized_passes(job, layout, layout.chunk_layers(&job.model, stage, chunk));
+                for (pass, launch) in passes.iter_mut().zip(launches) {
+                    pass.launch = launch - pass.total();
                 }
             }
         }

@@ -83,7 +83,7 @@ impl<'a> StepTiming<'a> {
         call_costs.fill_cache(job);
         let kernels = layer(job, layout);
         let slowest_curve = curve.for_slowest_gpu(layout.degrees.ranks());
-        let passes = StagePasses::new(job, &kernels, speeds, &slowest_curve, &call_costs)?;
+        let passes = StagePasses::new(job, &kernels, speeds, &slowest_curve, &call_costs)?.with_launches(job, layout);
         let transfer = call_costs.phase_time(Phase::PipelineTransfer, None)?;
         // Transfers that do not overlap follow the pass.
         let passes = match (degrees.pipeline > 1, job.overlap) {
@@ -218,7 +218,7 @@ impl<'a> StepTiming<'a> {
             (Share::Data, pass_time.data + (gradients_done - time.end) + updated_exposed),
             (Share::PipelineTransfer, time.transfer + pass_time.transfer),
             (Share::Bubble, time.end - time.busy - time.transfer),
-            (Share::Launch, launch),
+            (Share::Launch, pass_time.launch + launch),
         ];
         let transfers = if degrees.pipeline > 1 {
             scaled(self.pipeline.transfer, 2 * micro * u64::from(degrees.interleave))

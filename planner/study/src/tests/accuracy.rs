@@ -34,6 +34,7 @@ fn accuracy_statements_match_published_figures() {
                 "dgx-a100" | "hgx-a100" => (80, 8),
                 "hgx-h100" | "dgx-h100" | "hgx-h200" => (90, 8),
                 "hgx-b200" => (100, 8),
+                "hgx-b300" => (103, 8),
                 "gb200-nvl72" => (100, 72),
                 "gb300-nvl72" => (103, 72),
                 unknown => panic!("{unknown}"),

@@ -216,13 +216,16 @@ impl GradientAddition {
 
 /// Launch of the kernels of a step by the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum LaunchMode {
     /// One call per kernel, on a stream.
     #[default]
     Stream,
     /// One call for a captured CUDA graph.
     Graph,
+    /// CUDA graphs of all parts of a layer but dispatch, experts and combine (Megatron-LM, `--cuda-graph-scope attn
+    /// moe_router moe_preprocess`).
+    GraphWithoutExperts,
 }
 
 /// Processes that drive the GPUs of a host.

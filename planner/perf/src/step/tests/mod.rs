@@ -3,6 +3,7 @@
 mod bandwidth;
 mod dispatch;
 mod expert;
+mod launch;
 mod link_time;
 mod llama3;
 mod placement;
