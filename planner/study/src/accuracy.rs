@@ -122,8 +122,8 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["H100"],
         software: BRIDGE,
         count: 17,
-        error_percent: [15.0, 33.8],
-        bias: -15.0,
+        error_percent: [13.1, 33.8],
+        bias: -13.1,
     },
     Accuracy {
         work: Work::TrainingExperts,

@@ -77,7 +77,10 @@ pub(super) fn training_interval(job: &Training, machine: &Machine<'_>, step: &St
 /// Returns the interval of a step that results from the errors of its kernels and calls, and of the time that the host
 /// needs to launch it.
 fn around_host(job: &Training, step: &Step, spread: f64) -> StepInterval {
-    let device = StepInterval::around(step.time - step.share_time(Share::Launch), spread);
-    let host = StepInterval::around(host_time(job, &step.layout), HOST_SPREAD);
+    let launch = step.share_time(Share::Launch);
+    let device = StepInterval::around(step.time - launch, spread);
+    // Stages wait for passes that wait for the host.
+    let host = if launch > Picos::ZERO { step.time } else { host_time(job, &step.layout) };
+    let host = StepInterval::around(host, HOST_SPREAD);
     StepInterval { low: device.low.max(host.low).min(step.time), high: device.high.max(host.high).max(step.time) }
 }

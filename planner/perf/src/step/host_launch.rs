@@ -12,7 +12,7 @@
 //! | layer, eager, Llama-like | 1.92 ms | 349 operators in both passes at 5.5 µs |
 //! | layer, eager, GPT-like | 1.13 ms | 205 operators |
 //! | layer, compiled | 1.42 ms | guards and wrappers of the compiler; fused kernels launched from Python are taken to cost as much |
-//! | layer with experts, fused | [`expert_launch`] | and recomputation half of it |
+//! | layer with experts | [`expert_launch`] | and recomputation 0.53 of it |
 //! | recomputation | as the layer; compiled 1.48 times | both passes once more: hooks run for each saved tensor |
 //! | tensor parallelism | 0.157 ms a call | four calls a layer |
 //! | gathers of FSDP | 0.95 ms | one a layer and micro-batch, two with resharding after the forward pass |
@@ -101,26 +101,85 @@ struct LayerTimes {
 impl LayerTimes {
     const ZERO: Self = Self { passes: Picos::ZERO, recomputation: Picos::ZERO };
 
+    /// Times of a layer whose experts are divided among `expert_degree` ranks.
     fn new(job: &Training, expert_degree: u32) -> Self {
-        let eager = if job.model.ffn_matrices == 3 { EAGER_GATED } else { EAGER };
-        let (eager, fused) =
-            (Self { passes: eager, recomputation: eager }, Self { passes: FUSED, recomputation: FUSED_RECOMPUTATION });
-        let has_experts = job.model.experts > 0;
-        match (job.launch, job.fusion) {
-            (LaunchMode::Graph, _) => Self::ZERO,
-            (LaunchMode::GraphWithoutExperts, _) if !has_experts => Self::ZERO,
-            (_, Some(KernelFusion::Fused)) if has_experts => {
-                let passes = expert_launch::layer_time(job, expert_degree);
-                Self { passes, recomputation: Picos(passes.0 / 2) }
-            }
-            (_, Some(KernelFusion::Eager)) => eager,
-            (_, Some(KernelFusion::Compiled | KernelFusion::Fused)) => fused,
-            (_, None) => Self {
+        let eager = Self::of_kernels(job, expert_degree, KernelFusion::Eager);
+        let fused = Self::of_kernels(job, expert_degree, KernelFusion::Fused);
+        match job.fusion {
+            Some(fusion) => Self::of_kernels(job, expert_degree, fusion),
+            None => Self {
                 passes: Picos((eager.passes.0 + fused.passes.0) / 2),
                 recomputation: Picos((eager.recomputation.0 + fused.recomputation.0) / 2),
             },
         }
     }
+
+    fn of_kernels(job: &Training, expert_degree: u32, fusion: KernelFusion) -> Self {
+        let dense = match fusion {
+            KernelFusion::Eager => {
+                let passes = if job.model.ffn_matrices == 3 { EAGER_GATED } else { EAGER };
+                Self { passes, recomputation: passes }
+            }
+            KernelFusion::Compiled | KernelFusion::Fused => Self { passes: FUSED, recomputation: FUSED_RECOMPUTATION },
+        };
+        let passes = match (job.launch, fusion) {
+            (LaunchMode::Graph, _) => return Self::ZERO,
+            (LaunchMode::Stream, _) if job.model.experts == 0 => return dense,
+            (LaunchMode::GraphWithoutExperts, _) if job.model.experts == 0 => return Self::ZERO,
+            (LaunchMode::Stream, KernelFusion::Fused) => expert_launch::layer_time(job, expert_degree),
+            // Assumed: experts add as much to layers of other software.
+            (LaunchMode::Stream, _) => dense.passes + expert_launch::expert_time(job, expert_degree),
+            (LaunchMode::GraphWithoutExperts, _) => expert_launch::expert_time(job, expert_degree),
+        };
+        Self { passes, recomputation: expert_launch::forward_part(passes) }
+    }
+}
+
+/// Host time of both passes of a layer: its kernels, tensor-parallel calls and gathers of weights.
+fn layer_time(job: &Training, layout: &Layout, times: LayerTimes) -> Picos {
+    let tensor = match job.launch {
+        LaunchMode::Stream if layout.degrees.tensor > 1 => scaled(TENSOR_CALL, TENSOR_CALLS),
+        _ => Picos::ZERO,
+    };
+    let gathers = match job.weight_lifetime(layout) {
+        WeightLifetime::Pass if shards_weights(job, layout) => 2,
+        WeightLifetime::MicroBatch if shards_weights(job, layout) => 1,
+        _ => 0,
+    };
+    times.passes + tensor + scaled(GATHER, gathers)
+}
+
+/// Host time of recomputing `recomputed` of `layers` layers.
+fn recomputation_time(job: &Training, times: LayerTimes, layers: u64, recomputed: u64) -> Picos {
+    match job.recompute {
+        Recompute::Full | Recompute::EarlyStop => scaled(times.recomputation, recomputed),
+        // Assumed: half of a layer's kernels.
+        Recompute::FeedForward => Picos(scaled(times.recomputation, layers).0 / 2),
+        Recompute::None | Recompute::Selective => Picos::ZERO,
+    }
+}
+
+/// Returns true if several ranks have copies of the weights.
+fn has_replicas(layout: &Layout) -> bool {
+    layout.size(Dimension::Data) > 1 || layout.size(Dimension::Replica) > 1
+}
+
+fn shards_weights(job: &Training, layout: &Layout) -> bool {
+    has_replicas(layout) && job.zero == Zero::Weights
+}
+
+/// Returns the shortest durations of the forward and the backward pass through `layers` layers, `recomputed` of which
+/// are recomputed; zero if the host can launch ahead of the GPU, which it cannot if layers have experts
+/// ([`expert_launch`]).
+pub(super) fn synchronized_passes(job: &Training, layout: &Layout, layers: u64, recomputed: u64) -> [Picos; 2] {
+    if job.model.experts == 0 || job.launch == LaunchMode::Graph {
+        return [Picos::ZERO; 2];
+    }
+    let times = LayerTimes::new(job, layout.degrees.expert);
+    let both = layer_time(job, layout, times);
+    let forward = expert_launch::forward_part(both);
+    let recomputation = recomputation_time(job, times, layers, recomputed);
+    [scaled(forward, layers), scaled(both - forward, layers) + recomputation]
 }
 
 /// Returns the host time of launching all layers of a replica, in the forward and in the backward pass.
@@ -147,14 +206,7 @@ fn stage_host_time(job: &Training, layout: &Layout, stage: u32) -> Picos {
     let layers = layout.stage_layers(&job.model, stage);
     let (micro_batches, tensors) = (layout.micro_batches(job).max(1), layers * layer_tensors(job));
     let times = LayerTimes::new(job, layout.degrees.expert);
-    let tensor = if layout.degrees.tensor > 1 { scaled(TENSOR_CALL, TENSOR_CALLS) } else { Picos::ZERO };
-    let replicas = layout.size(Dimension::Data) > 1 || layout.size(Dimension::Replica) > 1;
-    let is_sharded = replicas && job.zero == Zero::Weights;
-    let gathers = match job.weight_lifetime(layout) {
-        WeightLifetime::Pass if is_sharded => 2,
-        WeightLifetime::MicroBatch if is_sharded => 1,
-        _ => 0,
-    };
+    let (replicas, is_sharded) = (has_replicas(layout), shards_weights(job, layout));
     let reductions = match job.gradient_accumulation(layout) {
         _ if !is_sharded => 0,
         Accumulate::Shards => micro_batches,
@@ -171,15 +223,8 @@ fn stage_host_time(job: &Training, layout: &Layout, stage: u32) -> Picos {
         GradientAddition::Kernel => micro_batches - 1,
         GradientAddition::Copies => COPIES * micro_batches,
     };
-    let layer = times.passes + tensor + scaled(GATHER, gathers);
-    let recomputed = match job.recompute {
-        Recompute::Full | Recompute::EarlyStop => {
-            scaled(times.recomputation, job.recomputed_stage_layers(layout, stage))
-        }
-        // Assumed: half of a layer's kernels.
-        Recompute::FeedForward => Picos(scaled(times.recomputation, layers).0 / 2),
-        Recompute::None | Recompute::Selective => Picos::ZERO,
-    };
+    let recomputed = recomputation_time(job, times, layers, job.recomputed_stage_layers(layout, stage));
+    let layer = layer_time(job, layout, times);
     scaled(scaled(layer, layers) + recomputed + ENDS, micro_batches)
         + scaled(REDUCTION, layers * reductions)
         + scaled(per_tensor, tensors)

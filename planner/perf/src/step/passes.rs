@@ -4,8 +4,8 @@ use fabricast_topologies::{Bytes, Picos};
 
 use super::call_costs::CallCosts;
 use super::efficiency::Efficiency;
-use super::expert_launch::synchronized_passes;
 use super::expert_overlap::{LayerCompute, PassExchanges};
+use super::host_launch::synchronized_passes;
 use super::interference::{OverlapCost, OverlappedCall};
 use super::kernel::{Kernel, PassKernels};
 use super::kernels::{embedding, fsdp_copy, layer, logits, tensor_parallel_gemms};
@@ -356,7 +356,9 @@ impl StagePasses {
     pub(super) fn with_launches(mut self, job: &Training, layout: &Layout) -> Self {
         for (stage, chunks) in (0..).zip(&mut self.times) {
             for (chunk, passes) in (0..).zip(chunks) {
-                let launches = synchronized_passes(job, layout, layout.chunk_layers(&job.model, stage, chunk));
+                let layers = layout.chunk_layers(&job.model, stage, chunk);
+                let recomputed = job.recomputed_chunk_layers(layout, stage, chunk);
+                let launches = synchronized_passes(job, layout, layers, recomputed);
                 for (pass, launch) in passes.iter_mut().zip(launches) {
                     pass.launch = launch - pass.total();
                 }

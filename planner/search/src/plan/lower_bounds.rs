@@ -27,8 +27,8 @@ impl LowerBounds<'_> {
     /// Lower bound on the strategy's time, including the launch, without a schedule. The bound is the start-up time
     /// plus the larger of two terms: the sequential steps of the algorithm; or one step plus the time to move the bytes
     /// through the fabric, through the channels at the protocol's rate, or through the port of the rank that sends
-    /// most. If steps overlap with arriving data, they shorten by at most the time for which their operation occupies
-    /// its block: a sequence of steps is no shorter, but the first byte may be sent at once.
+    /// most. A step that overlaps with arriving data is shorter by at most half of the time for which its operation then
+    /// occupies its block, so that both together take at least a step; but the first byte may be sent at once.
     pub(super) fn traffic_bound(&self, strategy: Strategy) -> Picos {
         let (request, call) = (self.request, &self.call);
         let costs = request.profile.protocol(strategy.protocol);

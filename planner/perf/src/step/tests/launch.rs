@@ -1,10 +1,11 @@
 //! Steps whose passes wait for the host.
 
-use super::super::expert_launch::{layer_time, synchronized_passes};
+use super::super::expert_launch::layer_time;
+use super::super::host_launch::synchronized_passes;
 use super::super::{Share, Step};
 use super::{rails, read, timed};
 use fabricast_topologies::Picos;
-use fabricast_workload::job::{Layout, Training};
+use fabricast_workload::job::{KernelFusion, Layout, Training};
 
 /// Job with 64 experts on eight GPUs, two layers and 32 sequences.
 fn job(parallel: &str, lines: &str) -> String {
@@ -17,7 +18,7 @@ fn job(parallel: &str, lines: &str) -> String {
 /// Host time of both passes through a stage.
 fn host_passes(training: &Training, layers: u64) -> Picos {
     let layout = Layout::specified_by(training, 8).unwrap().unwrap();
-    synchronized_passes(training, &layout, layers).into_iter().sum()
+    synchronized_passes(training, &layout, layers, 0).into_iter().sum()
 }
 
 /// If the host takes longer than the GPU for every pass, a step takes its time for all passes, and graphs shorten it.
@@ -35,8 +36,15 @@ fn passes_with_experts_take_at_least_their_host_time() {
     assert!(graph.time < without_experts.time && without_experts.time < launched.time);
     assert_eq!(graph.share_time(Share::Launch), Picos::ZERO);
     assert_eq!(graph.share_time(Share::Compute), launched.share_time(Share::Compute));
-    // Recomputation launches half of the layer once more.
-    assert!(step("recompute = \"full\"").time > Picos(launched.time.0 * 14 / 10));
+    // Recomputation launches the forward passes of the recomputed layers once more.
+    let recomputed = |lines: &str| step(&format!("recompute = \"full\"\n{lines}")).time - launched.time;
+    assert!(recomputed("") > Picos(launched.time.0 * 4 / 10));
+    let one = recomputed("recompute_layers = 1");
+    assert!(one > Picos(recomputed("").0 * 4 / 10) && one < Picos(recomputed("").0 * 6 / 10), "{one:?}");
+    // Unstated kernels are between fused and eager ones.
+    let with_kernels = |fusion: Option<KernelFusion>| host_passes(&Training { fusion, ..training.clone() }, 2).0;
+    let [fused, eager] = [KernelFusion::Fused, KernelFusion::Eager].map(|fusion| with_kernels(Some(fusion)));
+    assert!(with_kernels(None).abs_diff((fused + eager) / 2) < 10);
 }
 
 /// Stages of a pipeline wait for the passes of each other, and so for the host of each other: eight micro-batches and one
