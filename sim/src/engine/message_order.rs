@@ -159,3 +159,66 @@ impl Turns {
         self.turns.get_mut(turn_number.checked_sub(1)? as usize)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Edge, Pace, RouteLatency};
+    use crate::quantity::Work;
+
+    /// Costs of a chain with this software time, in picoseconds.
+    fn software(time: u64) -> ChainCosts {
+        ChainCosts { software: Picos(time), ..ChainCosts::default() }
+    }
+
+    /// Returns the states of three runs: operations without order, messages that wait for the first run, and messages of
+    /// a source.
+    fn turns() -> Turns {
+        let mut workload = Workload::new();
+        let dependencies = [vec![], vec![Edge::turn(1), Edge { run: 0, start: 0, step: 1 }], vec![Edge::turn(2)]];
+        for edges in &dependencies {
+            let passage = RouteLatency { route: None, latency: Picos::ZERO };
+            workload.add_uniform_run(100, passage, Work(0), Pace::default(), edges);
+        }
+        Turns::new(&workload)
+    }
+
+    /// A jump over three periods of 100 ps, in each of which two operations of the second run and four of the third are
+    /// done. The software of the third run, a source, needs 60 ps per period and gets ahead of its transfers.
+    #[test]
+    fn jump_advances_clocks_indexes_and_costs_by_whole_periods() {
+        let mut turns = turns();
+        assert!(turns.get(0).is_none());
+        let state = Turn {
+            done: 5,
+            at: Picos(1_000),
+            chain_costs: software(700),
+            parked: VecDeque::from([(6, 3), (8, 1)]),
+            free: (Picos(1_010), software(710)),
+            preparing: (9, software(720)),
+            is_source: false,
+            suspended: None,
+            timely: 0,
+        };
+        *turns.get_mut(1).unwrap() = state.clone();
+        *turns.get_mut(2).unwrap() =
+            Turn { is_source: true, suspended: Some(Picos(400)), preparing: (9, software(390)), ..state };
+
+        let earlier = SuspendedSource { prepared: Picos(340), chain_costs: software(330), timely: 0 };
+        let present = turns.get(2).unwrap().suspended_source().unwrap();
+        assert!(present.recurs(&earlier, Picos(100), software(80)));
+        let distance = Distance { periods: 3, time: Picos(300), costs: software(240) };
+        turns.jump(distance, |run| [0, 6, 12][run as usize], &[earlier]);
+
+        for (run, operations) in [(1, 6), (2, 12)] {
+            let turn = turns.get(run).unwrap();
+            assert_eq!((turn.done, turn.at, turn.chain_costs), (5 + operations, Picos(1_300), software(940)));
+            assert_eq!(turn.parked, [(6 + operations, 3), (8 + operations, 1)]);
+            assert_eq!(turn.free, (Picos(1_310), software(950)));
+        }
+        let (waiting, source) = (turns.get(1).unwrap(), turns.get(2).unwrap());
+        assert_eq!((waiting.preparing, waiting.suspended), ((15, software(960)), None));
+        // The source is prepared at its own pace: 3 × 60 ps later instead of 3 × 100 ps.
+        assert_eq!((source.preparing, source.suspended), ((21, software(570)), Some(Picos(580))));
+    }
+}
