@@ -45,7 +45,7 @@ pub struct Template {
     rounds: u32,
     framing: Framing,
     /// Workload whose software times are task numbers, and whose latencies encode the number of crossings between
-    /// hosts.
+    /// hosts; without works and system.
     workload: Workload,
     tasks: Tasks,
     /// Number of the task of each passage of the workload.
@@ -168,7 +168,7 @@ impl Template {
             let first = first?;
             *classes_by_first.get_mut(first)? = Some(class);
             let (resource, rate) = (*resources.get(first)?, unfolded.system.capacity(ResourceId(first as u32)));
-            capacities.push(Capacity { resource, rate, load: BTreeMap::new() });
+            capacities.push(Capacity::new(resource, rate));
         }
         for run in &unfolded.runs {
             let PerOp::Same(work) = run.work else { return None };
@@ -184,11 +184,11 @@ impl Template {
                     let Some(class) = classes_by_first[used.resource.0 as usize] else { continue };
                     let capacity = capacities.get_mut(class as usize)?;
                     let (kind, times) = LoadKind::decode(&capacity.resource, used.coefficient, task);
-                    *capacity.load.entry((kind, span, ops)).or_default() += u128::from(times);
+                    capacity.add_load(kind, span, ops, times);
                 }
             }
         }
-        let workload = match folded {
+        let mut workload = match folded {
             Some(folded) => folded.workload,
             None => unfolded,
         };
@@ -217,6 +217,9 @@ impl Template {
         });
         let routes = routes.collect();
         let chain = Chain::new(&workload)?;
+        // Amounts and capacities are recomputed for each size.
+        workload.system = System::new();
+        workload.works = Vec::new();
         let codes = PlaceholderRecovery::default();
         Some(Self { chunks, rounds, framing, workload, tasks, passage_tasks, spans, capacities, routes, chain, codes })
     }

@@ -1,7 +1,5 @@
 //! Load of a template's operations on capacities, and the amount of that load for a given chunk size.
 
-use std::collections::BTreeMap;
-
 use super::Template;
 use crate::engine::Pace;
 use crate::lower::{Crossing, OperationCost, OperationCosts, Resource, Start, Tasks};
@@ -15,9 +13,24 @@ pub(super) struct Capacity {
     /// First of the resources that the capacity represents.
     pub resource: Resource,
     pub rate: Rate,
-    /// Load in units of [`WHOLE`], by kind of load, number of chunks per operation, and number of operations counted
-    /// together.
-    pub load: BTreeMap<(LoadKind, u32, u32), u128>,
+    /// Load in units of [`WHOLE`], in order of kind of load, number of chunks per operation, and number of operations
+    /// counted together. Most capacities have one or two entries.
+    load: Vec<((LoadKind, u32, u32), u128)>,
+}
+
+impl Capacity {
+    pub(super) fn new(resource: Resource, rate: Rate) -> Self {
+        Self { resource, rate, load: Vec::new() }
+    }
+
+    /// Adds load of `ops` operations of `span` chunks each.
+    pub(super) fn add_load(&mut self, kind: LoadKind, span: u32, ops: u32, times: u64) {
+        let key = (kind, span, ops);
+        match self.load.binary_search_by_key(&key, |&(known, _)| known) {
+            Ok(index) => self.load[index].1 += u128::from(times),
+            Err(index) => self.load.insert(index, (key, u128::from(times))),
+        }
+    }
 }
 
 /// Kind of load that an operation puts on a capacity.
@@ -153,7 +166,7 @@ impl Template {
             let index = self.spans.iter().position(|&one| one == span);
             index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
         };
-        let passed = capacity.load.iter().map(|(&(kind, span, ops), &times)| {
+        let passed = capacity.load.iter().map(|&((kind, span, ops), times)| {
             let part = work(span) * u128::from(ops) / u128::from(WHOLE);
             part * times * u128::from(amounts.coefficient(kind, 1))
         });
