@@ -12,6 +12,7 @@
 
 mod amounts;
 mod critical_path;
+mod longest_chain;
 mod outline;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ use crate::sharing::{ResourceId, RouteId, System};
 use crate::simulate_error::SimulateError;
 use amounts::{Amounts, Capacity, CapacityOwner, LoadKind, Route};
 use critical_path::Chain;
+pub use longest_chain::LongestChain;
+use outline::OutlineExtent;
 pub use outline::{Fingerprint, Outline, OutlineSummary};
 
 /// Maximum number of operations of a folded workload that is stored.
@@ -55,6 +58,7 @@ pub struct Template {
     capacities: Vec<Capacity>,
     routes: Vec<Route>,
     chain: Chain,
+    extent: OutlineExtent,
     /// State of the placeholders: recoverable from the costs, or not.
     codes: PlaceholderRecovery,
 }
@@ -129,7 +133,7 @@ impl Template {
     /// any case.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        self.codes == PlaceholderRecovery::Recoverable
+        self.extent == OutlineExtent::AllRanks && self.codes == PlaceholderRecovery::Recoverable
     }
 
     fn folded(
@@ -142,7 +146,11 @@ impl Template {
     ) -> Option<Self> {
         let chunks = outline.known.print.chunks;
         let LoweredWorkload { workload: unfolded, resources, .. } = lowered;
-        let folded = fold::fold_with_classes(&unfolded, outline.known.colours.get()).map(|(folded, colours)| {
+        let folded = match outline.extent {
+            OutlineExtent::AllRanks => fold::fold_with_classes(&unfolded, outline.known.colours.get()),
+            OutlineExtent::LongestChain => None,
+        };
+        let folded = folded.map(|(folded, colours)| {
             outline.known.colours.get_or_init(|| colours);
             folded
         });
@@ -220,8 +228,21 @@ impl Template {
         // Amounts and capacities are recomputed for each size.
         workload.system = System::new();
         workload.works = Vec::new();
-        let codes = PlaceholderRecovery::default();
-        Some(Self { chunks, rounds, framing, workload, tasks, passage_tasks, spans, capacities, routes, chain, codes })
+        let (extent, codes) = (outline.extent, PlaceholderRecovery::default());
+        Some(Self {
+            chunks,
+            rounds,
+            framing,
+            workload,
+            tasks,
+            passage_tasks,
+            spans,
+            capacities,
+            routes,
+            chain,
+            extent,
+            codes,
+        })
     }
 
     /// Returns the division of a schedule into loops if its groups have this program, regardless of the number of

@@ -8,11 +8,13 @@ use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::Bounds;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, Plan, PlanRequest, lower_bound, plan};
+use fabricast_search::plan::{
+    Effort, Plan, PlanRequest, StrategyCall, chain_lower_bound, lower_bound, plan, simulate_strategies,
+};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Collective};
+use fabricast_sim::schedule::{BufferUse, Collective, Protocol};
 use fabricast_sim::{Folding, LaunchMode, Timeline};
 use fabricast_topologies::fabric::{CpuFigures, Figures, GpuFigures, Node, SwitchFigures};
 use fabricast_topologies::route::{Ecmp, RouteOptions, Router};
@@ -253,7 +255,8 @@ proptest! {
     }
 }
 
-/// Returns the lower bound and the simulated time of each strategy.
+/// Returns the lower bound and the simulated time of each strategy. The bound is the larger one of those for small and for
+/// large groups.
 fn bounds_and_times(
     testbed: &Testbed,
     collective: Collective,
@@ -268,7 +271,8 @@ fn bounds_and_times(
     pairs
         .map(|(bytes, pair)| {
             let bound = lower_bound(&request, collective, bytes, pair.strategy).unwrap().unwrap();
-            (pair.strategy, bytes, bound, pair.time)
+            let chain_bound = chain_lower_bound(&request, collective, bytes, pair.strategy).unwrap().unwrap();
+            (pair.strategy, bytes, bound.max(chain_bound), pair.time)
         })
         .collect()
 }
@@ -289,6 +293,26 @@ fn bounds_count_the_latency_of_serialized_messages_once() {
                 assert!(bound <= time, "{nodes} hosts, {profile}, {strategy}, {bytes}: {bound:?} and {time:?}");
             }
         }
+    }
+}
+
+/// The ranks on the longest chain of a tree bound its time closely for a small call on one channel.
+#[test]
+fn longest_chains_bound_small_trees_within_a_fifth() {
+    let fabric_spec = FabricSpec::Hosts { preset: "hgx-h200", nodes: 16, gpus: 8, network: "rail" };
+    let profile = Profile::named("nccl-2.28-h200").unwrap();
+    let testbed = Testbed { profile, ..Testbed::ideal(fabric_spec.build()) };
+    let (router, placement, restriction) = (testbed.router(), testbed.placement(), Restriction::default());
+    let (collective, bytes) = (Collective::AllReduce, Bytes(1024));
+    let (collectives, sizes) = ([collective], [bytes]);
+    let request = testbed.plan_request((&router, &placement), (&collectives, &sizes), &restriction);
+    for protocol in [Protocol::Ll, Protocol::Ll128, Protocol::Simple] {
+        let strategy = Strategy::new(Algorithm::Tree, protocol, 1);
+        let calls = [StrategyCall { collective, bytes, strategy }];
+        let times = simulate_strategies(&request, &calls, Monitor::default()).unwrap();
+        let time = times[0].as_ref().unwrap().time;
+        let bound = chain_lower_bound(&request, collective, bytes, strategy).unwrap().unwrap();
+        assert!(bound <= time && time.0 * 4 < bound.0 * 5, "{strategy}: {bound:?} and {time:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::loop_sizes;
+use super::{LongestChain, loop_sizes};
 use crate::fold::{Colours, Signature};
 use crate::lower::{Environment, RankClasses, ScheduleInstance, find_representative_group, size_walk};
 use crate::schedule::{Header, Program, Schedule, ScheduleGenerator, StoredPrograms};
@@ -27,8 +27,19 @@ pub struct Outline {
     /// Classes of ranks that behave alike; `None` if each rank has its own program.
     pub(super) classes: Option<Arc<RankClasses>>,
     pub(super) known: OutlineSummary,
+    pub(super) extent: OutlineExtent,
     /// Distinct numbers of chunks that operations move.
     pub(super) spans: Vec<u32>,
+}
+
+/// Ranks whose operations an outline has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutlineExtent {
+    /// All ranks, or a representative of each class.
+    AllRanks,
+    /// The ranks on a longest chain of dependencies. Operations that are alike in this part may differ in the whole
+    /// schedule.
+    LongestChain,
 }
 
 /// Part of an outline that is retained after its programs are dropped. Programs are fast to generate again.
@@ -45,6 +56,13 @@ impl Outline {
     #[must_use]
     pub fn new(generator: &dyn ScheduleGenerator, setting: Environment<'_>) -> Option<Self> {
         Self::with_summary(generator, setting, None)
+    }
+
+    /// Creates the outline of the ranks on a longest chain of dependencies. Its templates give lower bounds
+    /// ([`Template::first_group_lower_bound`](super::Template::first_group_lower_bound)), and no times.
+    #[must_use]
+    pub fn of_longest_chain(chain: &LongestChain<'_>, setting: Environment<'_>) -> Option<Self> {
+        Some(Self { extent: OutlineExtent::LongestChain, ..Self::new(chain, setting)? })
     }
 
     /// Variant of [`Self::new`] that reuses the summary `known` of an earlier outline of the same schedule.
@@ -65,8 +83,9 @@ impl Outline {
         let (groups, programs) = one.map_or_else(|| Some((1, written(generator, classes.as_deref())?)), Some)?;
         let stored = StoredPrograms { header, programs: &programs, classes: classes.as_deref() };
         let spans = distinct_spans(&stored)?;
+        let extent = OutlineExtent::AllRanks;
         if let Some(known) = known {
-            return Some(Self { header: header.clone(), programs, classes, known: known.clone(), spans });
+            return Some(Self { header: header.clone(), programs, classes, known: known.clone(), extent, spans });
         }
         let chunks = header.layout.chunks();
         if !chunks.is_multiple_of(groups.into()) {
@@ -74,7 +93,7 @@ impl Outline {
         }
         let print = Fingerprint { program: schedule_signature(&stored), groups, chunks: chunks / u32::from(groups) };
         let known = OutlineSummary { print, colours: Arc::default() };
-        Some(Self { header: header.clone(), programs, classes, known, spans })
+        Some(Self { header: header.clone(), programs, classes, known, extent, spans })
     }
 
     /// Returns the number of runs in the programs of all ranks.

@@ -17,6 +17,8 @@ pub(super) struct ExaminedStrategy {
 pub(super) enum ExaminationDepth {
     /// Only the first rank was examined.
     FirstRank,
+    /// The first rank and the ranks on a longest chain of dependencies were examined.
+    LongestChain,
     /// Only the first channel was examined, as a schedule of one channel.
     FirstChannel,
     /// The whole schedule was examined; `None` if it has no template.

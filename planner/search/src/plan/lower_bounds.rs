@@ -85,6 +85,14 @@ impl LowerBounds<'_> {
         self.device_bound(strategy, bound.unwrap_or_default())
     }
 
+    /// Variant of [`Self::template_bound`] with a template of the ranks on a longest chain of dependencies.
+    pub(super) fn chain_bound(&self, strategy: Strategy, header: &Header, group_template: &GroupTemplate) -> Picos {
+        let (template, profile) = (group_template.template(), self.request.profile);
+        let bound =
+            template.and_then(|template| template.first_group_lower_bound(header, group_template.groups, profile));
+        self.device_bound(strategy, bound.unwrap_or_default())
+    }
+
     fn add_launch(&self, strategy: Strategy, device: Picos) -> Picos {
         let mode = self.request.mode;
         let work = HostWork::for_call(mode.gpus_per_host, self.call.collective, strategy.protocol, self.call.ranks);

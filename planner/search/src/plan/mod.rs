@@ -42,7 +42,8 @@ pub use measured::{MEASURED_NOISE, MeasuredTime, Measurements};
 pub use preference::{MAX_OVERLAP, Preference};
 pub use ranges::{LAST_BYTES, Range, SizeRange};
 pub use search::{
-    StrategyCall, lower_bound, plan, plan_single_calls, plan_table, plan_with_bounds, simulate_strategies,
+    StrategyCall, chain_lower_bound, lower_bound, plan, plan_single_calls, plan_table, plan_with_bounds,
+    simulate_strategies,
 };
 pub use search_space::{CompetingAlgorithm, Exclusion, SearchSpace};
 pub use simulated_candidates::{preference_limit_for, same_pair};

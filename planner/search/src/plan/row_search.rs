@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use fabricast_sim::engine::{EngineError, Watch};
 use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{PredictionInterval, TimeInterval};
-use fabricast_sim::schedule::{Call, Collective, Header, TrafficMatrix};
+use fabricast_sim::schedule::{Call, Collective, Header, Symmetry, TrafficMatrix};
 use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
@@ -18,7 +18,7 @@ use super::lower_bounds::LowerBounds;
 use super::search_space::{MissingRoutes, omission_reason};
 use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
-use super::templates::{GroupTemplate, Templates};
+use super::templates::{GroupTemplate, MAX_TEMPLATE_RANKS, Templates};
 use super::{Busiest, Effort, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy};
 use crate::candidates::candidates;
 use fabricast_collectives::algorithm::{self, Shape, Unsupported};
@@ -26,10 +26,6 @@ use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::{FabricCapabilities, PackedTrees};
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 use fabricast_libraries::nccl::{Algo, AlgoProto, Proto};
-
-/// Largest number of ranks up to which a template is used for channels with different rank orders. Above it, folding
-/// such a template takes longer than its reuse for other sizes and protocols saves.
-const MAX_TEMPLATE_RANKS: u32 = 1024;
 
 /// Search of the best strategy of a call.
 pub(super) struct Search<'a> {
@@ -194,7 +190,7 @@ impl<'a> Search<'a> {
                 }
                 continue;
             }
-            if postpones && time_limit.is_none() && known.exact_template().is_none() {
+            if postpones && !simulated.has_time_limit() && known.exact_template().is_none() {
                 postponed.push((lower_bound, strategy));
                 continue;
             }
@@ -302,10 +298,14 @@ impl<'a> Search<'a> {
         Ok(Ok(ExaminedStrategy { generator, extent: ExaminationDepth::FirstRank, lower_bound }))
     }
 
-    /// Tightens the lower bound of an examined schedule: first by its first channel, then by the template of the whole
-    /// schedule.
+    /// Tightens the lower bound of an examined schedule: first by its longest chain of dependencies (for large groups
+    /// without a symmetry) or its first channel, then by the template of the whole schedule.
     fn refine(&self, strategy: Strategy, examined: &mut ExaminedStrategy) -> Result<(), PlanError> {
         let header = examined.generator.header();
+        let has_chain = self.has_chain_bound(examined);
+        if let (ExaminationDepth::FirstRank, true) = (&examined.extent, has_chain) {
+            return self.examine_longest_chain(strategy, examined);
+        }
         if let (ExaminationDepth::FirstRank, true) =
             (&examined.extent, strategy.algorithm.is_channel_independent(self.call.collective, self.capabilities.hosts))
         {
@@ -317,13 +317,42 @@ impl<'a> Search<'a> {
             examined.extent = ExaminationDepth::FirstChannel;
             return Ok(());
         }
-        let template = if self.skips_template(strategy) { None } else { self.template(strategy, 1, header)? };
+        // With several loops, a template of all ranks gives no time either, only a bound.
+        let skips_template = self.skips_template(strategy)
+            || (has_chain && self.templates.has_several_loops(&self.call, strategy, header));
+        let template = if skips_template { None } else { self.template(strategy, 1, header)? };
         if let Some(template) = &template {
             examined.lower_bound =
                 examined.lower_bound.max(self.lower_bounds().template_bound(strategy, header, template));
         }
         examined.extent = ExaminationDepth::Whole(template);
         Ok(())
+    }
+
+    /// Tightens the lower bound of a schedule by the ranks on a longest chain of dependencies.
+    fn examine_longest_chain(&self, strategy: Strategy, examined: &mut ExaminedStrategy) -> Result<(), PlanError> {
+        let header = examined.generator.header();
+        let template = self.templates.chain_template(&self.call, strategy, header);
+        if let Some(template) = &template.map_err(|error| self.failed(strategy, error))? {
+            let bound = self.lower_bounds().chain_bound(strategy, header, template);
+            examined.lower_bound = examined.lower_bound.max(bound);
+        }
+        examined.extent = ExaminationDepth::LongestChain;
+        Ok(())
+    }
+
+    /// Returns the lower bound that the search computes for a strategy of a large group before all ranks are lowered, for a
+    /// group of any size; `None` if there is no such schedule.
+    pub(super) fn chain_lower_bound(&self, strategy: Strategy) -> Result<Option<Picos>, PlanError> {
+        let Ok(mut examined) = self.examine_first_rank(strategy)? else { return Ok(None) };
+        self.examine_longest_chain(strategy, &mut examined)?;
+        Ok(Some(examined.lower_bound))
+    }
+
+    /// Returns true if the ranks on a longest chain of dependencies are examined before all ranks: for large groups
+    /// without a symmetry, whose ranks are lowered one by one.
+    fn has_chain_bound(&self, examined: &ExaminedStrategy) -> bool {
+        self.call.ranks > MAX_TEMPLATE_RANKS && matches!(examined.generator.symmetry(), Symmetry::None)
     }
 
     /// Returns true if computing a template takes longer than it saves. For large groups whose channels have different

@@ -89,6 +89,22 @@ pub fn lower_bound(
     Ok(search.examine(strategy)?.ok().map(|examined| examined.lower_bound))
 }
 
+/// Returns the lower bound from the ranks on a strategy's longest chain of dependencies, which the search computes for
+/// large groups in addition to [`lower_bound`]; `None` if there is no such schedule.
+///
+/// # Errors
+/// [`PlanError`]: a schedule that cannot run on the fabric.
+pub fn chain_lower_bound(
+    request: &PlanRequest<'_>,
+    collective: Collective,
+    bytes: Bytes,
+    strategy: Strategy,
+) -> Result<Option<Picos>, PlanError> {
+    let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
+    let templates = Templates::new(request, abilities.clone());
+    Search::new(&templates, abilities, &bounds, collective, bytes).chain_lower_bound(strategy)
+}
+
 /// A strategy to simulate, and the call that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrategyCall {

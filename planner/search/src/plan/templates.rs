@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use fabricast_sim::SimulateError;
 use fabricast_sim::lower::{Environment, RankBound, RankSends};
 use fabricast_sim::schedule::{Call, Collective, Header, Protocol, Rank, ScheduleGenerator};
-use fabricast_sim::template::{Fingerprint, Outline, OutlineSummary, Template};
+use fabricast_sim::template::{Fingerprint, LongestChain, Outline, OutlineSummary, Template};
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bytes, NodeId, Picos};
 use rustc_hash::FxHashMap;
@@ -34,10 +34,27 @@ struct TemplateKey {
     collective: Collective,
     algorithm: Algorithm,
     channels: u16,
+    part: SchedulePart,
     loops: u32,
     /// Base-2 logarithm of the number of chunks that fit in a message; 0 if the schedule's steps do not depend on this
     /// number.
     room: RoomLog2,
+}
+
+/// Part of a schedule that a template represents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum SchedulePart {
+    /// All ranks.
+    Whole,
+    /// The ranks on a longest chain of dependencies ([`LongestChain`]).
+    LongestChain,
+}
+
+/// Part of a schedule, and its number of loops.
+#[derive(Clone, Copy, Debug)]
+struct LoopedPart {
+    part: SchedulePart,
+    loops: u32,
 }
 
 /// Key of the program of the first rank. Protocols share programs, and so do sizes with equally many chunks.
@@ -56,11 +73,16 @@ type RoomLog2 = u32;
 /// Number of channels that is sufficient to detect whether all channels of an algorithm are equal.
 const ENOUGH_CHANNELS: u16 = 4;
 
+/// Largest number of ranks up to which a template is used for channels with different rank orders. Above it, folding
+/// such a template takes longer than its reuse for other sizes and protocols saves. Also the largest number of ranks on
+/// a chain whose template is computed.
+pub(super) const MAX_TEMPLATE_RANKS: u32 = 1024;
+
 /// Largest value of `TemplateKey::room`. Calls with room for more chunks use this value.
 const MAX_ROOM: RoomLog2 = 31;
 
-/// Templates by protocol, block fingerprint and number of loops.
-type TemplateTable = Mutex<FxHashMap<(Protocol, Fingerprint, u32), SharedValue<Option<Template>>>>;
+/// Templates by protocol, part of the schedule, block fingerprint and number of loops.
+type TemplateTable = Mutex<FxHashMap<(Protocol, SchedulePart, Fingerprint, u32), SharedValue<Option<Template>>>>;
 
 /// Cache of the schedules of a request.
 pub(super) struct Templates<'a> {
@@ -135,6 +157,40 @@ impl<'a> Templates<'a> {
         times: u16,
         header: &Header,
     ) -> Result<Option<GroupTemplate>, SimulateError> {
+        let chunks = header.layout.chunks() / u32::from(times.max(1));
+        self.part_template(call, strategy, SchedulePart::Whole, header, chunks)
+    }
+
+    /// Returns the template of the ranks on a longest chain of dependencies of a schedule with this header, for lower
+    /// bounds; `None` if the schedule has no such template.
+    ///
+    /// # Errors
+    /// Errors of [`Template::new`].
+    pub(super) fn chain_template(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        header: &Header,
+    ) -> Result<Option<GroupTemplate>, SimulateError> {
+        self.part_template(call, strategy, SchedulePart::LongestChain, header, header.layout.chunks())
+    }
+
+    /// Returns true if a schedule with this header is known to have several loops, so that its template gives a lower
+    /// bound but no time.
+    pub(super) fn has_several_loops(&self, call: &Call, strategy: Strategy, header: &Header) -> bool {
+        let part = LoopedPart { part: SchedulePart::LongestChain, loops: 1 };
+        let known = self.fingerprint(call, strategy, part, self.room(call, strategy, header));
+        known.is_some_and(|(_, _, fingerprint)| fingerprint.chunks() < header.layout.chunks())
+    }
+
+    fn part_template(
+        &self,
+        call: &Call,
+        strategy: Strategy,
+        part: SchedulePart,
+        header: &Header,
+        chunks: u32,
+    ) -> Result<Option<GroupTemplate>, SimulateError> {
         // A template serves all sizes, and these trees depend on the size.
         if strategy.algorithm.has_size_dependent_trees() {
             return Ok(None);
@@ -145,11 +201,13 @@ impl<'a> Templates<'a> {
             return Ok(None);
         }
         let room = self.room(call, strategy, header);
-        let chunks = header.layout.chunks() / u32::from(times.max(1));
         // The summary of one loop can be computed without its template.
-        let Some((_, _, summary)) = self.fingerprint(call, strategy, 1, room) else { return Ok(None) };
-        let (loops, room) = if summary.chunks() == chunks { (1, room) } else { (2, 0) };
-        self.loop_template(call, strategy, loops, room)
+        let one_loop = LoopedPart { part, loops: 1 };
+        let Some((_, _, summary)) = self.fingerprint(call, strategy, one_loop, room) else { return Ok(None) };
+        match summary.chunks() == chunks {
+            true => self.loop_template(call, strategy, one_loop, room),
+            false => self.loop_template(call, strategy, LoopedPart { part, loops: 2 }, 0),
+        }
     }
 
     /// Returns the base-2 logarithm of the number of chunks that fit in a message of a schedule with one loop; 0 if the
@@ -168,13 +226,14 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        loops: u32,
+        part: LoopedPart,
         room: RoomLog2,
     ) -> Result<Option<GroupTemplate>, SimulateError> {
-        let Some((key, summary, fingerprint)) = self.fingerprint(call, strategy, loops, room) else {
+        let Some((key, summary, fingerprint)) = self.fingerprint(call, strategy, part, room) else {
             return Ok(None);
         };
-        let shared = entry(&self.templates, (strategy.protocol, fingerprint.single_group(), loops));
+        let loops = part.loops;
+        let shared = entry(&self.templates, (strategy.protocol, key.part, fingerprint.single_group(), loops));
         if shared.get().is_none() {
             let reduced = Strategy { channels: key.channels, ..strategy };
             let outline = match self.outlines.get(&key) {
@@ -196,19 +255,20 @@ impl<'a> Templates<'a> {
         &self,
         call: &Call,
         strategy: Strategy,
-        loops: u32,
+        part: LoopedPart,
         room: RoomLog2,
     ) -> Option<(TemplateKey, OutlineSummary, Fingerprint)> {
         let Strategy { algorithm, channels, .. } = strategy;
+        let LoopedPart { part, loops } = part;
         // Four channels are sufficient to detect whether all channels are equal, for all algorithms.
-        if channels > ENOUGH_CHANNELS {
+        if channels > ENOUGH_CHANNELS && part == SchedulePart::Whole {
             let reduced = Strategy { channels: ENOUGH_CHANNELS, ..strategy };
-            let (key, summary, fingerprint) = self.fingerprint(call, reduced, loops, room)?;
+            let (key, summary, fingerprint) = self.fingerprint(call, reduced, LoopedPart { part, loops }, room)?;
             if fingerprint.groups() == ENOUGH_CHANNELS {
                 return Some((key, summary, fingerprint.with_groups(channels)));
             }
         }
-        let key = TemplateKey { collective: call.collective, algorithm, channels, loops, room };
+        let key = TemplateKey { collective: call.collective, algorithm, channels, part, loops, room };
         let slot = entry(&self.summaries, key);
         let summary = slot.get_or_init(|| Some(self.outline(call, strategy, key, None)?.known().clone()));
         let summary = summary.clone()?;
@@ -225,7 +285,14 @@ impl<'a> Templates<'a> {
         summary: Option<&OutlineSummary>,
     ) -> Option<Arc<Outline>> {
         let generator = self.generator(call, strategy, key.loops, key.room)?;
-        let outline = Arc::new(Outline::with_summary(generator.as_ref(), self.setting(), summary)?);
+        let outline = match key.part {
+            SchedulePart::Whole => Outline::with_summary(generator.as_ref(), self.setting(), summary)?,
+            SchedulePart::LongestChain => {
+                let chain = LongestChain::find(generator.as_ref(), self.setting(), MAX_TEMPLATE_RANKS as usize)?;
+                Outline::of_longest_chain(&chain, self.setting())?
+            }
+        };
+        let outline = Arc::new(outline);
         self.outlines.insert(key, outline.clone());
         Some(outline)
     }
