@@ -8,7 +8,7 @@ use fabricast_sim::schedule::{Collective, DataType, Protocol};
 use fabricast_topologies::NetworkSpec;
 use fabricast_validate::measured::MeasuredLibrary;
 
-use super::shared::parse_count;
+use super::shared::{NETWORK_HELP, network_long_help, parse_count};
 use super::{BandwidthAxis, Launch, Processes};
 
 /// Arguments of `compare`, which compares predicted with measured times.
@@ -93,8 +93,8 @@ pub struct LogArgs {
     /// The name that nvidia-smi or rocm-smi prints is accepted too.
     #[arg(long, value_name = "MODEL")]
     pub gpu_model: Option<String>,
-    /// Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`
-    #[arg(long, value_name = "KIND[,key=value…]")]
+    /// Network between hosts
+    #[arg(long, value_name = "KIND[,key=value…]", help = NETWORK_HELP, long_help = network_long_help())]
     pub network: Option<NetworkSpec>,
     /// Collective, if the log does not name it, for example all_reduce
     #[arg(long, value_name = "NAME")]

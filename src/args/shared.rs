@@ -71,6 +71,15 @@ impl FromStr for Buffers {
 /// Maximum number of MPS clients per GPU (NVIDIA Multi-Process Service, "Volta MPS client limit").
 const MPS_CLIENTS: i64 = 48;
 
+/// Help of `--network` in a line.
+pub(super) const NETWORK_HELP: &str =
+    "Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`";
+
+/// Help of `--network` with all kinds of networks and their keys.
+pub(super) fn network_long_help() -> String {
+    format!("{NETWORK_HELP}\n\n{}", NetworkSpec::help())
+}
+
 /// Size and settings of the fabric.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Fabric")]
@@ -81,8 +90,8 @@ pub struct ClusterArgs {
     /// GPUs in use per host; default: all
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_count)]
     pub gpus: Option<u32>,
-    /// Network between hosts: a kind and settings, e.g. `rail,nics_per_node=8,nic=400Gb/s`
-    #[arg(long, value_name = "KIND[,key=value…]")]
+    /// Network between hosts
+    #[arg(long, value_name = "KIND[,key=value…]", help = NETWORK_HELP, long_help = network_long_help())]
     pub network: Option<NetworkSpec>,
     /// GPU model if the fabric file has none: a name of `list gpus`
     ///

@@ -1,4 +1,4 @@
-//! Tests of `completions` and `man`: scripts and manual pages are identical on standard output and in files.
+//! Tests of `--help`, `completions` and `man`: scripts and manual pages are identical on standard output and in files.
 //!
 //! Unit tests next to their generators check that they cover every command and flag.
 
@@ -42,4 +42,27 @@ fn man_writes_a_page_per_command() {
     assert!(names.iter().all(|name| name.starts_with("fabricast") && name.ends_with(".1")), "{names:?}");
     assert!(!names.iter().any(|name| name.contains("nvshmem-rank") || name.contains("prove-side")), "{names:?}");
     refused(folder.path(), "man -o share/man1/fabricast.1", "expected a folder");
+}
+
+/// Every command with `--network` lists the keys in its long help, and not in its short one.
+#[test]
+fn help_of_networks_lists_kinds_and_keys() {
+    for command in ["plan", "simulate", "compare", "table", "fabric show", "gpu run"] {
+        let long = run(&format!("{command} --help"));
+        assert_eq!((long.code, long.stderr.as_str()), (0, ""), "{command}");
+        for line in
+            ["`fat_tree`: leaf, spine and core switches", "`queue_pairs`: queue pairs of a connection", "`groups`: "]
+        {
+            assert_eq!(
+                long.stdout.lines().filter(|text| text.trim().starts_with(line)).count(),
+                1,
+                "{command}: {line}"
+            );
+        }
+        let short = run(&format!("{command} -h")).stdout;
+        assert!(
+            short.contains("Network between hosts: a kind and settings") && !short.contains("queue_pairs"),
+            "{command}"
+        );
+    }
 }

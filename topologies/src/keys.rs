@@ -61,6 +61,8 @@ pub(crate) trait Keyed: Sized {
 pub(crate) struct Key<T: 'static> {
     /// Name of the key in TOML and on the command line.
     pub name: &'static str,
+    /// Description for `--help`, without the final period; empty for keys that no flag accepts.
+    pub help: &'static str,
     /// Sets the field from a value; the error states what was expected.
     pub set: fn(&mut T, &Scalar<'_>) -> Result<(), String>,
     /// The field as a TOML value; `None` if it is not set.
@@ -73,12 +75,14 @@ pub(crate) trait Keys: Default + 'static {
     const KEYS: &'static [Key<Self>];
 }
 
-/// Implements [`Keys`] for a struct whose listed fields are all `Option` of a [`Keyed`] type.
+/// Implements [`Keys`] for a struct whose listed fields are all `Option` of a [`Keyed`] type. A description may follow a
+/// field.
 macro_rules! keys {
-    ($type:ty { $($field:ident),* $(,)? }) => {
+    ($type:ty { $($field:ident $(: $help:literal)?),* $(,)? }) => {
         impl $crate::keys::Keys for $type {
             const KEYS: &'static [$crate::keys::Key<Self>] = &[$($crate::keys::Key {
                 name: stringify!($field),
+                help: concat!($($help)?),
                 set: |into, value| {
                     into.$field = Some($crate::keys::Keyed::read(value)?);
                     Ok(())
@@ -231,6 +235,9 @@ quantity!(Picos, |time| if time.0 < 1_000_000 || time.0.is_multiple_of(1_000) {
 macro_rules! keyed_enum {
     ($type:ty { $($word:literal => $value:path),* $(,)? }) => {
         impl $type {
+            /// All variants.
+            pub const ALL: &'static [Self] = &[$($value),*];
+
             /// The name of the variant in specs, in JSON and on the command line.
             #[must_use]
             pub fn name(self) -> &'static str {

@@ -55,6 +55,30 @@ keyed_enum!(NetworkKind {
     "tcp-loopback" => NetworkKind::TcpLoopback,
 });
 
+/// Networks of switches.
+const SWITCHED: &[NetworkKind] = &[NetworkKind::Rail, NetworkKind::FatTree, NetworkKind::Dragonfly, NetworkKind::Torus];
+/// Networks whose hosts are connected by NICs.
+const CABLED: &[NetworkKind] =
+    &[NetworkKind::Rail, NetworkKind::FatTree, NetworkKind::Dragonfly, NetworkKind::Torus, NetworkKind::TcpLoopback];
+/// Networks of leaves and spines.
+const CLOS: &[NetworkKind] = &[NetworkKind::Rail, NetworkKind::FatTree];
+const DRAGONFLY: &[NetworkKind] = &[NetworkKind::Dragonfly];
+const TORUS: &[NetworkKind] = &[NetworkKind::Torus];
+
+impl NetworkKind {
+    /// Description for `--help`, without the final period.
+    fn help(self) -> &'static str {
+        match self {
+            Self::Rail => "NIC i of every host connects to the switches of rail i",
+            Self::FatTree => "leaf, spine and core switches; all NICs of a host connect to the same leaf",
+            Self::Dragonfly => "groups of routers, all-to-all within a group and between groups",
+            Self::Torus => "each host is joined to two neighbours per dimension",
+            Self::Mnnvl => "one NVLink domain across the hosts (multi-node NVLink), without keys",
+            Self::TcpLoopback => "TCP sockets between the processes of one machine",
+        }
+    }
+}
+
 impl FromStr for NetworkKind {
     type Err = Error;
 
@@ -104,21 +128,21 @@ pub struct NetworkSpec {
 }
 
 keys!(NetworkSpec {
-    nics_per_node,
-    nic,
-    nic_latency,
-    switch_latency,
-    oversubscription,
-    tiers,
-    radix,
-    groups,
-    dimensions,
-    ecmp,
-    link,
-    mtu,
-    adaptive_routing,
-    queue_pairs,
-    nodes_per_domain,
+    nics_per_node: "number of NICs per host, 1 to 256",
+    nic: "line rate of a NIC in each direction, as in 400Gb/s",
+    nic_latency: "latency of the NICs at both ends of a path and their cables; default: 1.3us, of tcp-loopback 40us",
+    switch_latency: "latency of one switch and the cable behind it; default: 300ns, of tcp-loopback none",
+    oversubscription: "bandwidth below a leaf divided by that above it, 0.01 to 1000; default: 1",
+    tiers: "number of switch levels, 1 to 8; default: 2 for rail, as many as needed for fat_tree",
+    radix: "number of ports of a switch, 2 to 4096; default: as many as needed for rail, 64 for fat_tree",
+    groups: "number of groups, 1 to 65536; default: the square root of the number of hosts",
+    dimensions: "side lengths in hosts, as in 4x4x2; default: the most cubic shape",
+    ecmp: "number of equal-cost paths that flows are spread over, 1 to 256",
+    link: "technology of the cables, infiniband or ethernet; default: infiniband, of tcp-loopback ethernet",
+    mtu: "MTU of Ethernet in bytes, 576 to 65535; default: 1500",
+    adaptive_routing: "NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet",
+    queue_pairs: "queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1",
+    nodes_per_domain: "hosts in use of each NVLink domain of a rack, 1 to 65536; default: all",
 });
 
 impl NetworkSpec {
@@ -163,9 +187,34 @@ impl NetworkSpec {
         fault.map_or(Ok(()), |fault| Err(format!("{name} {fault}")))
     }
 
+    /// Kinds of networks on which a key has an effect.
+    pub(crate) fn kinds(key: &str) -> &'static [NetworkKind] {
+        match key {
+            "nic" | "nic_latency" | "switch_latency" | "link" => CABLED,
+            "tiers" | "radix" | "ecmp" => CLOS,
+            "groups" => DRAGONFLY,
+            "dimensions" => TORUS,
+            _ => SWITCHED,
+        }
+    }
+
     /// Names of all keys other than `kind`.
     fn key_list() -> String {
         Self::KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Describes the kinds of networks and their keys in one line each, for `--help`.
+    #[must_use]
+    pub fn help() -> String {
+        let mut lines = vec!["Kinds, of which the first is the default:".to_owned()];
+        lines.extend(NetworkKind::ALL.iter().map(|kind| format!("`{}`: {}.", kind.name(), kind.help())));
+        for kinds in [SWITCHED, CABLED, CLOS, DRAGONFLY, TORUS] {
+            let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+            lines.push(format!("\nKeys of {}:", names.join(", ")));
+            let keys = Self::KEYS.iter().filter(|key| Self::kinds(key.name) == kinds);
+            lines.extend(keys.map(|key| format!("`{}`: {}.", key.name, key.help)));
+        }
+        lines.join("\n")
     }
 
     /// Formats as a TOML inline table that parses to an equal value.
@@ -258,5 +307,32 @@ mod tests {
             let error = text.parse::<NetworkSpec>().unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn help_has_a_line_for_every_kind_and_key() {
+        let help = NetworkSpec::help();
+        let keys = NetworkSpec::KEYS.iter().map(|key| key.name);
+        for name in NetworkKind::ALL.iter().map(|kind| kind.name()).chain(keys) {
+            let lines = help.lines().filter(|line| line.starts_with(&format!("`{name}`: ")));
+            assert!(lines.clone().count() == 1 && lines.clone().all(|line| line.len() > name.len() + 20), "{name}");
+        }
+    }
+
+    /// Values at both ends of a range in the help are accepted, and those beyond are rejected.
+    #[test]
+    fn ranges_in_the_help_are_those_of_the_parser() {
+        let mut ranges = 0;
+        for key in NetworkSpec::KEYS {
+            let words: Vec<&str> = key.help.split([' ', ';']).collect();
+            let Some(at) = words.iter().position(|&word| word == "to") else { continue };
+            let (Ok(min), Ok(max)) = (words[at - 1].parse::<f64>(), words[at + 1].parse::<f64>()) else { continue };
+            let is_accepted = |value: f64| format!("rail,{}={value}", key.name).parse::<NetworkSpec>().is_ok();
+            let step = if min < 1.0 { min / 2.0 } else { 1.0 };
+            assert!(is_accepted(min) && is_accepted(max), "{}: {min} to {max}", key.name);
+            assert!(!is_accepted(min - step) && !is_accepted(max + 1.0), "{}: {min} to {max}", key.name);
+            ranges += 1;
+        }
+        assert_eq!(ranges, 9);
     }
 }

@@ -74,7 +74,28 @@ def plan(
         fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
-        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``. Kinds,
+            of which the first is the default: ``rail``: NIC i of every host connects to the switches of rail
+            i. ``fat_tree``: leaf, spine and core switches; all NICs of a host connect to the same leaf.
+            ``dragonfly``: groups of routers, all-to-all within a group and between groups. ``torus``: each
+            host is joined to two neighbours per dimension. ``mnnvl``: one NVLink domain across the hosts
+            (multi-node NVLink), without keys. ``tcp-loopback``: TCP sockets between the processes of one
+            machine. Keys of rail, fat_tree, dragonfly, torus: ``nics_per_node``: number of NICs per host, 1
+            to 256. ``oversubscription``: bandwidth below a leaf divided by that above it, 0.01 to 1000;
+            default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
+            NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
+            ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
+            as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
+            default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
+            behind it; default: 300ns, of tcp-loopback none. ``link``: technology of the cables, infiniband or
+            ethernet; default: infiniband, of tcp-loopback ethernet. Keys of rail, fat_tree: ``tiers``: number
+            of switch levels, 1 to 8; default: 2 for rail, as many as needed for fat_tree. ``radix``: number
+            of ports of a switch, 2 to 4096; default: as many as needed for rail, 64 for fat_tree. ``ecmp``:
+            number of equal-cost paths that flows are spread over, 1 to 256. Keys of dragonfly: ``groups``:
+            number of groups, 1 to 65536; default: the square root of the number of hosts. Keys of torus:
+            ``dimensions``: side lengths in hosts, as in 4x4x2; default: the most cubic shape.
         gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
         mig: Split a GPU into MIG instances, for example ``gpu0=3g.71gb,4g.71gb``; may be repeated. Each
@@ -290,7 +311,28 @@ def simulate(
         fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
-        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``. Kinds,
+            of which the first is the default: ``rail``: NIC i of every host connects to the switches of rail
+            i. ``fat_tree``: leaf, spine and core switches; all NICs of a host connect to the same leaf.
+            ``dragonfly``: groups of routers, all-to-all within a group and between groups. ``torus``: each
+            host is joined to two neighbours per dimension. ``mnnvl``: one NVLink domain across the hosts
+            (multi-node NVLink), without keys. ``tcp-loopback``: TCP sockets between the processes of one
+            machine. Keys of rail, fat_tree, dragonfly, torus: ``nics_per_node``: number of NICs per host, 1
+            to 256. ``oversubscription``: bandwidth below a leaf divided by that above it, 0.01 to 1000;
+            default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
+            NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
+            ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
+            as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
+            default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
+            behind it; default: 300ns, of tcp-loopback none. ``link``: technology of the cables, infiniband or
+            ethernet; default: infiniband, of tcp-loopback ethernet. Keys of rail, fat_tree: ``tiers``: number
+            of switch levels, 1 to 8; default: 2 for rail, as many as needed for fat_tree. ``radix``: number
+            of ports of a switch, 2 to 4096; default: as many as needed for rail, 64 for fat_tree. ``ecmp``:
+            number of equal-cost paths that flows are spread over, 1 to 256. Keys of dragonfly: ``groups``:
+            number of groups, 1 to 65536; default: the square root of the number of hosts. Keys of torus:
+            ``dimensions``: side lengths in hosts, as in 4x4x2; default: the most cubic shape.
         gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
         mig: Split a GPU into MIG instances, for example ``gpu0=3g.71gb,4g.71gb``; may be repeated. Each
@@ -532,7 +574,28 @@ def compare(
         gpus: GPUs in use per host; default: derived from the ranks in the log, else all.
         gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
-        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``. Kinds,
+            of which the first is the default: ``rail``: NIC i of every host connects to the switches of rail
+            i. ``fat_tree``: leaf, spine and core switches; all NICs of a host connect to the same leaf.
+            ``dragonfly``: groups of routers, all-to-all within a group and between groups. ``torus``: each
+            host is joined to two neighbours per dimension. ``mnnvl``: one NVLink domain across the hosts
+            (multi-node NVLink), without keys. ``tcp-loopback``: TCP sockets between the processes of one
+            machine. Keys of rail, fat_tree, dragonfly, torus: ``nics_per_node``: number of NICs per host, 1
+            to 256. ``oversubscription``: bandwidth below a leaf divided by that above it, 0.01 to 1000;
+            default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
+            NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
+            ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
+            as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
+            default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
+            behind it; default: 300ns, of tcp-loopback none. ``link``: technology of the cables, infiniband or
+            ethernet; default: infiniband, of tcp-loopback ethernet. Keys of rail, fat_tree: ``tiers``: number
+            of switch levels, 1 to 8; default: 2 for rail, as many as needed for fat_tree. ``radix``: number
+            of ports of a switch, 2 to 4096; default: as many as needed for rail, 64 for fat_tree. ``ecmp``:
+            number of equal-cost paths that flows are spread over, 1 to 256. Keys of dragonfly: ``groups``:
+            number of groups, 1 to 65536; default: the square root of the number of hosts. Keys of torus:
+            ``dimensions``: side lengths in hosts, as in 4x4x2; default: the most cubic shape.
         collective: Collective, if the log does not name it, for example all_reduce.
         algorithm: Forced algorithm (NCCL_ALGO), for example ring; default: the library's choice.
         protocol: Forced protocol (NCCL_PROTO), for example ll128; default: the library's choice.
@@ -842,7 +905,28 @@ def synthesize(
         fabric: Fabric: preset (``fabric list``), spec (TOML), NCCL topology (XML), ``nvidia-smi topo -m``.
         nodes: Number of hosts; a preset or file of one host is replicated.
         gpus: GPUs in use per host; default: all.
-        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``.
+        network: Network between hosts: a kind and settings, e.g. ``rail,nics_per_node=8,nic=400Gb/s``. Kinds,
+            of which the first is the default: ``rail``: NIC i of every host connects to the switches of rail
+            i. ``fat_tree``: leaf, spine and core switches; all NICs of a host connect to the same leaf.
+            ``dragonfly``: groups of routers, all-to-all within a group and between groups. ``torus``: each
+            host is joined to two neighbours per dimension. ``mnnvl``: one NVLink domain across the hosts
+            (multi-node NVLink), without keys. ``tcp-loopback``: TCP sockets between the processes of one
+            machine. Keys of rail, fat_tree, dragonfly, torus: ``nics_per_node``: number of NICs per host, 1
+            to 256. ``oversubscription``: bandwidth below a leaf divided by that above it, 0.01 to 1000;
+            default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
+            NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
+            ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
+            as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
+            default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
+            behind it; default: 300ns, of tcp-loopback none. ``link``: technology of the cables, infiniband or
+            ethernet; default: infiniband, of tcp-loopback ethernet. Keys of rail, fat_tree: ``tiers``: number
+            of switch levels, 1 to 8; default: 2 for rail, as many as needed for fat_tree. ``radix``: number
+            of ports of a switch, 2 to 4096; default: as many as needed for rail, 64 for fat_tree. ``ecmp``:
+            number of equal-cost paths that flows are spread over, 1 to 256. Keys of dragonfly: ``groups``:
+            number of groups, 1 to 65536; default: the square root of the number of hosts. Keys of torus:
+            ``dimensions``: side lengths in hosts, as in 4x4x2; default: the most cubic shape.
         gpu_model: GPU model if the fabric file has none: a name of ``list gpus``. The name that nvidia-smi or
             rocm-smi prints is accepted too.
         mig: Split a GPU into MIG instances, for example ``gpu0=3g.71gb,4g.71gb``; may be repeated. Each

@@ -1,7 +1,7 @@
 //! Tests of clusters: hosts, racks, NICs, switches and bandwidths.
 
 use super::*;
-use crate::fabric::{Figures, NodeKind};
+use crate::fabric::{Figures, LinkKind, NodeKind};
 use crate::route::{PathClass, RouteOptions, Router};
 use crate::{Bandwidth, Picos, preset};
 
@@ -212,6 +212,8 @@ fn network_keys_replace_the_nics_of_the_preset() {
     assert_eq!(class(&two_nics, "n0/gpu4", "n0/nic1"), PathClass::Pix);
     let jumbo = cluster("dgx-a100", 2, "rail,link=ethernet,mtu=9000");
     assert_eq!((link_gb_per_s(&jumbo, "n0/nic0", "leaf0"), ids(&jumbo, NodeKind::Nic).len()), (25.0, 16));
+    let cable = jumbo.find_link("n0/nic0->leaf0").unwrap()[0];
+    assert_eq!(jumbo.link(cable).kind, LinkKind::Ethernet);
     let nics = jumbo.nodes().filter_map(|(_, node)| match &node.figures {
         Figures::Nic(nic) => Some((nic.mtu, nic.model.clone())),
         _ => None,
@@ -230,6 +232,62 @@ fn network_keys_replace_the_nics_of_the_preset() {
         .path(slow.find("n0/gpu0").unwrap(), slow.find("n1/gpu0").unwrap())
         .unwrap();
     assert_eq!(path.latency, Picos(4 * 150_000 + 3_000_000 + 1_000_000));
+}
+
+/// A key changes the links, or the NICs with a network link, for exactly those kinds of networks that its help names.
+#[test]
+fn keys_have_an_effect_for_the_kinds_in_their_help() {
+    use crate::keys::Keys;
+    use crate::network_spec::NetworkKind;
+
+    let values = |key: &str| -> &[&str] {
+        match key {
+            "nics_per_node" => &["2"],
+            "nic" => &["100Gb/s"],
+            "nic_latency" | "switch_latency" => &["7us"],
+            "oversubscription" => &["2"],
+            "tiers" | "groups" => &["1"],
+            "radix" => &["16"],
+            "dimensions" => &["16"],
+            "ecmp" => &["3"],
+            "link" => &["ethernet", "infiniband"],
+            "mtu" => &["9000"],
+            "adaptive_routing" => &["true"],
+            "queue_pairs" => &["4"],
+            "nodes_per_domain" => &["2"],
+            other => panic!("no value of {other}"),
+        }
+    };
+    for kind in NetworkKind::ALL {
+        for key in NetworkSpec::KEYS {
+            let preset = if key.name == "nodes_per_domain" { "gb200-nvl72" } else { "hgx-h200" };
+            let nodes = if *kind == NetworkKind::TcpLoopback { 4 } else { 16 };
+            // Sockets have a latency as a whole unless that of the NICs is given.
+            let other = if key.name == "switch_latency" { ",nic_latency=1us" } else { "" };
+            let network = |setting: &str| {
+                let fabric = try_cluster(preset, nodes, &format!("{}{other}{setting}", kind.name())).ok()?;
+                let end = |id: NodeId| &fabric.node(id).id;
+                let describe = |link: &crate::Link| {
+                    let crate::Link { kind, lanes, bandwidth, latency, .. } = link;
+                    format!("{} {} {kind:?} {lanes} {bandwidth:?} {latency}", end(link.from), end(link.to))
+                };
+                let mut links: Vec<String> = fabric.links().map(|(_, link)| describe(link)).collect();
+                links.sort_unstable();
+                let is_cabled = |&(id, node): &(NodeId, &crate::Node)| {
+                    let links = fabric.outgoing_links(id);
+                    let is_cable = |link| matches!(fabric.link(link).kind, LinkKind::Infiniband | LinkKind::Ethernet);
+                    node.kind == NodeKind::Nic && links.into_iter().any(is_cable)
+                };
+                let nics: Vec<Figures> =
+                    fabric.nodes().filter(is_cabled).map(|(_, node)| node.figures.clone()).collect();
+                Some((links, nics))
+            };
+            let default = network("");
+            let has_effect = values(key.name).iter().any(|value| network(&format!(",{}={value}", key.name)) != default);
+            let is_named = NetworkSpec::kinds(key.name).contains(kind);
+            assert_eq!(has_effect, is_named, "{} of {}", key.name, kind.name());
+        }
+    }
 }
 
 #[test]
