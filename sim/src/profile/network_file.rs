@@ -9,14 +9,13 @@
 
 use std::fmt::Write as _;
 
-use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::{Bandwidth, Fabric, Picos};
 use serde::Deserialize;
 
 use super::network::{NetworkCosts, PacketRouting, QueuePairs};
 use super::packets::Packets;
 use super::reader::{ProfileError, ProfileReader};
-use super::transport::{MachineNetwork, Transport};
+use super::transport::{MachineNetwork, Transport, nics_in_use};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
 
@@ -269,23 +268,19 @@ impl Profile {
         Ok(if network.transport.uses_verbs() { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
     }
 
-    /// Returns the profile with the queue pairs that the NICs of a fabric state, otherwise with NCCL's default ones.
+    /// Returns the profile with the queue pairs that the NICs in use of a fabric state, otherwise with NCCL's default ones.
     fn with_queue_pairs_of(mut self, fabric: &Fabric) -> Self {
-        let nics = || {
-            fabric.nodes().filter_map(|(_, node)| match &node.figures {
-                Figures::Nic(figures) => Some(figures.as_ref()),
-                _ => None,
-            })
-        };
         // NCCL uses adaptive routing only if all NICs have it (src/transport/net_ib/connect.cc: `comm->ar`).
         let default = Packets::for_fabric(fabric) == Packets::Infiniband;
-        let is_adaptive = match nics().next() {
-            Some(_) => nics().all(|nic| nic.adaptive_routing.unwrap_or(default)),
-            None => default,
+        let nics = nics_in_use(fabric);
+        let is_adaptive = match nics.is_empty() {
+            true => default,
+            false => nics.iter().all(|nic| nic.adaptive_routing.unwrap_or(default)),
         };
         let routing = if is_adaptive { PacketRouting::Adaptive } else { PacketRouting::Static };
-        let count = nics().filter_map(|nic| nic.queue_pairs).min().unwrap_or(QueuePairs::ONE.count);
-        let line_rate = MachineNetwork::from_fabric(fabric).map(|machine| machine.nic);
+        let counts = nics.iter().map(|nic| nic.queue_pairs.unwrap_or(QueuePairs::ONE.count));
+        let count = counts.min().unwrap_or(QueuePairs::ONE.count);
+        let line_rate = nics.iter().filter_map(|nic| nic.speed).min();
         self.network.queue_pairs = QueuePairs { count, routing, line_rate };
         self
     }
@@ -339,6 +334,45 @@ mod tests {
         assert_eq!(queue_pairs(",adaptive_routing=false"), (1, PacketRouting::Static));
         assert_eq!(queue_pairs(",link=ethernet"), (1, PacketRouting::Static));
         assert_eq!(queue_pairs(",link=ethernet,adaptive_routing=true,queue_pairs=4"), (4, PacketRouting::Adaptive));
+    }
+
+    /// Of unlike NICs, the fewest queue pairs, the lowest rate and the smallest MTU count, and adaptive routing if all have
+    /// it. NICs that have failed, or whose cable or PCIe link has failed, are not in use.
+    #[test]
+    fn queue_pairs_are_those_of_the_nics_in_use() {
+        let nics = |numbers: &str, figures: &str| {
+            format!("{{ id = \"nic[{numbers}]\", kind = \"nic\", host = \"n[0-1]\", {figures} }},\n")
+        };
+        let links = |ends: &str| format!("{{ {ends} }},\n");
+        let text = [
+            "node = [\n{ id = \"gpu[0-1]\", kind = \"gpu\", host = \"n[0-1]\", compute_capability = 90 },\n".to_owned(),
+            "{ id = \"cpu[0-1]\", kind = \"cpu\", host = \"n[0-1]\" },\n{ id = \"leaf\", kind = \"switch\" },\n"
+                .to_owned(),
+            nics("0-1", "speed = \"100 Gb/s\", mtu = 9000, adaptive_routing = true, queue_pairs = 8"),
+            nics("2-3", "speed = \"80 Gb/s\", mtu = 2200, adaptive_routing = true, queue_pairs = 4"),
+            nics("4-5", "speed = \"40 Gb/s\", mtu = 1500"),
+            "]\nlink = [\n".to_owned(),
+            links("a = \"gpu[0-1]\", b = \"cpu[0-1]\", kind = \"pcie\""),
+            [("0-1", "0-1"), ("2-3", "0-1"), ("4-5", "0-1")]
+                .map(|(nic, cpu)| links(&format!("a = \"nic[{nic}]\", b = \"cpu[{cpu}]\", kind = \"pcie\"")))
+                .concat(),
+            links("a = \"nic[0-5]\", b = \"leaf\", kind = \"ethernet\", bandwidth = \"40 Gb/s\""),
+            "]\n".to_owned(),
+        ];
+        let fabric = fabricast_topologies::read_text(&text.concat(), "unlike.toml").unwrap();
+        let of_nics = |failed: &[&str]| {
+            let fabric = failed.iter().fold(fabric.clone(), |fabric, name| fabric.with_failed(name).unwrap());
+            let QueuePairs { count, routing, line_rate } = Profile::for_fabric(&fabric).unwrap().network.queue_pairs;
+            (count, routing, line_rate.unwrap().0 / 125_000_000, Packets::for_fabric(&fabric))
+        };
+        let (roce, adaptive, fixed) = (|mtu| Packets::Roce { mtu }, PacketRouting::Adaptive, PacketRouting::Static);
+        assert_eq!(of_nics(&[]), (1, fixed, 40, roce(1500)));
+        assert_eq!(of_nics(&["nic4"]), (1, fixed, 40, roce(1500)));
+        for ends in ["nic4 nic5", "nic4-leaf nic5-leaf", "nic4-cpu0 nic5-cpu1"] {
+            let failed: Vec<&str> = ends.split(' ').collect();
+            assert_eq!(of_nics(&failed), (4, adaptive, 80, roce(2200)), "{ends}");
+        }
+        assert_eq!(of_nics(&["nic2", "nic3", "nic4", "nic5"]), (8, adaptive, 100, roce(9000)));
     }
 
     /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with

@@ -3,8 +3,9 @@
 //! Transfers are split into packets whose payload is a power of two in bytes. RoCE has larger headers than InfiniBand,
 //! and with standard Ethernet frames a quarter of the payload: 92.6 of 100 Gb/s remain.
 
-use fabricast_topologies::fabric::Figures;
-use fabricast_topologies::{Fabric, LinkKind, NodeKind};
+use fabricast_topologies::{Fabric, LinkKind};
+
+use super::transport::nics_in_use;
 
 /// Largest payload of a packet in bytes, on any network (InfiniBand Architecture Specification 1.4, volume 1, table
 /// 20).
@@ -41,17 +42,13 @@ pub(super) enum Packets {
 }
 
 impl Packets {
-    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs if any link is
+    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs in use if any link is
     /// Ethernet, otherwise InfiniBand.
     pub(super) fn for_fabric(fabric: &Fabric) -> Self {
         if !fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
             return Self::Infiniband;
         }
-        let mtus =
-            fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).filter_map(|(_, node)| match &node.figures {
-                Figures::Nic(figures) => figures.mtu,
-                _ => None,
-            });
+        let mtus = nics_in_use(fabric).into_iter().filter_map(|nic| nic.mtu);
         Self::Roce { mtu: mtus.min().unwrap_or(USUAL_MTU) }
     }
 

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::cluster::LOOPBACK_NIC;
 use fabricast_topologies::fabric::{Figures, NicFigures};
-use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
+use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId};
 use serde::Deserialize;
 
 /// Transport of messages between hosts.
@@ -66,6 +66,26 @@ pub(super) struct MachineNetwork {
     pub(super) is_loopback: bool,
 }
 
+/// Returns the figures of the NICs in use: those with a link to the network and a link to their host that have not
+/// failed.
+pub(super) fn nics_in_use(fabric: &Fabric) -> Vec<&NicFigures> {
+    let is_in_use = |id: NodeId| {
+        let links = fabric.outgoing_links(id);
+        let is_cable = |&link: &LinkId| is_network(fabric.link(link).kind);
+        links.iter().any(is_cable) && !links.iter().all(is_cable)
+    };
+    let nics = fabric.nodes().filter_map(|(id, node)| match &node.figures {
+        Figures::Nic(figures) => Some((id, figures.as_ref())),
+        _ => None,
+    });
+    nics.filter(|&(id, _)| is_in_use(id)).map(|(_, figures)| figures).collect()
+}
+
+/// Returns true for links between hosts.
+fn is_network(kind: LinkKind) -> bool {
+    matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet)
+}
+
 impl MachineNetwork {
     /// Returns the characteristics of a fabric; `None` unless it has several hosts connected by NICs.
     pub(super) fn from_fabric(fabric: &Fabric) -> Option<Self> {
@@ -78,7 +98,6 @@ impl MachineNetwork {
         if gpus.iter().all(|&gpu| Some(fabric.node(gpu).host) == first) {
             return None;
         }
-        let is_network = |kind| matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet);
         if !fabric.links().any(|(_, link)| is_network(link.kind)) {
             return None;
         }
