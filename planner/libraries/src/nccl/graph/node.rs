@@ -361,6 +361,8 @@ mod tests {
         assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=16,nic=100Gb/s"), [25.0; 8]);
         // Four NICs on a switch of two GPUs (OCI's A100) are two merged NICs.
         assert_eq!(nics("dgx-a100", 8, "rail,nics_per_node=16,nic=100Gb/s"), [24.0; 8]);
+        // Three NICs on every other switch: NICs of different switches do not merge.
+        assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=20,nic=100Gb/s"), [25.0, 12.5, 25.0].repeat(4));
         // With a NIC for each GPU of the host, or fewer, none are merged.
         assert_eq!(nics("dgx-a100", 8, "rail,nics_per_node=8,nic=100Gb/s"), [12.5; 8]);
         assert_eq!(nics("hgx-h100", 8, "rail,nics_per_node=4,nic=400Gb/s"), [48.0; 4]);
