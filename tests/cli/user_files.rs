@@ -284,3 +284,48 @@ fn generated_schedules_are_verified() {
     }
     refused(&schedules, "schedule verify msccl-p2p-scatter-16n.xml", "<algo> needs the attribute `coll`");
 }
+
+/// Returns the TOML blocks of the page docs/fabrics.md.
+fn specifications_of_the_page() -> Vec<String> {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/fabrics.md")).unwrap();
+    page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// The examples of docs/fabrics.md are read, have the settings that the page describes, and are simulated with them.
+#[test]
+fn specifications_of_the_documentation_have_their_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let specifications = specifications_of_the_page();
+    let [roce, switches] = specifications.as_slice() else { panic!("{specifications:?}") };
+    let run_json = |text: &str, arguments: &str| -> Value {
+        std::fs::write(folder.path().join("example.toml"), text).unwrap();
+        let run = run_in(folder.path(), &format!("{arguments} --format json"));
+        assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{arguments} {text}");
+        serde_json::from_str(&run.stdout).unwrap()
+    };
+    let nics = |text: &str| -> Vec<(Value, Value)> {
+        let shown = run_json(text, "fabric show example.toml");
+        let nodes = shown["nodes"].as_array().unwrap().iter().filter(|node| node["kind"] == "nic");
+        nodes
+            .map(|node| &node["figures"])
+            .map(|nic| (nic["adaptive_routing"].clone(), nic["queue_pairs"].clone()))
+            .collect()
+    };
+    assert_eq!(nics(roce), vec![(Value::from(true), Value::from(4)); 16]);
+    assert_eq!(nics(switches), vec![(Value::from(false), Value::from(4)); 2]);
+    assert_eq!(run_json(switches, "fabric show example.toml")["routing"]["p2p"], "switches");
+
+    let simulate =
+        "simulate --fabric example.toml --collective all_reduce --algorithm ring --protocol simple --bytes 16MiB";
+    let time = |text: &str, arguments: &str| number(&run_json(text, &format!("{simulate} {arguments}")), "time_us");
+    // One queue pair waits longer for acknowledgements than four, and static routing does not wait.
+    let one = time(&roce.replace("queue_pairs = 4", "queue_pairs = 1"), "");
+    let fixed = time(&roce.replace("adaptive_routing = true", "adaptive_routing = false"), "");
+    let four = time(roce, "");
+    assert!(one > 1.3 * four && four > 1.02 * fixed, "{one} {four} {fixed}");
+    // GPUs of one switch have peer access with "switches".
+    let off = switches.replace("\"switches\"", "\"off\"");
+    let on = switches.replace("\"switches\"", "\"on\"");
+    let [with_on, with_switches, with_off] = [&on, switches, &off].map(|text| time(text, "--gpus 2"));
+    assert!(with_on == with_switches && with_off > 1.5 * with_switches, "{with_on} {with_switches} {with_off}");
+}
