@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::network::{NetworkCosts, PacketRouting, QueuePairs};
 use super::packets::Packets;
 use super::reader::{ProfileError, ProfileReader};
-use super::transport::{MachineNetwork, Transport, nics_in_use};
+use super::transport::{MachineNetwork, Transport, nic_figures};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
 
@@ -268,11 +268,11 @@ impl Profile {
         Ok(if network.transport.uses_verbs() { profile.with_packets(Packets::for_fabric(fabric)) } else { profile })
     }
 
-    /// Returns the profile with the queue pairs that the NICs in use of a fabric state, otherwise with NCCL's default ones.
+    /// Returns the profile with the queue pairs that the NICs of a fabric state, otherwise with NCCL's default ones.
     fn with_queue_pairs_of(mut self, fabric: &Fabric) -> Self {
         // NCCL uses adaptive routing only if all NICs have it (src/transport/net_ib/connect.cc: `comm->ar`).
         let default = Packets::for_fabric(fabric) == Packets::Infiniband;
-        let nics = nics_in_use(fabric);
+        let nics: Vec<_> = nic_figures(fabric).collect();
         let is_adaptive = match nics.is_empty() {
             true => default,
             false => nics.iter().all(|nic| nic.adaptive_routing.unwrap_or(default)),
@@ -337,42 +337,41 @@ mod tests {
     }
 
     /// Of unlike NICs, the fewest queue pairs, the lowest rate and the smallest MTU count, and adaptive routing if all have
-    /// it. NICs that have failed, or whose cable or PCIe link has failed, are not in use.
+    /// it. A failure changes none of them.
     #[test]
-    fn queue_pairs_are_those_of_the_nics_in_use() {
-        let nics = |numbers: &str, figures: &str| {
-            format!("{{ id = \"nic[{numbers}]\", kind = \"nic\", host = \"n[0-1]\", {figures} }},\n")
-        };
-        let links = |ends: &str| format!("{{ {ends} }},\n");
-        let text = [
-            "node = [\n{ id = \"gpu[0-1]\", kind = \"gpu\", host = \"n[0-1]\", compute_capability = 90 },\n".to_owned(),
-            "{ id = \"cpu[0-1]\", kind = \"cpu\", host = \"n[0-1]\" },\n{ id = \"leaf\", kind = \"switch\" },\n"
-                .to_owned(),
-            nics("0-1", "speed = \"100 Gb/s\", mtu = 9000, adaptive_routing = true, queue_pairs = 8"),
-            nics("2-3", "speed = \"80 Gb/s\", mtu = 2200, adaptive_routing = true, queue_pairs = 4"),
-            nics("4-5", "speed = \"40 Gb/s\", mtu = 1500"),
-            "]\nlink = [\n".to_owned(),
-            links("a = \"gpu[0-1]\", b = \"cpu[0-1]\", kind = \"pcie\""),
-            [("0-1", "0-1"), ("2-3", "0-1"), ("4-5", "0-1")]
-                .map(|(nic, cpu)| links(&format!("a = \"nic[{nic}]\", b = \"cpu[{cpu}]\", kind = \"pcie\"")))
-                .concat(),
-            links("a = \"nic[0-5]\", b = \"leaf\", kind = \"ethernet\", bandwidth = \"40 Gb/s\""),
-            "]\n".to_owned(),
+    fn queue_pairs_are_the_least_of_all_nics() {
+        let kinds = [
+            ("0-1", "speed = \"100 Gb/s\", mtu = 9000, adaptive_routing = true, queue_pairs = 8"),
+            ("2-3", "speed = \"80 Gb/s\", mtu = 2200, adaptive_routing = true, queue_pairs = 4"),
+            ("4-5", "speed = \"40 Gb/s\", mtu = 1500"),
         ];
-        let fabric = fabricast_topologies::read_text(&text.concat(), "unlike.toml").unwrap();
-        let of_nics = |failed: &[&str]| {
-            let fabric = failed.iter().fold(fabric.clone(), |fabric, name| fabric.with_failed(name).unwrap());
-            let QueuePairs { count, routing, line_rate } = Profile::for_fabric(&fabric).unwrap().network.queue_pairs;
-            (count, routing, line_rate.unwrap().0 / 125_000_000, Packets::for_fabric(&fabric))
+        let fabric = |kinds: &[(&str, &str)]| {
+            let mut text = "node = [\n{ id = \"gpu[0-1]\", kind = \"gpu\", host = \"n[0-1]\", compute_capability = 90 },\n\
+                            { id = \"cpu[0-1]\", kind = \"cpu\", host = \"n[0-1]\" },\n{ id = \"leaf\", kind = \"switch\" },\n"
+                .to_owned();
+            for (numbers, figures) in kinds {
+                text += &format!("{{ id = \"nic[{numbers}]\", kind = \"nic\", host = \"n[0-1]\", {figures} }},\n");
+            }
+            text += "]\nlink = [\n{ a = \"gpu[0-1]\", b = \"cpu[0-1]\", kind = \"pcie\" },\n";
+            for (numbers, _) in kinds {
+                text += &format!("{{ a = \"nic[{numbers}]\", b = \"cpu[0-1]\", kind = \"pcie\" }},\n");
+                let cable = "kind = \"ethernet\", bandwidth = \"40 Gb/s\"";
+                text += &format!("{{ a = \"nic[{numbers}]\", b = \"leaf\", {cable} }},\n");
+            }
+            fabricast_topologies::read_text(&(text + "]\n"), "unlike.toml").unwrap()
+        };
+        let settings = |fabric: &Fabric| {
+            let QueuePairs { count, routing, line_rate } = Profile::for_fabric(fabric).unwrap().network.queue_pairs;
+            (count, routing, line_rate.unwrap().0 / 125_000_000, Packets::for_fabric(fabric))
         };
         let (roce, adaptive, fixed) = (|mtu| Packets::Roce { mtu }, PacketRouting::Adaptive, PacketRouting::Static);
-        assert_eq!(of_nics(&[]), (1, fixed, 40, roce(1500)));
-        assert_eq!(of_nics(&["nic4"]), (1, fixed, 40, roce(1500)));
-        for ends in ["nic4 nic5", "nic4-leaf nic5-leaf", "nic4-cpu0 nic5-cpu1"] {
-            let failed: Vec<&str> = ends.split(' ').collect();
-            assert_eq!(of_nics(&failed), (4, adaptive, 80, roce(2200)), "{ends}");
+        let all = fabric(&kinds);
+        assert_eq!(settings(&all), (1, fixed, 40, roce(1500)));
+        assert_eq!(settings(&fabric(&kinds[..2])), (4, adaptive, 80, roce(2200)));
+        assert_eq!(settings(&fabric(&kinds[..1])), (8, adaptive, 100, roce(9000)));
+        for failed in ["nic4", "nic4-leaf", "nic4-cpu0"] {
+            assert_eq!(settings(&all.with_failed(failed).unwrap()), settings(&all), "{failed}");
         }
-        assert_eq!(of_nics(&["nic2", "nic3", "nic4", "nic5"]), (8, adaptive, 100, roce(9000)));
     }
 
     /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with

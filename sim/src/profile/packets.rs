@@ -5,7 +5,7 @@
 
 use fabricast_topologies::{Fabric, LinkKind};
 
-use super::transport::nics_in_use;
+use super::transport::nic_figures;
 
 /// Largest payload of a packet in bytes, on any network (InfiniBand Architecture Specification 1.4, volume 1, table
 /// 20).
@@ -42,13 +42,13 @@ pub(super) enum Packets {
 }
 
 impl Packets {
-    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs in use if any link is
+    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs if any link is
     /// Ethernet, otherwise InfiniBand.
     pub(super) fn for_fabric(fabric: &Fabric) -> Self {
         if !fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
             return Self::Infiniband;
         }
-        let mtus = nics_in_use(fabric).into_iter().filter_map(|nic| nic.mtu);
+        let mtus = nic_figures(fabric).filter_map(|nic| nic.mtu);
         Self::Roce { mtu: mtus.min().unwrap_or(USUAL_MTU) }
     }
 

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::cluster::LOOPBACK_NIC;
 use fabricast_topologies::fabric::{Figures, NicFigures};
-use fabricast_topologies::{Bandwidth, Fabric, LinkId, LinkKind, NodeId};
+use fabricast_topologies::{Bandwidth, Fabric, LinkKind};
 use serde::Deserialize;
 
 /// Transport of messages between hosts.
@@ -66,19 +66,13 @@ pub(super) struct MachineNetwork {
     pub(super) is_loopback: bool,
 }
 
-/// Returns the figures of the NICs in use: those with a link to the network and a link to their host that have not
-/// failed.
-pub(super) fn nics_in_use(fabric: &Fabric) -> Vec<&NicFigures> {
-    let is_in_use = |id: NodeId| {
-        let links = fabric.outgoing_links(id);
-        let is_cable = |&link: &LinkId| is_network(fabric.link(link).kind);
-        links.iter().any(is_cable) && !links.iter().all(is_cable)
-    };
-    let nics = fabric.nodes().filter_map(|(id, node)| match &node.figures {
-        Figures::Nic(figures) => Some((id, figures.as_ref())),
+/// Returns the figures of all NICs of a fabric, failed ones too: NCCL chooses its settings when the machine is whole, and
+/// a failure must not improve them.
+pub(super) fn nic_figures(fabric: &Fabric) -> impl Iterator<Item = &NicFigures> {
+    fabric.nodes().filter_map(|(_, node)| match &node.figures {
+        Figures::Nic(figures) => Some(figures.as_ref()),
         _ => None,
-    });
-    nics.filter(|&(id, _)| is_in_use(id)).map(|(_, figures)| figures).collect()
+    })
 }
 
 /// Returns true for links between hosts.
