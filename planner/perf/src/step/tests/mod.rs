@@ -160,8 +160,10 @@ fn any_zero() -> impl Strategy<Value = &'static str> {
 }
 
 pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
-    (0u32..3, 0u32..3, 0u32..3, 0u32..2, any_zero(), prop::bool::ANY, 1u64..3, prop::bool::ANY, prop::bool::ANY).prop_map(
-        |(tp, pp, dp, cp, zero, sequence, rounds, experts, groups)| {
+    let degrees = (0u32..3, 0u32..3, 0u32..3, 0u32..2);
+    let is_set = prop::bool::ANY;
+    (degrees, any_zero(), is_set, 1u64..3, is_set, is_set, any_launch()).prop_map(
+        |((tp, pp, dp, cp), zero, sequence, rounds, experts, groups, launch)| {
             let (tp, pp, dp, cp) = (1 << tp, 1 << pp, 1 << dp, 1 << cp);
             let interleave = if pp > 1 { 2 } else { 1 };
             let mixture = if experts { ", experts = 4, experts_per_token = 2" } else { "" };
@@ -170,7 +172,7 @@ pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
             let max_expert_ranks = if shard.is_empty() { 4 } else { 2 };
             let ep = if experts { u32::min(dp, max_expert_ranks) } else { 1 };
             let text = format!(
-                "name = \"j\"\nglobal_batch = {}\n{zero}\n{shard}\
+                "name = \"j\"\nglobal_batch = {}\n{zero}\n{shard}{launch}\
                  model = {{ layers = 16, hidden = 2048, heads = 16, vocab = 32000, seq = 1024{mixture} }}\n\
                  parallel = {{ tp = {tp}, pp = {pp}, dp = {dp}, cp = {cp}, ep = {ep}, interleave = {interleave}, sequence = {sequence} }}\n",
                 u64::from(dp * pp) * rounds
@@ -178,6 +180,19 @@ pub(super) fn any_job() -> impl Strategy<Value = (String, u32)> {
             (text, tp * pp * dp * cp)
         },
     )
+}
+
+/// Any launch of a step by the host, and any recomputation, which launches more kernels.
+fn any_launch() -> impl Strategy<Value = String> {
+    let launches = [
+        "",
+        "kernels = \"fused\"\n",
+        "kernels = \"eager\"\n",
+        "kernels = \"fused\"\nlaunch = \"graph_without_experts\"\n",
+    ];
+    let recomputations = ["", "recompute = \"full\"\n", "recompute = \"feed_forward\"\n"];
+    (prop::sample::select(launches.to_vec()), prop::sample::select(recomputations.to_vec()))
+        .prop_map(|(launch, recompute)| format!("{launch}{recompute}"))
 }
 
 proptest! {
@@ -303,7 +318,7 @@ fn check_timeline(step: &Step, timeline: &Timeline, overlap: Overlap) -> Result<
         let passes = sum(compute, &[Activity::Forward, Activity::Backward]);
         let passes_end = compute
             .iter()
-            .filter(|one| one.activity != Activity::Optimizer)
+            .filter(|one| ![Activity::Optimizer, Activity::Launch].contains(&one.activity))
             .map(|one| one.end)
             .max()
             .unwrap_or_default();
@@ -316,7 +331,9 @@ fn check_timeline(step: &Step, timeline: &Timeline, overlap: Overlap) -> Result<
         let exposed = optimizer.map_or(Picos::ZERO, |one| one.begin - passes_end) + gathered;
         // Exposed weights and gradients of layers are part of both.
         let in_passes = step.share_time(Share::Data) - exposed;
-        passes == work + in_passes
+        // The host delays passes, or the end of the step.
+        let launch = step.share_time(Share::Launch) - sum(compute, &[Activity::Launch]);
+        passes == work + in_passes + launch
             && sum(compute, &[Activity::PipelineTransfer]) == step.share_time(Share::PipelineTransfer)
             && sum(compute, &[Activity::Optimizer]) == step.share_time(Share::Optimizer)
             && passes_end - passes - step.share_time(Share::PipelineTransfer) == step.share_time(Share::Bubble)
