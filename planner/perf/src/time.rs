@@ -2,6 +2,11 @@
 
 use fabricast_topologies::Picos;
 
+/// Duration in microseconds.
+pub(crate) const fn micros(count: u64) -> Picos {
+    Picos(count * 1_000_000)
+}
+
 /// Returns `n` times a duration; saturates on overflow.
 pub(crate) fn scaled(time: Picos, n: u64) -> Picos {
     Picos(time.0.saturating_mul(n))

@@ -24,7 +24,7 @@
 
 use fabricast_topologies::Picos;
 
-use crate::time::scaled;
+use crate::time::{micros, scaled, share};
 use fabricast_workload::job::{Precision, Training};
 
 /// Host times of both passes of a layer.
@@ -35,10 +35,6 @@ struct LaunchTimes {
     layer: Picos,
     /// Each expert of the rank.
     expert: Picos,
-}
-
-const fn micros(count: u64) -> Picos {
-    Picos(count * 1_000_000)
 }
 
 const IN_16_BITS: LaunchTimes = LaunchTimes { dense: micros(4250), layer: micros(9190), expert: micros(257) };
@@ -68,7 +64,7 @@ pub(super) fn expert_time(job: &Training, expert_degree: u32) -> Picos {
 
 /// Returns the forward pass's part of the host time of both passes.
 pub(super) fn forward_part(both: Picos) -> Picos {
-    Picos((both.0 as f64 * FORWARD_SHARE) as u64)
+    share(both, FORWARD_SHARE)
 }
 
 fn launch_times(job: &Training) -> LaunchTimes {
@@ -87,7 +83,7 @@ fn measured_time(job: &Training, expert_degree: u32) -> Picos {
 }
 
 fn on_servers(measured: Picos) -> Picos {
-    Picos((measured.0 as f64 * SERVER_SHARE) as u64)
+    share(measured, SERVER_SHARE)
 }
 
 #[cfg(test)]

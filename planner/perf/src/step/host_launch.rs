@@ -31,15 +31,11 @@
 use fabricast_topologies::Picos;
 
 use super::expert_launch;
-use crate::time::scaled;
+use crate::time::{micros, scaled};
 use fabricast_workload::job::{
     Accumulate, Dimension, GradientAddition, KernelFusion, LaunchMode, Layout, Model, Recompute, Training,
     WeightLifetime, Zero,
 };
-
-const fn micros(count: u64) -> Picos {
-    Picos(count * 1_000_000)
-}
 
 /// Launch time of a layer of a Llama-like model, both passes, one kernel per operator.
 const EAGER_GATED: Picos = micros(1920);
@@ -103,15 +99,17 @@ impl LayerTimes {
 
     /// Times of a layer whose experts are divided among `expert_degree` ranks.
     fn new(job: &Training, expert_degree: u32) -> Self {
-        let eager = Self::of_kernels(job, expert_degree, KernelFusion::Eager);
-        let fused = Self::of_kernels(job, expert_degree, KernelFusion::Fused);
-        match job.fusion {
-            Some(fusion) => Self::of_kernels(job, expert_degree, fusion),
-            None => Self {
-                passes: Picos((eager.passes.0 + fused.passes.0) / 2),
-                recomputation: Picos((eager.recomputation.0 + fused.recomputation.0) / 2),
+        let of_kernels = |fusion: KernelFusion| Self::of_kernels(job, expert_degree, fusion);
+        job.fusion.map_or_else(
+            || {
+                let [eager, fused] = [KernelFusion::Eager, KernelFusion::Fused].map(of_kernels);
+                Self {
+                    passes: Picos((eager.passes.0 + fused.passes.0) / 2),
+                    recomputation: Picos((eager.recomputation.0 + fused.recomputation.0) / 2),
+                }
             },
-        }
+            of_kernels,
+        )
     }
 
     fn of_kernels(job: &Training, expert_degree: u32, fusion: KernelFusion) -> Self {

@@ -73,23 +73,17 @@ impl LowerBounds<'_> {
         self.device_bound(strategy, bound.unwrap_or_default())
     }
 
-    /// Variant of [`Self::template_bound`] with a template of the first channel alone.
-    pub(super) fn first_channel_bound(
+    /// Variant of [`Self::template_bound`] with a template of a part of the schedule, one of whose `groups` equal groups
+    /// is bounded: of the first channel, or of the ranks on a longest chain of dependencies.
+    pub(super) fn part_bound(
         &self,
         strategy: Strategy,
         header: &Header,
         group_template: &GroupTemplate,
+        groups: u16,
     ) -> Picos {
         let (template, profile) = (group_template.template(), self.request.profile);
-        let bound = template.and_then(|template| template.first_group_lower_bound(header, strategy.channels, profile));
-        self.device_bound(strategy, bound.unwrap_or_default())
-    }
-
-    /// Variant of [`Self::template_bound`] with a template of the ranks on a longest chain of dependencies.
-    pub(super) fn chain_bound(&self, strategy: Strategy, header: &Header, group_template: &GroupTemplate) -> Picos {
-        let (template, profile) = (group_template.template(), self.request.profile);
-        let bound =
-            template.and_then(|template| template.first_group_lower_bound(header, group_template.groups, profile));
+        let bound = template.and_then(|template| template.first_group_lower_bound(header, groups, profile));
         self.device_bound(strategy, bound.unwrap_or_default())
     }
 

@@ -311,8 +311,12 @@ impl<'a> Search<'a> {
         {
             let template = self.template(Strategy { channels: 1, ..strategy }, strategy.channels, header)?;
             if let Some(template) = &template {
-                examined.lower_bound =
-                    examined.lower_bound.max(self.lower_bounds().first_channel_bound(strategy, header, template));
+                examined.lower_bound = examined.lower_bound.max(self.lower_bounds().part_bound(
+                    strategy,
+                    header,
+                    template,
+                    strategy.channels,
+                ));
             }
             examined.extent = ExaminationDepth::FirstChannel;
             return Ok(());
@@ -334,15 +338,15 @@ impl<'a> Search<'a> {
         let header = examined.generator.header();
         let template = self.templates.chain_template(&self.call, strategy, header);
         if let Some(template) = &template.map_err(|error| self.failed(strategy, error))? {
-            let bound = self.lower_bounds().chain_bound(strategy, header, template);
+            let bound = self.lower_bounds().part_bound(strategy, header, template, template.groups);
             examined.lower_bound = examined.lower_bound.max(bound);
         }
         examined.extent = ExaminationDepth::LongestChain;
         Ok(())
     }
 
-    /// Returns the lower bound that the search computes for a strategy of a large group before all ranks are lowered, for a
-    /// group of any size; `None` if there is no such schedule.
+    /// Returns the lower bound that the search computes for a strategy of a large group before all ranks are lowered, for
+    /// a group of any size; `None` if there is no such schedule.
     pub(super) fn chain_lower_bound(&self, strategy: Strategy) -> Result<Option<Picos>, PlanError> {
         let Ok(mut examined) = self.examine_first_rank(strategy)? else { return Ok(None) };
         self.examine_longest_chain(strategy, &mut examined)?;

@@ -83,10 +83,9 @@ pub fn lower_bound(
     bytes: Bytes,
     strategy: Strategy,
 ) -> Result<Option<Picos>, PlanError> {
-    let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
-    let templates = Templates::new(request, abilities.clone());
-    let search = Search::new(&templates, abilities, &bounds, collective, bytes);
-    Ok(search.examine(strategy)?.ok().map(|examined| examined.lower_bound))
+    with_search(request, collective, bytes, |search| {
+        Ok(search.examine(strategy)?.ok().map(|examined| examined.lower_bound))
+    })
 }
 
 /// Returns the lower bound from the ranks on a strategy's longest chain of dependencies, which the search computes for
@@ -100,9 +99,19 @@ pub fn chain_lower_bound(
     bytes: Bytes,
     strategy: Strategy,
 ) -> Result<Option<Picos>, PlanError> {
+    with_search(request, collective, bytes, |search| search.chain_lower_bound(strategy))
+}
+
+/// Calls `examine` with the search of a call of the request, with templates of its own.
+fn with_search<T>(
+    request: &PlanRequest<'_>,
+    collective: Collective,
+    bytes: Bytes,
+    examine: impl FnOnce(&Search<'_>) -> T,
+) -> T {
     let (bounds, abilities) = (request.bounds(), request.fabric_capabilities());
     let templates = Templates::new(request, abilities.clone());
-    Search::new(&templates, abilities, &bounds, collective, bytes).chain_lower_bound(strategy)
+    examine(&Search::new(&templates, abilities, &bounds, collective, bytes))
 }
 
 /// A strategy to simulate, and the call that uses it.
