@@ -32,6 +32,10 @@ def job_class(path, job, fabric, candidate, figure):
         return "not trusted"
     if name.startswith(FITTED):
         return "serving of AccelMark, fitted"
+    if job["name"].endswith("saturated"):
+        return "arrivals beyond what the server serves"
+    if "request_rate" in job:
+        return "arrivals at a rate: " + ("time to first token" if figure.startswith("ttft") else "decode and whole requests")
     if figure == "ttft_s":
         return "time to first token"
     if name == "host-launch":

@@ -6,6 +6,7 @@
 
 mod decision;
 mod job;
+mod latencies;
 mod load;
 mod make;
 mod negative;
@@ -19,6 +20,7 @@ mod timeline;
 
 pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecision};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
+pub use latencies::{LatenciesRow, LatencyRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
 pub use ranking::{RankedRow, ScoreRow, ScoredBy, SensitivityRow};

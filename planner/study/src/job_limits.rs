@@ -32,7 +32,10 @@ impl JobLimits {
                 let reason = match (&serving.arrivals, serving.disaggregation) {
                     (_, Disaggregation::Decode) => "only decodes",
                     (Arrivals::Batch { .. }, _) => "is a batch, expected its concurrency",
-                    (Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. }, _) => return None,
+                    (
+                        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } | Arrivals::OpenLoop(_),
+                        _,
+                    ) => return None,
                 };
                 Some(format!("max_ttft_s: `{name}` has no time to first token: it {reason}"))
             }
@@ -57,7 +60,7 @@ impl JobLimits {
         let service = prediction.service();
         let ttft = service.and_then(|service| service.ttft).map(seconds);
         let late = self.max_ttft_s.filter(|_| service.is_some()).and_then(|limit| match ttft {
-            None => Some(format!("{name}: time to first token unknown, expected concurrency")),
+            None => Some(format!("{name}: time to first token unknown, or without end")),
             Some(ttft) => (ttft > limit).then(|| exceeded(name, "s to the first token", ttft, limit)),
         });
         [train, slow, late].into_iter().flatten().collect()

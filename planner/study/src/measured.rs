@@ -7,7 +7,7 @@ use strum::{EnumCount, VariantArray};
 
 use super::prediction::Prediction;
 use super::quantities::seconds;
-use fabricast_perf::serve::best_service;
+use fabricast_perf::serve::{RequestLatencies, best_service};
 use fabricast_perf::step::{Machine, TimeError, best_step};
 use fabricast_workload::job::{Arrivals, Job, Training};
 
@@ -22,8 +22,18 @@ pub enum Figure {
     DecodeStep,
     /// Time to first token (TTFT) of a request.
     Ttft,
+    /// Median of the time to first token over the requests of an open loop.
+    TtftP50,
+    /// 99th percentile of the time to first token.
+    TtftP99,
     /// Time per output token (TPOT) of a request.
     Tpot,
+    /// Median of the time per output token over the requests of an open loop.
+    TpotP50,
+    /// 99th percentile of the time per output token.
+    TpotP99,
+    /// Mean time to the last token over the requests of an open loop.
+    Latency,
     /// Training or output tokens per second over all GPUs.
     Throughput,
     /// Training or output tokens per second per GPU.
@@ -50,7 +60,12 @@ impl Figure {
             Self::PrefillStep => "prompt_step_s",
             Self::DecodeStep => "answer_step_s",
             Self::Ttft => "ttft_s",
+            Self::TtftP50 => "ttft_p50_s",
+            Self::TtftP99 => "ttft_p99_s",
             Self::Tpot => "tpot_s",
+            Self::TpotP50 => "tpot_p50_s",
+            Self::TpotP99 => "tpot_p99_s",
+            Self::Latency => "latency_s",
             Self::Throughput => "tokens_per_s",
             Self::PerGpu => "tokens_per_s_per_gpu",
             Self::Samples => "samples_per_s",
@@ -97,7 +112,10 @@ impl Figure {
             Job::Training(_) => self == Self::Step || self.is_rate(),
             Job::Inference(job) => match self {
                 Self::Step | Self::Tflops | Self::CausalTflops => false,
-                Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. }),
+                Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. } | Arrivals::OpenLoop(_)),
+                Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
+                    matches!(job.arrivals, Arrivals::OpenLoop(_))
+                }
                 _ => true,
             },
             // A trace contains the times of its kernels, so there is nothing to compare.
@@ -117,6 +135,9 @@ impl Figure {
             Self::DecodeStep => service?.decode_step.map(seconds),
             Self::Ttft => service?.ttft.map(seconds),
             Self::Tpot => service?.tpot.map(seconds),
+            Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
+                self.statistic(service?.latencies.as_deref()).map(seconds)
+            }
             Self::Throughput => prediction.tokens_per_s,
             Self::PerGpu => Some(prediction.tokens_per_s? / ranks),
             Self::Samples => prediction.samples_per_s,
@@ -148,7 +169,15 @@ impl Figure {
                     Self::Tflops | Self::CausalTflops => {
                         self.operations(job).and_then(|operations| rate(operations / 1e12 / ranks))
                     }
-                    Self::PrefillStep | Self::DecodeStep | Self::Ttft | Self::Tpot => None,
+                    Self::PrefillStep
+                    | Self::DecodeStep
+                    | Self::Ttft
+                    | Self::TtftP50
+                    | Self::TtftP99
+                    | Self::Tpot
+                    | Self::TpotP50
+                    | Self::TpotP99
+                    | Self::Latency => None,
                 });
             }
             Job::Inference(job) => (best_service(job, machine)?.service, job.output_tokens),
@@ -161,10 +190,26 @@ impl Figure {
             Self::DecodeStep => service.without_prefill,
             Self::Ttft => service.ttft,
             Self::Tpot => service.tpot,
+            Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
+                self.statistic(service.latencies.as_ref())
+            }
             Self::Throughput => Some(self.time(service.tokens_per_s)),
             Self::PerGpu => Some(self.time(service.tokens_per_s / ranks)),
             Self::Samples => Some(self.time(service.tokens_per_s / output_tokens.max(1) as f64)),
         })
+    }
+
+    /// Returns the statistic of latencies that the figure is; `None` for other figures.
+    fn statistic(self, latencies: Option<&RequestLatencies>) -> Option<Picos> {
+        let RequestLatencies { ttft, tpot, latency } = latencies?;
+        match self {
+            Self::TtftP50 => ttft.map(|summary| summary.p50),
+            Self::TtftP99 => ttft.map(|summary| summary.p99),
+            Self::TpotP50 => tpot.map(|summary| summary.p50),
+            Self::TpotP99 => tpot.map(|summary| summary.p99),
+            Self::Latency => Some(latency.mean),
+            _ => None,
+        }
     }
 
     /// Returns the number of model operations of a step that the figure counts; `None` for figures other than Tflop/s.

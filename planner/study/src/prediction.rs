@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_experts::{ExchangeKernel, Operation, TokenType};
 use fabricast_perf::communication::Exchange;
+use fabricast_perf::serve::RequestLatencies;
 use fabricast_perf::step::{Share, Timeline};
 use fabricast_topologies::variants::variants;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -80,6 +81,8 @@ pub struct PredictedService {
     pub requests_that_fit: Option<u64>,
     /// Changes of the job that make it fit in memory, each sufficient by itself.
     pub would_fit: Vec<String>,
+    /// Distributions of the latencies of an open loop.
+    pub latencies: Option<Box<RequestLatencies>>,
 }
 
 /// Parallel layout, with the states that its data-parallel ranks shard.

@@ -56,6 +56,8 @@ fn fits(row: &ResultRow) -> String {
 struct OptionalColumns {
     /// True if latencies of requests are shown.
     requests: bool,
+    /// True if percentiles of latencies are shown, which jobs with a rate of arrivals have.
+    percentiles: bool,
     /// True if the number of concurrent requests is shown, because memory capacity and not the job determines it.
     in_flight: bool,
     /// True if the cost of a step is shown, in addition to the costs per hour and per token.
@@ -86,6 +88,11 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<ResultField<'a>> {
     if optional_columns.requests {
         fields.push(number("ttft_s", "TTFT s", |row| row.ttft_s));
         fields.push(number("tpot_s", "TPOT s", |row| row.tpot_s));
+    }
+    if optional_columns.percentiles {
+        fields.push(number("ttft_p50_s", "TTFT p50 s", |row| Some(row.latencies?.ttft_s?.p50)).optional());
+        fields.push(number("ttft_p99_s", "TTFT p99 s", |row| Some(row.latencies?.ttft_s?.p99)));
+        fields.push(number("tpot_p99_s", "TPOT p99 s", |row| Some(row.latencies?.tpot_s?.p99)).optional());
     }
     fields.extend([
         percent("exposed_comm_share", "exposed comm", |row| Some(row.exposed_comm_share)).optional(),
@@ -125,7 +132,12 @@ pub fn csv(answer: &Answer) -> Table {
     };
     let mut fields = vec![ResultField { column: Column::new("rank", "rank", Unit::Number), cell: Box::new(rank) }];
     fields.extend(names());
-    fields.extend(main_fields(&OptionalColumns { requests: true, in_flight: true, step_cost: true }));
+    fields.extend(main_fields(&OptionalColumns {
+        requests: true,
+        percentiles: true,
+        in_flight: true,
+        step_cost: true,
+    }));
     fields.extend(training_fields());
     fields.push(percent("total_comm_share", "total comm", |row| Some(row.total_comm_share)));
     fields.push(number("score", "score", move |row| ranked(row)?.score));
@@ -153,8 +165,12 @@ pub fn results(answer: &Answer) -> Table {
     // per token.
     let has_kind = |kind: JobKind| answer.results.iter().any(|row| row.kind == kind);
     let in_flight = answer.jobs.iter().any(|job| job.kind == JobKind::Inference && job.concurrency.is_none());
-    let optional_columns =
-        OptionalColumns { requests: has_kind(JobKind::Inference), in_flight, step_cost: has_kind(JobKind::Trace) };
+    let optional_columns = OptionalColumns {
+        requests: has_kind(JobKind::Inference),
+        percentiles: answer.results.iter().any(|row| row.latencies.is_some()),
+        in_flight,
+        step_cost: has_kind(JobKind::Trace),
+    };
     let mut table = table(answer, names().into_iter().chain(main_fields(&optional_columns)).collect());
     if optional_columns.requests {
         table.note("tokens of inference are output tokens; a step is the mean of those with and without prefill");

@@ -5,7 +5,7 @@ use fabricast_topologies::Bytes;
 use fabricast_workload::job::{Dimension, GroupCall, Layout, TokenExchange};
 
 /// Messages are rounded to a multiple of this number of bytes per rank, as the fastest algorithms of libraries require.
-const BYTES_PER_RANK: u64 = 16;
+pub(super) const BYTES_PER_RANK: u64 = 16;
 
 /// Call of all groups of a dimension at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

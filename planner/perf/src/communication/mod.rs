@@ -13,6 +13,7 @@
 //!   token_exchange      dispatch and combine by kernels of libraries
 //! dispatcher    support of a job's kernels for dispatch and combine on a machine
 //! estimated, listed   other models: first estimate, list of known times
+//! sampled       interpolation between sizes of another model, for many calls of different sizes
 //! ```
 
 mod cache;
@@ -34,6 +35,7 @@ mod listed;
 mod nvlink_peers;
 mod placement;
 mod planned_calls;
+mod sampled;
 mod shared_links;
 mod simulated;
 mod sm_usage;
@@ -53,6 +55,7 @@ pub use exchange::Exchange;
 pub(crate) use host_classes::HostClasses;
 pub use link_load::LinkLoad;
 pub use listed::{ListedCall, ListedCosts};
+pub(crate) use sampled::SampledCosts;
 pub use simulated::{RestrictedCosts, SimulatedCosts};
 pub use sm_usage::{CallExtent, SmUsage};
 

@@ -12,6 +12,7 @@
 
 use fabricast_topologies::Picos;
 
+use super::attention_context::AttentionContext;
 use super::request_round::SteadyState;
 use super::steady_state::StepTokens;
 use super::step_costs::StepCosts;
@@ -52,9 +53,10 @@ fn drain(
     if decode_requests <= 0.0 || batch.steps_with_prefill <= 0.0 {
         return Ok(0.0);
     }
+    let context = AttentionContext::in_steady_state(job, batch.chunks);
     let step = |decode: f64| {
         let mix = StepTokens { decode, ..StepTokens::default() };
-        Ok::<Picos, PlanError>(costs.step(job, layout, &mix, batch.chunks, streams.per_replica)?.time_shares().time())
+        Ok::<Picos, PlanError>(costs.step(job, layout, &mix, &context, streams.per_replica)?.time_shares().time())
     };
     let (half, all) = (step(decode_requests / 2.0)?, step(decode_requests)?);
     Ok(batch.steps_with_prefill * (2.0 * half.0 as f64 - all.0 as f64).max(0.0) / 1e12)

@@ -74,6 +74,7 @@ const RELATIVE_CHANGE: f64 = 1e-12;
 mod tests {
     use super::super::steady_state::StartTimes;
     use super::*;
+    use fabricast_workload::job::Batching;
     use proptest::prelude::*;
 
     /// Requests per step of `clients` whose requests take `steps` steps each, by stepping through a scheduler. A request
@@ -113,6 +114,7 @@ mod tests {
                 requests: clients as f64,
                 budget: 1e6,
                 start_times: StartTimes::Spread,
+                batching: Batching::Mixed,
             };
             let wait = (load.requests - 1.0).min(1.0);
             let running = ClosedLoop::new(&load, load.requests, wait);
@@ -130,7 +132,7 @@ mod tests {
         ) {
             let stream = |clients: u32, fitting: u32| {
                 let requests = f64::from(fitting.min(clients));
-                let load = Load { prompt, output: f64::from(output), requests, budget, start_times: StartTimes::Spread };
+                let load = Load { prompt, output: f64::from(output), requests, budget, start_times: StartTimes::Spread, batching: Batching::Mixed };
                 ClosedLoop::new(&load, f64::from(clients), f64::from(clients - 1).min(1.0))
             };
             // Steps of equal time.

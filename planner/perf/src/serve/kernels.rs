@@ -17,6 +17,7 @@
 
 use fabricast_topologies::Bytes;
 
+use super::attention_context::AttentionContext;
 use super::steady_state::StepTokens;
 use super::traffic::step_kind;
 use crate::step::{Kernel, KernelKind, padded_rows};
@@ -142,9 +143,9 @@ pub(super) fn active_replica_share(job: &LoadedServing<'_>, layout: &Layout) -> 
     (job.concurrent_requests as f64 / f64::from(layout.degrees.data)).min(1.0)
 }
 
-/// Kernels of one transformer layer on one rank. `chunks`: number of chunks into which a prompt is divided for prefill.
+/// Kernels of one transformer layer on one rank.
 #[must_use]
-pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks: f64) -> Work {
+pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, context: &AttentionContext) -> Work {
     let (model, degrees) = (&job.model, layout.degrees);
     let elements = Elements::new(job);
     let a = elements.activation;
@@ -155,8 +156,8 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks:
 
     let matrices = LayerMatrices::new(model, degrees.tensor, degrees.tensor);
     work.stream(4.0 * a * activations);
-    projections(job, matrices.projections, mix, chunks, &mut work);
-    attention(job, layout, mix, chunks, &mut work);
+    projections(job, matrices.projections, mix, context, &mut work);
+    attention(job, layout, mix, context, &mut work);
     let output = MeanGemmShape::with_weights(tokens, matrices.attention_output);
     work.gemm(KernelKind::Gemm, output, elements, 1.0);
     work.stream(4.0 * a * activations);
@@ -205,17 +206,17 @@ fn token_copies(job: &Serving, layout: &Layout, mix: &StepTokens) -> TokenCopies
     }
 }
 
-/// Mean number of cached tokens before a chunk of a prompt: the prefix and preceding chunks.
-fn mean_cached_tokens(job: &Serving, chunks: f64) -> f64 {
-    let new = job.new_tokens() as f64;
-    job.prompt_tokens as f64 - new + new * (chunks - 1.0) / chunks / 2.0
-}
-
 /// Projections of queries, keys and values. With latent attention, every rank computes the latent vectors and its own
 /// heads' queries. For prefill, keys and values are expanded for the chunk and again for all cached tokens. For decode,
 /// queries are projected to the width of the cached vectors and outputs back, in 16 bits (vLLM,
 /// `vllm/v1/attention/backends/mla/common.py`: `_forward_prefill`, `_compute_prefill_context`, `W_UK_T`, `_v_up_proj`).
-fn projections(job: &Serving, matrices: AttentionProjections, mix: &StepTokens, chunks: f64, work: &mut Work) {
+fn projections(
+    job: &Serving,
+    matrices: AttentionProjections,
+    mix: &StepTokens,
+    context: &AttentionContext,
+    work: &mut Work,
+) {
     let (elements, tokens) = (Elements::new(job), mix.tokens());
     let gemm = |work: &mut Work, rows: f64, matrix: WeightMatrix| {
         work.gemm(KernelKind::Gemm, MeanGemmShape::with_weights(rows, matrix), elements, 1.0);
@@ -235,7 +236,7 @@ fn projections(job: &Serving, matrices: AttentionProjections, mix: &StepTokens, 
     }
     let is_absorbed = has_short_chunks(mix);
     if mix.prefill > 0.0 && !is_absorbed {
-        let rows = mix.prefill + mix.chunks * mean_cached_tokens(job, chunks);
+        let rows = mix.prefill + mix.chunks * context.cached;
         gemm(work, rows, keys_values);
     }
     let absorbed = mix.decode + if is_absorbed { mix.prefill } else { 0.0 };
@@ -256,7 +257,7 @@ fn has_short_chunks(mix: &StepTokens) -> bool {
     mix.prefill > 0.0 && mix.prefill <= MAX_ABSORBED_TOKENS * mix.chunks
 }
 
-fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work: &mut Work) {
+fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, context: &AttentionContext, work: &mut Work) {
     let model = &job.model;
     let (a, tensor) = (job.precision.bytes() as f64, f64::from(layout.degrees.tensor));
     let heads = model.heads as f64 / tensor;
@@ -267,8 +268,7 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work
     let kv_bytes_per_token = job.kv_bytes_per_rank(layout) as f64 / layers;
     work.stream(2.0 * kv_bytes_per_token * mix.tokens());
     if mix.decode > 0.0 {
-        // On average half of a request's output exists.
-        let context = job.prompt_tokens as f64 + job.output_tokens as f64 / 2.0;
+        let keys = context.decode;
         // Each head processes the whole latent vector, with a query of the same width.
         let elements = (model.layers * job.kv_precision.bytes()) as f64;
         let latent_width = model.latent.map(|latent| (latent.cached_width() + latent.kv) as f64 * heads);
@@ -276,17 +276,15 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work
         let compressed_width = job.kv_bytes_per_token.map(|bytes| 2.0 * bytes as f64 / elements * heads);
         let score_width = latent_width.or(compressed_width).unwrap_or(widths);
         let kernel = Kernel {
-            kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },
-            flops: flops(2.0 * mix.decode * context * score_width),
+            kind: KernelKind::Attention { keys: keys as u64, implementation: FlashKernel::Newest },
+            flops: flops(2.0 * mix.decode * keys * score_width),
             bytes: bytes(a * mix.decode * query_output_width),
         };
-        work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.decode * context * kv_bytes_per_token) });
+        work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.decode * keys * kv_bytes_per_token) });
     }
     if mix.prefill > 0.0 {
-        let new = job.new_tokens() as f64;
-        let context = job.prompt_tokens as f64 - new + (new + 1.0) / 2.0;
+        let AttentionContext { prefill: keys, cached, .. } = *context;
         // A chunk reads the cached tokens; with latent attention, their expanded keys and values unless it is short.
-        let cached = mean_cached_tokens(job, chunks);
         let absorbed = model.latent.filter(|_| has_short_chunks(mix));
         let widths = absorbed.map_or(widths, |latent| (latent.cached_width() + latent.kv) as f64 * heads);
         let read = match (model.latent, absorbed) {
@@ -294,8 +292,8 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, chunks: f64, work
             (Some(_), Some(_)) | (None, _) => mix.prefill * kv_bytes_per_token,
         };
         let kernel = Kernel {
-            kind: KernelKind::Attention { keys: context as u64, implementation: FlashKernel::Newest },
-            flops: flops(2.0 * mix.prefill * context * widths),
+            kind: KernelKind::Attention { keys: keys as u64, implementation: FlashKernel::Newest },
+            flops: flops(2.0 * mix.prefill * keys * widths),
             bytes: bytes(mix.prefill * a * widths + read),
         };
         work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.chunks * cached * kv_bytes_per_token) });

@@ -12,10 +12,13 @@
 //! batches as there are stages. A stream's step passes through all stages, and its next step starts when the slowest
 //! stage has processed all streams.
 
+mod attention_context;
 mod batch;
 mod closed_loop;
 mod custom_all_reduce;
 mod kernels;
+mod open_loop;
+mod prefill_first;
 mod request_round;
 mod search;
 mod service;
@@ -24,7 +27,9 @@ mod step_costs;
 mod stream_step;
 mod traffic;
 
+pub use attention_context::AttentionContext;
 pub use kernels::{AttentionKernel, Work, chosen_experts, embedding, layer, logits};
+pub use open_loop::{LatencySummary, RequestLatencies};
 pub use search::{ServiceRun, best_service, mean_step, service_without_memory_limit, step_timelines};
 pub use service::{Service, calls, exchanges, simulate_service, timelines};
 pub use steady_state::{Load, StartTimes, SteadyBatch, StepTokens};

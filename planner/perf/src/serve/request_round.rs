@@ -2,6 +2,7 @@
 
 use fabricast_topologies::Picos;
 
+use super::attention_context::AttentionContext;
 use super::closed_loop::ClosedLoop;
 use super::kernels::active_replica_share;
 use super::steady_state::{Load, StartTimes, SteadyBatch};
@@ -9,7 +10,7 @@ use super::step_costs::StepCosts;
 use super::stream_step::StreamStep;
 use crate::step::{Share, Step};
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{Arrivals, Disaggregation, Layout, Lengths, LoadedServing};
+use fabricast_workload::job::{Arrivals, Batching, Disaggregation, Layout, Lengths, LoadedServing};
 
 /// Summand of a weighted sum or mean of times.
 #[derive(Clone, Copy)]
@@ -103,8 +104,9 @@ impl SteadyState {
         let shares: Vec<(Share, Picos)> = pairs.map(|(&(share, a), (_, b))| (share, mean_step(a, b))).collect();
         // The reference on one GPU processes all streams that hold the concurrent requests, each like the mean.
         let all = job.concurrent_requests as f64 / streams.requests;
+        let context = AttentionContext::in_steady_state(job, batch.chunks);
         let [alone_with, alone_without] = [batch.with_prefill, batch.without_prefill]
-            .map(|mix| costs.single_gpu_time(job, &mix.mean().times(all), batch.chunks));
+            .map(|mix| costs.single_gpu_time(job, &mix.mean().times(all), &context));
         Step {
             layout: *layout,
             time: shares.iter().map(|share| share.1).sum(),
@@ -116,15 +118,23 @@ impl SteadyState {
     }
 }
 
-/// Returns the load of one request stream.
-fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
+/// Number of replicas that have requests and share experts, and so make their steps together.
+fn sharing_replicas(job: &LoadedServing<'_>, layout: &Layout) -> f64 {
+    f64::from(layout.degrees.expert) * active_replica_share(job, layout)
+}
+
+/// Returns the load of one request stream. Replicas in lockstep decode next to the prompts of others.
+fn stream_load(job: &LoadedServing<'_>, layout: &Layout, streams: &Streams) -> Load {
     Load {
         prompt: job.new_tokens() as f64,
         output: job.output_tokens as f64,
         requests: streams.requests,
         budget: job.max_batched_tokens as f64,
+        batching: if sharing_replicas(job, layout) > 1.0 { Batching::Mixed } else { job.batching },
         start_times: match job.arrivals {
-            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => StartTimes::Spread,
+            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } | Arrivals::OpenLoop(_) => {
+                StartTimes::Spread
+            }
             Arrivals::Batch { .. } => StartTimes::Simultaneous,
         },
     }
@@ -137,13 +147,12 @@ fn stream_load(job: &LoadedServing<'_>, streams: &Streams) -> Load {
 /// first token are assumed not to.
 pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, ClosedLoop) {
     let streams = Streams::new(job, layout);
-    let load = stream_load(job, &streams);
+    let load = stream_load(job, layout, &streams);
     let clients = load.requests * (1.0 + job.waiting_requests() as f64 / job.concurrent_requests.max(1) as f64);
     if job.disaggregation == Disaggregation::Decode {
         return (streams, ClosedLoop::without_wait(&load, clients, SteadyBatch::decode_only(&load)));
     }
-    // Replicas that share experts and have requests.
-    let sharing_replicas = f64::from(layout.degrees.expert) * active_replica_share(job, layout);
+    let sharing_replicas = sharing_replicas(job, layout);
     let in_lockstep = |stream: ClosedLoop| {
         (streams, ClosedLoop { batch: stream.batch.in_lockstep(&stream.load, sharing_replicas), ..stream })
     };
@@ -179,7 +188,7 @@ impl Streams {
         // Under continuous load replicas alternate in having one request more; a batch ends with the replicas that have
         // it.
         let requests = match job.arrivals {
-            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => each,
+            Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } | Arrivals::OpenLoop(_) => each,
             Arrivals::Batch { .. } => each.ceil(),
         };
         Self { replicas, per_replica, requests }

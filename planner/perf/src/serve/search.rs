@@ -5,6 +5,7 @@
 //! highest throughput within the job's SLO limits, or the highest throughput if none meets them. Layouts that do not
 //! fit in memory are excluded; if none fits, the one that exceeds the memory least is used.
 
+use super::open_loop::estimate_open_loop;
 use super::service::{Service, simulate_service, timelines};
 use super::step_costs::StepCosts;
 use crate::communication::{CommunicationCostModel, EstimatedCosts, JobDispatch};
@@ -79,7 +80,7 @@ fn search_within_memory(
     let shortlisted = shortlisted_layouts(job, machine, &StepCosts { collective_costs: &estimated, ..costs }, memory)?;
     for layout in shortlisted.iter().flat_map(|&layout| [Some(layout), with_sequence_parallelism(layout)]).flatten() {
         let candidate = evaluate(&layout)?;
-        if best.as_ref().is_none_or(|known| rank_key(&candidate.service) < rank_key(&known.service)) {
+        if best.as_ref().is_none_or(|known| rank_key(job, &candidate.service) < rank_key(job, &known.service)) {
             best = Some(candidate);
         }
     }
@@ -153,13 +154,27 @@ pub fn mean_step(
 ) -> Result<Step, TimeError> {
     let speeds = machine.serving_rates(job)?;
     let costs = StepCosts { speeds: &speeds, curve: &machine.curve, collective_costs };
-    Ok(simulate_service(job, layout, &costs)?.0)
+    Ok(mean_service(job, layout, &costs)?.0)
 }
 
-/// Returns a sort key; smaller is better. SLO violations come last, then the key is the inverse throughput in units
-/// small enough to avoid ties from rounding.
-fn rank_key(service: &Service) -> (bool, u128) {
-    (!service.slo_violations.is_empty(), (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128)
+/// Returns the mean step and the service of a job, for an open loop without its queueing.
+fn mean_service(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<(Step, Service), PlanError> {
+    match &job.arrivals {
+        Arrivals::OpenLoop(open_loop) => estimate_open_loop(job, open_loop, layout, costs),
+        _ => simulate_service(job, layout, costs),
+    }
+}
+
+/// Returns a sort key; smaller is better. SLO violations come last. Then the key of an open loop that is served is its
+/// latency, since the throughput is that of the arrivals; otherwise it is the inverse throughput, in units small enough
+/// to avoid ties from rounding.
+fn rank_key(job: &Serving, service: &Service) -> (bool, bool, u128) {
+    let is_late = !service.slo_violations.is_empty();
+    let inverse_throughput = (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128;
+    match (job.arrivals, service.ttft) {
+        (Arrivals::OpenLoop(_), Some(_)) => (is_late, false, service.latency.0.into()),
+        _ => (is_late, true, inverse_throughput),
+    }
 }
 
 /// Returns the [`SIMULATED`] layouts with the best estimates among those that fit the memory.
@@ -180,7 +195,8 @@ fn shortlisted_layouts(
         },
         |layout| serving_footprint(&filled(layout), layout).total(),
         |layout| {
-            Ok(rank_key(&simulate_service(&with_limited_concurrency(job, layout, memory, costs)?, layout, costs)?.1))
+            let job = with_limited_concurrency(job, layout, memory, costs)?;
+            Ok(rank_key(&job, &mean_service(&job, layout, costs)?.1))
         },
     )?;
     Ok(shortlisted.into_iter().map(|(_, layout)| layout).collect())

@@ -2,8 +2,10 @@
 
 use fabricast_topologies::Picos;
 
+use super::attention_context::AttentionContext;
 use super::batch::seconds;
 use super::closed_loop::ClosedLoop;
+use super::open_loop::{RequestLatencies, simulate_open_loop};
 use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::step_costs::{StepCosts, overlaps_halves};
@@ -36,6 +38,8 @@ pub struct Service {
     pub slo_violations: Vec<String>,
     /// Number of concurrent requests summed over all replicas.
     pub concurrent_requests: u64,
+    /// Percentiles of the latencies of an open loop; `None` for other loads, and if more requests arrive than are served.
+    pub latencies: Option<RequestLatencies>,
     /// Result of the memory check; `None` if the memory is unknown.
     pub memory_check: Option<MemoryCheck>,
 }
@@ -50,6 +54,9 @@ pub fn simulate_service(
     layout: &Layout,
     costs: &StepCosts<'_>,
 ) -> Result<(Step, Service), PlanError> {
+    if let Arrivals::OpenLoop(open_loop) = &job.arrivals {
+        return simulate_open_loop(job, open_loop, layout, costs);
+    }
     let round = SteadyState::new(job, layout, costs)?;
     let step = round.step(job, layout, costs);
     let [with_prefill, without_prefill] = round.times();
@@ -78,7 +85,7 @@ pub fn simulate_service(
     };
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));
     let (requests_per_s, latency, ttft) = match job.arrivals {
-        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } => {
+        Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } | Arrivals::OpenLoop(_) => {
             let rate =
                 round.requests.rate(prefill_time + decode_time, round.mean_step(), with_prefill, job.host.request);
             let latency = Picos((round.requests.clients / rate * 1e12).round() as u64);
@@ -99,6 +106,7 @@ pub fn simulate_service(
         without_prefill: (round.requests.batch.steps_without_prefill > 0.0).then_some(without_prefill),
         slo_violations: slo_violations(job, ttft, tpot),
         concurrent_requests: job.concurrent_requests,
+        latencies: None,
         memory_check: None,
     };
     Ok((step, service))
@@ -112,7 +120,8 @@ fn step_time(
     round: &SteadyState,
     mix: &StepTokens,
 ) -> Result<Picos, PlanError> {
-    Ok(costs.step(job, layout, mix, 1.0, round.streams.per_replica)?.time_shares().time())
+    let context = AttentionContext::in_steady_state(job, 1.0);
+    Ok(costs.step(job, layout, mix, &context, round.streams.per_replica)?.time_shares().time())
 }
 
 /// Returns the timelines of a stream's step with prefill and of one without, consistent with the times of
@@ -198,7 +207,7 @@ fn mean_shares(job: &LoadedServing<'_>, layout: &Layout) -> Vec<MeanShare> {
 }
 
 /// Returns a message for each SLO limit that the TTFT or TPOT exceeds.
-fn slo_violations(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
+pub(super) fn slo_violations(job: &Serving, ttft: Option<Picos>, tpot: Option<Picos>) -> Vec<String> {
     let checks = [("ttft_s", ttft, job.limits.ttft), ("tpot_s", tpot, job.limits.tpot)];
     let violations = checks.into_iter().filter_map(|(name, value, limit)| {
         let (value, limit) = (value?, limit?);

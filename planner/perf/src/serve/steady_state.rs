@@ -36,6 +36,10 @@
 //! `⌈c / x⌉` steps of a round have prefill, with equally many prompts each, and the rest, up to `O` in total, have
 //! none; all replicas do the same. If not even one prompt fits, parts of prompts fill `⌈c P / (budget - c + 1)⌉` steps.
 
+use fabricast_workload::job::Batching;
+
+use super::prefill_first::prefill_first;
+
 /// Load of a replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
@@ -49,6 +53,8 @@ pub struct Load {
     pub budget: f64,
     /// Distribution of start times.
     pub start_times: StartTimes,
+    /// Tokens that steps with prefill process.
+    pub batching: Batching,
 }
 
 /// Distribution of the requests' start times.
@@ -141,7 +147,10 @@ impl SteadyBatch {
     /// Computes the steady state of a load.
     #[must_use]
     pub fn new(load: &Load) -> Self {
-        let Load { prompt, output, requests, budget, start_times } = *load;
+        let Load { prompt, output, requests, budget, start_times, batching } = *load;
+        if batching == Batching::PrefillFirst && output > 1.0 {
+            return prefill_first(load);
+        }
         let others = requests - 1.0;
         let room = budget - others;
         if let (StartTimes::Simultaneous, Some(rounds)) = (start_times, Self::from_simultaneous_starts(load)) {
@@ -257,10 +266,13 @@ impl SteadyBatch {
     /// successors at the same time.
     #[must_use]
     pub fn group_step(load: &Load) -> Option<StepTokens> {
-        let Load { prompt, requests, budget, .. } = *load;
-        let group = ((budget - requests) / (prompt - 1.0).max(1.0)).min(requests);
+        let Load { prompt, requests, budget, batching, .. } = *load;
+        let group = match batching {
+            Batching::Mixed => ((budget - requests) / (prompt - 1.0).max(1.0)).min(requests),
+            Batching::PrefillFirst => (budget / prompt).min(requests),
+        };
         (group > 1.0).then(|| StepTokens {
-            decode: requests - group,
+            decode: if batching == Batching::Mixed { requests - group } else { 0.0 },
             prefill: group * prompt,
             chunks: group,
             finished_prefills: group,
@@ -341,6 +353,7 @@ mod tests {
         let start_times = prop_oneof![Just(StartTimes::Spread), Just(StartTimes::Simultaneous)];
         (1u32..20_000, 1u32..3000, 1u32..2000, 1u32..20_000, start_times).prop_map(
             |(prompt, output, requests, budget, start_times)| Load {
+                batching: Batching::Mixed,
                 prompt: prompt.into(),
                 output: output.into(),
                 requests: requests.into(),
@@ -378,7 +391,7 @@ mod tests {
         #[test]
         fn single_requests_have_their_own_prefill_only(prompt in 1u32..20_000, output in 1u32..3000, budget in 1u32..20_000) {
             let [prompt, output, budget] = [prompt, output, budget].map(f64::from);
-            let load = Load { prompt, output, requests: 1.0, budget, start_times: StartTimes::Spread };
+            let load = Load { prompt, output, requests: 1.0, budget, start_times: StartTimes::Spread, batching: Batching::Mixed };
             let batch = SteadyBatch::new(&load);
             prop_assert_eq!((batch.steps_with_prefill, batch.without_prefill.decode), (0.0, 1.0));
         }
@@ -420,8 +433,14 @@ mod tests {
     /// drawn from a linear congruential generator.
     #[test]
     fn most_loaded_replica_matches_sampled_start_times() {
-        let load =
-            Load { prompt: 64.0, output: 100.0, requests: 20.0, budget: 8192.0, start_times: StartTimes::Spread };
+        let load = Load {
+            prompt: 64.0,
+            output: 100.0,
+            requests: 20.0,
+            budget: 8192.0,
+            start_times: StartTimes::Spread,
+            batching: Batching::Mixed,
+        };
         let batch = SteadyBatch::new(&load).in_lockstep(&load, 8.0);
         let prefill_share = (batch.steps_to_first_token + batch.steps_with_prefill) / batch.steps();
         let expected =
@@ -493,13 +512,26 @@ mod tests {
     }
 
     fn minimal_load() -> Load {
-        Load { prompt: 1.0, output: 1.0, requests: 1.0, budget: 1.0, start_times: StartTimes::Spread }
+        Load {
+            prompt: 1.0,
+            output: 1.0,
+            requests: 1.0,
+            budget: 1.0,
+            start_times: StartTimes::Spread,
+            batching: Batching::Mixed,
+        }
     }
 
     #[test]
     fn single_request_has_no_interference() {
-        let load =
-            Load { prompt: 5000.0, output: 100.0, requests: 1.0, budget: 2048.0, start_times: StartTimes::Spread };
+        let load = Load {
+            prompt: 5000.0,
+            output: 100.0,
+            requests: 1.0,
+            budget: 2048.0,
+            start_times: StartTimes::Spread,
+            batching: Batching::Mixed,
+        };
         let batch = SteadyBatch::new(&load);
         assert_eq!(batch.steps_to_first_token, 5000.0 / 2048.0);
         assert_eq!(
@@ -517,8 +549,14 @@ mod tests {
     /// decode token it replaces. So 4 of 50 steps have prefill, with 30 decode tokens each.
     #[test]
     fn batch_requests_start_simultaneously() {
-        let load =
-            Load { prompt: 101.0, output: 50.0, requests: 40.0, budget: 1040.0, start_times: StartTimes::Simultaneous };
+        let load = Load {
+            prompt: 101.0,
+            output: 50.0,
+            requests: 40.0,
+            budget: 1040.0,
+            start_times: StartTimes::Simultaneous,
+            batching: Batching::Mixed,
+        };
         let batch = SteadyBatch::new(&load);
         assert_eq!(
             batch.with_prefill,
@@ -566,6 +604,7 @@ mod tests {
                 requests,
                 budget: 2048.0,
                 start_times: StartTimes::Spread,
+                batching: Batching::Mixed,
             })
         };
         let (some, more) = (steady_batch(500.0), steady_batch(600.0));

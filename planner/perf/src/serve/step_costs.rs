@@ -3,6 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
+use super::attention_context::AttentionContext;
 use super::custom_all_reduce::custom_all_reduce_time;
 use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
 use super::steady_state::{SteadyBatch, StepTokens};
@@ -52,20 +53,20 @@ impl StepCosts<'_> {
         batch: &SteadyBatch,
         streams: f64,
     ) -> Result<[StreamStep; 2], PlanError> {
+        let context = AttentionContext::in_steady_state(job, batch.chunks);
         let mixes = [batch.with_prefill, batch.without_prefill];
         let steps: Vec<Result<StreamStep, PlanError>> =
-            mixes.par_iter().with_max_len(1).map(|mix| self.step(job, layout, mix, batch.chunks, streams)).collect();
+            mixes.par_iter().with_max_len(1).map(|mix| self.step(job, layout, mix, &context, streams)).collect();
         Ok(<[StreamStep; 2]>::try_from(steps.into_iter().collect::<Result<Vec<_>, _>>()?).unwrap_or_default())
     }
 
-    /// Simulates one step of a stream with the tokens `mix`. `chunks`: chunks per prompt; `streams`: concurrent batches
-    /// of a replica.
+    /// Simulates one step of a stream with the tokens `mix`. `streams`: concurrent batches of a replica.
     pub(super) fn step(
         &self,
         job: &LoadedServing<'_>,
         layout: &Layout,
         mix: &StepTokens,
-        chunks: f64,
+        context: &AttentionContext,
         streams: f64,
     ) -> Result<StreamStep, PlanError> {
         if mix.is_empty() {
@@ -84,7 +85,7 @@ impl StepCosts<'_> {
             matching.map(|(call, &time)| scaled(time, call.count)).sum()
         };
         let stages = u64::from(layout.degrees.pipeline);
-        let device = self.layer_shares(job, layout, mix, chunks)?;
+        let device = self.layer_shares(job, layout, mix, context)?;
         // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph.
         // Two overlapped halves of a batch are launched one after the other.
         let launches = if overlaps_halves(job, layout, mix) { 2 } else { 1 };
@@ -110,11 +111,11 @@ impl StepCosts<'_> {
         job: &LoadedServing<'_>,
         layout: &Layout,
         mix: &StepTokens,
-        chunks: f64,
+        context: &AttentionContext,
     ) -> Result<TimeShares, PlanError> {
         match overlaps_halves(job, layout, mix) {
             true => {
-                let half = self.layer_parts(job, layout, &mix.times(0.5), chunks)?;
+                let half = self.layer_parts(job, layout, &mix.times(0.5), context)?;
                 let OverlapCost { exposed, slowdown } = half_batch_cost(&half.exchanges, &half.compute);
                 Ok(TimeShares {
                     compute: scaled(half.compute.attention + half.compute.experts, 2),
@@ -124,7 +125,7 @@ impl StepCosts<'_> {
                 })
             }
             false => {
-                let LayerParts { compute, tensor, exchanges } = self.layer_parts(job, layout, mix, chunks)?;
+                let LayerParts { compute, tensor, exchanges } = self.layer_parts(job, layout, mix, context)?;
                 let compute = compute.attention + compute.experts;
                 Ok(TimeShares { compute, tensor, expert: exchanges.call(), ..TimeShares::default() })
             }
@@ -136,9 +137,9 @@ impl StepCosts<'_> {
         job: &LoadedServing<'_>,
         layout: &Layout,
         mix: &StepTokens,
-        chunks: f64,
+        context: &AttentionContext,
     ) -> Result<LayerParts, PlanError> {
-        let (costs, work) = (self.collective_costs, layer(job, layout, mix, chunks));
+        let (costs, work) = (self.collective_costs, layer(job, layout, mix, context));
         let kernels: Vec<Kernel> =
             work.kernels.iter().copied().chain(work.attention.iter().map(|reading| reading.kernel)).collect();
         let overlapped = |time, sm_usage| OverlappedCall::new(time, sm_usage, &kernels, self.curve, self.speeds);
@@ -169,13 +170,18 @@ impl StepCosts<'_> {
     }
 
     /// Computing time of a step on one GPU, as if its memory held the whole model.
-    pub(super) fn single_gpu_time(&self, job: &LoadedServing<'_>, mix: &StepTokens, chunks: f64) -> Picos {
+    pub(super) fn single_gpu_time(
+        &self,
+        job: &LoadedServing<'_>,
+        mix: &StepTokens,
+        context: &AttentionContext,
+    ) -> Picos {
         if mix.is_empty() {
             return Picos::ZERO;
         }
         let layout = Layout { degrees: Degrees::default() };
         let local_costs = StepCosts { speeds: &PeakRates { offload_bandwidth: None, ..*self.speeds }, ..*self };
-        scaled(local_costs.work(&layer(job, &layout, mix, chunks)) + self.amd_expert_overhead(job), job.model.layers)
+        scaled(local_costs.work(&layer(job, &layout, mix, context)) + self.amd_expert_overhead(job), job.model.layers)
             + local_costs.work(&embedding(job, mix))
             + local_costs.work(&logits(job, &layout, mix))
     }

@@ -66,9 +66,12 @@ pub struct JobRow {
     /// Number of concurrent requests over all replicas; inference only, absent if a batch is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u64>,
-    /// Number of requests of a batch; inference only.
+    /// Number of requests of a batch, or of a benchmark at `request_rate`; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
+    /// Mean number of requests that arrive per second; inference only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_rate: Option<f64>,
     /// GPU of each rank: `cyclic`, or GPU ranges; absent if ranks follow the GPU numbering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,

@@ -217,7 +217,9 @@ fn measured_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<MeasuredRow> {
         let ends = [scaled(|interval| interval.low), scaled(|interval| interval.high)];
         let ends = match step.figure {
             // Queueing and host time do not scale with the step time.
-            Figure::Ttft => [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor)),
+            Figure::Ttft | Figure::TtftP50 | Figure::TtftP99 => {
+                [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor))
+            }
             _ => ends,
         };
         let [low, high] = if step.figure.is_rate() { [ends[1], ends[0]] } else { ends };
@@ -380,6 +382,7 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
     let (concurrency, requests) = match served.map(|job| job.arrivals) {
         Some(Arrivals::FixedConcurrency { concurrency, .. }) => (Some(concurrency), None),
         Some(Arrivals::Batch { requests, .. }) => (None, Some(requests)),
+        Some(Arrivals::OpenLoop(open_loop)) => (None, open_loop.requests),
         Some(Arrivals::AutoConcurrency { .. }) | None => (None, None),
     };
     let placement = job.placement();
@@ -404,6 +407,10 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
         output_tokens: served.map(|job| job.output_tokens),
         concurrency,
         requests,
+        request_rate: served.and_then(|job| match job.arrivals {
+            Arrivals::OpenLoop(open_loop) => Some(open_loop.rate()),
+            _ => None,
+        }),
         placement: Some(placement).filter(|placement| !placement.is_in_order()).map(ToString::to_string),
         keys: study.job_keys.get(number).cloned().unwrap_or_default(),
         auto: computed.is_some_and(|(_, _, parallel)| *parallel == Parallel::Auto),

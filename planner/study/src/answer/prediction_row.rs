@@ -5,8 +5,8 @@ use fabricast_sim::schedule::Collective;
 use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Zero};
 
 use super::{
-    CallRow, ExchangeRow, IntervalRow, JobKind, LoadRow, MemoryRow, ParallelRow, ResultRow, TimelineRow, TrackKind,
-    TrackRow,
+    CallRow, ExchangeRow, IntervalRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow, TimelineRow,
+    TrackKind, TrackRow,
 };
 use crate::Band;
 use crate::cost::RunCosts;
@@ -45,6 +45,7 @@ impl ResultRow {
             samples_per_s: prediction.samples_per_s,
             ttft_s: service.ttft.map(seconds),
             tpot_s: service.tpot.map(seconds),
+            latencies: service.latencies.as_deref().map(LatenciesRow::new),
             prefill_step_s: service.prefill_step.map(seconds),
             decode_step_s: service.decode_step.map(seconds),
             slo_violations: service.slo_violations.clone(),

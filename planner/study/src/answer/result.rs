@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CallRow, ExchangeRow, JobKind, LoadRow, ParallelRow, TimelineRow};
+use super::{CallRow, ExchangeRow, JobKind, LatenciesRow, LoadRow, ParallelRow, TimelineRow};
 use crate::quantities::seconds_per_unit;
 
 /// Result of a job on a candidate.
@@ -42,6 +42,9 @@ pub struct ResultRow {
     /// Time per output token in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tpot_s: Option<f64>,
+    /// Distributions of latencies over the requests; only if they arrive at a rate that the machine serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latencies: Option<LatenciesRow>,
     /// Time of a step with prefill in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "prompt_step_s")]

@@ -12,7 +12,8 @@ use fabricast_topologies::{Bytes, Picos};
 use fabricast_workload::job::{Dimension, Footprint, Layout, Phase, Zero};
 
 use super::{
-    Answer, CallRow, ExchangeRow, JobKind, LoadRow, MemoryRow, ParallelRow, ResultRow, TimelineRow, TrackKind,
+    Answer, CallRow, ExchangeRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow, TimelineRow,
+    TrackKind,
 };
 use crate::prediction::{
     LinkClassLoad, MissingMemory, PredictedCall, PredictedExchange, PredictedMemory, PredictedService, PredictedStep,
@@ -112,6 +113,7 @@ impl ResultRow {
             concurrent_requests: self.concurrent_requests,
             requests_that_fit: self.requests_that_fit,
             would_fit: self.would_fit.clone(),
+            latencies: self.latencies.as_ref().map(LatenciesRow::latencies).map(Box::new),
         }
     }
 }

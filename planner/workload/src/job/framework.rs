@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use super::{
-    DispatchPrecision, Dispatcher, GradientAddition, KernelFusion, LaunchMode, Precision, Processes, StatePartition,
-    TensorAllReduce,
+    Batching, DispatchPrecision, Dispatcher, GradientAddition, KernelFusion, LaunchMode, Precision, Processes,
+    StatePartition, TensorAllReduce,
 };
 
 /// Kind of work that a framework supports.
@@ -80,6 +80,8 @@ pub struct Framework {
     pub max_num_seqs: Option<u64>,
     /// Largest number of tokens in a step.
     pub max_batched_tokens: Option<u64>,
+    /// Tokens that steps with prefill process.
+    pub batching: Option<Batching>,
     /// Milliseconds of a request outside of steps ([`HostTimes::request`](super::HostTimes::request)).
     pub request_ms: Option<f64>,
     /// Milliseconds to launch a dense layer in a step with prefill.

@@ -24,6 +24,7 @@ mod layer_matrices;
 mod layout;
 mod memory;
 mod model;
+mod open_loop;
 mod placement;
 mod read;
 mod serving;
@@ -47,11 +48,13 @@ pub use layer_matrices::{AttentionProjections, FeedForward, LayerMatrices, Weigh
 pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParallelism};
 pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters};
 pub use model::{ExpertGroups, Flops, LatentAttention, Model};
+pub use open_loop::{LengthDistribution, OpenLoop, RequestVariation};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use serving::{
-    Arrivals, Disaggregation, HostTimes, KvPrecision, Lengths, Limits, LoadedServing, Serving, TensorAllReduce,
+    Arrivals, Batching, Disaggregation, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing,
+    Serving, TensorAllReduce,
 };
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use tier::Tier;

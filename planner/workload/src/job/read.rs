@@ -7,6 +7,7 @@ mod catalogue;
 mod experts;
 mod hugging_face;
 mod model;
+mod open_loop;
 mod placement;
 mod serving;
 mod traced;
@@ -34,9 +35,9 @@ use training::FlashText;
 use super::groups::Order;
 use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
 use super::{
-    Accumulate, CollectiveCandidates, Disaggregation, DispatchPrecision, Dispatcher, GradientAddition, Job, JobError,
-    JobSpans, KernelFusion, KvPrecision, LaunchMode, Lengths, OptimizerDevice, Parallel, Precision, Processes,
-    Recompute, StatePartition, Tier,
+    Accumulate, Batching, CollectiveCandidates, Disaggregation, DispatchPrecision, Dispatcher, GradientAddition, Job,
+    JobError, JobSpans, KernelFusion, KvPrecision, LatencyStatistic, LaunchMode, Lengths, OptimizerDevice, Parallel,
+    Precision, Processes, Recompute, StatePartition, Tier,
 };
 
 use crate::trace::Contents;
@@ -138,11 +139,14 @@ pub struct JobText {
     train_tokens: Option<Spanned<f64>>,
     processes: Option<Spanned<Processes>>,
     // Keys of inference.
-    prompt_tokens: Option<Spanned<u64>>,
-    output_tokens: Option<Spanned<u64>>,
+    prompt_tokens: Option<Spanned<open_loop::LengthText>>,
+    output_tokens: Option<Spanned<open_loop::LengthText>>,
     concurrency: Option<Spanned<serving::ConcurrencyText>>,
+    request_rate: Option<Spanned<f64>>,
+    burstiness: Option<Spanned<f64>>,
     lengths: Option<Spanned<Lengths>>,
     disaggregation: Option<Spanned<Disaggregation>>,
+    batching: Option<Spanned<Batching>>,
     host_time: Option<Spanned<serving::HostText>>,
     requests: Option<Spanned<u64>>,
     max_num_seqs: Option<Spanned<u64>>,
@@ -155,6 +159,7 @@ pub struct JobText {
     gpu_memory_utilization: Option<Spanned<f64>>,
     ttft_s: Option<Spanned<f64>>,
     tpot_s: Option<Spanned<f64>>,
+    slo_statistic: Option<Spanned<LatencyStatistic>>,
     // Keys of traces.
     file: Option<Spanned<String>>,
     ranks: Option<Spanned<u64>>,

@@ -1,8 +1,8 @@
 //! Inference jobs: a model serves requests with vLLM's continuous batching.
 //!
-//! There are three kinds of load: a fixed concurrency, where each finished request is replaced; as many concurrent
-//! requests as memory and limits allow; or a batch of requests that are all present at the start, with as many
-//! concurrent as the memory holds. Each request has a prompt, part of which may be in the prefix cache, and generates
+//! There are four kinds of load: a fixed concurrency, where each finished request is replaced; as many concurrent
+//! requests as memory and limits allow; requests that arrive at a mean rate; or a batch of requests that are all present
+//! at the start. As many run as the memory holds. Each request has a prompt, part of which may be in the prefix cache, and generates
 //! its output token by token. Replicas (the data-parallel ranks) have equal shares of the requests.
 
 use std::ops::Deref;
@@ -11,6 +11,7 @@ use fabricast_topologies::Picos;
 use serde::Deserialize;
 
 use super::cache::max_concurrent_requests;
+use super::open_loop::{OpenLoop, RequestVariation};
 use super::{
     CollectiveCandidates, Dispatch, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier,
 };
@@ -24,14 +25,18 @@ pub struct Serving {
     pub model: Model,
     /// Precision of GEMMs and weights; activations have at least 16 bits.
     pub precision: Precision,
-    /// Number of prompt tokens of a request.
+    /// Mean number of prompt tokens of a request.
     pub prompt_tokens: u64,
-    /// Number of output tokens of a request, including the first.
+    /// Mean number of output tokens of a request, including the first.
     pub output_tokens: u64,
     /// Arrival pattern and number of requests.
     pub arrivals: Arrivals,
+    /// Gaps and lengths of requests in an open loop.
+    pub variation: RequestVariation,
     /// Lengths of requests under a fixed concurrency.
     pub lengths: Lengths,
+    /// Tokens that steps with prefill process.
+    pub batching: Batching,
     /// Part of a request that the machine processes.
     pub disaggregation: Disaggregation,
     /// Host time of the software.
@@ -97,6 +102,7 @@ impl Serving {
             }
             Arrivals::AutoConcurrency { max_num_seqs } => limit_requests(u64::MAX, max_num_seqs),
             Arrivals::Batch { requests, max_num_seqs } => limit_requests(requests, max_num_seqs),
+            Arrivals::OpenLoop(OpenLoop { max_num_seqs, .. }) => limit_requests(u64::MAX, max_num_seqs),
         };
         LoadedServing { job: self, concurrent_requests }
     }
@@ -145,6 +151,8 @@ pub enum Arrivals {
         /// Largest number of concurrent requests per replica: vLLM's `max_num_seqs`.
         max_num_seqs: u64,
     },
+    /// Open loop: requests arrive at a mean rate. The number of concurrent requests is the largest that may run.
+    OpenLoop(OpenLoop),
     /// Batch: all requests are present at the start and have equal length. Concurrent requests start together, and so
     /// do their successors.
     Batch {
@@ -167,6 +175,20 @@ pub enum Disaggregation {
     Prefill,
     /// Decode of all tokens after the first; keys and values of prompts arrive from another machine.
     Decode,
+}
+
+/// Tokens that steps with prefill process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Batching {
+    /// One token of each request that decodes, and chunks of prompts in the rest (vLLM from 0.8 on,
+    /// `vllm/v1/core/sched/scheduler.py`; TensorRT-LLM's in-flight batching).
+    #[default]
+    Mixed,
+    /// Prompts alone, which have precedence over decode: others wait for the end of the step (SGLang without
+    /// `--enable-mixed-chunk`, `python/sglang/srt/managers/scheduler.py`, `get_next_batch_to_run`; vLLM before 0.8,
+    /// `vllm/core/scheduler.py`, `_schedule_default`).
+    PrefillFirst,
 }
 
 /// Lengths of the requests of a fixed concurrency.
@@ -220,7 +242,7 @@ impl LoadedServing<'_> {
     pub fn waiting_requests(&self) -> u64 {
         match self.job.arrivals {
             Arrivals::FixedConcurrency { concurrency, .. } => concurrency.saturating_sub(self.concurrent_requests),
-            Arrivals::AutoConcurrency { .. } | Arrivals::Batch { .. } => 0,
+            Arrivals::AutoConcurrency { .. } | Arrivals::Batch { .. } | Arrivals::OpenLoop(_) => 0,
         }
     }
 }
@@ -267,4 +289,21 @@ pub struct Limits {
     pub ttft: Option<Picos>,
     /// Largest time per output token after the first.
     pub tpot: Option<Picos>,
+    /// Statistic over the requests that the limits apply to.
+    pub statistic: LatencyStatistic,
+}
+
+/// Statistic of a latency over the requests of an open loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LatencyStatistic {
+    /// Mean.
+    #[default]
+    Mean,
+    /// Median.
+    P50,
+    /// 90th percentile.
+    P90,
+    /// 99th percentile.
+    P99,
 }

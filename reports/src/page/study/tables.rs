@@ -107,6 +107,7 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
             number("concurrent_requests", "concurrent requests") => |row: &ResultRow| Value::or_missing(row.concurrent_requests, Value::Count).into(),
             number("ttft_s", "TTFT s") => move |row: &ResultRow| seconds(row.ttft_s),
+            number("ttft_p99_s", "TTFT p99 s") => move |row: &ResultRow| seconds(row.latencies.and_then(|latencies| Some(latencies.ttft_s?.p99))),
             number("tpot_s", "TPOT s") => move |row: &ResultRow| seconds(row.tpot_s),
             number("tokens_per_s", "tokens/s") => |row: &ResultRow| optional_number(row.tokens_per_s),
             share("exposed_comm_share", "exposed communication") => |row: &ResultRow| Value::Share(row.exposed_comm_share).into(),
@@ -254,11 +255,17 @@ pub(super) fn jobs(answer: &Answer) -> Table {
         let trained = trained.map(|(batch, model)| format!("{batch} sequences of {} tokens", model.seq));
         let tokens = job.prompt_tokens.zip(job.output_tokens);
         let served = tokens.map(|(prompt, output)| {
-            let concurrency = job.concurrency.or(job.requests);
-            let concurrency = concurrency
-                .map_or_else(|| "as many requests as fit,".to_owned(), |concurrency| format!("{concurrency} requests"));
-            let at_once = if job.requests.is_some() { ", all queued at the start" } else { "" };
-            format!("{concurrency} of {prompt} prompt tokens and {output} output tokens{at_once}")
+            let count = job.concurrency.or(job.requests).map(|count| format!("{count} requests"));
+            let (requests, arrival) = match (job.request_rate, count) {
+                (Some(rate), count) => (
+                    count.unwrap_or_else(|| "requests".to_owned()),
+                    format!(", {} arrive per second", format::significant(rate)),
+                ),
+                (None, Some(count)) if job.requests.is_some() => (count, ", all queued at the start".to_owned()),
+                (None, Some(count)) => (count, String::new()),
+                (None, None) => ("as many requests as fit,".to_owned(), String::new()),
+            };
+            format!("{requests} of {prompt} prompt tokens and {output} output tokens{arrival}")
         });
         Cell::from(Value::or_missing(trained.or(served), Value::text))
     };
@@ -286,7 +293,7 @@ pub(super) fn jobs(answer: &Answer) -> Table {
 }
 
 /// Job parameters that have separate columns.
-const SHOWN: [&str; 12] = [
+const SHOWN: [&str; 13] = [
     "kind",
     "model",
     "precision",
@@ -299,6 +306,7 @@ const SHOWN: [&str; 12] = [
     "output_tokens",
     "concurrency",
     "requests",
+    "request_rate",
 ];
 
 /// Maximum number of characters of a placement in a table.

@@ -92,7 +92,7 @@ proptest! {
         let mut longest: f64 = 0.0;
         let simulated = simulate_scheduler(&job, requests, max_concurrent, |decode, prefill, finished_prefills| {
             let mix = StepTokens { decode, prefill, chunks: prefill / prompt as f64, finished_prefills, ..StepTokens::default() };
-            let time = costs.step(&loaded(&job), &layout, &mix, 1.0, 1.0).unwrap().time_shares().time().0 as f64 / 1e12;
+            let time = costs.step(&loaded(&job), &layout, &mix, &AttentionContext::in_steady_state(&job, 1.0), 1.0).unwrap().time_shares().time().0 as f64 / 1e12;
             longest = longest.max(time);
             time
         });

@@ -18,8 +18,9 @@ impl ChunkOverheads {
         let (streams, ClosedLoop { batch, .. }) = steady_batch(job, layout);
         let flat_costs = FlatCosts(BANDWIDTH);
         let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat_costs };
+        let context = AttentionContext::in_steady_state(job, batch.chunks);
         let seconds = |mix: StepTokens| {
-            let step = costs.step(job, layout, &mix, batch.chunks, streams.per_replica).unwrap();
+            let step = costs.step(job, layout, &mix, &context, streams.per_replica).unwrap();
             step.time_shares().time().0 as f64 / 1e12
         };
         let decode = StepTokens { decode: batch.with_prefill.decode, ..StepTokens::default() };

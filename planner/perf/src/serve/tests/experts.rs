@@ -53,7 +53,7 @@ proptest! {
         let tokens = mix(decode.into(), prefill.into(), 1.0);
         let time = |overlap, tokens: &StepTokens| {
             let job = Serving { dispatch: Dispatch { overlap, ..job.dispatch }, ..job.clone() };
-            costs.step(&loaded(&job), &layout, tokens, 1.0, 1.0).unwrap().layer.time()
+            costs.step(&loaded(&job), &layout, tokens, &AttentionContext::in_steady_state(&job, 1.0), 1.0).unwrap().layer.time()
         };
         let separate = time(ExpertOverlap::Off, &tokens.times(0.5)).0 * 2;
         prop_assert!(time(ExpertOverlap::TwoBatches, &tokens).0 <= separate);
@@ -83,7 +83,7 @@ fn short_chunks_do_not_expand_cached_tokens() {
     let job = mixture("prompt_tokens = 20000\nprefix_hit = 0.995\n");
     let layout = specified_layout(&job);
     let flops = |prefill: f64| {
-        let work = layer(&loaded(&job), &layout, &mix(0.0, prefill, 1.0), 1.0);
+        let work = layer_in_chunks(&loaded(&job), &layout, &mix(0.0, prefill, 1.0), 1.0);
         work.kernels.iter().map(|kernel| kernel.flops.0).sum::<u128>()
     };
     // 19,900 cached tokens are expanded to 128 heads of 256 elements.
@@ -99,7 +99,7 @@ fn dispatch_libraries_save_permutations() {
     let streamed = |dispatcher: Dispatcher, tokens: &StepTokens| {
         let job = mixture("");
         let job = Serving { dispatch: Dispatch { dispatcher, ..job.dispatch }, ..job };
-        let work = layer(&loaded(&job), &specified_layout(&job), tokens, 1.0);
+        let work = layer_in_chunks(&loaded(&job), &specified_layout(&job), tokens, 1.0);
         work.kernels.iter().filter(|kernel| kernel.kind == KernelKind::Stream).map(|kernel| kernel.bytes.0).sum::<u64>()
     };
     let decode = mix(128.0, 0.0, 0.0);

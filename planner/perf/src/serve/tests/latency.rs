@@ -153,7 +153,7 @@ proptest! {
         let decode = StepTokens { decode: load.requests, ..StepTokens::default() };
         let flat = FlatCosts(300e9);
         let costs = StepCosts { speeds: &H100, curve: &Efficiency::default(), collective_costs: &flat };
-        let step = costs.step(&loaded(&fewer), &specified_layout(&fewer), &decode, 1.0, streams.per_replica).unwrap();
+        let step = costs.step(&loaded(&fewer), &specified_layout(&fewer), &decode, &AttentionContext::in_steady_state(&fewer, 1.0), streams.per_replica).unwrap();
         prop_assert!(few.tpot.is_none_or(|tpot| tpot + Picos(1) >= step.time_shares().time()), "{few:?}");
         prop_assert!(many.latency.0 as f64 >= few.latency.0 as f64 * (1.0 - 1e-9), "{few:?} {many:?}");
     }

@@ -52,6 +52,11 @@ pub(crate) fn served(lines: &str) -> Serving {
     }
 }
 
+/// Kernels of a layer in a step of requests of equal length, whose prompts are divided into `chunks`.
+pub(super) fn layer_in_chunks(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, chunks: f64) -> Work {
+    layer(job, layout, mix, &AttentionContext::in_steady_state(job, chunks))
+}
+
 /// Cost model with a fixed bandwidth in bytes per second.
 struct FlatCosts(f64);
 
@@ -225,7 +230,7 @@ fn prefill_flops_match_training_forward_pass() {
         ));
         let mix = StepTokens { prefill: 512.0, chunks: 1.0, finished_prefills: 1.0, ..StepTokens::default() };
         let layout = specified_layout(&job);
-        let work = layer(&loaded(&job), &layout, &mix, 1.0);
+        let work = layer_in_chunks(&loaded(&job), &layout, &mix, 1.0);
         let inference: u128 = work
             .kernels
             .iter()
@@ -246,16 +251,24 @@ fn latent_decode_matches_closed_form() {
         "model = { layers = 61, hidden = 7168, heads = 128, ffn = 2048, gated = true, vocab = 129280, latent = { q_lora_rank = 1536, \
          kv_lora_rank = 512, qk_nope_head_dim = 128, qk_rope_head_dim = 64, v_head_dim = 128 } }\nparallel = { tp = 4 }\n",
     );
-    let work =
-        layer(&loaded(&job), &specified_layout(&job), &StepTokens { decode: 10.0, ..StepTokens::default() }, 1.0);
+    let work = layer_in_chunks(
+        &loaded(&job),
+        &specified_layout(&job),
+        &StepTokens { decode: 10.0, ..StepTokens::default() },
+        1.0,
+    );
     let [reading] = work.attention[..] else { panic!("{work:?}") };
     assert_eq!(reading.kv_bytes.0, 10 * 2250 * 576 * 2);
     assert_eq!(reading.kernel.flops.0, 2 * 10 * 2250 * 32 * (576 + 512));
     let gemm_flops: u128 = work.kernels.iter().map(|kernel| kernel.flops.0).sum();
     // A cache in another format is used as stored.
     let packed = Serving { kv_bytes_per_token: Some(656 * 61), ..job.clone() };
-    let other =
-        layer(&loaded(&packed), &specified_layout(&packed), &StepTokens { decode: 10.0, ..StepTokens::default() }, 1.0);
+    let other = layer_in_chunks(
+        &loaded(&packed),
+        &specified_layout(&packed),
+        &StepTokens { decode: 10.0, ..StepTokens::default() },
+        1.0,
+    );
     assert_eq!((other.attention[0].kernel, other.attention[0].kv_bytes.0), (reading.kernel, 10 * 2250 * 656));
     let attention = 7168 * (1536 + 576) + 1536 * 32 * 192 + 32 * 512 * (128 + 128) + 32 * 128 * 7168;
     assert_eq!(gemm_flops, 2 * 10 * (attention + 3 * 7168 * 512));
@@ -271,7 +284,7 @@ fn chunks_expand_all_cached_latent_vectors() {
              latent = {{ kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 }} }}\n"
         ));
         let mix = StepTokens { prefill: job.new_tokens() as f64, chunks, ..StepTokens::default() };
-        layer(&loaded(&job), &specified_layout(&job), &mix, chunks)
+        layer_in_chunks(&loaded(&job), &specified_layout(&job), &mix, chunks)
             .kernels
             .iter()
             .map(|kernel| kernel.flops.0)
@@ -290,7 +303,7 @@ fn decode_reads_the_kv_cache() {
     let mix = StepTokens { decode: 10.0, ..StepTokens::default() };
     for (lines, elements, kv_bytes) in [("", 56, 2 * 32 * 56 * 2), ("kv_bytes_per_token = 70272\n", 576, 576 * 2)] {
         let job = served(&format!("{model}{lines}"));
-        let work = layer(&loaded(&job), &specified_layout(&job), &mix, 1.0);
+        let work = layer_in_chunks(&loaded(&job), &specified_layout(&job), &mix, 1.0);
         let [reading] = work.attention[..] else { panic!("{work:?}") };
         // 2000 prompt tokens and half of the output.
         assert_eq!(reading.kv_bytes.0, 10 * 2250 * kv_bytes, "{lines}");
@@ -317,7 +330,7 @@ fn low_precision_gemm_inputs_are_cast() {
     let model = "model = { layers = 4, hidden = 1024, heads = 8, ffn = 4096, gated = true, vocab = 128 }\nparallel = { tp = 1 }\n";
     let kernel_bytes = |precision: &str| {
         let job = served(&format!("precision = \"{precision}\"\nprompt_tokens = 100\noutput_tokens = 1\n{model}"));
-        let work = layer(&loaded(&job), &specified_layout(&job), &mix, 1.0);
+        let work = layer_in_chunks(&loaded(&job), &specified_layout(&job), &mix, 1.0);
         let bytes = |is_gemm: bool| -> u64 {
             let selected = work.kernels.iter().filter(|kernel| (kernel.kind == KernelKind::Gemm) == is_gemm);
             selected.map(|kernel| kernel.bytes.0).sum()
@@ -340,7 +353,7 @@ fn expert_tokens_are_permuted() {
             "concurrency = 64\nparallel = {{ dp = {ranks}, ep = {ranks} }}\n\
              model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 2 }}\n"
         ));
-        let streams = layer(&loaded(&job), &specified_layout(&job), &mix, 1.0).kernels;
+        let streams = layer_in_chunks(&loaded(&job), &specified_layout(&job), &mix, 1.0).kernels;
         streams.iter().filter(|kernel| kernel.kind == KernelKind::Stream).map(|kernel| kernel.bytes.0).sum::<u64>()
     };
     let copies = 2 * 2 * 100 * 1024;
@@ -356,7 +369,7 @@ fn experts_process_the_mean_of_lockstep_replicas() {
     );
     let flops = |prefill: f64, imbalance: f64| {
         let mix = StepTokens { prefill, chunks: 1.0, imbalance, ..StepTokens::default() };
-        let kernels = layer(&loaded(&job), &specified_layout(&job), &mix, 1.0).kernels;
+        let kernels = layer_in_chunks(&loaded(&job), &specified_layout(&job), &mix, 1.0).kernels;
         let (experts, others): (Vec<Kernel>, Vec<Kernel>) =
             kernels.into_iter().partition(|kernel| matches!(kernel.kind, KernelKind::GroupedGemm { .. }));
         let total_flops = |kernels: &[Kernel]| kernels.iter().map(|kernel| kernel.flops.0).sum::<u128>();
@@ -388,7 +401,7 @@ fn expert_tiles_are_computed_in_full() {
             "parallel = { tp = 1 }\n\
              model = { layers = 4, hidden = 1024, heads = 8, ffn = 512, vocab = 128, experts = 8, experts_per_token = 8 }\n",
         );
-        let work = layer(
+        let work = layer_in_chunks(
             &loaded(&job),
             &specified_layout(&job),
             &StepTokens { prefill, chunks: 1.0, ..StepTokens::default() },

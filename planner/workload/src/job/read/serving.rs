@@ -9,8 +9,8 @@ use serde::de::Visitor;
 use toml::Spanned;
 
 use super::super::{
-    Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, Lengths, Limits, Model,
-    Precision, Serving, find_framework,
+    Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, LengthDistribution, Lengths,
+    Limits, Model, OpenLoop, Precision, RequestVariation, Serving, find_framework,
 };
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
@@ -36,8 +36,11 @@ impl JobText {
             kind_key("prompt_tokens", &self.prompt_tokens),
             kind_key("output_tokens", &self.output_tokens),
             kind_key("concurrency", &self.concurrency),
+            kind_key("request_rate", &self.request_rate),
+            kind_key("burstiness", &self.burstiness),
             kind_key("lengths", &self.lengths),
             kind_key("disaggregation", &self.disaggregation),
+            kind_key("batching", &self.batching),
             kind_key("host_time", &self.host_time),
             kind_key("requests", &self.requests),
             kind_key("max_num_seqs", &self.max_num_seqs),
@@ -50,6 +53,7 @@ impl JobText {
             kind_key("gpu_memory_utilization", &self.gpu_memory_utilization),
             kind_key("ttft_s", &self.ttft_s),
             kind_key("tpot_s", &self.tpot_s),
+            kind_key("slo_statistic", &self.slo_statistic),
         ]
     }
 
@@ -63,20 +67,25 @@ impl JobText {
             ];
             check.reject_keys("inference", "training", &keys)?;
         }
-        let required_count = |name: &str, value| check.count(name, check.required(name, value, &spans.job)?);
-        let prompt_tokens = required_count("prompt_tokens", &self.prompt_tokens)?;
+        let required_counts =
+            |name: &str, value| self.token_counts(check, name, check.required(name, value, &spans.job)?);
+        let prompt = required_counts("prompt_tokens", &self.prompt_tokens)?;
         let disaggregation = self.disaggregation(check)?;
-        let output_tokens = match (disaggregation, &self.output_tokens) {
+        let output = match (disaggregation, &self.output_tokens) {
             // The machine ends with the first token.
-            (Disaggregation::Prefill, None) => 1,
-            (_, stated) => required_count("output_tokens", stated)?,
+            (Disaggregation::Prefill, None) => LengthDistribution::fixed(1),
+            (_, stated) => required_counts("output_tokens", stated)?,
         };
+        let (prompt_tokens, output_tokens) = (prompt.mean(), output.mean());
+        let max_tokens = prompt.max() + output.max();
         let arrivals = self.arrivals(check, &spans)?;
-        let model = self.model(check, Some(prompt_tokens + output_tokens))?;
-        if prompt_tokens + output_tokens > model.seq {
+        let model = self.model(check, Some(max_tokens))?;
+        if max_tokens > model.seq {
             let bytes = self.prompt_tokens.as_ref().map_or(0..0, Spanned::span);
             let message = format!(
-                "prompt_tokens: {prompt_tokens} and output_tokens {output_tokens} are more than seq {} of the model",
+                "prompt_tokens: {} and output_tokens {} are more than seq {} of the model",
+                prompt.max(),
+                output.max(),
                 model.seq
             );
             return Err(check.error(bytes, message));
@@ -101,7 +110,14 @@ impl JobText {
             prompt_tokens,
             output_tokens,
             arrivals,
+            variation: RequestVariation { burstiness: self.burstiness(check)?, prompt, output },
             lengths: self.lengths(check)?,
+            batching: self
+                .batching
+                .as_ref()
+                .map(|batching| *batching.get_ref())
+                .or(software.batching)
+                .unwrap_or_default(),
             disaggregation,
             host: self.host_times(check, software, &model)?,
             amd_expert_overhead: self.amd_expert_overhead(software, &model),
@@ -129,7 +145,11 @@ impl JobText {
             collectives: self.collectives,
             skew: check.number_in_range("expert_skew", &self.expert_skew, 1.0..=1000.0, 1.0)?,
             dispatch: self.dispatch(check, software, &model, model.experts + redundant_experts)?,
-            limits: Limits { ttft: limit("ttft_s", &self.ttft_s)?, tpot: limit("tpot_s", &self.tpot_s)? },
+            limits: Limits {
+                ttft: limit("ttft_s", &self.ttft_s)?,
+                tpot: limit("tpot_s", &self.tpot_s)?,
+                statistic: self.slo_statistic.as_ref().map(|statistic| *statistic.get_ref()).unwrap_or_default(),
+            },
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             model,
             spans,
@@ -137,7 +157,9 @@ impl JobText {
         let max_requests = match arrivals {
             Arrivals::FixedConcurrency { concurrency, .. } => concurrency,
             // With a very large number of replicas, each replica would have enough memory for its requests.
-            Arrivals::AutoConcurrency { max_num_seqs } => max_num_seqs.saturating_mul(MAX_AUTO_REPLICAS),
+            Arrivals::AutoConcurrency { max_num_seqs } | Arrivals::OpenLoop(OpenLoop { max_num_seqs, .. }) => {
+                max_num_seqs.saturating_mul(MAX_AUTO_REPLICAS)
+            }
             Arrivals::Batch { requests, max_num_seqs } => requests.min(max_num_seqs.saturating_mul(MAX_REPLICAS)),
         };
         let tokens = job.max_batched_tokens.max(max_requests) as f64;
@@ -153,16 +175,16 @@ impl JobText {
     /// Returns the part of requests that the machine processes. Keys of the other part contradict it.
     fn disaggregation(&self, check: Validator<'_>) -> Result<Disaggregation, JobError> {
         let Some(part) = &self.disaggregation else { return Ok(Disaggregation::default()) };
-        let output_tokens = self.output_tokens.as_ref().map(|tokens| *tokens.get_ref());
+        let output_tokens = self.output_tokens.as_ref().map(Spanned::get_ref);
         let contradiction = match *part.get_ref() {
             Disaggregation::None => None,
-            Disaggregation::Decode if output_tokens.is_some_and(|tokens| tokens < 2) => {
+            Disaggregation::Decode if output_tokens.is_some_and(|tokens| tokens.min() < 2) => {
                 Some("the first token is of the prefill: expected output_tokens of 2 or more")
             }
             Disaggregation::Decode if self.ttft_s.is_some() => {
                 Some("a machine for decode has no time to first token: omit ttft_s")
             }
-            Disaggregation::Prefill if output_tokens.is_some_and(|tokens| tokens != 1) => {
+            Disaggregation::Prefill if output_tokens.is_some_and(|tokens| tokens.max() != 1) => {
                 Some("a machine for prefill computes the first token only: omit output_tokens, or state 1")
             }
             Disaggregation::Prefill if self.tpot_s.is_some() => {
@@ -238,8 +260,20 @@ impl JobText {
             None => self.software(check, FrameworkKind::Inference)?.max_num_seqs.unwrap_or(Serving::MAX_NUM_SEQS),
             Some(limit) => check.count("max_num_seqs", limit)?,
         };
+        if let Some(open_loop) = self.open_loop(check, max_num_seqs)? {
+            return match &self.concurrency {
+                None => Ok(Arrivals::OpenLoop(open_loop)),
+                Some(concurrency) => {
+                    let message = "concurrency: `request_rate` is given as well: expected one of them";
+                    Err(check.error(concurrency.span(), message.to_owned()))
+                }
+            };
+        }
         match (&self.concurrency, &self.requests) {
-            (None, None) => Err(JobError::at(&spans.job, "missing field `concurrency`, or `requests` of a batch")),
+            (None, None) => {
+                let message = "missing field `concurrency`, or `request_rate` of arrivals, or `requests` of a batch";
+                Err(JobError::at(&spans.job, message))
+            }
             (Some(concurrency), Some(_)) => {
                 let message = "concurrency: `requests` of a batch are given as well: expected one of them";
                 Err(check.error(concurrency.span(), message.to_owned()))
@@ -333,7 +367,7 @@ pub(crate) mod tests {
             ("concurrency", "concurrency = 32"),
             ("parallel", "parallel = { tp = 8 }"),
         ] {
-            let is_batch = key == "concurrency" && lines.lines().any(|line| line.starts_with("requests"));
+            let is_batch = key == "concurrency" && lines.lines().any(|line| line.starts_with("request"));
             if !is_batch && !lines.lines().any(|line| line.starts_with(key)) {
                 text.push_str(line);
                 text.push('\n');

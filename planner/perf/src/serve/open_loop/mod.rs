@@ -1,0 +1,262 @@
+//! Service of an open loop: requests arrive at a mean rate, and queue if the machine is busy.
+//!
+//! The requests that run are a closed loop whose number follows from the rate: the smallest with which the machine serves
+//! as many requests per second as arrive. Its steps, calls and capacity are those of [`simulate_service`]. Latencies come
+//! from a discrete-event simulation of single requests (`queue`), in which each step takes the time of its own tokens.
+//!
+//! ```text
+//! request_source ─► queue: scheduler of each stream ─► StepCosts ─► latencies
+//! ```
+
+mod latencies;
+mod queue;
+mod request_source;
+mod scheduler;
+
+#[cfg(test)]
+mod tests;
+
+use fabricast_topologies::Picos;
+
+pub use latencies::{LatencySummary, RequestLatencies};
+
+use self::latencies::RequestTimes;
+use self::queue::{RequestQueue, StepTime, StreamSetup};
+use self::request_source::RequestSource;
+use self::scheduler::{CachedPrompt, PlannedStep, StreamLimits};
+use super::request_round::Streams;
+use super::service::{Service, simulate_service, slo_violations};
+use super::step_costs::StepCosts;
+use crate::communication::SampledCosts;
+use crate::step::Step;
+use fabricast_search::plan::PlanError;
+use fabricast_workload::job::{
+    Arrivals, Disaggregation, Layout, Limits, LoadedServing, OpenLoop, RequestVariation, Serving,
+};
+
+/// Number of requests whose latencies are summarized: 50 of them are beyond the 99th percentile.
+const SUMMARIZED_REQUESTS: u64 = 5_000;
+
+/// Largest number of repetitions of a benchmark with few requests.
+const MAX_REPETITIONS: u64 = 32;
+
+/// Closed loop that serves as many requests per second as an open loop has arrivals.
+struct EquivalentLoop {
+    step: Step,
+    service: Service,
+    /// Requests that the machine serves per second with as many requests as may run; at most the rate of arrivals.
+    capacity: f64,
+}
+
+/// Estimates the service of an open loop without queueing, from the closed loop that serves as many requests.
+///
+/// # Errors
+/// [`PlanError`] if a collective has no strategy.
+pub(super) fn estimate_open_loop(
+    job: &LoadedServing<'_>,
+    open_loop: &OpenLoop,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<(Step, Service), PlanError> {
+    let EquivalentLoop { step, service, capacity } = equivalent_loop(job, open_loop, layout, costs)?;
+    let slo_violations = violations(job, &service, None, capacity, open_loop);
+    Ok((step, Service { slo_violations, ..service }))
+}
+
+/// Simulates the service of an open loop.
+///
+/// # Errors
+/// [`PlanError`] if a collective has no strategy.
+pub(super) fn simulate_open_loop(
+    job: &LoadedServing<'_>,
+    open_loop: &OpenLoop,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<(Step, Service), PlanError> {
+    let EquivalentLoop { step, service, capacity } = equivalent_loop(job, open_loop, layout, costs)?;
+    let is_overloaded = capacity < open_loop.rate();
+    if is_overloaded && open_loop.requests.is_none() {
+        // The number of waiting requests grows without end.
+        let slo_violations = violations(job, &service, None, capacity, open_loop);
+        return Ok((step, Service { ttft: None, slo_violations, ..service }));
+    }
+    let sampled = SampledCosts::new(costs.collective_costs);
+    let times = StreamTimes { job, layout, costs: StepCosts { collective_costs: &sampled, ..*costs } };
+    let setup = stream_setup(job, open_loop, layout);
+    let simulated = match open_loop.requests {
+        None => simulate_steady_state(&times, setup, &job.variation, open_loop, service.concurrent_requests)?,
+        Some(requests) => simulate_benchmark(&times, setup, &job.variation, open_loop, requests)?,
+    };
+    let latencies = RequestLatencies::new(&simulated.times);
+    let mean = |summary: Option<LatencySummary>| summary.map(|summary| summary.mean);
+    let service = Service {
+        ttft: latencies.and_then(|latencies| mean(latencies.ttft)),
+        tpot: latencies.and_then(|latencies| mean(latencies.tpot)),
+        latency: latencies.map_or(service.latency, |latencies| latencies.latency.mean),
+        tokens_per_s: simulated.requests_per_s * job.computed_output_tokens() as f64,
+        latencies,
+        ..service
+    };
+    let served = if open_loop.requests.is_some() { f64::INFINITY } else { capacity };
+    let slo_violations = violations(job, &service, latencies, served, open_loop);
+    Ok((step, Service { slo_violations, ..service }))
+}
+
+/// Finds the smallest number of concurrent requests with which as many are served as arrive, or the largest that may run.
+fn equivalent_loop(
+    job: &LoadedServing<'_>,
+    open_loop: &OpenLoop,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+) -> Result<EquivalentLoop, PlanError> {
+    let arrivals = Arrivals::AutoConcurrency { max_num_seqs: open_loop.max_num_seqs };
+    let closed = Serving { arrivals, limits: Limits::default(), ..job.job.clone() };
+    let output = job.computed_output_tokens().max(1) as f64;
+    let with_requests = |concurrent_requests: u64| {
+        let loaded = LoadedServing { job: &closed, concurrent_requests };
+        let (step, service) = simulate_service(&loaded, layout, costs)?;
+        let capacity = service.tokens_per_s / output;
+        Ok::<_, PlanError>(EquivalentLoop { step, service, capacity })
+    };
+    let limit = job.concurrent_requests.max(1);
+    let full = with_requests(limit)?;
+    if full.capacity < open_loop.rate() {
+        return Ok(full);
+    }
+    let (mut insufficient, mut sufficient, mut found) = (0, limit, full);
+    while sufficient - insufficient > 1 {
+        let middle = u64::midpoint(insufficient, sufficient);
+        let candidate = with_requests(middle)?;
+        if candidate.capacity < open_loop.rate() {
+            insufficient = middle;
+        } else {
+            (sufficient, found) = (middle, candidate);
+        }
+    }
+    let service = Service { tokens_per_s: open_loop.rate() * output, ..found.service };
+    Ok(EquivalentLoop { service, capacity: open_loop.rate(), ..found })
+}
+
+/// Returns a message for each limit that is exceeded, and one if more requests arrive than are `served` per second.
+fn violations(
+    job: &Serving,
+    service: &Service,
+    latencies: Option<RequestLatencies>,
+    served: f64,
+    open_loop: &OpenLoop,
+) -> Vec<String> {
+    let statistic = |summary: Option<LatencySummary>| Some(summary?.statistic(job.limits.statistic));
+    let [ttft, tpot] = match latencies {
+        Some(RequestLatencies { ttft, tpot, .. }) => [ttft, tpot].map(statistic),
+        None => [service.ttft, service.tpot],
+    };
+    let rate = open_loop.rate();
+    let overload = (served < rate).then(|| format!("request_rate {served:.4} of {rate:.4}"));
+    overload.into_iter().chain(slo_violations(job, ttft, tpot)).collect()
+}
+
+/// Times of steps of a stream.
+struct StreamTimes<'a> {
+    job: &'a LoadedServing<'a>,
+    layout: &'a Layout,
+    costs: StepCosts<'a>,
+}
+
+impl StepTime for StreamTimes<'_> {
+    type Error = PlanError;
+
+    fn step_time(&self, step: &PlannedStep) -> Result<Picos, PlanError> {
+        let streams = f64::from(self.layout.degrees.pipeline);
+        Ok(self.costs.step(self.job, self.layout, &step.tokens, &step.context, streams)?.time_shares().time())
+    }
+}
+
+/// Streams of a layout, one per replica and pipeline stage. The cache of a stream has room for as many requests of mean
+/// length as may run at a time.
+fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) -> StreamSetup {
+    let degrees = layout.degrees;
+    let streams = u64::from(degrees.data) * u64::from(degrees.pipeline);
+    let cached_requests = (Streams::new(job, layout).requests as u64).max(1);
+    StreamSetup {
+        streams: streams as usize,
+        group: if degrees.expert > 1 { streams as usize } else { 1 },
+        limits: StreamLimits {
+            step_tokens: job.max_batched_tokens,
+            requests: open_loop.max_num_seqs.div_ceil(u64::from(degrees.pipeline).max(1)),
+            cached_tokens: cached_requests.saturating_mul(job.tokens()),
+        },
+        cached_prompt: match job.disaggregation {
+            Disaggregation::Decode => CachedPrompt::Whole,
+            Disaggregation::None | Disaggregation::Prefill => CachedPrompt::Prefix(job.prefix_hit),
+        },
+        batching: job.batching,
+        delay: job.host.request,
+    }
+}
+
+/// Requests whose latencies count, and the rate at which they were served.
+struct SimulatedRequests {
+    times: Vec<RequestTimes>,
+    requests_per_s: f64,
+}
+
+/// Simulates requests that never end. Latencies count after as many requests as run at the same time several times over.
+fn simulate_steady_state<T: StepTime>(
+    times: &T,
+    setup: StreamSetup,
+    variation: &RequestVariation,
+    open_loop: &OpenLoop,
+    running: u64,
+) -> Result<SimulatedRequests, T::Error> {
+    let ignored = (SUMMARIZED_REQUESTS / 4).max(running.saturating_mul(4));
+    let summarized = SUMMARIZED_REQUESTS.max(running);
+    let mut source = RequestSource::new(variation, open_loop.mean_gap, 0);
+    let mut queue = RequestQueue::new(times, setup);
+    let first = source.by_ref().take(ignored as usize).try_fold(Picos::ZERO, |_, request| {
+        queue.arrive(request)?;
+        Ok(request.arrival)
+    })?;
+    let last = source.by_ref().take(summarized as usize).try_fold(first, |_, request| {
+        queue.arrive(request)?;
+        Ok(request.arrival)
+    })?;
+    let counts = |times: &RequestTimes| times.request.arrival > first && times.request.arrival <= last;
+    // Later requests arrive until the counted ones have ended.
+    let (mut times, mut examined) = (Vec::new(), 0);
+    for request in source {
+        let ended = queue.finished.iter().skip(examined).filter(|times| counts(times));
+        times.extend(ended.copied());
+        examined = queue.finished.len();
+        if times.len() as u64 >= summarized {
+            break;
+        }
+        queue.arrive(request)?;
+    }
+    Ok(SimulatedRequests { times, requests_per_s: open_loop.rate() })
+}
+
+/// Simulates a benchmark on an idle machine, several times if it has few requests.
+fn simulate_benchmark<T: StepTime>(
+    times: &T,
+    setup: StreamSetup,
+    variation: &RequestVariation,
+    open_loop: &OpenLoop,
+    requests: u64,
+) -> Result<SimulatedRequests, T::Error> {
+    let repetitions = SUMMARIZED_REQUESTS.div_ceil(requests.max(1)).min(MAX_REPETITIONS);
+    let (mut finished, mut seconds) = (Vec::new(), 0.0);
+    for number in 0..repetitions {
+        let mut queue = RequestQueue::new(times, setup);
+        let mut sent = RequestSource::new(variation, open_loop.mean_gap, number).take(requests as usize);
+        let mut first = None;
+        sent.try_for_each(|request| {
+            first.get_or_insert(request.arrival);
+            queue.arrive(request)
+        })?;
+        queue.drain()?;
+        let end = queue.finished.iter().map(|times| times.end).max().unwrap_or_default();
+        seconds += (end - first.unwrap_or_default()).0 as f64 / 1e12;
+        finished.append(&mut queue.finished);
+    }
+    Ok(SimulatedRequests { times: finished, requests_per_s: (repetitions * requests) as f64 / seconds.max(1e-12) })
+}

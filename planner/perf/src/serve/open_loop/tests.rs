@@ -1,0 +1,199 @@
+//! Queues against closed forms, and against a simulation of every single step.
+
+use proptest::prelude::*;
+
+use super::request_source::Request;
+use super::*;
+use fabricast_workload::job::{Batching, LengthDistribution};
+
+/// Step time that is linear in the tokens and in the tokens that they attend to, in picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct LinearTime {
+    step: u64,
+    token: u64,
+    context: u64,
+}
+
+impl StepTime for LinearTime {
+    type Error = std::convert::Infallible;
+
+    fn step_time(&self, step: &PlannedStep) -> Result<Picos, Self::Error> {
+        let PlannedStep { tokens, context, .. } = step;
+        let attended = tokens.decode * context.decode + tokens.prefill * context.prefill;
+        Ok(Picos(self.step + self.token * tokens.tokens() as u64 + (self.context as f64 * attended).round() as u64))
+    }
+}
+
+fn one_stream(step_tokens: u64) -> StreamSetup {
+    StreamSetup {
+        streams: 1,
+        group: 1,
+        limits: StreamLimits { step_tokens, requests: 1000, cached_tokens: 1 << 40 },
+        cached_prompt: CachedPrompt::Prefix(0.0),
+        batching: Batching::Mixed,
+        delay: Picos::ZERO,
+    }
+}
+
+fn fixed(prompt: u64, output: u64, burstiness: f64) -> RequestVariation {
+    let [prompt, output] = [prompt, output].map(LengthDistribution::fixed);
+    RequestVariation { burstiness, prompt, output }
+}
+
+/// With one request per step, waiting is that of the queue M/D/1: ρ S / (2 (1 - ρ)) for a step of time S
+/// (Pollaczek–Khinchine).
+#[test]
+fn one_request_per_step_waits_as_in_a_queue_of_equal_services() {
+    let times = LinearTime { step: 1_000_000, token: 0, context: 0 };
+    for load in [0.3, 0.6, 0.8] {
+        let open_loop = OpenLoop { mean_gap: Picos((1e6 / load) as u64), requests: None, max_num_seqs: 1000 };
+        let variation = fixed(100, 1, 1.0);
+        let means = (0..20u64).map(|number| {
+            let mut queue = RequestQueue::new(&times, one_stream(100));
+            let source = RequestSource::new(&variation, open_loop.mean_gap, number);
+            source.take(20_000).try_for_each(|request| queue.arrive(request)).unwrap();
+            queue.drain().unwrap();
+            RequestLatencies::new(&queue.finished).unwrap().ttft.unwrap().mean.0 as f64 / 20.0
+        });
+        let (mean, expected) = (means.sum::<f64>(), 1e6 * (1.0 + load / (2.0 * (1.0 - load))));
+        assert!((mean / expected - 1.0).abs() < 0.03, "{load}: {mean} {expected}");
+    }
+}
+
+/// Latencies of an endless stream are those of a long benchmark, whose start and end do not matter.
+#[test]
+fn steady_state_is_that_of_a_long_benchmark() {
+    let times = LinearTime { step: 10_000_000, token: 20_000, context: 10 };
+    let open_loop = OpenLoop { mean_gap: Picos(25_000_000), requests: None, max_num_seqs: 1000 };
+    let lengths = LengthDistribution::new(vec![10, 60, 400]).unwrap();
+    let variation = RequestVariation { burstiness: 1.0, prompt: lengths.clone(), output: lengths };
+    let steady = simulate_steady_state(&times, one_stream(256), &variation, &open_loop, 40).unwrap();
+    let long = simulate_benchmark(&times, one_stream(256), &variation, &open_loop, 50_000).unwrap();
+    assert!((long.requests_per_s * 25e-6 - 1.0).abs() < 0.02, "{}", long.requests_per_s);
+    let [steady, long] = [&steady.times, &long.times].map(|times| RequestLatencies::new(times).unwrap());
+    assert!(steady.latency.mean.0.abs_diff(long.latency.mean.0) < long.latency.mean.0 / 10, "{steady:?} {long:?}");
+}
+
+/// Replicas that make their steps together wait for the one with most tokens.
+#[test]
+fn replicas_of_a_group_wait_for_the_most_loaded() {
+    let times = LinearTime { step: 0, token: 1_000, context: 0 };
+    let latencies = |group: usize| {
+        let setup = StreamSetup { streams: 2, group, ..one_stream(1000) };
+        let mut queue = RequestQueue::new(&times, setup);
+        queue.arrive(Request { arrival: Picos(0), prompt: 10, output: 1 }).unwrap();
+        queue.arrive(Request { arrival: Picos(0), prompt: 500, output: 1 }).unwrap();
+        queue.arrive(Request { arrival: Picos(5), prompt: 20, output: 1 }).unwrap();
+        queue.drain().unwrap();
+        let mut ends: Vec<(u64, u64)> =
+            queue.finished.iter().map(|times| (times.request.prompt, times.end.0)).collect();
+        ends.sort_unstable();
+        ends
+    };
+    assert_eq!(latencies(1), [(10, 10_000), (20, 30_000), (500, 500_000)]);
+    // The second request arrives while the step of the first runs, and the third goes to the first replica.
+    assert_eq!(latencies(2), [(10, 10_000), (20, 510_000), (500, 510_000)]);
+}
+
+/// Request of the oracle: prompt tokens left, output tokens, tokens that exist.
+struct OracleRequest {
+    number: usize,
+    prompt: u64,
+    left: u64,
+    output: u64,
+    generated: u64,
+}
+
+/// Times of the first and last token of each request, by simulating every step of one stream.
+fn every_step(requests: &[Request], setup: StreamSetup, times: LinearTime) -> Vec<(u64, u64)> {
+    let StreamLimits { step_tokens: room, requests: seats, .. } = setup.limits;
+    let mut result = vec![(0, 0); requests.len()];
+    let (mut now, mut next, mut running) = (0u64, 0usize, Vec::<OracleRequest>::new());
+    loop {
+        if running.is_empty() {
+            match requests.get(next) {
+                None => return result,
+                Some(request) => now = now.max(request.arrival.0),
+            }
+        }
+        let mut tokens = room;
+        let mut shares: Vec<u64> = Vec::new();
+        // Prompts alone, if there are any.
+        let arrived =
+            requests.get(next).is_some_and(|request| request.arrival.0 <= now) && running.len() < seats as usize;
+        let alone =
+            setup.batching == Batching::PrefillFirst && (arrived || running.iter().any(|request| request.left > 0));
+        for request in &running {
+            let decode = if alone { 0 } else { 1.min(tokens) };
+            let share = if request.left > 0 { request.left.min(tokens) } else { decode };
+            tokens -= share;
+            shares.push(share);
+        }
+        while tokens > 0 && running.len() < seats as usize && next < requests.len() && requests[next].arrival.0 <= now {
+            let Request { prompt, output, .. } = requests[next];
+            let share = prompt.min(tokens);
+            tokens -= share;
+            shares.push(share);
+            running.push(OracleRequest { number: next, prompt, left: prompt, output, generated: 0 });
+            next += 1;
+        }
+        let attended = running.iter().zip(&shares).map(|(request, &share)| match request.left {
+            0 => share * (request.prompt + request.generated),
+            left => (1..=share).map(|index| request.prompt - left + index).sum(),
+        });
+        now += times.step + times.token * (room - tokens) + times.context * attended.sum::<u64>();
+        for (request, &share) in running.iter_mut().zip(&shares) {
+            if request.left > 0 {
+                request.left -= share;
+                if request.left == 0 {
+                    request.generated = 1;
+                    result[request.number].0 = now;
+                }
+            } else {
+                request.generated += share;
+            }
+            if request.left == 0 && request.generated >= request.output {
+                result[request.number].1 = now;
+            }
+        }
+        running.retain(|request| request.left > 0 || request.generated < request.output);
+    }
+}
+
+proptest! {
+    /// Runs of equal steps end as if each step was simulated.
+    #[test]
+    fn runs_of_steps_equal_single_steps(
+        drawn in proptest::collection::vec((0u64..2_000_000, 1u64..200, 1u64..60), 1..40),
+        room in 1u64..120,
+        seats in 1u64..12,
+        (step, token, context) in (1u64..50_000, 0u64..1_000, 0u64..10),
+        batching in prop_oneof![Just(Batching::Mixed), Just(Batching::PrefillFirst)],
+    ) {
+        let mut now = 0;
+        let requests: Vec<Request> = drawn
+            .into_iter()
+            .map(|(gap, prompt, output)| {
+                now += gap;
+                Request { arrival: Picos(now), prompt, output }
+            })
+            .collect();
+        let times = LinearTime { step, token, context };
+        let limits = StreamLimits { step_tokens: room, requests: seats, cached_tokens: 1 << 40 };
+        let setup = StreamSetup { limits, batching, ..one_stream(room) };
+        let mut queue = RequestQueue::new(&times, setup);
+        requests.iter().try_for_each(|&request| queue.arrive(request)).unwrap();
+        queue.drain().unwrap();
+        let expected = every_step(&requests, setup, times);
+        let mut found: Vec<(u64, (u64, u64))> = queue
+            .finished
+            .iter()
+            .map(|times| (times.request.arrival.0, (times.first_token.unwrap().0, times.end.0)))
+            .collect();
+        let mut expected: Vec<(u64, (u64, u64))> =
+            requests.iter().map(|request| request.arrival.0).zip(expected).collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        prop_assert_eq!(found, expected);
+    }
+}
