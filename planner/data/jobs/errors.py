@@ -36,6 +36,8 @@ def job_class(path, job, fabric, candidate, figure):
         return "arrivals beyond what the server serves"
     if "request_rate" in job:
         return "arrivals at a rate: " + ("time to first token" if figure.startswith("ttft") else "decode and whole requests")
+    if "speculation" in job:
+        return "speculative decoding"
     if figure == "ttft_s":
         return "time to first token"
     if name == "host-launch":

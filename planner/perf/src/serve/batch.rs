@@ -55,7 +55,7 @@ fn drain(
     }
     let context = AttentionContext::in_steady_state(job, batch.chunks);
     let step = |decode: f64| {
-        let mix = StepTokens { decode, ..StepTokens::default() };
+        let mix = StepTokens { decode, ..StepTokens::default() }.with_drafts(job.draft_tokens());
         Ok::<Picos, PlanError>(costs.step(job, layout, &mix, &context, streams.per_replica)?.time_shares().time())
     };
     let (half, all) = (step(decode_requests / 2.0)?, step(decode_requests)?);

@@ -9,6 +9,7 @@
 //!   expanded heads.
 //! - Only experts chosen by some token are read: of `slots` experts, each chosen by a token with probability
 //!   `k / slots`, the `N` tokens of all ranks that share the experts leave a fraction `(1 - k / slots)^N` unread.
+//! - A decode step verifies the proposed tokens of a request with one read of its KV cache.
 //! - Only decode tokens and the last token of each prompt need logits.
 //! - Residual addition and norm are one kernel, which reads and writes the hidden states and the residual.
 //! - Inputs of 8- or 4-bit GEMMs are cast by a separate kernel (vLLM, `csrc/quantization`: `scaled_fp8_quant`,
@@ -239,7 +240,7 @@ fn projections(
         let rows = mix.prefill + mix.chunks * context.cached;
         gemm(work, rows, keys_values);
     }
-    let absorbed = mix.decode + if is_absorbed { mix.prefill } else { 0.0 };
+    let absorbed = mix.decode_tokens() + if is_absorbed { mix.prefill } else { 0.0 };
     if absorbed > 0.0 {
         let shape = MeanGemmShape::with_weights(absorbed, keys_values);
         work.gemm(KernelKind::Gemm16Bit, shape, elements.with_16_bit_weights(), 1.0);
@@ -277,8 +278,8 @@ fn attention(job: &Serving, layout: &Layout, mix: &StepTokens, context: &Attenti
         let score_width = latent_width.or(compressed_width).unwrap_or(widths);
         let kernel = Kernel {
             kind: KernelKind::Attention { keys: keys as u64, implementation: FlashKernel::Newest },
-            flops: flops(2.0 * mix.decode * keys * score_width),
-            bytes: bytes(a * mix.decode * query_output_width),
+            flops: flops(2.0 * mix.decode_tokens() * keys * score_width),
+            bytes: bytes(a * mix.decode_tokens() * query_output_width),
         };
         work.attention.push(AttentionKernel { kernel, kv_bytes: bytes(mix.decode * keys * kv_bytes_per_token) });
     }
@@ -312,7 +313,7 @@ pub fn embedding(job: &Serving, mix: &StepTokens) -> Work {
 /// exponentials, sampling).
 #[must_use]
 pub fn logits(job: &Serving, layout: &Layout, mix: &StepTokens) -> Work {
-    let rows = mix.decode + mix.finished_prefills;
+    let rows = mix.decode_tokens() + mix.finished_prefills;
     let matrix = logits_matrix(&job.model, layout.degrees.tensor);
     let mut work = Work::default();
     let shape = MeanGemmShape::with_weights(rows, matrix);

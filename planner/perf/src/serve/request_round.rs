@@ -127,9 +127,11 @@ fn sharing_replicas(job: &LoadedServing<'_>, layout: &Layout) -> f64 {
 fn stream_load(job: &LoadedServing<'_>, layout: &Layout, streams: &Streams) -> Load {
     Load {
         prompt: job.new_tokens() as f64,
-        output: job.output_tokens as f64,
+        // Steps of a request: one for the first token, and those that yield the others.
+        output: 1.0 + (job.output_tokens - 1) as f64 / job.tokens_per_step(),
         requests: streams.requests,
-        budget: job.max_batched_tokens as f64,
+        // Proposed tokens of the others leave less room for prompts.
+        budget: (job.max_batched_tokens as f64 - (streams.requests - 1.0) * job.draft_tokens() as f64).max(1.0),
         batching: if sharing_replicas(job, layout) > 1.0 { Batching::Mixed } else { job.batching },
         start_times: match job.arrivals {
             Arrivals::FixedConcurrency { .. } | Arrivals::AutoConcurrency { .. } | Arrivals::OpenLoop(_) => {
@@ -146,6 +148,14 @@ fn stream_load(job: &LoadedServing<'_>, layout: &Layout, streams: &Streams) -> L
 /// step of another stream before, which the request joins. Requests of a batch do not wait. Those that arrive with their
 /// first token are assumed not to.
 pub(super) fn steady_batch(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, ClosedLoop) {
+    let (streams, requests) = batch_of_single_tokens(job, layout);
+    let [with_prefill, without_prefill] =
+        [requests.batch.with_prefill, requests.batch.without_prefill].map(|step| step.with_drafts(job.draft_tokens()));
+    (streams, ClosedLoop { batch: SteadyBatch { with_prefill, without_prefill, ..requests.batch }, ..requests })
+}
+
+/// Steady state of a stream, with one token of each request that decodes.
+fn batch_of_single_tokens(job: &LoadedServing<'_>, layout: &Layout) -> (Streams, ClosedLoop) {
     let streams = Streams::new(job, layout);
     let load = stream_load(job, layout, &streams);
     let clients = load.requests * (1.0 + job.waiting_requests() as f64 / job.concurrent_requests.max(1) as f64);

@@ -13,7 +13,7 @@ use super::stream_step::StreamStep;
 use super::traffic::{expert_calls, traffic};
 use crate::communication::{CallCount, Exchange, StepCall, StepExchange};
 use crate::step::{Step, Timeline};
-use crate::time::scaled;
+use crate::time::share;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
     Arrivals, Disaggregation, ExpertCall, Layout, Lengths, LoadedServing, MemoryCheck, Phase, Serving,
@@ -70,17 +70,19 @@ pub fn simulate_service(
         weighted(round.other_step(), round.requests.batch.wait_for_last_step),
     );
     let later_tokens = job.output_tokens - 1;
+    let later_steps = later_tokens as f64 / job.tokens_per_step();
     let (prefill_time, decode_time) = match (job.arrivals, job.lengths) {
         _ if job.disaggregation == Disaggregation::Decode => (Picos::ZERO, decode_time),
         (Arrivals::Batch { .. }, _) | (_, Lengths::Varied) => (spread_ttft, decode_time),
         (_, Lengths::Equal) => {
-            let group = SteadyBatch::group_step(&round.requests.load);
+            let group = SteadyBatch::group_step(&round.requests.load).map(|step| step.with_drafts(job.draft_tokens()));
             let group_time = group.map_or(Ok(Picos::ZERO), |mix| step_time(job, layout, costs, &round, &mix))?;
             let decode = StepTokens { decode: round.requests.load.requests, ..StepTokens::default() };
+            let decode = decode.with_drafts(job.draft_tokens());
             let decode_step = step_time(job, layout, costs, &round, &decode)?;
             let prefill = spread_ttft.max(group_time);
             // Later tokens are no faster than in steps without prefill.
-            (prefill, (spread_ttft + decode_time - prefill).max(scaled(decode_step, later_tokens)))
+            (prefill, (spread_ttft + decode_time - prefill).max(share(decode_step, later_steps)))
         }
     };
     let tpot = (later_tokens > 0).then(|| Picos(decode_time.0 / later_tokens.max(1)));

@@ -17,7 +17,8 @@ use crate::time::{scaled, share};
 use fabricast_search::plan::PlanError;
 use fabricast_sim::schedule::Collective;
 use fabricast_workload::job::{
-    Degrees, Dimension, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase, Serving, TensorAllReduce,
+    Degrees, Dimension, DraftMethod, ExpertCall, ExpertOverlap, GroupCall, Layout, LoadedServing, Phase, Serving,
+    Speculation, TensorAllReduce,
 };
 
 /// Cost models from which the time of an inference step is computed.
@@ -85,6 +86,7 @@ impl StepCosts<'_> {
             matching.map(|(call, &time)| scaled(time, call.count)).sum()
         };
         let stages = u64::from(layout.degrees.pipeline);
+        let draft = self.draft(job, layout, mix, context)?;
         let device = self.layer_shares(job, layout, mix, context)?;
         // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph.
         // Two overlapped halves of a batch are launched one after the other.
@@ -96,11 +98,42 @@ impl StepCosts<'_> {
             host_time: job.host.step,
             requests_host_time: share(job.host.step_request, mix.decode + mix.chunks),
             first: (self.work(&embedding(job, mix)), total(Phase::Embedding)),
-            last: (self.work(&logits(job, layout, mix)), total(Phase::Logits)),
+            last: (self.work(&logits(job, layout, mix)) + draft.compute, total(Phase::Logits) + draft.tensor),
             pipeline_transfer: if stages > 1 { total(Phase::PipelineTransfer) } else { Picos::ZERO },
             stages,
             layers: job.model.layers,
             streams,
+        })
+    }
+
+    /// Time to propose the tokens that the next step verifies: a layer and the logits for each step of the draft, on the last pipeline stage. Layers of a
+    /// drafter are dense unless it is a layer of the model.
+    fn draft(
+        &self,
+        job: &LoadedServing<'_>,
+        layout: &Layout,
+        mix: &StepTokens,
+        context: &AttentionContext,
+    ) -> Result<TimeShares, PlanError> {
+        let Some(Speculation { method, draft_steps, .. }) = job.speculation.filter(|_| mix.decode > 0.0) else {
+            return Ok(TimeShares::default());
+        };
+        let drafter = match method {
+            DraftMethod::Ngram => return Ok(TimeShares::default()),
+            DraftMethod::Mtp => None,
+            DraftMethod::Eagle => Some(Serving { model: job.model.with_dense_layers(), ..job.job.clone() }),
+        };
+        let job = &LoadedServing { job: drafter.as_ref().unwrap_or(job.job), ..*job };
+        let pass = StepTokens { decode: mix.decode, ..StepTokens::default() };
+        let layer = self.layer_shares(job, layout, &pass, context)?;
+        let gathers = traffic(job, layout, &pass).into_iter().filter(|call| call.phase == Phase::Logits);
+        let gathers: Result<Vec<Picos>, PlanError> =
+            gathers.map(|call| Ok(scaled(self.call_time(job, layout, &call)?, call.count))).collect();
+        let gathers: Picos = gathers?.into_iter().sum();
+        Ok(TimeShares {
+            compute: scaled(layer.compute + self.work(&logits(job, layout, &pass)), draft_steps),
+            tensor: scaled(layer.tensor + layer.expert + gathers, draft_steps),
+            ..TimeShares::default()
         })
     }
 

@@ -58,7 +58,7 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCal
         SequenceParallelism::TensorSharded => Collective::ReduceScatter,
     };
     add(Phase::Embedding, Dimension::Tensor, embedding_collective, activation_bytes, 1);
-    let logit_bytes = job.precision.bytes() as f64 * (mix.decode + mix.finished_prefills) * model.vocab as f64;
+    let logit_bytes = job.precision.bytes() as f64 * (mix.decode_tokens() + mix.finished_prefills) * model.vocab as f64;
     add(Phase::Logits, Dimension::Tensor, Collective::AllGather, logit_bytes, 1);
     if degrees.pipeline > 1 {
         let part = activation_bytes / f64::from(degrees.tensor);

@@ -29,6 +29,7 @@ mod placement;
 mod read;
 mod serving;
 mod sharding;
+mod speculation;
 mod tier;
 mod trace;
 mod traffic;
@@ -57,6 +58,7 @@ pub use serving::{
     Serving, TensorAllReduce,
 };
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
+pub use speculation::{DraftMethod, Speculation};
 pub use tier::Tier;
 pub use trace::TraceJob;
 pub use traffic::activation_bytes;

@@ -121,6 +121,22 @@ impl Model {
         }
     }
 
+    /// Returns the model with dense layers, whose feed-forward is as wide as all experts of a token together.
+    #[must_use]
+    pub fn with_dense_layers(&self) -> Self {
+        match self.experts {
+            0 => self.clone(),
+            _ => Self {
+                experts: 0,
+                experts_per_token: 0,
+                shared_experts: 0,
+                expert_groups: None,
+                ffn: self.ffn * (self.experts_per_token + self.shared_experts),
+                ..self.clone()
+            },
+        }
+    }
+
     /// Returns the model as `ranks` tensor-parallel ranks store it. With fewer KV heads than ranks each rank has a full
     /// head, so there are as many as ranks (vLLM, `QKVParallelLinear`: `num_kv_head_replicas`).
     #[must_use]

@@ -10,6 +10,7 @@ mod model;
 mod open_loop;
 mod placement;
 mod serving;
+mod speculation;
 mod traced;
 mod training;
 
@@ -147,6 +148,7 @@ pub struct JobText {
     lengths: Option<Spanned<Lengths>>,
     disaggregation: Option<Spanned<Disaggregation>>,
     batching: Option<Spanned<Batching>>,
+    speculation: Option<Spanned<speculation::SpeculationText>>,
     host_time: Option<Spanned<serving::HostText>>,
     requests: Option<Spanned<u64>>,
     max_num_seqs: Option<Spanned<u64>>,

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::cache::max_concurrent_requests;
 use super::open_loop::{OpenLoop, RequestVariation};
+use super::speculation::Speculation;
 use super::{
     CollectiveCandidates, Dispatch, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier,
 };
@@ -37,6 +38,8 @@ pub struct Serving {
     pub lengths: Lengths,
     /// Tokens that steps with prefill process.
     pub batching: Batching,
+    /// Speculative decoding; `None` for one token per step.
+    pub speculation: Option<Speculation>,
     /// Part of a request that the machine processes.
     pub disaggregation: Disaggregation,
     /// Host time of the software.
@@ -121,6 +124,18 @@ impl Serving {
             Disaggregation::None | Disaggregation::Prefill => self.output_tokens,
             Disaggregation::Decode => self.output_tokens.saturating_sub(1),
         }
+    }
+
+    /// Mean number of tokens that a decode step yields for a request.
+    #[must_use]
+    pub fn tokens_per_step(&self) -> f64 {
+        self.speculation.map_or(1.0, |speculation| speculation.tokens_per_step)
+    }
+
+    /// Number of proposed tokens that a decode step verifies for a request.
+    #[must_use]
+    pub fn draft_tokens(&self) -> u64 {
+        self.speculation.map_or(0, |speculation| speculation.draft_tokens)
     }
 
     /// Number of tokens of a request in the KV cache when the request ends.

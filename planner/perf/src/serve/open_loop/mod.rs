@@ -23,7 +23,7 @@ pub use latencies::{LatencySummary, RequestLatencies};
 use self::latencies::RequestTimes;
 use self::queue::{RequestQueue, StepTime, StreamSetup};
 use self::request_source::RequestSource;
-use self::scheduler::{CachedPrompt, PlannedStep, StreamLimits};
+use self::scheduler::{CachedPrompt, DecodeStep, PlannedStep, StreamLimits};
 use super::request_round::Streams;
 use super::service::{Service, simulate_service, slo_violations};
 use super::step_costs::StepCosts;
@@ -190,6 +190,7 @@ fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) 
             Disaggregation::None | Disaggregation::Prefill => CachedPrompt::Prefix(job.prefix_hit),
         },
         batching: job.batching,
+        decode: DecodeStep { drafted: job.draft_tokens(), yielded: job.tokens_per_step() },
         delay: job.host.request,
     }
 }

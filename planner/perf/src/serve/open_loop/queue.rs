@@ -14,7 +14,7 @@ use fabricast_workload::job::Batching;
 
 use super::latencies::RequestTimes;
 use super::request_source::Request;
-use super::scheduler::{CachedPrompt, PlannedStep, Scheduler, StreamLimits};
+use super::scheduler::{CachedPrompt, DecodeStep, PlannedStep, Scheduler, StreamLimits};
 
 /// Time of a step by its tokens.
 pub(super) trait StepTime {
@@ -41,6 +41,8 @@ pub(super) struct StreamSetup {
     pub cached_prompt: CachedPrompt,
     /// Tokens that steps with prefill process.
     pub batching: Batching,
+    /// Tokens of a decode step for each request.
+    pub decode: DecodeStep,
     /// Time after which a request that was sent can be scheduled.
     pub delay: Picos,
 }
@@ -100,7 +102,7 @@ pub(super) struct RequestQueue<'a, T> {
 impl<'a, T: StepTime> RequestQueue<'a, T> {
     pub(super) fn new(times: &'a T, setup: StreamSetup) -> Self {
         let group = setup.group.clamp(1, setup.streams.max(1));
-        let scheduler = Scheduler::new(setup.limits, setup.cached_prompt, setup.batching);
+        let scheduler = Scheduler::new(setup.limits, setup.cached_prompt, setup.batching, setup.decode);
         let groups =
             vec![StreamGroup { schedulers: vec![scheduler; group], run: None }; (setup.streams / group).max(1)];
         Self { times, setup, groups, ends: BinaryHeap::new(), finished: Vec::new() }
@@ -169,7 +171,7 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
             1 => first,
             steps => {
                 let mut last = step;
-                last.context.decode += (steps - 1) as f64;
+                last.context.decode += (steps - 1) as f64 * self.setup.decode.yielded;
                 self.times.step_time(&last)?.max(first)
             }
         };

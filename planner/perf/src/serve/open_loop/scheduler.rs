@@ -36,30 +36,62 @@ pub(super) enum CachedPrompt {
     Whole,
 }
 
+/// Tokens of a decode step for each request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct DecodeStep {
+    /// Proposed tokens that are verified.
+    pub drafted: u64,
+    /// Mean number of tokens that result, at least 1.
+    pub yielded: f64,
+}
+
+impl DecodeStep {
+    /// Takes room for the next tokens of a request, and returns their number: those of its prompt, or one and the proposed
+    /// ones, which are not counted.
+    fn take(self, room: &mut u64, remaining_prefill: u64) -> u64 {
+        if remaining_prefill > 0 {
+            let chunk = remaining_prefill.min(*room);
+            *room -= chunk;
+            return chunk;
+        }
+        let decoded = (*room).min(1);
+        *room = room.saturating_sub(1 + self.drafted);
+        decoded
+    }
+
+    /// Number of steps that yield so many tokens; at least 1.
+    fn steps(self, tokens: f64) -> u64 {
+        ((tokens - ROUNDING) / self.yielded).ceil().max(1.0) as u64
+    }
+}
+
+/// Tokens that rounding may lack.
+const ROUNDING: f64 = 1e-6;
+
 /// Request that waits or runs.
 #[derive(Clone, Copy, Debug)]
 struct ScheduledRequest {
     request: Request,
     /// Tokens that prefill computes before decode: those of the prompt, and those that exist if they are computed again.
     prefill: u64,
-    /// Tokens in the KV cache.
-    cached: u64,
-    /// Output tokens that exist.
-    generated: u64,
+    /// Tokens in the KV cache; a mean if steps yield several.
+    cached: f64,
+    /// Output tokens that exist; a mean if steps yield several.
+    generated: f64,
     first_token: Option<Picos>,
-    /// Tokens in the current step.
+    /// Tokens in the current step, without those that are proposed.
     scheduled: u64,
 }
 
 impl ScheduledRequest {
     /// Tokens that prefill has yet to compute; 0 for a request that decodes.
     fn remaining_prefill(&self) -> u64 {
-        self.prefill.saturating_sub(self.cached)
+        self.prefill.saturating_sub(self.cached as u64)
     }
 
     /// Returns the request with an empty cache.
     fn evicted(&self) -> Self {
-        Self { prefill: self.request.prompt + self.generated, cached: 0, scheduled: 0, ..*self }
+        Self { prefill: self.request.prompt + self.generated as u64, cached: 0.0, scheduled: 0, ..*self }
     }
 }
 
@@ -78,25 +110,31 @@ pub(super) struct Scheduler {
     limits: StreamLimits,
     cached_prompt: CachedPrompt,
     batching: Batching,
+    decode: DecodeStep,
     waiting: VecDeque<ScheduledRequest>,
     running: Vec<ScheduledRequest>,
 }
 
 impl Scheduler {
-    pub(super) fn new(limits: StreamLimits, cached_prompt: CachedPrompt, batching: Batching) -> Self {
-        Self { limits, cached_prompt, batching, waiting: VecDeque::new(), running: Vec::new() }
+    pub(super) fn new(
+        limits: StreamLimits,
+        cached_prompt: CachedPrompt,
+        batching: Batching,
+        decode: DecodeStep,
+    ) -> Self {
+        Self { limits, cached_prompt, batching, decode, waiting: VecDeque::new(), running: Vec::new() }
     }
 
     /// Adds a request to those that wait.
     pub(super) fn add(&mut self, request: Request) {
         let generated = match self.cached_prompt {
-            CachedPrompt::Prefix(_) => 0,
-            CachedPrompt::Whole => 1,
+            CachedPrompt::Prefix(_) => 0.0,
+            CachedPrompt::Whole => 1.0,
         };
         self.waiting.push_back(ScheduledRequest {
             request,
             prefill: request.prompt,
-            cached: 0,
+            cached: 0.0,
             generated,
             first_token: None,
             scheduled: 0,
@@ -114,20 +152,17 @@ impl Scheduler {
         let mut room = self.limits.step_tokens;
         for running in &mut self.running {
             let waits = self.batching == Batching::PrefillFirst && running.remaining_prefill() == 0;
-            running.scheduled = if waits { 0 } else { room.min(running.remaining_prefill().max(1)) };
-            room -= running.scheduled;
+            running.scheduled = if waits { 0 } else { self.decode.take(&mut room, running.remaining_prefill()) };
         }
         while let Some(mut started) = self.waiting.front().copied().filter(|front| room > 0 && self.has_room(front)) {
             self.waiting.pop_front();
-            started.cached = self.prefix(&started);
-            started.scheduled = room.min(started.remaining_prefill().max(1));
-            room -= started.scheduled;
+            started.cached = self.prefix(&started) as f64;
+            started.scheduled = self.decode.take(&mut room, started.remaining_prefill());
             self.running.push(started);
         }
         if self.running.iter().all(|running| running.scheduled == 0) {
             for running in &mut self.running {
-                running.scheduled = room.min(1);
-                room -= running.scheduled;
+                running.scheduled = self.decode.take(&mut room, 0);
             }
         }
         self.planned()
@@ -135,7 +170,8 @@ impl Scheduler {
 
     /// Tokens in the KV cache, with those that running prompts will add and the next of each request that decodes.
     fn needed_cache(&self) -> u64 {
-        self.running.iter().map(|running| running.cached.max(running.prefill) + 1).sum()
+        let next = 1 + self.decode.drafted;
+        self.running.iter().map(|running| (running.cached as u64).max(running.prefill) + next).sum()
     }
 
     /// Returns requests that started last to the front of those that wait, until the cache has room for the next tokens.
@@ -160,7 +196,7 @@ impl Scheduler {
                 ((waiting.request.prompt as f64 * share) as u64).min(waiting.prefill.saturating_sub(1))
             }
             // What was evicted is computed here, all but the last token, with which decode goes on.
-            CachedPrompt::Whole if waiting.generated > 1 => 0,
+            CachedPrompt::Whole if waiting.generated > 1.0 => 0,
             CachedPrompt::Whole => waiting.prefill,
         }
     }
@@ -173,25 +209,27 @@ impl Scheduler {
             let (remaining, scheduled) = (running.remaining_prefill(), running.scheduled as f64);
             if remaining == 0 {
                 tokens.decode += 1.0;
-                context.decode += (running.cached + 1) as f64;
-                repeats = repeats.min(running.request.output.saturating_sub(running.generated).max(1));
+                context.decode += running.cached + 1.0;
+                repeats = repeats.min(self.decode.steps(running.request.output as f64 - running.generated));
             } else {
                 tokens.prefill += scheduled;
                 tokens.chunks += 1.0;
                 tokens.finished_prefills += if running.scheduled == remaining { 1.0 } else { 0.0 };
-                context.cached += running.cached as f64;
-                context.prefill += scheduled * (running.cached as f64 + (scheduled + 1.0) / 2.0);
+                context.cached += running.cached;
+                context.prefill += scheduled * (running.cached + (scheduled + 1.0) / 2.0);
                 repeats = 1;
             }
         }
         // Equal steps as long as the cache has room.
         let room = self.limits.cached_tokens.saturating_sub(self.needed_cache());
-        let repeats = repeats.min(1 + room / (self.running.len() as u64).max(1));
+        let growth = self.running.len() as f64 * self.decode.yielded;
+        let repeats = repeats.min(1 + (room as f64 / growth.max(1.0)) as u64);
         let context = AttentionContext {
             decode: context.decode / tokens.decode.max(1.0),
             prefill: context.prefill / tokens.prefill.max(1.0),
             cached: context.cached / tokens.chunks.max(1.0),
         };
+        let tokens = tokens.with_drafts(self.decode.drafted);
         (!tokens.is_empty()).then_some(PlannedStep { tokens, context, repeats })
     }
 
@@ -199,16 +237,21 @@ impl Scheduler {
     pub(super) fn end_steps(&mut self, steps: u64, end: Picos, finished: &mut Vec<RequestTimes>) {
         for running in self.running.iter_mut().filter(|running| running.scheduled > 0) {
             let was_decoding = running.remaining_prefill() == 0;
-            running.cached += running.scheduled * steps;
             if was_decoding {
-                running.generated += steps;
-            } else if running.remaining_prefill() == 0 {
-                running.generated += 1;
+                let yielded = self.decode.yielded * steps as f64;
+                running.cached += yielded;
+                running.generated += yielded;
+                continue;
+            }
+            running.cached += running.scheduled as f64;
+            if running.remaining_prefill() == 0 {
+                running.generated += 1.0;
                 running.first_token.get_or_insert(end);
             }
         }
         self.running.retain(|running| {
-            let ends = running.remaining_prefill() == 0 && running.generated >= running.request.output;
+            let ends =
+                running.remaining_prefill() == 0 && running.generated + ROUNDING >= running.request.output as f64;
             if ends {
                 finished.push(RequestTimes { request: running.request, first_token: running.first_token, end });
             }
@@ -221,9 +264,11 @@ impl Scheduler {
 mod tests {
     use super::*;
 
+    const ONE_TOKEN: DecodeStep = DecodeStep { drafted: 0, yielded: 1.0 };
+
     fn scheduler(step_tokens: u64) -> Scheduler {
         let limits = StreamLimits { step_tokens, requests: 8, cached_tokens: 1000 };
-        Scheduler::new(limits, CachedPrompt::Prefix(0.0), Batching::Mixed)
+        Scheduler::new(limits, CachedPrompt::Prefix(0.0), Batching::Mixed, ONE_TOKEN)
     }
 
     fn request(prompt: u64, output: u64) -> Request {
@@ -302,6 +347,25 @@ mod tests {
         assert_eq!((finished[2].first_token, finished[2].end), (Some(Picos(1)), Picos(5)));
     }
 
+    /// Steps that verify three proposed tokens and yield two: 9 tokens after the first take five steps.
+    #[test]
+    fn steps_yield_several_tokens() {
+        let decode = DecodeStep { drafted: 3, yielded: 2.0 };
+        let (mut scheduler, mut finished) = (Scheduler { decode, ..scheduler(10) }, Vec::new());
+        scheduler.add(request(10, 10));
+        scheduler.plan_step();
+        scheduler.end_steps(1, Picos(1), &mut finished);
+        let step = scheduler.plan_step().unwrap();
+        assert_eq!((step.tokens.decode, step.tokens.drafted, step.tokens.tokens(), step.repeats), (1.0, 3.0, 4.0, 5));
+        // Two requests of four tokens each leave two for a prompt.
+        scheduler.add(request(20, 10));
+        scheduler.plan_step();
+        scheduler.end_steps(1, Picos(2), &mut finished);
+        assert_eq!(scheduler.plan_step().unwrap().tokens.prefill, 6.0);
+        scheduler.end_steps(4, Picos(3), &mut finished);
+        assert_eq!((finished.len(), finished[0].end), (1, Picos(3)));
+    }
+
     #[test]
     fn requests_wait_for_room() {
         let mut scheduler = scheduler(2000);
@@ -316,7 +380,7 @@ mod tests {
     fn cached_prompts_are_not_computed() {
         let limits = StreamLimits { step_tokens: 100, requests: 8, cached_tokens: 1000 };
         let first = |cached_prompt| {
-            let mut scheduler = Scheduler::new(limits, cached_prompt, Batching::Mixed);
+            let mut scheduler = Scheduler::new(limits, cached_prompt, Batching::Mixed, ONE_TOKEN);
             scheduler.add(request(40, 5));
             let step = scheduler.plan_step().unwrap();
             (step.tokens.prefill, step.tokens.decode, step.context.cached)

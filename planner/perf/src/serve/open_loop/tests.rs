@@ -31,6 +31,7 @@ fn one_stream(step_tokens: u64) -> StreamSetup {
         limits: StreamLimits { step_tokens, requests: 1000, cached_tokens: 1 << 40 },
         cached_prompt: CachedPrompt::Prefix(0.0),
         batching: Batching::Mixed,
+        decode: DecodeStep { drafted: 0, yielded: 1.0 },
         delay: Picos::ZERO,
     }
 }

@@ -7,6 +7,7 @@ mod drawn;
 mod experts;
 mod kernels_of_software;
 mod latency;
+mod speculation;
 
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use proptest::prelude::*;

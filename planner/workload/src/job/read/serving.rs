@@ -12,6 +12,7 @@ use super::super::{
     Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, LengthDistribution, Lengths,
     Limits, Model, OpenLoop, Precision, RequestVariation, Serving, find_framework,
 };
+use super::speculation::SpeculationText;
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
 /// Largest data-parallel degree of a job with a batch of requests: more than any machine has.
@@ -41,6 +42,7 @@ impl JobText {
             kind_key("lengths", &self.lengths),
             kind_key("disaggregation", &self.disaggregation),
             kind_key("batching", &self.batching),
+            kind_key("speculation", &self.speculation),
             kind_key("host_time", &self.host_time),
             kind_key("requests", &self.requests),
             kind_key("max_num_seqs", &self.max_num_seqs),
@@ -118,6 +120,10 @@ impl JobText {
                 .map(|batching| *batching.get_ref())
                 .or(software.batching)
                 .unwrap_or_default(),
+            speculation: match &self.speculation {
+                None => None,
+                Some(text) => Some(SpeculationText::speculation(text, check)?),
+            },
             disaggregation,
             host: self.host_times(check, software, &model)?,
             amd_expert_overhead: self.amd_expert_overhead(software, &model),
