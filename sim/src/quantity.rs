@@ -63,7 +63,11 @@ impl Work {
         if rate.0 == 0 {
             return (self.0 == 0).then_some(Picos::ZERO);
         }
-        u64::try_from(self.0.div_ceil(u128::from(rate.0))).ok().map(Picos)
+        // A division of 64 bits needs a fraction of the time of one of 128 bits.
+        match u64::try_from(self.0) {
+            Ok(work) => Some(Picos(work.div_ceil(rate.0))),
+            Err(_) => u64::try_from(self.0.div_ceil(u128::from(rate.0))).ok().map(Picos),
+        }
     }
 
     /// Returns the work that passes at a rate within a time.

@@ -19,11 +19,14 @@ mod idle_capacities;
 mod levels;
 mod lines;
 mod message_order;
+mod next_events;
 mod outcome;
 mod passage_ranges;
 #[doc(hidden)] // for its bench
 pub mod queue;
+mod remaining_paths;
 mod steady_state;
+mod streams;
 mod watch;
 mod workload;
 
@@ -56,6 +59,10 @@ const POLL_INTERVAL: u64 = 1 << 14;
 
 /// Poll interval of the deadline, in events.
 const DEADLINE_POLL_INTERVAL: u64 = 1 << 9;
+
+/// Number of operations per event after which the search for a steady state ends in workloads of streams ([`streams`]),
+/// which are simulated with fewer events. The search then needed a fraction of the time of the simulation.
+const OPERATIONS_PER_SEARCH_EVENT: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -112,7 +119,15 @@ pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError
                 return Ok(outcome);
             }
             let mut engine = Engine::new(workload, watch, Starts::Given, LineStates::first_come_first_served(workload));
+            if streams::are_streams(workload, watch) {
+                let operations = engine.steady_state.as_ref().map_or(0, |_| workload.operation_count());
+                engine.stops_without_skip_at = Some(operations / OPERATIONS_PER_SEARCH_EVENT);
+            }
             match engine.run() {
+                Ok(()) if engine.is_stopped => match streams::outcome(workload, watch)? {
+                    Some(outcome) => Ok(outcome),
+                    None => run(workload, Watch { steady_states: SteadyStates::Simulate, ..watch }),
+                },
                 Ok(()) => Ok(engine.outcome),
                 // Steps that were skipped hide the operation that cannot proceed; a run of all operations identifies
                 // it.
@@ -151,6 +166,10 @@ struct Engine<'a> {
     free_flights: Vec<u32>,
     /// Search for a steady state; `None` if the engine does not search, or no run has enough operations left.
     steady_state: Option<SteadyState>,
+    /// Number of events after which the run stops if no steady state was skipped; `None` if it does not stop.
+    stops_without_skip_at: Option<u64>,
+    /// True if the run stopped there.
+    is_stopped: bool,
     /// Slots in `flights` of the transfers that end in the current event; a buffer that is reused.
     ended: Vec<u32>,
     /// Last division of work by rate, and its result. Cached because most transfers repeat the previous division.
@@ -175,6 +194,8 @@ impl<'a> Engine<'a> {
             lines,
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
             steady_state: SteadyState::search(workload, watch),
+            stops_without_skip_at: None,
+            is_stopped: false,
             flights: Vec::new(),
             free_flights: Vec::new(),
             ended: Vec::new(),
@@ -209,6 +230,10 @@ impl<'a> Engine<'a> {
             }
         }
         let total = workload.operation_count();
+        self.is_stopped = self.stops_without_skip_at == Some(0);
+        if self.is_stopped {
+            return Ok(());
+        }
         self.check_deadline()?;
         let (mut next_breath, mut next_look) = (POLL_INTERVAL, DEADLINE_POLL_INTERVAL);
         while let Some(time) = self.queue.next_time() {
@@ -232,7 +257,17 @@ impl<'a> Engine<'a> {
             self.skip_periods();
             if self.outcome.events >= next_look && self.outcome.operations < total {
                 next_look = self.outcome.events + DEADLINE_POLL_INTERVAL;
+                if let Some(deadline) = &mut self.deadline {
+                    deadline.follow_paths(workload, self.outcome.events);
+                }
                 self.check_deadline()?;
+            }
+            if self.stops_without_skip_at.is_some_and(|limit| self.outcome.events >= limit) {
+                self.stops_without_skip_at = None;
+                self.is_stopped = self.outcome.skipped == 0;
+                if self.is_stopped {
+                    return Ok(());
+                }
             }
             if self.outcome.events >= next_breath {
                 next_breath = self.outcome.events + POLL_INTERVAL;
@@ -379,6 +414,9 @@ impl<'a> Engine<'a> {
     /// Starts the transfer of an operation, or queues it in its line.
     fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
+        if let Some(until) = self.deadline.as_ref().and_then(|deadline| deadline.missed_by(flight.run, flight.index, self.now)) {
+            return Err(EngineError::Abandoned { until });
+        }
         self.resume(flight.run)?;
         let work = self.workload.work(flight.run, flight.index);
         match self.workload.passage(flight.run, flight.index).route {

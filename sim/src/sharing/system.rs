@@ -232,6 +232,30 @@ impl System {
         system
     }
 
+    /// Returns false for each capacity that the same routes use with the same coefficients as another one which is not
+    /// wider. Progressive filling reaches the other one no later, and all their routes freeze then, so such a capacity
+    /// changes no rate.
+    pub(crate) fn tightest_capacities(&self) -> Vec<bool> {
+        let mut uses: Vec<Vec<(RouteId, u64)>> = vec![Vec::new(); self.resource_count()];
+        for route in (0..self.route_count() as u32).map(RouteId) {
+            for used in self.uses(route) {
+                uses[used.resource.0 as usize].push((route, used.coefficient));
+            }
+        }
+        let mut is_tightest = vec![true; uses.len()];
+        let mut tightest: FxHashMap<&[(RouteId, u64)], u32> = FxHashMap::default();
+        for (id, routes) in (0..).zip(&uses) {
+            let known = tightest.entry(routes).or_insert(id);
+            if *known == id {
+                continue;
+            }
+            let is_wider = self.capacity(ResourceId(id)) >= self.capacity(ResourceId(*known));
+            let wider = if is_wider { id } else { std::mem::replace(known, id) };
+            is_tightest[wider as usize] = false;
+        }
+        is_tightest
+    }
+
     /// Returns a capacity in the units of demand: rate × [`WHOLE`].
     pub(crate) fn scaled_capacity(&self, id: ResourceId) -> u128 {
         scaled(self.capacity(id))
