@@ -41,7 +41,8 @@ impl Work {
     /// Returns the work of `span` chunks of an exact size, rounded down to a unit.
     #[must_use]
     pub fn from_chunks(size: ChunkSize, span: u32) -> Self {
-        Self(u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE / u128::from(size.denominator.max(1)))
+        let work = u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE;
+        Self(if size.denominator <= 1 { work } else { work / u128::from(size.denominator) })
     }
 
     /// Returns the work of `bytes` whole bytes.

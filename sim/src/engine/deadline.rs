@@ -73,7 +73,7 @@ impl Deadline {
     /// Returns the deadline if an operation that starts its transfer now begins a chain that can no longer end by then;
     /// otherwise `None`.
     pub(super) fn missed_by(&self, run: u32, index: u32, now: Picos) -> Option<Picos> {
-        let length = self.paths.as_ref()?.from_start(run, index);
+        let length = self.paths.as_ref()?.length_from_start(run, index);
         (now.0.saturating_add(length) > self.until.0).then_some(self.until)
     }
 

@@ -25,6 +25,7 @@ mod passage_ranges;
 #[doc(hidden)] // for its bench
 pub mod queue;
 mod remaining_paths;
+mod run;
 mod steady_state;
 mod streams;
 mod watch;
@@ -49,6 +50,7 @@ use message_order::{Turn, Turns};
 pub use outcome::{Outcome, RateChange, Span};
 pub(crate) use passage_ranges::{PassageRange, passage_ranges};
 use queue::EventQueue;
+pub use run::{run, run_to_end};
 use steady_state::SteadyState;
 pub use steady_state::SteadyStates;
 pub use watch::{Recording, Watch};
@@ -59,10 +61,6 @@ const POLL_INTERVAL: u64 = 1 << 14;
 
 /// Poll interval of the deadline, in events.
 const DEADLINE_POLL_INTERVAL: u64 = 1 << 9;
-
-/// Number of operations per event after which the search for a steady state ends in workloads of streams ([`streams`]),
-/// which are simulated with fewer events. The search then needed a fraction of the time of the simulation.
-const OPERATIONS_PER_SEARCH_EVENT: u64 = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -95,49 +93,6 @@ struct Flight {
     chain_costs: ChainCosts,
     /// Part of `chain_costs` for the operation's bytes at the rate without contention; 0 until it is done.
     transfer: Picos,
-}
-
-/// Runs a workload to completion.
-///
-/// # Errors
-/// [`EngineError`]: too many operations, a deadlock, an operation of over 213 days, an interrupt, a missed deadline.
-///
-/// # Complexity
-/// Two events per operation. Rates are solved for the connected part of the system that changed. A transfer that shares
-/// no capacity needs no solution.
-pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
-    match workload.operation_count() {
-        operations if operations > Workload::MAX_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
-        _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.delay > Picos::ZERO) => {
-            let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
-            let mut engine = Engine::new(workload, on_time, Starts::OnTime, LineStates::recorded(workload));
-            engine.run()?;
-            Engine::new(workload, watch, Starts::Given, engine.lines.repeated(workload)).finished()
-        }
-        _ => {
-            if let Some(outcome) = contention_free::outcome(workload, watch)? {
-                return Ok(outcome);
-            }
-            let mut engine = Engine::new(workload, watch, Starts::Given, LineStates::first_come_first_served(workload));
-            if streams::are_streams(workload, watch) {
-                let operations = engine.steady_state.as_ref().map_or(0, |_| workload.operation_count());
-                engine.stops_without_skip_at = Some(operations / OPERATIONS_PER_SEARCH_EVENT);
-            }
-            match engine.run() {
-                Ok(()) if engine.is_stopped => match streams::outcome(workload, watch)? {
-                    Some(outcome) => Ok(outcome),
-                    None => run(workload, Watch { steady_states: SteadyStates::Simulate, ..watch }),
-                },
-                Ok(()) => Ok(engine.outcome),
-                // Steps that were skipped hide the operation that cannot proceed; a run of all operations identifies
-                // it.
-                Err(EngineError::Deadlock { .. } | EngineError::TooLong { .. }) if engine.outcome.skipped > 0 => {
-                    run(workload, Watch { steady_states: SteadyStates::Simulate, ..watch })
-                }
-                Err(error) => Err(error),
-            }
-        }
-    }
 }
 
 /// Start times that the engine gives to ranks.
@@ -230,10 +185,6 @@ impl<'a> Engine<'a> {
             }
         }
         let total = workload.operation_count();
-        self.is_stopped = self.stops_without_skip_at == Some(0);
-        if self.is_stopped {
-            return Ok(());
-        }
         self.check_deadline()?;
         let (mut next_breath, mut next_look) = (POLL_INTERVAL, DEADLINE_POLL_INTERVAL);
         while let Some(time) = self.queue.next_time() {
@@ -414,7 +365,9 @@ impl<'a> Engine<'a> {
     /// Starts the transfer of an operation, or queues it in its line.
     fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
-        if let Some(until) = self.deadline.as_ref().and_then(|deadline| deadline.missed_by(flight.run, flight.index, self.now)) {
+        if let Some(until) =
+            self.deadline.as_ref().and_then(|deadline| deadline.missed_by(flight.run, flight.index, self.now))
+        {
             return Err(EngineError::Abandoned { until });
         }
         self.resume(flight.run)?;
@@ -627,12 +580,4 @@ impl<'a> Engine<'a> {
             }
         }
     }
-}
-
-/// Runs a workload to completion without interrupt, progress, deadline or recorded spans.
-///
-/// # Errors
-/// See [`run`].
-pub fn run_to_end(workload: &Workload) -> Result<Outcome, EngineError> {
-    run(workload, Watch::default())
 }

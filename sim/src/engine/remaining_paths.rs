@@ -8,8 +8,8 @@
 use super::{Edge, Workload};
 use crate::quantity::{Rate, Work};
 
-/// Largest number of operations of a workload whose chains are computed: 64 MiB for their lengths.
-const MAX_OPERATIONS: u64 = 1 << 22;
+/// Largest number of operations of a workload whose chains are computed: 32 MiB for their lengths.
+const MAX_OPERATIONS: u64 = 1 << 21;
 
 /// Lengths of the longest remaining chains of dependencies of all operations, in picoseconds.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl RemainingPaths {
     }
 
     /// Returns the time from the start of an operation's transfer to the end of the longest chain that begins with it.
-    pub(super) fn from_start(&self, run: u32, index: u32) -> u64 {
+    pub(super) fn length_from_start(&self, run: u32, index: u32) -> u64 {
         self.from_start[(self.firsts[run as usize] + index) as usize]
     }
 }

@@ -28,7 +28,7 @@ use crate::quantity::{Rate, Work};
 use crate::sharing::{RateRevision, RouteId, Sharing, System};
 
 /// Number of ends of a run that are retained before those that no operation waits for any more are dropped.
-const RETAINED_ENDS: usize = 64;
+const RETAINED_ENDS: usize = 8;
 
 /// Returns true if all runs of a workload are streams, and neither lines nor background traffic are simulated.
 pub(super) fn are_streams(workload: &Workload, watch: Watch<'_>) -> bool {
@@ -155,7 +155,8 @@ impl<'a> StreamEngine<'a> {
         let runs = 0..workload.runs.len() as u32;
         let mut dependent_starts = vec![0u32; workload.runs.len() + 1];
         let edges = || {
-            let awaited = |run| workload.run_waits(run).iter().filter(|edge| !edge.is_turn()).map(move |&edge| (run, edge));
+            let awaited =
+                |run| workload.run_waits(run).iter().filter(|edge| !edge.is_turn()).map(move |&edge| (run, edge));
             runs.clone().flat_map(awaited)
         };
         edges().for_each(|(_, edge)| dependent_starts[edge.run as usize + 1] += 1);
@@ -204,7 +205,8 @@ impl<'a> StreamEngine<'a> {
         let may_limit = workload.limiting_capacities();
         let limits_alone = workload.system.tightest_capacities();
         let system = workload.system.with_only(|id| may_limit[id.0 as usize] && limits_alone[id.0 as usize]);
-        let mut outcome = Outcome { end: workload.startup, costs: begun.costs_at(workload.startup), ..Outcome::default() };
+        let mut outcome =
+            Outcome { end: workload.startup, costs: begun.costs_at(workload.startup), ..Outcome::default() };
         if watch.recording != Recording::End {
             outcome.run_ends = vec![Picos::ZERO; workload.runs.len()];
         }

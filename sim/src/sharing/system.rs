@@ -62,6 +62,8 @@ pub struct System {
     known: FxHashMap<u64, u32>,
     /// Coefficients of the route being added.
     adding: Vec<u64>,
+    /// Last division of a capacity by a coefficient, and its result.
+    last_division: (Rate, u64, u64),
 }
 
 impl System {
@@ -100,7 +102,14 @@ impl System {
             }
             self.used.push(one.resource);
             self.adding.push(one.coefficient);
-            level = level.min(divide(scaled(capacity), one.coefficient.saturating_mul(u64::from(weight))));
+            let share = one.coefficient.saturating_mul(u64::from(weight));
+            // Only a capacity that lowers the level needs a division, and mostly the one of the route before.
+            if u128::from(level) * u128::from(share) > scaled(capacity) {
+                if (self.last_division.0, self.last_division.1) != (capacity, share) {
+                    self.last_division = (capacity, share, divide(scaled(capacity), share));
+                }
+                level = self.last_division.2;
+            }
         }
         self.starts.push(self.used.len() as u32);
         let unshared = Rate(level.saturating_mul(u64::from(weight)).max(1));
@@ -289,5 +298,9 @@ pub(super) fn scaled(capacity: Rate) -> u128 {
 
 /// Returns `amount / divisor`, rounded down, at least 1 and at most [`u64::MAX`].
 pub(super) fn divide(amount: u128, divisor: u64) -> u64 {
-    u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX)
+    // A division of 64 bits needs a fraction of the time of one of 128 bits.
+    match u64::try_from(amount) {
+        Ok(amount) => amount / divisor.max(1),
+        Err(_) => u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX),
+    }
 }
