@@ -142,3 +142,63 @@ impl<'a> PathSearch<'a> {
         self.last_division.2
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::Picos;
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::super::steady_state::tests::{streams, workload};
+    use super::super::{Pace, Recording, RouteLatency, Watch, run};
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        /// No operation starts so late that the longest chain after it ends after the workload.
+        #[test]
+        fn no_chain_ends_after_the_workload(
+            mut streams in streams(),
+            chunks in 1u32..200,
+            capacities in prop::collection::vec(select(vec![1u64, 2, 3, 7, 10, 25, 400]), 1..5),
+        ) {
+            streams.iter_mut().for_each(|stream| stream.line = None);
+            let workload = workload(&streams, chunks, &capacities);
+            let Ok(outcome) = run(&workload, Watch { recording: Recording::Spans, ..Watch::default() }) else {
+                prop_assert!(RemainingPaths::new(&workload).is_none());
+                return Ok(());
+            };
+            let paths = RemainingPaths::new(&workload).unwrap();
+            for span in &outcome.spans {
+                let chain_end = span.flowing.0 + paths.length_from_start(span.run, span.index);
+                prop_assert!(chain_end <= outcome.end.0, "{chain_end} {:?} {span:?}", outcome.end);
+            }
+        }
+    }
+
+    /// Messages of a stream are at least their spacing apart, and each is passed on after 7 ps.
+    #[test]
+    fn chains_lead_through_spacings_and_dependencies() {
+        let mut workload = Workload::new();
+        let pace = |software, spacing| Pace { software: Picos(software), spacing: Picos(spacing), ..Pace::default() };
+        let passage = |latency| RouteLatency { route: None, latency: Picos(latency) };
+        workload.add_uniform_run(3, passage(9), Work(0), pace(2, 10), &[Edge::turn(0)]);
+        workload.add_uniform_run(3, passage(4), Work(0), pace(3, 0), &[Edge { run: 0, start: 0, step: 1 }]);
+        let paths = RemainingPaths::new(&workload).unwrap();
+        assert_eq!([0, 1, 2].map(|index| paths.length_from_start(0, index)), [27, 17, 7]);
+        assert_eq!([0, 1, 2].map(|index| paths.length_from_start(1, index)), [0, 0, 0]);
+    }
+
+    /// Operations that wait for each other have no longest chain.
+    #[test]
+    fn cycles_have_no_longest_chain() {
+        let mut cycle = Workload::new();
+        for awaited in [1, 0] {
+            let passage = RouteLatency { route: None, latency: Picos(7) };
+            let waits = [Edge { run: awaited, start: 0, step: 1 }];
+            cycle.add_uniform_run(10, passage, Work(0), Pace::default(), &waits);
+        }
+        assert!(RemainingPaths::new(&cycle).is_none());
+    }
+}

@@ -304,3 +304,22 @@ pub(super) fn divide(amount: u128, divisor: u64) -> u64 {
         Err(_) => u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of capacities that the same routes use with the same coefficients, the narrowest is tightest, and of equally wide
+    /// ones the first.
+    #[test]
+    fn only_the_narrowest_of_equally_used_capacities_is_tightest() {
+        let mut system = System::new();
+        let ids = [50, 40, 40, 10, 60].map(|rate| system.add_resource(Rate(rate)));
+        for halves in [[2, 2, 2, 1, 2], [4, 4, 4, 4, 0]] {
+            let uses: Vec<Use> =
+                ids.iter().zip(halves).map(|(&resource, coefficient)| Use { resource, coefficient }).collect();
+            system.add_route(&uses, Rate::UNLIMITED, 1);
+        }
+        assert_eq!(system.tightest_capacities(), [false, true, false, true, true]);
+    }
+}
