@@ -41,7 +41,8 @@ impl Work {
     /// Returns the work of `span` chunks of an exact size, rounded down to a unit.
     #[must_use]
     pub fn from_chunks(size: ChunkSize, span: u32) -> Self {
-        Self(u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE / u128::from(size.denominator.max(1)))
+        let work = u128::from(size.numerator) * u128::from(span) * WORK_PER_BYTE;
+        Self(if size.denominator <= 1 { work } else { work / u128::from(size.denominator) })
     }
 
     /// Returns the work of `bytes` whole bytes.
@@ -63,7 +64,11 @@ impl Work {
         if rate.0 == 0 {
             return (self.0 == 0).then_some(Picos::ZERO);
         }
-        u64::try_from(self.0.div_ceil(u128::from(rate.0))).ok().map(Picos)
+        // A division of 64 bits needs a fraction of the time of one of 128 bits.
+        match u64::try_from(self.0) {
+            Ok(work) => Some(Picos(work.div_ceil(rate.0))),
+            Err(_) => u64::try_from(self.0.div_ceil(u128::from(rate.0))).ok().map(Picos),
+        }
     }
 
     /// Returns the work that passes at a rate within a time.

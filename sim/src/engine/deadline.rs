@@ -2,18 +2,24 @@
 //!
 //! The engine tracks, for the most loaded capacities, the work that has not begun. Each capacity needs at least that
 //! work divided by its full rate. Idle time of such a capacity cannot be recovered, so a run that will miss its
-//! deadline is usually detected long before the deadline.
+//! deadline is usually detected long before the deadline. Longer runs also compute the chains of dependencies that remain
+//! after each operation ([`RemainingPaths`]).
 
 use std::cmp::Reverse;
 
 use fabricast_topologies::Picos;
 
+use super::remaining_paths::RemainingPaths;
 use super::{PerOp, Workload};
 use crate::quantity::{Rate, Work};
 use crate::sharing::{ResourceId, RouteId, WHOLE};
 
 /// Number of capacities whose remaining work is tracked: the most loaded ones.
 const FOLLOWED: usize = 8;
+
+/// Number of operations per event after which the remaining chains are computed: their computation needs less time than
+/// the events until then. Runs that skip a steady state end before.
+const OPERATIONS_PER_EVENT: u64 = 8;
 
 /// Deadline of a run, and the work that must be completed by then.
 #[derive(Debug)]
@@ -26,6 +32,9 @@ pub(super) struct Deadline {
     /// Tracked capacities of each route: bounds into `uses`, which holds positions in `left` and coefficients.
     starts: Vec<u32>,
     uses: Vec<(u8, u64)>,
+    /// Number of events after which the remaining chains are computed; `None` if that was tried.
+    follows_paths_at: Option<u64>,
+    paths: Option<RemainingPaths>,
 }
 
 impl Deadline {
@@ -50,7 +59,22 @@ impl Deadline {
             }
             starts.push(uses.len() as u32);
         }
-        Self { until, background_from: workload.background_from, left, starts, uses }
+        let follows_paths_at = Some(workload.operation_count() / OPERATIONS_PER_EVENT);
+        Self { until, background_from: workload.background_from, left, starts, uses, follows_paths_at, paths: None }
+    }
+
+    /// Computes the remaining chains of dependencies, once so many events have been handled that this pays.
+    pub(super) fn follow_paths(&mut self, workload: &Workload, events: u64) {
+        if self.follows_paths_at.take_if(|start| *start <= events).is_some() {
+            self.paths = RemainingPaths::new(workload);
+        }
+    }
+
+    /// Returns the deadline if an operation that starts its transfer now begins a chain that can no longer end by then;
+    /// otherwise `None`.
+    pub(super) fn missed_by(&self, run: u32, index: u32, now: Picos) -> Option<Picos> {
+        let length = self.paths.as_ref()?.length_from_start(run, index);
+        (now.0.saturating_add(length) > self.until.0).then_some(self.until)
     }
 
     /// Records that a transfer of a run begins to flow.

@@ -19,11 +19,15 @@ mod idle_capacities;
 mod levels;
 mod lines;
 mod message_order;
+mod next_events;
 mod outcome;
 mod passage_ranges;
 #[doc(hidden)] // for its bench
 pub mod queue;
+mod remaining_paths;
+mod run;
 mod steady_state;
+mod streams;
 mod watch;
 mod workload;
 
@@ -46,6 +50,7 @@ use message_order::{Turn, Turns};
 pub use outcome::{Outcome, RateChange, Span};
 pub(crate) use passage_ranges::{PassageRange, passage_ranges};
 use queue::EventQueue;
+pub use run::{run, run_to_end};
 use steady_state::SteadyState;
 pub use steady_state::SteadyStates;
 pub use watch::{Recording, Watch};
@@ -90,41 +95,6 @@ struct Flight {
     transfer: Picos,
 }
 
-/// Runs a workload to completion.
-///
-/// # Errors
-/// [`EngineError`]: too many operations, a deadlock, an operation of over 213 days, an interrupt, a missed deadline.
-///
-/// # Complexity
-/// Two events per operation. Rates are solved for the connected part of the system that changed. A transfer that shares
-/// no capacity needs no solution.
-pub fn run(workload: &Workload, watch: Watch<'_>) -> Result<Outcome, EngineError> {
-    match workload.operation_count() {
-        operations if operations > Workload::MAX_OPERATIONS => Err(EngineError::TooManyOperations { operations }),
-        _ if workload.line_count() > 0 && workload.paces.iter().any(|pace| pace.delay > Picos::ZERO) => {
-            let on_time = Watch { recording: Recording::End, until: None, progress: None, ..watch };
-            let mut engine = Engine::new(workload, on_time, Starts::OnTime, LineStates::recorded(workload));
-            engine.run()?;
-            Engine::new(workload, watch, Starts::Given, engine.lines.repeated(workload)).finished()
-        }
-        _ => {
-            if let Some(outcome) = contention_free::outcome(workload, watch)? {
-                return Ok(outcome);
-            }
-            let mut engine = Engine::new(workload, watch, Starts::Given, LineStates::first_come_first_served(workload));
-            match engine.run() {
-                Ok(()) => Ok(engine.outcome),
-                // Steps that were skipped hide the operation that cannot proceed; a run of all operations identifies
-                // it.
-                Err(EngineError::Deadlock { .. } | EngineError::TooLong { .. }) if engine.outcome.skipped > 0 => {
-                    run(workload, Watch { steady_states: SteadyStates::Simulate, ..watch })
-                }
-                Err(error) => Err(error),
-            }
-        }
-    }
-}
-
 /// Start times that the engine gives to ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Starts {
@@ -151,6 +121,10 @@ struct Engine<'a> {
     free_flights: Vec<u32>,
     /// Search for a steady state; `None` if the engine does not search, or no run has enough operations left.
     steady_state: Option<SteadyState>,
+    /// Number of events after which the run stops if no steady state was skipped; `None` if it does not stop.
+    stops_without_skip_at: Option<u64>,
+    /// True if the run stopped there.
+    is_stopped: bool,
     /// Slots in `flights` of the transfers that end in the current event; a buffer that is reused.
     ended: Vec<u32>,
     /// Last division of work by rate, and its result. Cached because most transfers repeat the previous division.
@@ -175,6 +149,8 @@ impl<'a> Engine<'a> {
             lines,
             deadline: watch.until.map(|until| Deadline::new(workload, until)),
             steady_state: SteadyState::search(workload, watch),
+            stops_without_skip_at: None,
+            is_stopped: false,
             flights: Vec::new(),
             free_flights: Vec::new(),
             ended: Vec::new(),
@@ -232,7 +208,17 @@ impl<'a> Engine<'a> {
             self.skip_periods();
             if self.outcome.events >= next_look && self.outcome.operations < total {
                 next_look = self.outcome.events + DEADLINE_POLL_INTERVAL;
+                if let Some(deadline) = &mut self.deadline {
+                    deadline.follow_paths(workload, self.outcome.events);
+                }
                 self.check_deadline()?;
+            }
+            if self.stops_without_skip_at.is_some_and(|limit| self.outcome.events >= limit) {
+                self.stops_without_skip_at = None;
+                self.is_stopped = self.outcome.skipped == 0;
+                if self.is_stopped {
+                    return Ok(());
+                }
             }
             if self.outcome.events >= next_breath {
                 next_breath = self.outcome.events + POLL_INTERVAL;
@@ -379,6 +365,11 @@ impl<'a> Engine<'a> {
     /// Starts the transfer of an operation, or queues it in its line.
     fn begin(&mut self, slot: u32) -> Result<(), EngineError> {
         let flight = self.flights[slot as usize];
+        if let Some(until) =
+            self.deadline.as_ref().and_then(|deadline| deadline.missed_by(flight.run, flight.index, self.now))
+        {
+            return Err(EngineError::Abandoned { until });
+        }
         self.resume(flight.run)?;
         let work = self.workload.work(flight.run, flight.index);
         match self.workload.passage(flight.run, flight.index).route {
@@ -589,12 +580,4 @@ impl<'a> Engine<'a> {
             }
         }
     }
-}
-
-/// Runs a workload to completion without interrupt, progress, deadline or recorded spans.
-///
-/// # Errors
-/// See [`run`].
-pub fn run_to_end(workload: &Workload) -> Result<Outcome, EngineError> {
-    run(workload, Watch::default())
 }

@@ -568,12 +568,18 @@ impl Framing {
     }
 
     pub(crate) fn on_wire(self, payload: Work) -> Work {
-        Work(payload.0 * u128::from(Self::ONE) / u128::from(self.efficiency))
+        match self.efficiency {
+            Self::ONE => payload,
+            efficiency => Work(payload.0 * u128::from(Self::ONE) / u128::from(efficiency)),
+        }
     }
 
     /// Payload of an amount on the wire, rounded up to bytes.
     pub(crate) fn payload(self, on_wire: Work) -> Bytes {
-        whole_bytes(Work(on_wire.0 * u128::from(self.efficiency) / u128::from(Self::ONE)))
+        match self.efficiency {
+            Self::ONE => whole_bytes(on_wire),
+            efficiency => whole_bytes(Work(on_wire.0 * u128::from(efficiency) / u128::from(Self::ONE))),
+        }
     }
 
     /// Scales a coefficient up, for transfers that reach only this fraction of a capacity.

@@ -62,6 +62,8 @@ pub struct System {
     known: FxHashMap<u64, u32>,
     /// Coefficients of the route being added.
     adding: Vec<u64>,
+    /// Last division of a capacity by a coefficient, and its result.
+    last_division: (Rate, u64, u64),
 }
 
 impl System {
@@ -100,7 +102,14 @@ impl System {
             }
             self.used.push(one.resource);
             self.adding.push(one.coefficient);
-            level = level.min(divide(scaled(capacity), one.coefficient.saturating_mul(u64::from(weight))));
+            let share = one.coefficient.saturating_mul(u64::from(weight));
+            // Only a capacity that lowers the level needs a division, and mostly the one of the route before.
+            if u128::from(level) * u128::from(share) > scaled(capacity) {
+                if (self.last_division.0, self.last_division.1) != (capacity, share) {
+                    self.last_division = (capacity, share, divide(scaled(capacity), share));
+                }
+                level = self.last_division.2;
+            }
         }
         self.starts.push(self.used.len() as u32);
         let unshared = Rate(level.saturating_mul(u64::from(weight)).max(1));
@@ -232,6 +241,30 @@ impl System {
         system
     }
 
+    /// Returns false for each capacity that the same routes use with the same coefficients as another one which is not
+    /// wider. Progressive filling reaches the other one no later, and all their routes freeze then, so such a capacity
+    /// changes no rate.
+    pub(crate) fn tightest_capacities(&self) -> Vec<bool> {
+        let mut uses: Vec<Vec<(RouteId, u64)>> = vec![Vec::new(); self.resource_count()];
+        for route in (0..self.route_count() as u32).map(RouteId) {
+            for used in self.uses(route) {
+                uses[used.resource.0 as usize].push((route, used.coefficient));
+            }
+        }
+        let mut is_tightest = vec![true; uses.len()];
+        let mut tightest: FxHashMap<&[(RouteId, u64)], u32> = FxHashMap::default();
+        for (id, routes) in (0..).zip(&uses) {
+            let known = tightest.entry(routes).or_insert(id);
+            if *known == id {
+                continue;
+            }
+            let is_wider = self.capacity(ResourceId(id)) >= self.capacity(ResourceId(*known));
+            let wider = if is_wider { id } else { std::mem::replace(known, id) };
+            is_tightest[wider as usize] = false;
+        }
+        is_tightest
+    }
+
     /// Returns a capacity in the units of demand: rate × [`WHOLE`].
     pub(crate) fn scaled_capacity(&self, id: ResourceId) -> u128 {
         scaled(self.capacity(id))
@@ -265,5 +298,28 @@ pub(super) fn scaled(capacity: Rate) -> u128 {
 
 /// Returns `amount / divisor`, rounded down, at least 1 and at most [`u64::MAX`].
 pub(super) fn divide(amount: u128, divisor: u64) -> u64 {
-    u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX)
+    // A division of 64 bits needs a fraction of the time of one of 128 bits.
+    match u64::try_from(amount) {
+        Ok(amount) => amount / divisor.max(1),
+        Err(_) => u64::try_from(amount / u128::from(divisor.max(1))).unwrap_or(u64::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of capacities that the same routes use with the same coefficients, the narrowest is tightest, and of equally wide
+    /// ones the first.
+    #[test]
+    fn only_the_narrowest_of_equally_used_capacities_is_tightest() {
+        let mut system = System::new();
+        let ids = [50, 40, 40, 10, 60].map(|rate| system.add_resource(Rate(rate)));
+        for halves in [[2, 2, 2, 1, 2], [4, 4, 4, 4, 0]] {
+            let uses: Vec<Use> =
+                ids.iter().zip(halves).map(|(&resource, coefficient)| Use { resource, coefficient }).collect();
+            system.add_route(&uses, Rate::UNLIMITED, 1);
+        }
+        assert_eq!(system.tightest_capacities(), [false, true, false, true, true]);
+    }
 }

@@ -135,11 +135,15 @@ impl Template {
             operation_costs.operation_cost(task, self.framing.payload(work), work)
         });
         let costs = costs.collect();
-        Amounts {
-            works: self.spans.iter().map(|&span| on_wire(span)).collect(),
-            operation_costs: costs,
-            groups: groups.into(),
-        }
+        // Most consecutive entries have the same span.
+        let mut last = (0, Work(0));
+        let works = self.spans.iter().map(|&span| {
+            if last.0 != span {
+                last = (span, on_wire(span));
+            }
+            last.1
+        });
+        Amounts { works: works.collect(), operation_costs: costs, groups: groups.into() }
     }
 
     pub(super) fn system(&self, amounts: &Amounts) -> System {

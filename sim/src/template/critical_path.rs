@@ -178,7 +178,10 @@ impl Chain {
             if rate == Rate::UNLIMITED {
                 0
             } else {
-                u64::try_from(work.0 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX)
+                match u64::try_from(work.0) {
+                    Ok(work) => work / rate.0.max(1),
+                    Err(_) => u64::try_from(work.0 / u128::from(rate.0.max(1))).unwrap_or(u64::MAX),
+                }
             }
         };
         self.transfers.iter().map(duration).collect()

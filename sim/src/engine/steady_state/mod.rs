@@ -92,12 +92,17 @@ struct RunProgress {
 }
 
 impl SteadyState {
-    /// Creates a search; `None` if spans are recorded, the workload is small, or every run has fewer than
-    /// [`MIN_REMAINING`] operations.
-    pub(super) fn search(workload: &Workload, watch: Watch<'_>) -> Option<Self> {
+    /// Returns true if a steady state can be skipped: spans are not recorded, the workload is not small, and a run has
+    /// [`MIN_REMAINING`] operations or more.
+    pub(super) fn is_possible(workload: &Workload, watch: Watch<'_>) -> bool {
         let longest = workload.runs.iter().map(|run| run.len).max().unwrap_or_default();
         let is_wanted = watch.steady_states == SteadyStates::Skip && watch.recording != Recording::Spans;
-        if !is_wanted || longest < MIN_REMAINING || workload.operation_count() < MIN_OPERATIONS {
+        is_wanted && longest >= MIN_REMAINING && workload.operation_count() >= MIN_OPERATIONS
+    }
+
+    /// Creates a search; `None` if a steady state cannot be skipped.
+    pub(super) fn search(workload: &Workload, watch: Watch<'_>) -> Option<Self> {
+        if !Self::is_possible(workload, watch) {
             return None;
         }
         let zeros = || vec![0; workload.runs.len()];

@@ -24,7 +24,7 @@ pub(in crate::engine) struct Stream {
     /// Number of operations by which the run may be ahead of a later run that waits for it; `None`: no limit.
     pub window: Option<u32>,
     /// Largest number of concurrent operations.
-    max_concurrent: u32,
+    pub max_concurrent: u32,
     is_in_turn: bool,
     pub line: Option<u32>,
     /// Indexes of the capacities on the route, modulo their number.
