@@ -5,6 +5,7 @@
 //! are floating-point numbers with the unit in their name. They are for display, not for computation.
 
 mod decision;
+mod goodput;
 mod job;
 mod load;
 mod make;
@@ -18,6 +19,7 @@ mod sizing;
 mod timeline;
 
 pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecision};
+pub use goodput::{EstimateRow, GoodputRow, MonthRow};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};
 pub use make::build_answer;
