@@ -168,6 +168,13 @@ impl RunCosts {
             goodput,
         }
     }
+
+    /// Returns the number of seconds per million tokens, with the time of checkpoints and failures if the study states
+    /// them; for a trace, its completion time in seconds.
+    #[must_use]
+    pub fn seconds_per_unit(&self, prediction: &Prediction) -> f64 {
+        prediction.seconds_per_unit() / self.goodput.map_or(1.0, |goodput| goodput.shares.steps)
+    }
 }
 
 /// Prediction of a job on a candidate, with its costs.
@@ -177,15 +184,6 @@ pub struct CostedPrediction<'a> {
     pub prediction: &'a Prediction,
     /// Costs at the prices of a setting.
     pub costs: RunCosts,
-}
-
-impl CostedPrediction<'_> {
-    /// Returns the number of seconds per million tokens, with the time of checkpoints and failures if the study states
-    /// them; for a trace, its completion time in seconds.
-    #[must_use]
-    pub fn seconds_per_unit(&self) -> f64 {
-        self.prediction.seconds_per_unit() / self.costs.goodput.map_or(1.0, |goodput| goodput.shares.steps)
-    }
 }
 
 #[cfg(test)]

@@ -126,6 +126,19 @@ impl Timeline {
     }
 }
 
+/// Seconds of work and of stops for it that no complete checkpoint has yet.
+#[derive(Clone, Copy, Default)]
+struct OpenTime {
+    work: f64,
+    stops: f64,
+}
+
+/// Checkpoint that is being written until `end`.
+struct Write {
+    saved: OpenTime,
+    end: f64,
+}
+
 /// Simulates a run step by step for `days` and returns the shares of its time. Steps and copies count when their
 /// checkpoint is complete.
 fn simulate(run: &TrainingRun, interval: u64, days: f64, seed: u64) -> [f64; 4] {
@@ -133,36 +146,37 @@ fn simulate(run: &TrainingRun, interval: u64, days: f64, seed: u64) -> [f64; 4] 
         [run.step, run.checkpoint.blocking, run.checkpoint.background, run.recovery].map(seconds);
     let mut timeline = Timeline::new(run, seed);
     let (mut steps, mut checkpoints, mut lost, mut recovering) = (0.0, 0.0, 0.0, 0.0);
-    // Work and stops since the last copy, and those of the copy that is being written, with the end of its write.
-    let (mut open, mut writing): ((f64, f64), Option<(f64, f64, f64)>) = ((0.0, 0.0), None);
+    let (mut open, mut writing) = (OpenTime::default(), None::<Write>);
     let mut steps_since_copy = 0;
     while timeline.now < days * SECONDS_PER_DAY {
-        let (kind, duration) = match (steps_since_copy < interval, writing) {
+        let pending = writing.as_ref().map(|write| write.end - timeline.now).filter(|&rest| rest > 0.0);
+        let (kind, duration) = match (steps_since_copy < interval, pending) {
             (true, _) => ("step", step),
-            (false, Some((.., end))) if end > timeline.now => ("wait", end - timeline.now),
-            (false, _) => ("copy", copy),
+            (false, Some(rest)) => ("wait", rest),
+            (false, None) => ("copy", copy),
         };
         let (elapsed, is_complete) = timeline.advance(duration);
-        if kind == "step" {
-            open.0 += elapsed
-        } else {
-            open.1 += elapsed
+        match kind {
+            "step" => open.work += elapsed,
+            _ => open.stops += elapsed,
         }
-        if let Some((work, stops, _)) = writing.filter(|(.., end)| *end <= timeline.now) {
-            (steps, checkpoints, writing) = (steps + work, checkpoints + stops, None);
+        if let Some(complete) = writing.take_if(|write| write.end <= timeline.now) {
+            (steps, checkpoints) = (steps + complete.saved.work, checkpoints + complete.saved.stops);
         }
         if is_complete {
             match kind {
                 "step" => steps_since_copy += 1,
                 "copy" => {
-                    (writing, open, steps_since_copy) = (Some((open.0, open.1, timeline.now + write)), (0.0, 0.0), 0);
+                    writing = Some(Write { saved: open, end: timeline.now + write });
+                    (open, steps_since_copy) = (OpenTime::default(), 0);
                 }
                 _ => {}
             }
             continue;
         }
-        lost += open.0 + open.1 + writing.map_or(0.0, |(work, stops, _)| work + stops);
-        (open, writing, steps_since_copy) = ((0.0, 0.0), None, 0);
+        let unsaved = writing.take().map(|write| write.saved).unwrap_or_default();
+        lost += open.work + open.stops + unsaved.work + unsaved.stops;
+        (open, steps_since_copy) = (OpenTime::default(), 0);
         loop {
             let (elapsed, is_complete) = timeline.advance(recovery);
             recovering += elapsed;
