@@ -1,5 +1,6 @@
-//! Performance of workloads on a fabric: training steps ([`step`]), inference serving ([`serve`]) and recorded traces
-//! ([`replay`]), the calls that they make ([`call_mix`]) and the completion times of the calls ([`communication`]).
+//! Performance of workloads on a fabric: training steps ([`step`]) and the time that checkpoints and failures leave for
+//! them ([`goodput`]), inference serving ([`serve`]) and recorded traces ([`replay`]), the calls that they make
+//! ([`call_mix`]) and the completion times of the calls ([`communication`]).
 //!
 //! ```text
 //! Job × Machine (fabric, profile, kernel efficiency) ─► kernel times ─┐
@@ -42,6 +43,7 @@
 
 pub mod call_mix;
 pub mod communication;
+pub mod goodput;
 pub mod replay;
 pub mod serve;
 pub mod step;

@@ -5,6 +5,7 @@
 //! are floating-point numbers with the unit in their name. They are for display, not for computation.
 
 mod decision;
+mod goodput;
 mod job;
 mod latencies;
 mod load;
@@ -19,6 +20,7 @@ mod sizing;
 mod timeline;
 
 pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecision};
+pub use goodput::{EstimateRow, GoodputRow, MonthRow};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use latencies::{LatenciesRow, LatencyRow};
 pub use load::{CallRow, ExchangeRow, LoadRow};

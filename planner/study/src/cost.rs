@@ -1,6 +1,7 @@
 //! Costs of runs: price per hour of use, and energy. Runs do not depend on costs, so a change of prices needs no
 //! further runs.
 
+use super::goodput::Goodput;
 use super::prediction::Prediction;
 use super::quantities::seconds;
 use super::{Assumptions, Band, Candidate, Constraints, MachineSize, Payment};
@@ -135,20 +136,25 @@ pub struct RunCosts {
     pub training_hours: Option<f64>,
     /// Cost to train all tokens, if the job states their number.
     pub training_cost: Option<f64>,
+    /// Share of the time that checkpoints and failures leave, by which costs, energy and time per token are divided;
+    /// `None` if the study states neither.
+    pub goodput: Option<Goodput>,
 }
 
 impl RunCosts {
     /// Computes the costs of a job from its prediction and the candidate's price and power.
     #[must_use]
     pub fn new(prediction: &Prediction, candidate: &Candidate, size: MachineSize, job: &Job, terms: &Terms) -> Self {
-        let hours_per_million = prediction.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0);
+        let goodput = Goodput::new(prediction, candidate, job);
+        let share = goodput.map_or(1.0, |goodput| goodput.shares.steps);
+        let hours_per_million = prediction.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0 / share);
         let train_tokens = match job {
             Job::Training(job) => job.train_tokens,
             Job::Inference(_) | Job::Trace(_) => None,
         };
         let hour = candidate.hourly(size, terms);
         let training_hours =
-            train_tokens.zip(prediction.tokens_per_s).map(|(total, tokens)| total as f64 / tokens / 3600.0);
+            train_tokens.zip(prediction.tokens_per_s).map(|(total, tokens)| total as f64 / tokens / 3600.0 / share);
         Self {
             per_hour: hour,
             per_step: hour.map(|band| band.middle() * seconds(prediction.step.time) / 3600.0),
@@ -159,7 +165,15 @@ impl RunCosts {
                 .map(|(power, hours)| power.scaled_by(hours)),
             training_hours,
             training_cost: training_hours.zip(hour).map(|(hours, band)| hours * band.middle()),
+            goodput,
         }
+    }
+
+    /// Returns the number of seconds per million tokens, with the time of checkpoints and failures if the study states
+    /// them; for a trace, its completion time in seconds.
+    #[must_use]
+    pub fn seconds_per_unit(&self, prediction: &Prediction) -> f64 {
+        prediction.seconds_per_unit() / self.goodput.map_or(1.0, |goodput| goodput.shares.steps)
     }
 }
 

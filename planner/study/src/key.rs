@@ -135,7 +135,8 @@ pub fn run_key(fabric: Key, job: ListedJob, curve: &Efficiency) -> Key {
     fingerprint.key()
 }
 
-/// Returns a job without the fields that do not affect its run: name, weight, training tokens and source locations.
+/// Returns a job without the fields that do not affect its run: name, weight, training tokens, checkpoints and source
+/// locations.
 fn without_labels(job: &Job) -> Job {
     let mut job = job.clone();
     if let (true, Job::Training(Training { placement, .. }) | Job::Inference(Serving { placement, .. })) =
@@ -146,6 +147,7 @@ fn without_labels(job: &Job) -> Job {
     match &mut job {
         Job::Training(job) => {
             (job.name, job.weight, job.train_tokens, job.spans) = (String::new(), 1.0, None, JobSpans::default());
+            job.checkpoint = None;
         }
         Job::Inference(job) => (job.name, job.weight, job.spans) = (String::new(), 1.0, JobSpans::default()),
         Job::Trace(job) => (job.name, job.weight, job.spans) = (String::new(), 1.0, JobSpans::default()),
@@ -181,6 +183,7 @@ mod tests {
             base,
             key("# a comment\n name = \"b\"\nglobal_batch = 8\nweight = 3\ntrain_tokens = 1e9", single_node)
         );
+        assert_eq!(base, key("name = \"a\"\nglobal_batch = 8\ncheckpoint = { interval_s = 60 }", single_node));
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 16", single_node));
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 8\nzero = 1", single_node));
         assert_ne!(base, key("name = \"a\"\nglobal_batch = 8", two_nodes));

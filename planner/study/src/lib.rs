@@ -55,6 +55,7 @@ pub mod cases;
 mod cost;
 mod cost_probability;
 mod decision;
+mod goodput;
 mod job_assignment;
 mod job_limits;
 pub mod journal;
@@ -69,6 +70,7 @@ mod prices;
 mod quantities;
 mod rank;
 mod read;
+mod reliability;
 mod run;
 pub mod setting;
 mod statements;
@@ -80,6 +82,7 @@ mod yearly_costs;
 
 pub use accuracy::join_names;
 pub use cost::{CostedPrediction, RunCosts, Terms};
+pub use goodput::Goodput;
 pub use job_assignment::JobAssignment;
 pub use job_limits::JobLimits;
 pub use measured::{Figure, MeasuredStep};
@@ -87,6 +90,7 @@ pub use payment::{MachineSize, Payment, Price, UnitCount};
 pub use prices::{Band, PriceListEntry, PriceUnit, read_list, shipped};
 pub use rank::{JobResult, RankedCandidate, nearest_candidate, rank};
 pub use read::{Lists, Traces, is_study, read_only_job, read_study, read_study_with};
+pub use reliability::{Estimate, Reliability};
 pub use run::{Outcome, Run, StudyError, Watch, check, check_outcomes, run};
 pub use step_interval::StepInterval;
 pub use yearly_costs::YearlyCosts;
@@ -208,6 +212,8 @@ pub struct Candidate {
     pub power_kw: Option<Band>,
     /// Number of racks of the machine; `None` if it is not stated.
     pub racks: Option<f64>,
+    /// Failures and recovery that the candidate states, or else the study; `None` if neither does.
+    pub reliability: Option<Reliability>,
     /// Source location of the candidate.
     pub location: SourceLocation,
     /// Source location of the key `fabric`.

@@ -50,7 +50,8 @@ pub fn rank(study: &Study, sizes: &[MachineSize], results: &[JobResult<'_>], ter
             job_results(candidate).map(|(job, result)| (result.as_ref().map_or(f64::INFINITY, figure), job.weight()));
         weighted_geometric_mean(figures).unwrap_or(f64::NAN)
     };
-    let seconds = |candidate| mean(candidate, |run| run.prediction.seconds_per_unit());
+    let seconds =
+        |candidate| mean(candidate, |CostedPrediction { prediction, costs }| costs.seconds_per_unit(prediction));
     let hourly = |candidate: usize| {
         let size = sizes.get(candidate).copied().unwrap_or_default();
         study.candidates.get(candidate).and_then(|candidate| candidate.hourly(size, terms))

@@ -4,6 +4,7 @@ mod job_assignment;
 mod measured;
 mod nodes;
 mod price;
+mod reliability;
 mod sensitivity;
 
 use std::collections::BTreeMap;
@@ -16,11 +17,12 @@ use toml::{Spanned, Value};
 use measured::MeasuredText;
 use nodes::{NodesText, Size};
 use price::BandText;
+use reliability::ReliabilityText;
 use sensitivity::SensitivityText;
 
 use super::prices::{self, PriceListEntry};
 use super::value_limits::{MAX_PRICE, MIN_VALUE};
-use super::{Assumptions, Candidate, Constraints, EfficiencyOverrides, JobLimits, Study};
+use super::{Assumptions, Candidate, Constraints, EfficiencyOverrides, JobLimits, Reliability, Study};
 use crate::setting::Setting;
 use fabricast_workload::job::{FileResolver, Job, JobError, JobText, format_number, name_problem, toml_error};
 use fabricast_workload::trace::Contents;
@@ -39,6 +41,7 @@ struct StudyText {
     assumptions: Option<Spanned<AssumptionsText>>,
     efficiency: Option<Spanned<EfficiencyText>>,
     sensitivity: Option<Spanned<SensitivityText>>,
+    reliability: Option<Spanned<ReliabilityText>>,
 }
 
 #[derive(Deserialize)]
@@ -61,6 +64,7 @@ struct CandidateText {
     node_power_kw: Option<Spanned<BandText>>,
     racks: Option<Spanned<f64>>,
     nodes_per_rack: Option<Spanned<u32>>,
+    reliability: Option<Spanned<ReliabilityText>>,
 }
 
 #[derive(Deserialize)]
@@ -153,6 +157,7 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         list.extend(prices::read_list(&text, &name)?);
     }
     let efficiency = reader.efficiency(parsed.efficiency.as_ref())?;
+    let reliability = reader.reliability(parsed.reliability.as_ref(), Reliability::published())?;
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut names: FxHashSet<&str> = FxHashSet::default();
     for entry in &parsed.candidate {
@@ -160,6 +165,9 @@ pub fn read_study_with(text: &str, source: &str, lists: Lists<'_>, traces: Trace
         let sizes = reader.sizes(entry.get_ref())?;
         for size in sizes {
             let candidate = reader.candidate(entry, size, &list, efficiency)?;
+            let stated = entry.get_ref().reliability.as_ref();
+            let stated = reader.reliability(stated, reliability.unwrap_or_else(Reliability::published))?;
+            let candidate = Candidate { reliability: stated.or(reliability), ..candidate };
             if candidates.iter().any(|other| other.name == candidate.name) || names.contains(candidate.name.as_str()) {
                 return Err(reader.error_at(name.span(), format!("name: `{}` is given twice", candidate.name)));
             }
@@ -346,6 +354,7 @@ impl Reader<'_> {
                 .map_or_else(|| location.clone(), |price| self.origin.locate(price.span())),
             power_kw: self.power(text, size)?,
             racks: self.racks(text, size)?,
+            reliability: None,
             location,
             fabric_location: self.origin.locate(text.fabric.span()),
             gpus_location: self.origin.locate(text.gpus.as_ref().map_or_else(|| text.fabric.span(), Spanned::span)),

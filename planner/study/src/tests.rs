@@ -16,6 +16,7 @@ mod accuracy;
 mod assumptions;
 mod costs;
 mod documentation;
+mod goodput;
 mod job_assignment;
 mod journals;
 mod library_defaults;

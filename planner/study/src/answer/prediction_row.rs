@@ -5,8 +5,8 @@ use fabricast_sim::schedule::Collective;
 use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Zero};
 
 use super::{
-    CallRow, ExchangeRow, IntervalRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow, TimelineRow,
-    TrackKind, TrackRow,
+    CallRow, ExchangeRow, GoodputRow, IntervalRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow,
+    TimelineRow, TrackKind, TrackRow,
 };
 use crate::Band;
 use crate::cost::RunCosts;
@@ -76,6 +76,7 @@ impl ResultRow {
             kwh_per_million_tokens_high: energy_band.map(|band| band.high),
             time_to_train_h: costs.training_hours,
             cost_to_train: costs.training_cost,
+            goodput: costs.goodput.as_ref().map(GoodputRow::new),
             bottleneck: bottleneck.name().to_owned(),
             notes: prediction.notes.clone(),
             timelines: prediction.timelines.iter().map(TimelineRow::new).collect(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CallRow, ExchangeRow, JobKind, LatenciesRow, LoadRow, ParallelRow, TimelineRow};
+use super::{CallRow, ExchangeRow, GoodputRow, JobKind, LatenciesRow, LoadRow, ParallelRow, TimelineRow};
 use crate::quantities::seconds_per_unit;
 
 /// Result of a job on a candidate.
@@ -124,6 +124,10 @@ pub struct ResultRow {
     pub time_to_train_h: Option<f64>,
     /// Cost to train all tokens, if the job states their number.
     pub cost_to_train: Option<f64>,
+    /// Share of the time that checkpoints and failures leave; only for training jobs of studies that state either. Costs,
+    /// energy and time of tokens include the lost time; step times and tokens per second do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<GoodputRow>,
     /// Bottleneck of the step: the name of the largest part in `step_s`.
     #[serde(alias = "binds")]
     pub bottleneck: String,
@@ -146,10 +150,11 @@ pub struct ResultRow {
 }
 
 impl ResultRow {
-    /// Returns the number of seconds per million tokens; for a trace, its completion time in seconds.
+    /// Returns the number of seconds per million tokens, with the time of checkpoints and failures if the study states
+    /// them; for a trace, its completion time in seconds.
     #[must_use]
     pub fn seconds_per_unit(&self) -> f64 {
-        seconds_per_unit(self.tokens_per_s, self.step_time_s)
+        seconds_per_unit(self.tokens_per_s, self.step_time_s) / self.goodput.map_or(1.0, |goodput| goodput.share)
     }
 }
 

@@ -39,6 +39,10 @@ fn all_study_keys_are_documented() {
         "[constraints]\nwrong = 1\n".to_owned(),
         "[assumptions]\nwrong = 1\n".to_owned(),
         "[sensitivity]\nwrong = 1\n".to_owned(),
+        "[reliability]\nwrong = 1\n".to_owned(),
+        format!("{CANDIDATE}reliability = {{ wrong = 1 }}\n"),
+        format!("{CANDIDATE}{JOB}checkpoint = {{ wrong = 1 }}\n"),
+        format!("{CANDIDATE}{JOB}checkpoint = {{ write = \"wrong\" }}\n"),
     ];
     let mut missing = Vec::new();
     for text in &texts {

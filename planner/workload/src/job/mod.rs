@@ -15,6 +15,7 @@
 //! location in the job file, which the job stores in [`JobSpans`].
 
 mod cache;
+mod checkpoint;
 mod dispatch;
 mod error;
 mod expert_traffic;
@@ -36,6 +37,7 @@ mod traffic;
 mod training;
 
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
+pub use checkpoint::{CheckpointInterval, CheckpointWrite, Checkpointing, WriteSpeed};
 pub use dispatch::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, StepKind, TokenCopies};
 pub use error::JobError;
 pub use expert_traffic::{

@@ -4,6 +4,7 @@
 //! `read/training` and `read/serving` interpret the keys of their kind, `read/model` those of models.
 
 mod catalogue;
+mod checkpoint;
 mod experts;
 mod hugging_face;
 mod model;
@@ -139,6 +140,7 @@ pub struct JobText {
     tensor_overlap: Option<Spanned<bool>>,
     train_tokens: Option<Spanned<f64>>,
     processes: Option<Spanned<Processes>>,
+    checkpoint: Option<Spanned<checkpoint::CheckpointText>>,
     // Keys of inference.
     prompt_tokens: Option<Spanned<open_loop::LengthText>>,
     output_tokens: Option<Spanned<open_loop::LengthText>>,

@@ -4,8 +4,8 @@ use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::{
-    Accumulate, CollectiveCandidates, Degrees, Dimension, Dispatch, ExpertOverlap, JobSpans, Layout, Model, Parallel,
-    Placement, Precision, Reshard, StatePartition, Tier, Zero,
+    Accumulate, Checkpointing, CollectiveCandidates, Degrees, Dimension, Dispatch, ExpertOverlap, JobSpans, Layout,
+    Model, Parallel, Placement, Precision, Reshard, StatePartition, Tier, Zero,
 };
 
 /// Training job: a model, its batch, and the configuration of the training software.
@@ -85,6 +85,8 @@ pub struct Training {
     pub weight: f64,
     /// Number of tokens to train on, for the time and cost of training; `None` if unknown.
     pub train_tokens: Option<u64>,
+    /// Checkpoints, for the time that they and failures take; `None` if the job states nothing about them.
+    pub checkpoint: Option<Checkpointing>,
     /// Source locations of the job's parts.
     pub spans: JobSpans,
 }

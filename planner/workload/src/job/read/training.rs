@@ -74,6 +74,7 @@ impl JobText {
             kind_key("tensor_overlap", &self.tensor_overlap),
             kind_key("train_tokens", &self.train_tokens),
             kind_key("processes", &self.processes),
+            kind_key("checkpoint", &self.checkpoint),
         ]
     }
 
@@ -175,6 +176,7 @@ impl JobText {
             dispatch: self.dispatch(check, software, &model, model.experts)?,
             weight: check.number_in_range("weight", &self.weight, 1e-9..=1e9, 1.0)?,
             train_tokens: (tokens >= 1.0).then_some(tokens as u64),
+            checkpoint: self.checkpointing(check)?,
             spans,
             model,
         };
