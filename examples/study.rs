@@ -58,6 +58,7 @@ fn candidate(preset: &str, nodes: u32, usd_per_hour: f64) -> Candidate {
         fabric: FabricRequest { nodes: Some(nodes), ..FabricRequest::new(preset) },
         network: None,
         efficiency: EfficiencyOverrides::default(),
+        reliability: None,
         price: Some(Price::lump_sum(Payment::PerHour, Band { low: usd_per_hour, high: usd_per_hour })),
         price_entry: None,
         price_location: SourceLocation::default(),
