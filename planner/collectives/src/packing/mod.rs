@@ -17,6 +17,7 @@
 
 mod arborescences;
 mod balance;
+mod dense_flow;
 mod digraph;
 mod forest;
 mod optimum;

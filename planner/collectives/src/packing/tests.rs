@@ -4,10 +4,12 @@ use proptest::prelude::*;
 
 use super::arborescences::pack;
 use super::balance::balance_switches;
+use super::dense_flow::DenseFlow;
 use super::digraph::Digraph;
 use super::optimum::{Ratio, optimum, scale_to_optimum, scale_to_units};
 use super::requirement::{Requirement, Roots};
 use super::splitting::{Turn, remove_switches};
+use crate::flow::FlowNetwork;
 
 /// Graphs of up to six terminals and three switches. Links have equal capacities in both directions.
 fn graphs() -> impl Strategy<Value = Digraph> {
@@ -105,6 +107,36 @@ proptest! {
                 let through: u128 = leaving.map(|arc| u128::from(arc.2)).sum();
                 prop_assert!(count > 0 && (0..graph.terminals()).any(|vertex| !sends(vertex)));
                 prop_assert_eq!(Ratio::new(through, count), expected);
+            }
+        }
+    }
+
+    /// Several flows, so that each begins with the residual state that another has left.
+    #[test]
+    fn dense_flows_equal_sparse_flows(
+        graph in one_way_graphs(),
+        flows in prop::collection::vec((0u32..5, prop::collection::vec(0u64..20, 5)), 1..8),
+        change in (0u32..5, 0u32..5, 0u64..10),
+    ) {
+        let mut graph = graph;
+        let mut dense = DenseFlow::reversed(&graph);
+        let terminals = graph.terminals();
+        for (number, (source, limits)) in flows.into_iter().enumerate() {
+            let (from, to, capacity) = change;
+            if number == 2 && from != to && from < terminals && to < terminals {
+                graph.reduce(from, to, u64::MAX);
+                graph.add(from, to, capacity);
+                dense.set_capacity(from, to, capacity);
+            }
+            let source = source % terminals;
+            let drains: Vec<(u32, u64)> = (0..terminals).zip(limits).filter(|drain| drain.0 != source).collect();
+            let mut sparse = FlowNetwork::new(graph.vertices() as usize, &graph.reversed().flow_arcs());
+            let expected = sparse.run(source, drains.iter().map(|&(vertex, limit)| (vertex, limit.into())), 1);
+            prop_assert_eq!(u128::from(dense.run(source, drains.iter().copied())), expected);
+            if expected < drains.iter().map(|drain| u128::from(drain.1)).sum() {
+                for terminal in 0..terminals {
+                    prop_assert_eq!(dense.is_on_source_side(terminal), sparse.on_source_side(terminal));
+                }
             }
         }
     }
