@@ -8,6 +8,7 @@ use super::dense_flow::DenseFlow;
 use super::digraph::Digraph;
 use super::optimum::{Ratio, optimum, scale_to_optimum, scale_to_units};
 use super::requirement::{Requirement, Roots};
+use super::series::contract_series;
 use super::splitting::{Turn, remove_switches};
 use crate::flow::FlowNetwork;
 
@@ -142,6 +143,23 @@ proptest! {
     }
 
     #[test]
+    fn contraction_of_series_preserves_the_optimum(graph in graphs(), one_way in one_way_graphs(), root in 0u32..2) {
+        for graph in [graph, one_way] {
+            let contracted = contract_series(&graph);
+            for roots in [Roots::All, Roots::One(root)] {
+                prop_assert_eq!(optimum(&contracted, roots).rate, optimum(&graph, roots).rate);
+            }
+            for switch in graph.terminals()..graph.vertices() {
+                let mut ends: Vec<u32> =
+                    contracted.arcs().filter(|arc| arc.0 == switch || arc.1 == switch).map(|arc| arc.0 + arc.1 - switch).collect();
+                ends.sort_unstable();
+                ends.dedup();
+                prop_assert!(ends.is_empty() || ends.len() > 2, "a switch remains between two vertices");
+            }
+        }
+    }
+
+    #[test]
     fn trees_reach_the_optimum_without_switches_in_the_way(graph in graphs(), root in 0u32..2) {
         for roots in [Roots::All, Roots::One(root)] {
             let rate = optimum(&graph, roots).rate;
@@ -153,7 +171,7 @@ proptest! {
             // Units of one more tree per root do not exist.
             let above = Requirement { units: scaled.requirement.units + 1, ..scaled.requirement };
             prop_assert!(above.deficit(&scaled.graph) > 0);
-            let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Routed);
+            let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Direct);
             prop_assert!(logical.arcs().all(|(from, to, _)| from < graph.terminals() && to < graph.terminals()));
             prop_assert_eq!(scaled.requirement.deficit(&logical), 0);
             assert_packed(&logical, scaled.requirement)?;
@@ -196,7 +214,7 @@ proptest! {
         let balanced = balance_switches(&scaled.graph, scaled.requirement);
         prop_assert_eq!(scaled.requirement.deficit(&balanced), 0);
         prop_assert!(balanced.arcs().all(|(from, to, capacity)| capacity <= scaled.graph.capacity(from, to)));
-        let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Routed);
+        let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Direct);
         let left = optimum(&logical, Roots::All).rate;
         prop_assert!(left.numerator > 0);
     }

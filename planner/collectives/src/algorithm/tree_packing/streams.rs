@@ -188,4 +188,31 @@ impl Pieces {
         }
         counts.into_values().max().unwrap_or(1)
     }
+
+    /// Largest number of units that a thread block, a channel of a rank, sends per loop.
+    pub fn units_per_block(&self, edges: &[TreeEdge]) -> u32 {
+        let mut sums: BTreeMap<(u32, u16), u32> = BTreeMap::new();
+        for piece in &self.pieces {
+            *sums.entry((edges[piece.edge].from, piece.channel)).or_default() += piece.units;
+        }
+        sums.into_values().max().unwrap_or(1)
+    }
+
+    /// Messages on the longest chain of a loop, in which each message waits for those of its data and for the previous one
+    /// of its stream.
+    pub fn longest_chain(&self, edges: &[TreeEdge]) -> u32 {
+        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
+        order.sort_by_key(|&piece| (edges[self.pieces[piece].edge].lag, piece));
+        let mut ends = vec![0u32; self.pieces.len()];
+        let mut streams: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        for number in order {
+            let piece = &self.pieces[number];
+            let edge = &edges[piece.edge];
+            let previous = streams.entry((edge.from, edge.to, piece.channel)).or_default();
+            let data = piece.waits.iter().map(|&wait| ends[wait]).max().unwrap_or(0);
+            ends[number] = data.max(*previous) + 1;
+            *previous = ends[number];
+        }
+        ends.into_iter().max().unwrap_or(0)
+    }
 }
