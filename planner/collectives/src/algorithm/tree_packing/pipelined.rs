@@ -7,12 +7,15 @@ use fabricast_sim::schedule::Call;
 use fabricast_topologies::{Bytes, Picos};
 
 use super::TreeLayout;
-use super::streams::StreamDivision;
+use super::streams::{Chain, StreamDivision};
 use super::transfer_costs::TransferCosts;
 use crate::packing::Forests;
 
 /// Loops per edge of the longest chain. Filling the pipeline adds at most the reciprocal of this number to the time.
 const LOOPS_PER_EDGE: u64 = 64;
+
+/// Relative difference up to which estimated times are equal.
+const ROUNDING: f64 = 1e-9;
 
 /// Ratio of successive numbers of loops that are tried.
 const LOOPS_STEP: f64 = 1.1;
@@ -137,20 +140,23 @@ impl Slot<'_> {
         let message = self.costs.message(Bytes(self.widest.div_ceil(loops.max(1)))).0 as f64;
         let (messages, chain) = (f64::from(self.pipeline.messages), f64::from(self.pipeline.chain));
         let share = self.busiest / loops as f64;
-        let fill = chain * (message + self.latency + share / messages);
+        let fill = chain * (message + self.latency) + self.pipeline.fill * share;
         fill + (loops as f64 - 1.0) * (share + messages * message).max(messages * self.latency)
     }
 
     /// Number of loops with the shortest time: exact for few loops, otherwise within [`LOOPS_STEP`].
     fn best_loops(&self, max_loops: u64) -> u64 {
         let next = |&loops: &u64| Some((loops as f64 * LOOPS_STEP).ceil() as u64).filter(|&next| next < max_loops);
-        let tried = std::iter::successors(Some(1), next).chain([max_loops]);
-        tried.min_by(|&a, &b| self.time(a).total_cmp(&self.time(b))).unwrap_or(1)
+        let tried: Vec<u64> = std::iter::successors(Some(1), next).chain([max_loops]).collect();
+        let shortest = tried.iter().map(|&loops| self.time(loops)).fold(f64::INFINITY, f64::min);
+        // Of equal times, that of the most loops is least affected by messages of unequal sizes.
+        let is_shortest = |&loops: &u64| self.time(loops) <= shortest * (1.0 + ROUNDING);
+        tried.into_iter().rev().find(is_shortest).unwrap_or(1)
     }
 }
 
 /// Numbers on which the pipeline of packed trees depends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Pipeline {
     /// Slots that one loop needs: one more than the largest lag.
     depth: u32,
@@ -164,6 +170,8 @@ struct Pipeline {
     block_load: u32,
     /// Messages on the longest chain of one loop.
     chain: u32,
+    /// Times of a full slot in which the data of the longest chain moves: each message has a part of the slot.
+    fill: f64,
     /// Transfers of all ranks in one loop.
     transfers: u64,
 }
@@ -172,13 +180,17 @@ struct Pipeline {
 fn pipeline(call: Call, channels: u16, forests: &Forests) -> Pipeline {
     let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
     let layout = TreeLayout::new(call.collective, call.ranks, channels, collect, spread, forests.sharing.clone());
+    let Chain { messages: chain, units } = layout.pieces.longest_chains(&layout.edges);
+    let messages = layout.pieces.messages_per_stream(&layout.edges);
+    let stream_load = layout.pieces.units_per_stream(&layout.edges);
     Pipeline {
+        fill: (f64::from(units) / f64::from(stream_load)).max(f64::from(chain) / f64::from(messages)),
         depth: layout.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(1),
         units: layout.units,
         widest: layout.pieces.widest(),
-        messages: layout.pieces.messages_per_stream(&layout.edges),
+        messages,
         block_load: layout.pieces.units_per_block(&layout.edges),
-        chain: layout.pieces.longest_chain(&layout.edges),
+        chain,
         transfers: layout.pieces.pieces.len() as u64,
     }
 }
@@ -206,7 +218,8 @@ mod tests {
             let profile = Profile::named("nccl-2.27-a100").unwrap();
             let (protocol, operation) = (profile.protocol(protocol), OperationKind::Copy);
             let costs = TransferCosts { protocol, threads: 512, operation, link_efficiency: 1.0, max_message: None };
-            let pipeline = Pipeline { depth: 1, units: 1, widest: 1, messages, block_load: 1, chain, transfers: 1 };
+            let fill = f64::from(chain);
+            let pipeline = Pipeline { depth: 1, units: 1, widest: 1, messages, block_load: 1, chain, fill, transfers: 1 };
             let slot = Slot { costs, pipeline, widest, busiest, latency };
             let best = slot.best_loops(max_loops);
             prop_assert!((1..=max_loops).contains(&best));
@@ -214,5 +227,17 @@ mod tests {
                 prop_assert!(slot.time(best) <= slot.time(loops) * LOOPS_STEP, "{best} {loops}");
             }
         }
+    }
+
+    /// Messages without costs take the same time in any number of loops; many loops divide unequal ones best.
+    #[test]
+    fn messages_without_costs_move_in_the_most_loops() {
+        let profile = Profile::ideal();
+        let (protocol, operation) = (profile.protocol(Protocol::Simple), OperationKind::Copy);
+        let costs = TransferCosts { protocol, threads: 512, operation, link_efficiency: 1.0, max_message: None };
+        let pipeline =
+            Pipeline { depth: 1, units: 1, widest: 1, messages: 2, block_load: 1, chain: 2, fill: 1.0, transfers: 1 };
+        let slot = Slot { costs, pipeline, widest: 1 << 20, busiest: 1e9, latency: 0.0 };
+        assert_eq!(slot.best_loops(200), 200);
     }
 }
