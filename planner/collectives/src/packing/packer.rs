@@ -36,6 +36,9 @@ const MAX_UNITS: u64 = 64;
 /// that does is used, because the time to pack and to simulate trees grows with it.
 const MIN_ROUNDED_PERCENT: u128 = 99;
 
+/// Fractions of a unit of capacity with which the rate of trees is found that remain after the removal of switches.
+const FEW_TREES_RESOLUTION: u64 = 1 << 10;
+
 /// Largest number of channels that a packing requests.
 const MAX_STREAMS: u16 = 64;
 
@@ -479,8 +482,10 @@ fn grow_trees(scaled: &ScaledGraph, logical: &Digraph, variant: TreeVariant) -> 
         return forest(scaled.requirement, trees);
     }
     let roots = scaled.requirement.roots;
-    let rate = optimum(logical, roots).rate;
-    let reduced = scale(logical, roots, rate, variant).ok_or(PackingError::NoTrees)?;
+    // Capacities count trees: finer ones permit rates of a few trees that are fractions of a unit.
+    let finer = logical.map(|capacity| capacity.saturating_mul(FEW_TREES_RESOLUTION));
+    let rate = optimum(&finer, roots).rate;
+    let reduced = scale(&finer, roots, rate, variant).ok_or(PackingError::NoTrees)?;
     forest(reduced.requirement, pack(&reduced.graph, reduced.requirement).ok_or(PackingError::NoTrees)?)
 }
 
