@@ -204,6 +204,8 @@ def annotation(flag: dict[str, Any]) -> str:
         one = "Literal[" + ", ".join(f'"{choice}"' for choice in flag["choices"]) + "]"
     if flag["name"] == "fabric":
         one = "PathType | Fabric"
+    if flag["name"] == "trees":
+        one = "int | str"
     if flag["name"] in ("schedule", "file") and flag["value"] == "path":
         one = "PathType | Schedule"
     if flag["kind"] == "list":

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::nccl::Settings;
 use fabricast_libraries::{Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::{PlacedRanks, Restriction};
@@ -214,13 +213,8 @@ pub fn restriction(flags: &StrategyArgs) -> Restriction {
         channels: flags.channels.clone(),
         chunk: flags.chunk,
         library: None,
-        trees: trees(flags),
+        trees: flags.trees,
     }
-}
-
-/// Number of trees per root of packed trees.
-pub fn trees(flags: &StrategyArgs) -> TreeCount {
-    flags.trees.map_or(TreeCount::Optimal, TreeCount::AtMost)
 }
 
 /// Ranks of calls on the devices of a fabric, as many on each host as it has devices among them.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::packing::TreeVariant;
 use fabricast_experts::Operation;
 use fabricast_sim::schedule::{Boundary, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::partition::Partition;
@@ -248,9 +249,10 @@ pub struct StrategyArgs {
     /// Maximum chunk size of a step, for example 512KiB; default: the protocol's
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub chunk: Option<Bytes>,
-    /// Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the optimum
-    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub trees: Option<u32>,
+    /// Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16, which are
+    /// shallower and use a part of the bandwidth; default: the fastest
+    #[arg(long, value_name = "K|VARIANT", allow_negative_numbers = true)]
+    pub trees: Option<TreeVariant>,
     /// Disable NVLink SHARP (reduction and multicast in NVSwitches)
     #[arg(long)]
     pub no_nvls: bool,

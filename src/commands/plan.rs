@@ -258,6 +258,13 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<RowField<'a>> {
         field(Column::new("channels", "channels", Unit::Number), |row| {
             Value::Count(row.pick.strategy.channels.into()).into()
         }),
+    ];
+    if plan.rows.iter().any(|row| row.pick.strategy.trees.is_some()) {
+        fields.push(field(Column::new("trees", "trees", Unit::Text), |row| {
+            Value::or_missing(row.pick.strategy.trees, |trees| Value::text(trees.to_string())).into()
+        }));
+    }
+    fields.extend([
         field(Column::new("time_us", "time", Unit::Micros), |row| Value::Time(row.pick.time).into()),
         field(Column::new("busbw_gb_per_s", "busbw", Unit::GbPerS), |row| {
             Value::Rate(row.busbw_gb_per_s(row.pick.time, plan.ranks)).into()
@@ -272,7 +279,7 @@ fn text_fields<'a>(plan: &'a Plan, fabric: &'a Fabric) -> Vec<RowField<'a>> {
         field(Column::new("slower", "slower", Unit::Percent).spare(), |row| {
             Value::or_missing(runner_up_slowdown(row), Value::Share).into()
         }),
-    ];
+    ]);
     fields.extend(library_default::text_fields(plan));
     fields.extend([
         field(Column::new("bound_us", "bound", Unit::Micros).spare(), |row| Value::Time(row.bound.time).into()),

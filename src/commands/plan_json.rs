@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fabricast_collectives::algorithm::Algorithm;
-use fabricast_collectives::packing::TreeCount;
+use fabricast_collectives::packing::TreeVariant;
 use fabricast_libraries::{Chooser, LibraryCapabilities};
 use fabricast_search::plan::{
     CompetingAlgorithm, Exclusion, Plan, PlanRequest, PlanRow, Range, SearchSpace, TimedStrategy, library_table,
@@ -94,9 +94,9 @@ pub struct PlanJson<'a> {
     /// True if input and output share a buffer; absent: false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     in_place: bool,
-    /// Maximum number of trees per root of packed trees; absent: as many as the optimal throughput needs.
+    /// Variant of packed trees to which `--trees` restricts the plan; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    trees: Option<u32>,
+    trees: Option<TreeVariant>,
     /// Smallest size whose buffers exceed a GPU's memory; absent if all sizes fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_exceeded: Option<&'a MemoryShortfall>,
@@ -211,6 +211,9 @@ struct PricedJson {
     /// Threads per thread block; absent: the protocol's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     threads: Option<u16>,
+    /// Variant of packed trees, as `--trees` names it; absent for other algorithms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trees: Option<TreeVariant>,
     /// Predicted time, in µs.
     time_us: f64,
     /// Lower end of the 80 % prediction interval, in µs.
@@ -240,6 +243,9 @@ struct StrategyRangeJson {
     protocol: &'static str,
     /// Number of channels of the strategy.
     channels: u16,
+    /// Variant of packed trees, as `--trees` names it; absent for other algorithms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trees: Option<TreeVariant>,
 }
 
 impl<'a> PlanJson<'a> {
@@ -261,10 +267,7 @@ impl<'a> PlanJson<'a> {
             request: inputs.requested_fabric.as_ref(),
             root: Some(inputs.request.root).filter(|&root| root > 0),
             in_place: inputs.request.buffers == BufferUse::InPlace,
-            trees: match inputs.request.restriction.trees {
-                TreeCount::Optimal => None,
-                TreeCount::AtMost(trees) => Some(trees),
-            },
+            trees: inputs.request.restriction.trees,
             memory_exceeded: inputs.memory_shortfall.as_ref(),
             advice: inputs.advice.as_ref(),
             rows: rows(&plan.rows),
@@ -337,6 +340,7 @@ impl PlanRowJson {
             channels: priced.strategy.channels,
             chunk: priced.strategy.chunk.map(|chunk| chunk.0),
             threads: priced.strategy.threads,
+            trees: priced.strategy.trees,
             time_us: priced.time.us(),
             low_us: priced.low.us(),
             high_us: priced.high.us(),
@@ -379,6 +383,7 @@ impl From<&Range> for StrategyRangeJson {
             algorithm: range.strategy.algorithm.name(),
             protocol: range.strategy.protocol.name(),
             channels: range.strategy.channels,
+            trees: range.strategy.trees,
         }
     }
 }

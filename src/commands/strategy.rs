@@ -104,6 +104,7 @@ pub fn single(
     }
     let usual = Strategy {
         threads: picked.and_then(|picked| picked.threads),
+        trees: picked.and_then(|picked| picked.trees),
         chunk: strategy.chunk.or(picked.and_then(|picked| picked.chunk)),
         ..Strategy::new(algorithm, protocol, picked.map_or(1, |picked| picked.channels))
     };

@@ -93,3 +93,30 @@ fn simulate_equals_plan_on_one_host() {
 fn simulate_equals_plan_on_two_hosts() {
     assert_simulations_match_plan("--fabric hgx-h200 --nodes 2 --gpus 4");
 }
+
+/// A plan names the trees of its pick, and no other trees are faster with the same protocol and channels.
+#[test]
+fn simulate_reproduces_the_trees_of_a_plan() {
+    let mut names = Vec::new();
+    for (fabric, collective) in [("mi250x", "all_reduce"), ("mi250x", "all_gather"), ("dgx-v100", "all_reduce")] {
+        for bytes in [64 << 10, 256 << 10, 4 << 20] {
+            let call = format!("--fabric {fabric} --collective {collective} --algorithm tree_packing --bytes {bytes}");
+            let row = json(&format!("plan {call}"))["rows"][0].clone();
+            let (protocol, channels) = (row["protocol"].as_str().unwrap(), &row["channels"]);
+            let time = |trees: &str| {
+                let flags = format!("simulate {call} --protocol {protocol} --channels {channels} --trees {trees}");
+                json(&flags)["time_us"].as_f64().unwrap()
+            };
+            let trees = row["trees"].as_str().map_or_else(|| row["trees"].to_string(), ToOwned::to_owned);
+            let planned = row["time_us"].as_f64().unwrap();
+            assert_eq!(time(&trees), planned, "{call} --trees {trees}");
+            for other in ["optimal", "widened-2", "widened-4", "widened-16", "4", "2", "1"] {
+                assert!(planned <= time(other) * 1.01, "{call}: {planned} over {trees}, {} over {other}", time(other));
+            }
+            names.push(trees);
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() > 1, "{names:?}");
+}

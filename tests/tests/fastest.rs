@@ -4,7 +4,7 @@
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{TreeCount, TreePacker};
+use fabricast_collectives::packing::TreePacker;
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Exclusion, PlanRequest, PlanRow, SearchSpace, plan};
@@ -44,7 +44,7 @@ fn simulate_row(testbed: &Testbed, (row, requested): (&PlanRow, Bytes), strategy
     let (router, placement) = (testbed.router(), testbed.placement());
     let capabilities =
         FabricCapabilities::new(&testbed.fabric, &router, &placement, testbed.per_host(), InNetwork::Allowed);
-    let packer = TreePacker::new(&testbed.fabric, &router, &placement, testbed.ranks() / 2, TreeCount::default());
+    let packer = TreePacker::new(&testbed.fabric, &router, &placement, testbed.ranks() / 2, None);
     let capabilities = capabilities.with_packer(packer);
     check_combination(strategy.algorithm, strategy.protocol, row.collective, &capabilities).ok()?;
     let (ranks, root) = (testbed.ranks(), Rank(testbed.ranks() / 2));

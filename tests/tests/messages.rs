@@ -58,7 +58,7 @@ fn testbed(preset: &str, (nodes, gpus): (u32, u32), messages: MessageCosts, rout
 fn case(testbed: &Testbed, collective: Collective, algorithm: Algorithm, bytes: u64) -> Case {
     let buffers = BufferUse::OutOfPlace;
     let call = Call { collective, bytes: Bytes(bytes), ranks: testbed.ranks(), root: Rank(0), buffers };
-    let strategy = PlanStrategy { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+    let strategy = PlanStrategy::new(algorithm, Protocol::Simple, 1);
     let (router, placement, per_host) = (testbed.router(), testbed.placement(), testbed.per_host());
     let capabilities = FabricCapabilities::new(&testbed.fabric, &router, &placement, per_host, InNetwork::Allowed);
     Case { algorithm, shape: strategy.shape(call, &testbed.profile, per_host, &capabilities) }
@@ -197,7 +197,7 @@ proptest! {
         let (collectives, sizes, unrestricted) = ([collective], [call.bytes], Restriction::default());
         let base = testbed.plan_request((&router, &placement), (&collectives, &sizes), &unrestricted);
         let request = PlanRequest { buffers: call.buffers, ..base };
-        let strategy = PlanStrategy { algorithm, protocol: Protocol::Simple, channels: 1, threads: None, chunk: None };
+        let strategy = PlanStrategy::new(algorithm, Protocol::Simple, 1);
         let min_time = lower_bound(&request, collective, call.bytes, strategy).unwrap().unwrap();
         prop_assert!(min_time <= unfolded, "at least {min_time:?}, simulated {unfolded:?}");
         let restriction =

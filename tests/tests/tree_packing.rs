@@ -3,7 +3,7 @@
 use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
 use fabricast_collectives::bound::{Bounds, InNetwork};
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{Forests, PackedTree, PackingError, TreeCount, TreePacker};
+use fabricast_collectives::packing::{Forests, PackedTree, PackingError, TreePacker, TreeVariant};
 use fabricast_collectives::strategy::Strategy as Candidate;
 use fabricast_sim::certify::{self, Certificate};
 use fabricast_sim::engine::Watch;
@@ -37,13 +37,13 @@ fn call(collective: Collective, bytes: u64, fabric: &Fabric) -> Call {
     Call { collective, bytes: Bytes(bytes), ranks, root: Rank(0), buffers: BufferUse::OutOfPlace }
 }
 
-fn packer(fabric: &Fabric, router: &Router<'_>, trees: TreeCount) -> Result<TreePacker, PackingError> {
+fn packer(fabric: &Fabric, router: &Router<'_>, trees: Option<TreeVariant>) -> Result<TreePacker, PackingError> {
     TreePacker::new(fabric, router, fabric.gpus(), 0, trees)
 }
 
 /// Shape of the call over packed trees of the highest throughput; `chunk`: bytes of a unit of a tree in a loop.
 fn shape(call: Call, fabric: &Fabric, router: &Router<'_>, chunk: Option<Bytes>) -> Result<Shape, PackingError> {
-    let forests = packer(fabric, router, TreeCount::Optimal)?.forests(call.collective)?;
+    let forests = packer(fabric, router, None)?.forests(call.collective)?;
     Ok(Shape { forests: Some(forests), chunk, ..Shape::new(call, Protocol::Simple) })
 }
 
@@ -59,19 +59,14 @@ fn depth(forests: &Forests) -> usize {
 }
 
 /// Simulated time with the profile `ideal` and its default chunk.
-fn ideal_time(call: Call, fabric: &Fabric, trees: TreeCount) -> Picos {
+fn ideal_time(call: Call, fabric: &Fabric, trees: Option<TreeVariant>) -> Picos {
     let router = Router::new(fabric, RouteOptions::default());
     let profile = Profile::ideal();
     let per_node = fabric.max_devices_per_host(fabric.gpus());
     let abilities = FabricCapabilities::new(fabric, &router, fabric.gpus(), per_node, InNetwork::Off)
         .with_packer(packer(fabric, &router, trees));
-    let candidate = Candidate {
-        algorithm: Algorithm::TreePacking,
-        protocol: Protocol::Simple,
-        channels: abilities.packed_trees(call.collective).unwrap().channels,
-        threads: None,
-        chunk: None,
-    };
+    let channels = abilities.packed_trees(call.collective).unwrap().channels;
+    let candidate = Candidate::new(Algorithm::TreePacking, Protocol::Simple, channels);
     let generator = generator(Algorithm::TreePacking, &candidate.shape(call, &profile, per_node, &abilities)).unwrap();
     let setting = Environment { fabric, router: &router, placement: fabric.gpus(), profile: &profile, delays: &[] };
     simulate(&*generator, setting, LaunchMode::default(), SimulationOptions::default(), Watch::default()).unwrap().time
@@ -103,7 +98,7 @@ fn optima_equal_those_of_forestcoll() {
     assert_eq!(all.len(), 8);
     for (fabric, gb_per_s) in all {
         let router = Router::new(&fabric, RouteOptions::default());
-        let forests = packer(&fabric, &router, TreeCount::Optimal).unwrap().forests(Collective::AllGather).unwrap();
+        let forests = packer(&fabric, &router, None).unwrap().forests(Collective::AllGather).unwrap();
         let proof = forests.proof.unwrap();
         let found = 1e-9 / proof.lower.value();
         assert!((found / gb_per_s - 1.0).abs() < 1e-5, "{}: {found}, not {gb_per_s}", fabric.name());
@@ -118,12 +113,18 @@ fn optima_equal_those_of_forestcoll() {
 fn families_range_from_the_optimum_to_shallow_trees() {
     for (fabric, _) in optima().into_iter().filter(|(fabric, _)| fabric.gpus().len() <= 16) {
         let router = Router::new(&fabric, RouteOptions::default());
-        let packer = packer(&fabric, &router, TreeCount::Optimal).unwrap();
-        // Members of the optimal number of trees, in links of four widths; then few trees.
-        let mut family: Vec<Forests> = packer.family(Collective::AllGather).collect();
-        let few = family.split_off(4);
-        let units: Vec<u32> = few.iter().map(|forests| forests.spread.as_ref().unwrap().units).collect();
-        assert!(units.len() == 3 && units.iter().zip([4, 2, 1]).all(|(&units, limit)| units <= limit), "{units:?}");
+        let packer = packer(&fabric, &router, None).unwrap();
+        for trees in [4, 2, 1] {
+            let few = packer.family(Collective::AllGather, Some(TreeVariant::AtMost(trees))).next().unwrap();
+            assert!(few.spread.unwrap().units <= trees, "{}: {trees}", fabric.name());
+        }
+        let widths = ["optimal", "widened-2", "widened-4", "widened-16"].map(|name| name.parse().ok());
+        let of_width = |&variant: &Option<TreeVariant>| packer.family(Collective::AllGather, variant).next().unwrap();
+        let family: Vec<Forests> = widths.iter().map(of_width).collect();
+        let distinct: Vec<Forests> = packer.family(Collective::AllGather, None).collect();
+        for (number, forests) in distinct.iter().enumerate() {
+            assert!(distinct[..number].iter().all(|other| other.spread != forests.spread), "{}", fabric.name());
+        }
         let depths: Vec<usize> = family.iter().map(depth).collect();
         let times: Vec<f64> = family.iter().map(|forests| forests.proof.as_ref().unwrap().upper.value()).collect();
         assert!(depths.is_sorted_by(|a, b| a >= b), "{}: {depths:?}", fabric.name());
@@ -145,8 +146,8 @@ fn trees_survive_a_failed_nic() {
         let nics = healthy.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).count() as f64 / 2.0;
         let [time, longer] = [healthy.clone(), healthy.with_failed("n0/nic1").unwrap()].map(|fabric| {
             let router = Router::new(&fabric, RouteOptions::default());
-            let family = packer(&fabric, &router, TreeCount::Optimal).unwrap();
-            let family = family.family(Collective::AllGather);
+            let family = packer(&fabric, &router, None).unwrap();
+            let family = family.family(Collective::AllGather, None);
             family.map(|forests| forests.proof.unwrap().upper.value()).fold(f64::INFINITY, f64::min)
         });
         assert!(longer <= time * nics / (nics - 1.0) / 0.85, "{preset} {network}: {longer} after {time}");
@@ -161,7 +162,7 @@ fn small_calls_use_shallower_trees() {
     let fabric = load(&request).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::ideal();
-    let packer = packer(&fabric, &router, TreeCount::Optimal).unwrap();
+    let packer = packer(&fabric, &router, None).unwrap();
     let deepest = packer.forests(Collective::AllGather).unwrap();
     let abilities = FabricCapabilities::new(&fabric, &router, fabric.gpus(), 8, InNetwork::Off).with_packer(Ok(packer));
     let time = |shape: &Shape| {
@@ -185,7 +186,7 @@ fn small_calls_use_shallower_trees() {
 
 /// Share of the optimal throughput that a simulated all_gather of 1 GiB reaches.
 fn reached(fabric: &Fabric, gb_per_s: f64) -> f64 {
-    let time = ideal_time(call(Collective::AllGather, 1 << 30, fabric), fabric, TreeCount::Optimal);
+    let time = ideal_time(call(Collective::AllGather, 1 << 30, fabric), fabric, None);
     (1u64 << 30) as f64 / (time.0 as f64 / 1e3) / gb_per_s
 }
 
@@ -211,7 +212,7 @@ fn all_gather_of_32_ranks_reaches_98_percent_of_the_optimum() {
 fn all_reduce_reaches_97_percent_of_its_optimum_in_two_phases() {
     for (fabric, gb_per_s) in optima().into_iter().filter(|(fabric, _)| fabric.gpus().len() <= 8) {
         let call = call(Collective::AllReduce, 1 << 30, &fabric);
-        let (time, bound) = (ideal_time(call, &fabric, TreeCount::Optimal), bound(call, &fabric));
+        let (time, bound) = (ideal_time(call, &fabric, None), bound(call, &fabric));
         let two_phases = 2.0 * (1u64 << 30) as f64 * 1e3 / gb_per_s;
         assert!(bound <= time, "{}", fabric.name());
         let reached = two_phases / time.0 as f64;
@@ -228,7 +229,7 @@ fn few_trees_reach_the_rates_of_forestcoll() {
         let fabric = synthesis(file);
         let router = Router::new(&fabric, RouteOptions::default());
         let forests =
-            packer(&fabric, &router, TreeCount::AtMost(trees)).unwrap().forests(Collective::AllGather).unwrap();
+            packer(&fabric, &router, Some(TreeVariant::AtMost(trees))).unwrap().forests(Collective::AllGather).unwrap();
         let found = 1e-9 / forests.proof.unwrap().upper.value();
         assert!(found >= gb_per_s, "{file} with {trees}: {found}");
         assert!(forests.spread.unwrap().units <= trees);
@@ -241,9 +242,7 @@ fn fabrics_without_trees_have_reasons() {
     let cut = |names: &[&str]| names.iter().fold(fabric.clone(), |fabric, name| fabric.with_failed(name).unwrap());
     let reason = |fabric: &Fabric| {
         let router = Router::new(fabric, RouteOptions::default());
-        packer(fabric, &router, TreeCount::Optimal)
-            .and_then(|packer| packer.forests(Collective::AllGather))
-            .unwrap_err()
+        packer(fabric, &router, None).and_then(|packer| packer.forests(Collective::AllGather)).unwrap_err()
     };
     let isolated = cut(&["g0-g1", "g0-g2", "g0-g3", "g0-g4"]);
     assert!(matches!(reason(&isolated), PackingError::Disconnected { .. }));
@@ -251,7 +250,7 @@ fn fabrics_without_trees_have_reasons() {
     assert!(matches!(reason(&halves), PackingError::Disconnected { .. }));
     let router = Router::new(&fabric, RouteOptions::default());
     let shared = [fabric.gpus()[0], fabric.gpus()[0]];
-    let error = |placement: &[NodeId]| TreePacker::new(&fabric, &router, placement, 0, TreeCount::Optimal).unwrap_err();
+    let error = |placement: &[NodeId]| TreePacker::new(&fabric, &router, placement, 0, None).unwrap_err();
     assert_eq!(error(&shared), PackingError::SharedDevices);
     assert_eq!(error(&shared[..1]), PackingError::TooFewRanks);
 }
@@ -297,8 +296,8 @@ proptest! {
         let router = Router::new(&fabric, RouteOptions::default());
         let buffers = if in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
         let call = Call { buffers, ..call(collective, kib << 10, &fabric) };
-        let Ok(packer) = packer(&fabric, &router, TreeCount::Optimal) else { return Ok(()) };
-        let family: Vec<Forests> = packer.family(collective).collect();
+        let Ok(packer) = packer(&fabric, &router, None) else { return Ok(()) };
+        let family: Vec<Forests> = packer.family(collective, None).collect();
         if family.is_empty() {
             return Ok(());
         }
@@ -356,12 +355,12 @@ proptest! {
     #[test]
     fn random_all_gathers_take_the_time_of_their_certificates(fabric in fabrics()) {
         let router = Router::new(&fabric, RouteOptions::default());
-        let Ok(packer) = packer(&fabric, &router, TreeCount::Optimal) else { return Ok(()) };
+        let Ok(packer) = packer(&fabric, &router, None) else { return Ok(()) };
         let Ok(forests) = packer.forests(Collective::AllGather) else { return Ok(()) };
         let proof = forests.proof.unwrap();
         let cut = slowest_cut_of_devices(&fabric, &router);
         let call = call(Collective::AllGather, 1 << 30, &fabric);
-        let time = ideal_time(call, &fabric, TreeCount::Optimal).0 as f64;
+        let time = ideal_time(call, &fabric, None).0 as f64;
         let seconds = |per_byte: f64| per_byte * (1u64 << 30) as f64 * 1e12;
         // A switch of which only some turns are on the sending side counts as on it: the certified cut may be weaker.
         prop_assert!(proof.lower.value() <= cut * (1.0 + 1e-9), "{} {cut}", proof.lower.value());

@@ -9,7 +9,7 @@ use fabricast_topologies::{Fabric, LinkKind, NodeId, fabric::NodeKind};
 
 use crate::algorithm::mesh;
 use crate::bound::InNetwork;
-use crate::packing::{Forests, PackingError, TreePacker};
+use crate::packing::{Forests, PackingError, TreePacker, TreeVariant};
 
 /// Number of hosts that the ranks occupy: one or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,20 +168,25 @@ impl FabricCapabilities {
     }
 
     /// Returns different trees of a collective, the first with the highest throughput; none if there are no trees
-    /// ([`TreePacker::family`]). Each member is packed on first use.
-    pub fn packed_tree_family(&self, collective: Collective) -> impl Iterator<Item = Forests> + '_ {
+    /// ([`TreePacker::family`]). Each variant is packed on first use. `only`: the variant to return; all if `None`.
+    pub fn packed_tree_family(
+        &self,
+        collective: Collective,
+        only: Option<TreeVariant>,
+    ) -> impl Iterator<Item = Forests> + '_ {
         let packer = match &self.packing {
             PackedTrees::Packer(packer) => Some(packer),
             PackedTrees::Unavailable(_) | PackedTrees::Assumed => None,
         };
-        packer.into_iter().flat_map(move |packer| packer.family(collective))
+        packer.into_iter().flat_map(move |packer| packer.family(collective, only))
     }
 
     /// Returns the numbers of channels with which connections share links nearly in the ratio of their loads, for the
     /// packed trees of a collective: ascending, one for each kind of trees. Empty if there are no trees.
     #[must_use]
     pub fn packed_tree_channels(&self, collective: Collective) -> Vec<u16> {
-        let mut channels: Vec<u16> = self.packed_tree_family(collective).map(|forests| forests.channels).collect();
+        let mut channels: Vec<u16> =
+            self.packed_tree_family(collective, None).map(|forests| forests.channels).collect();
         channels.sort_unstable();
         channels.dedup();
         channels

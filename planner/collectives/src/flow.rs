@@ -27,8 +27,6 @@ pub(crate) struct FlowNetwork {
     head: Vec<u32>,
     /// Number of the reverse arc of each arc.
     twin: Vec<u32>,
-    /// Number of each arc that the network was created with.
-    positions: Vec<u32>,
     capacity: Vec<u128>,
     residual: Vec<u128>,
     /// Arcs whose residual differs from their scaled capacity.
@@ -63,10 +61,8 @@ impl FlowNetwork {
             *slot += 1;
             *slot - 1
         };
-        let mut positions = Vec::with_capacity(arcs.len());
         for &(from, to, limit) in arcs {
             let (forth, back) = (next_arc(from), next_arc(to));
-            positions.push(forth);
             (head[forth as usize], twin[forth as usize], capacity[forth as usize]) = (to, back, limit);
             (head[back as usize], twin[back as usize]) = (from, forth);
         }
@@ -74,7 +70,6 @@ impl FlowNetwork {
             start,
             head,
             twin,
-            positions,
             residual: capacity.clone(),
             capacity,
             touched: Vec::new(),
@@ -100,15 +95,6 @@ impl FlowNetwork {
             flow += self.augment(source);
         }
         flow.min(UNLIMITED)
-    }
-
-    /// Sets the capacity of an arc. `arc`: index in the list of arcs with which the network was created.
-    pub(crate) fn set_capacity(&mut self, arc: usize, capacity: u128) {
-        if let Some(&position) = self.positions.get(arc) {
-            self.capacity[position as usize] = capacity;
-            // The residuals of the arc and its reverse are reset before the next flow.
-            self.touched.extend([position, self.twin[position as usize]]);
-        }
     }
 
     /// Returns true if the last flow could still grow to this vertex, that is, if it is on the source side of the

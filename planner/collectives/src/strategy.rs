@@ -2,16 +2,16 @@
 
 use std::fmt;
 
-use fabricast_sim::profile::Profile;
+use fabricast_sim::profile::{OperationKind, Profile};
 use fabricast_sim::schedule::{Call, Collective, Protocol};
 use fabricast_topologies::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm::tree_packing::PipelinedTrees;
+use crate::algorithm::tree_packing::{PipelinedTrees, TransferCosts, collects};
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
-use crate::packing::{Forests, PackingError};
+use crate::packing::{Forests, PackingError, TreeVariant};
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +26,9 @@ pub struct Strategy {
     pub threads: Option<u16>,
     /// Maximum chunk size; the protocol's default if `None`.
     pub chunk: Option<Bytes>,
+    /// Variant of packed trees; that with the shortest estimated time if `None`. Other algorithms have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trees: Option<TreeVariant>,
 }
 
 /// Maximum number of pieces of a stream. A larger number does not change the simulated time.
@@ -35,7 +38,7 @@ impl Strategy {
     /// Creates a strategy with the default threads and chunk of its protocol.
     #[must_use]
     pub fn new(algorithm: Algorithm, protocol: Protocol, channels: u16) -> Self {
-        Self { algorithm, protocol, channels, threads: None, chunk: None }
+        Self { algorithm, protocol, channels, threads: None, chunk: None, trees: None }
     }
 
     /// Returns the shape of a call with this strategy on hosts with `ranks_per_node` ranks. The chunk size defaults to
@@ -71,15 +74,59 @@ impl Strategy {
         .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
     }
 
-    /// Returns the packed trees that are estimated to be fastest for a call; `None` if there are none.
+    /// Returns the packed trees of the strategy's variant, or those that are estimated to be fastest for a call; `None` if
+    /// there are none.
     fn packed_trees(&self, call: Call, profile: &Profile, abilities: &FabricCapabilities) -> Option<PipelinedTrees> {
-        let costs = profile.protocol(self.protocol);
-        let family = abilities.packed_tree_family(call.collective);
-        PipelinedTrees::select(call, self.channels, costs.step + costs.copy, family)
+        let family = abilities.packed_tree_family(call.collective, self.trees);
+        PipelinedTrees::select(call, self.channels, self.transfer_costs(call, profile, abilities), family)
     }
 
-    /// Returns a variant with the number of channels at which packed trees are estimated to be fastest. Other algorithms
-    /// retain their number.
+    /// Costs of the transfers of a call.
+    fn transfer_costs<'a>(
+        &self,
+        call: Call,
+        profile: &'a Profile,
+        abilities: &FabricCapabilities,
+    ) -> TransferCosts<'a> {
+        let protocol = profile.protocol(self.protocol);
+        let links = &profile.links;
+        TransferCosts {
+            protocol,
+            threads: self.threads.unwrap_or(protocol.threads),
+            operation: if collects(call.collective) { OperationKind::Reduce } else { OperationKind::Copy },
+            link_efficiency: match abilities.hosts {
+                Hosts::One => links.nvlink,
+                Hosts::Several => links.nvlink.min(links.network),
+            },
+            max_message: self.chunk.or(self.default_chunk(call.collective, profile)),
+        }
+    }
+
+    /// Replaces strategies of packed trees of one protocol by those with a variant of the trees that may be the fastest:
+    /// with an estimated time near the shortest. Other strategies are retained.
+    #[must_use]
+    pub fn with_variants_of_trees(
+        strategies: Vec<Self>,
+        call: Call,
+        profile: &Profile,
+        abilities: &FabricCapabilities,
+    ) -> Vec<Self> {
+        let (packed, mut all): (Vec<Self>, Vec<Self>) =
+            strategies.into_iter().partition(|strategy| strategy.algorithm == Algorithm::TreePacking);
+        for same_protocol in packed.chunk_by(|a, b| a.protocol == b.protocol) {
+            let variants = same_protocol.iter().flat_map(|strategy| {
+                let family = abilities.packed_tree_family(call.collective, strategy.trees);
+                let costs = strategy.transfer_costs(call, profile, abilities);
+                let trees = PipelinedTrees::all(call, strategy.channels, costs, family);
+                trees.into_iter().map(|trees| (Self { trees: trees.forests.variant, ..*strategy }, trees.time))
+            });
+            all.extend(PipelinedTrees::near_fastest(variants.collect()));
+        }
+        all
+    }
+
+    /// Returns a variant with the number of channels and the trees that are estimated to be fastest, if it is of packed
+    /// trees.
     #[must_use]
     pub fn with_channels_of_trees(self, call: Call, profile: &Profile, abilities: &FabricCapabilities) -> Self {
         if self.algorithm != Algorithm::TreePacking {

@@ -3,7 +3,7 @@
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreeCount, TreePacker};
+use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker, TreeVariant};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_libraries::LibraryCapabilities;
 use fabricast_sim::profile::Software;
@@ -22,8 +22,8 @@ pub struct Restriction {
     pub channels: Vec<u16>,
     /// Chunk size of every strategy, in bytes; `None` for the profile's default.
     pub chunk: Option<Bytes>,
-    /// Number of trees per root of packed trees.
-    pub trees: TreeCount,
+    /// Variant of packed trees; `None` for all.
+    pub trees: Option<TreeVariant>,
     /// Use of reduction and multicast in switches.
     pub in_network: InNetwork,
     /// Library that must be able to run the strategy; `None` for any implementation.
@@ -95,6 +95,8 @@ impl Restriction {
             && (self.protocols.is_empty() || self.protocols.contains(&strategy.protocol))
             && (self.channels.is_empty() || self.channels.contains(&strategy.channels))
             && self.chunk.is_none_or(|chunk| strategy.chunk == Some(chunk))
+            && (strategy.algorithm != Algorithm::TreePacking
+                || self.trees.is_none_or(|trees| strategy.trees == Some(trees)))
             && self.library.is_none_or(|offer| offer.runs(strategy.algorithm, strategy.protocol, collective))
     }
 }
@@ -211,6 +213,7 @@ pub fn candidates(
             };
             strategies.extend(channels.iter().map(|&channels| Strategy {
                 chunk: restriction.chunk,
+                trees: restriction.trees.filter(|_| algorithm == Algorithm::TreePacking),
                 ..Strategy::new(algorithm, protocol, channels)
             }));
         }

@@ -41,7 +41,7 @@ def plan(
     protocol: str | Sequence[str] | None = None,
     channels: int | Sequence[int] | None = None,
     chunk: int | str | None = None,
-    trees: int | None = None,
+    trees: int | str | None = None,
     no_nvls: bool = False,
     library: str | None = None,
     registered: Literal["plain", "symmetric"] | None = None,
@@ -134,8 +134,8 @@ def plan(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
-            optimum.
+        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16,
+            which are shallower and use a part of the bandwidth; default: the fastest.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example ``nccl-2.28.9``; ``none`` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -261,7 +261,7 @@ def simulate(
     protocol: str | Sequence[str] | None = None,
     channels: int | Sequence[int] | None = None,
     chunk: int | str | None = None,
-    trees: int | None = None,
+    trees: int | str | None = None,
     no_nvls: bool = False,
     library: str | None = None,
     registered: Literal["plain", "symmetric"] | None = None,
@@ -371,8 +371,8 @@ def simulate(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
-            optimum.
+        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16,
+            which are shallower and use a part of the bandwidth; default: the fastest.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example ``nccl-2.28.9``; ``none`` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -882,7 +882,7 @@ def synthesize(
     protocol: str | None = None,
     channels: int | None = None,
     chunk: int | str | None = None,
-    trees: int | None = None,
+    trees: int | str | None = None,
     profile: str | None = None,
     launch: Literal["graph", "stream"] | None = None,
     processes: Literal["per_gpu", "single"] | None = None,
@@ -950,8 +950,8 @@ def synthesize(
         protocol: Protocol: ll, ll128, simple or symmetric. Default: by predicted time.
         channels: Number of channels, 1 to 1024; a channel is one thread block. Default: by predicted time.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Maximum number of trees per root of tree_packing; default: enough for at least 99 % of the
-            optimum.
+        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16,
+            which are shallower and use a part of the bandwidth; default: the fastest.
         profile: Cost profile: ``ideal``, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.

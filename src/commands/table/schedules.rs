@@ -2,7 +2,6 @@
 
 use fabricast_collectives::algorithm::{self, Shape};
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::packing::TreeCount;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_search::candidates::{PlacedRanks, Restriction};
 use fabricast_search::export::schedules;
@@ -55,12 +54,8 @@ pub fn files<K: Send>(
     let router = Router::new(&fabric, setup::route_options(&size));
     let ranks_per_node = fabric.max_devices_per_host(&placement);
     let in_network = if args.no_nvls { InNetwork::Off } else { InNetwork::Allowed };
-    let restriction = Restriction {
-        algorithms: plan.algorithms(),
-        trees: plan.trees.map_or(TreeCount::Optimal, TreeCount::AtMost),
-        in_network,
-        ..Restriction::default()
-    };
+    let restriction =
+        Restriction { algorithms: plan.algorithms(), trees: plan.trees, in_network, ..Restriction::default() };
     let capabilities = restriction.capabilities(&PlacedRanks {
         fabric: &fabric,
         router: &router,

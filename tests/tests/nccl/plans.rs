@@ -1,7 +1,6 @@
 //! Plans that compare the pick with the library's own choice.
 
 use fabricast_collectives::bound::InNetwork;
-use fabricast_collectives::packing::TreeCount;
 use fabricast_libraries::{BufferRegistration, Chooser, Conditions, Library, LibraryCapabilities};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, Plan, PlanRequest, plan};
@@ -18,7 +17,7 @@ const UNRESTRICTED: Restriction = Restriction {
     protocols: Vec::new(),
     channels: Vec::new(),
     chunk: None,
-    trees: TreeCount::Optimal,
+    trees: None,
     in_network: InNetwork::Off,
     library: None,
 };

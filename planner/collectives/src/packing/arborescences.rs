@@ -9,9 +9,9 @@
 //! A flow that rules out an arc yields a set of terminals without spare capacity (a tight set). Such sets are cached,
 //! because they rule out further arcs without a flow.
 
-use super::digraph::{Digraph, Orientation};
+use super::dense_flow::DenseFlow;
+use super::digraph::Digraph;
 use super::requirement::Requirement;
-use crate::flow::{FlowNetwork, UNLIMITED};
 
 /// Spanning arborescence, taken `units` times.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ struct Packer {
     arcs: Vec<PackedArc>,
     /// Arcs that leave each terminal.
     leaving: Vec<Vec<usize>>,
-    network: FlowNetwork,
+    network: DenseFlow,
     /// Copies of trees that have not left their root, by root.
     waiting: Vec<u64>,
     tight_sets: Vec<TightSet>,
@@ -97,7 +97,7 @@ impl Packer {
                 *waiting = requirement.units;
             }
         }
-        let network = FlowNetwork::new(graph.vertices() as usize, &graph.flow_arcs(Orientation::Backward));
+        let network = DenseFlow::reversed(graph);
         Self { terminals, arcs, leaving, network, waiting, tight_sets: Vec::new() }
     }
 
@@ -139,7 +139,7 @@ impl Packer {
             set.spare += i128::from(left) - i128::from(before);
         }
         self.arcs[arc].left = left;
-        self.network.set_capacity(arc, left.into());
+        self.network.set_capacity(from, to, left);
     }
 
     fn set_waiting(&mut self, root: u32, copies: u64) {
@@ -154,7 +154,7 @@ impl Packer {
         if self.terminals > u128::BITS {
             return;
         }
-        let members = (0..self.terminals).filter(|&terminal| self.network.on_source_side(terminal));
+        let members = (0..self.terminals).filter(|&terminal| self.network.is_on_source_side(terminal));
         let mut set = TightSet { inside: members.fold(0, |inside, terminal| inside | 1 << terminal), spare: 0 };
         if self.tight_sets.iter().any(|other| other.inside == set.inside) {
             return;
@@ -206,16 +206,16 @@ impl Packer {
         let PackedArc { from, to, .. } = self.arcs[arc];
         // Backwards from the end of the arc. A set that contains the end but not the start must keep the capacity of
         // all waiting trees whose roots are outside; the drains add that of the trees whose roots are inside.
-        let waiting: u128 = self.waiting.iter().map(|&waiting| u128::from(waiting)).sum();
-        let roots = (0..self.terminals).zip(self.waiting.iter().map(|&waiting| u128::from(waiting)));
-        let mut drains: Vec<(u32, u128)> = roots.filter(|&(root, waiting)| waiting > 0 && root != from).collect();
-        let at_end = drains.iter().position(|&(root, _)| root == to).map(|index| drains.swap_remove(index).1);
-        drains.push((from, UNLIMITED));
-        let flow = self.network.run(to, drains, 1) + at_end.unwrap_or(0);
+        let waiting = self.waiting.iter().fold(0u64, |sum, &waiting| sum.saturating_add(waiting));
+        let roots = (0..self.terminals).zip(self.waiting.iter().copied());
+        let at_start = self.waiting[from as usize].saturating_add(limit);
+        let drains = roots.filter(|&(root, _)| root != from && root != to).chain([(from, at_start)]);
+        let at_end = self.waiting[to as usize];
+        let flow = self.network.run(to, drains) + at_end;
         let room = flow.saturating_sub(waiting);
-        if room < u128::from(limit) {
+        if room < limit {
             self.remember_tight_set();
         }
-        u64::try_from(room).unwrap_or(u64::MAX).min(limit)
+        room.min(limit)
     }
 }

@@ -57,13 +57,9 @@ impl Digraph {
         self.capacities.iter().map(|(&(from, to), &capacity)| (from, to, capacity))
     }
 
-    /// Returns the arcs as input of a flow network, reversed if flows start at their end.
-    pub(crate) fn flow_arcs(&self, reversed: Orientation) -> Vec<Arc> {
-        let arc = |(from, to, capacity): (u32, u32, u64)| match reversed {
-            Orientation::Forward => (from, to, u128::from(capacity)),
-            Orientation::Backward => (to, from, u128::from(capacity)),
-        };
-        self.arcs().map(arc).collect()
+    /// Returns the arcs as input of a flow network.
+    pub(crate) fn flow_arcs(&self) -> Vec<Arc> {
+        self.arcs().map(|(from, to, capacity)| (from, to, u128::from(capacity))).collect()
     }
 
     /// Returns the heads of the arcs that leave a vertex, ascending, with the capacities.
@@ -92,13 +88,4 @@ impl Digraph {
         let mapped = self.arcs().map(|(from, to, old)| ((from, to), capacity(old)));
         Self { capacities: mapped.filter(|&(_, capacity)| capacity > 0).collect(), ..*self }
     }
-}
-
-/// Direction in which a flow network contains the arcs of a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Orientation {
-    /// From tail to head.
-    Forward,
-    /// From head to tail.
-    Backward,
 }

@@ -10,6 +10,7 @@ use fabricast_topologies::Picos;
 use super::optimum::Ratio;
 use super::requirement::Roots;
 use super::routes::Routes;
+use super::variant::TreeVariant;
 
 /// Spanning tree that carries a share of its root's block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Forest {
 /// Forests of a collective, with the proof that they are fast.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forests {
+    /// Variant of the trees; `None` for trees that are not packed into the links of a fabric.
+    pub variant: Option<TreeVariant>,
     /// Trees from which ranks collect sums; `None` for collectives that do not reduce.
     pub collect: Option<Arc<Forest>>,
     /// Trees over which data spreads; `None` for collectives that only reduce.
@@ -122,6 +125,11 @@ impl Proof {
 }
 
 impl Forests {
+    /// Returns true if all trees are equal to those of another packing.
+    pub(super) fn has_equal_trees(&self, other: &Self) -> bool {
+        (&self.collect, &self.spread) == (&other.collect, &other.spread)
+    }
+
     /// Returns the certificate of a call over these trees; `None` without a proof.
     #[must_use]
     pub fn certificate(&self, call: &Call) -> Option<Certificate> {

@@ -17,18 +17,22 @@
 
 mod arborescences;
 mod balance;
+mod dense_flow;
 mod digraph;
 mod forest;
 mod optimum;
 mod packer;
 mod requirement;
 mod routes;
+mod series;
 mod splitting;
 #[cfg(test)]
 mod tests;
+mod variant;
 
 pub(crate) use forest::{Connection, DividedLoad};
 pub use forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 pub use optimum::Ratio;
-pub use packer::{MAX_PACKED_RANKS, PackingError, TreeCount, TreePacker};
+pub use packer::{MAX_PACKED_RANKS, PackingError, TreePacker};
 pub use requirement::Roots;
+pub use variant::{MAX_TREES, TreeVariant, UnknownVariant};

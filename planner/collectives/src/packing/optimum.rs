@@ -1,6 +1,6 @@
 //! Optimal throughput: the rate at which every root can send to all terminals, and the cut that limits it.
 
-use super::digraph::{Digraph, Orientation};
+use super::digraph::Digraph;
 use super::requirement::{Requirement, Roots};
 use crate::bound::cut::{CutRatio, Direction, Search};
 use crate::bound::line::gcd;
@@ -57,7 +57,7 @@ pub(crate) struct Optimum {
 /// through the cut divided by the number of roots on its sending side (Zhao et al., *ForestColl*, arXiv 2402.06787, §4).
 pub(crate) fn optimum(graph: &Digraph, roots: Roots) -> Optimum {
     let ranks = vec![1u32; graph.terminals() as usize];
-    let arcs = graph.flow_arcs(Orientation::Forward);
+    let arcs = graph.flow_arcs();
     match roots {
         Roots::All => {
             let mut search = Search::on_arcs(graph.vertices() as usize, &arcs, &ranks, Direction::Towards);

@@ -8,13 +8,15 @@ use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, NodeId};
 use rustc_hash::FxHashSet;
 
-use super::arborescences::pack;
+use super::arborescences::{Arborescence, pack};
 use super::digraph::Digraph;
 use super::forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 use super::optimum::{Optimum, Ratio, ScaledGraph, optimum, scale_to_optimum, scale_to_units};
-use super::requirement::Roots;
+use super::requirement::{Requirement, Roots};
 use super::routes::{Flow, Routes};
+use super::series::contract_series;
 use super::splitting::{Turn, remove_switches};
+use super::variant::{TreeVariant, VARIANTS};
 use crate::algorithm::tree_packing::StreamDivision;
 use crate::bound::line::gcd;
 use crate::bound::wiring::{Wiring, used_links};
@@ -34,58 +36,15 @@ const MAX_UNITS: u64 = 64;
 /// that does is used, because the time to pack and to simulate trees grows with it.
 const MIN_ROUNDED_PERCENT: u128 = 99;
 
+/// Fractions of a unit of capacity with which the rate of trees is found that remain after the removal of switches.
+const FEW_TREES_RESOLUTION: u64 = 1 << 10;
+
 /// Largest number of channels that a packing requests.
 const MAX_STREAMS: u16 = 64;
 
 /// Loss of throughput, due to sharing in ratios other than those of the loads, up to which the number of channels is
 /// not increased.
 const MAX_SHARING_LOSS: f64 = 0.005;
-
-/// Members of the family of packings. Trees that may use only a part of the bandwidth find shorter paths; with the
-/// largest widening, most ranks are children of the root. Few trees per root need fewer and larger messages.
-const MEMBERS: [Member; 7] = [
-    Member { trees: TreeCount::Optimal, widening: 1 },
-    Member { trees: TreeCount::Optimal, widening: 2 },
-    Member { trees: TreeCount::Optimal, widening: 4 },
-    Member { trees: TreeCount::Optimal, widening: 16 },
-    Member { trees: TreeCount::AtMost(4), widening: 1 },
-    Member { trees: TreeCount::AtMost(2), widening: 1 },
-    Member { trees: TreeCount::AtMost(1), widening: 1 },
-];
-
-/// Constraints under which the trees of a member of the family are packed.
-#[derive(Clone, Copy, Debug)]
-struct Member {
-    /// Limit on the number of trees, in addition to the caller's.
-    trees: TreeCount,
-    /// Factor by which the links are widened.
-    widening: u64,
-}
-
-/// Number of trees per root.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum TreeCount {
-    /// As many as the optimal throughput needs.
-    #[default]
-    Optimal,
-    /// At most this many, at the highest throughput that they permit.
-    AtMost(u32),
-}
-
-impl TreeCount {
-    /// Returns the stricter of two limits.
-    fn limited_to(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::AtMost(limit), Self::AtMost(other)) => Self::AtMost(limit.min(other)),
-            (Self::Optimal, limit) | (limit, Self::Optimal) => limit,
-        }
-    }
-
-    /// Returns true if `other` is no limit or stricter than this one.
-    fn is_limited_further(self, other: Self) -> bool {
-        other == Self::Optimal || self.limited_to(other) != self
-    }
-}
 
 /// Reason why no trees are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,6 +100,8 @@ struct PackedForest {
 #[derive(Debug)]
 pub struct TreePacker {
     graph: Digraph,
+    /// The graph without switches that only connect links in series.
+    core: Digraph,
     /// Device of each vertex of the graph.
     devices: Vec<NodeId>,
     /// Name of each vertex's device.
@@ -149,22 +110,33 @@ pub struct TreePacker {
     hosts: Vec<u32>,
     routes: Arc<Routes>,
     root: u32,
-    trees: TreeCount,
     /// Groups of connections that share links.
     sharing: OnceLock<Arc<LinkSharing>>,
-    /// Trees that were packed, by member of the family.
-    members: [FamilyMember; MEMBERS.len()],
+    /// Variants of the trees, preferred ones first.
+    variants: Vec<PackedVariant>,
 }
 
-/// Trees of one member of the family, packed on first use.
-#[derive(Debug, Default)]
-struct FamilyMember {
+/// Trees of one variant, packed on first use.
+#[derive(Debug)]
+struct PackedVariant {
+    variant: TreeVariant,
     /// Trees of all roots, for each direction.
     all: [OnceLock<Result<PackedForest, PackingError>>; 2],
     /// Trees of one root, for each direction.
     rooted: [OnceLock<Result<PackedForest, PackingError>>; 2],
     /// Trees of each of [`COLLECTIVES`].
     forests: [OnceLock<Result<Forests, PackingError>>; COLLECTIVES.len()],
+}
+
+impl PackedVariant {
+    fn new(variant: TreeVariant) -> Self {
+        Self { variant, all: Default::default(), rooted: Default::default(), forests: Default::default() }
+    }
+
+    /// Returns the trees of a collective; `None` if they have not been requested.
+    fn if_packed(&self, collective: Collective) -> Option<&Result<Forests, PackingError>> {
+        self.forests[index(collective)?].get()
+    }
 }
 
 /// Collectives that run over packed trees.
@@ -176,9 +148,15 @@ const COLLECTIVES: [Collective; 5] = [
     Collective::Reduce,
 ];
 
+/// Index of a collective in [`COLLECTIVES`].
+fn index(collective: Collective) -> Option<usize> {
+    COLLECTIVES.iter().position(|&known| known == collective)
+}
+
 impl PartialEq for TreePacker {
     fn eq(&self, other: &Self) -> bool {
-        (&self.graph, &self.routes, self.root, self.trees) == (&other.graph, &other.routes, other.root, other.trees)
+        (&self.graph, &self.routes, self.root) == (&other.graph, &other.routes, other.root)
+            && self.variants().eq(other.variants())
     }
 }
 
@@ -186,7 +164,7 @@ impl Eq for TreePacker {}
 
 impl TreePacker {
     /// Reads the graph of the links between the devices of `placement`, one per rank. `root` is the root of rooted
-    /// collectives.
+    /// collectives. `trees`: the only variant of the trees; all if `None`.
     ///
     /// # Errors
     /// Returns [`PackingError`] if the ranks are too few or too many, or share devices.
@@ -195,7 +173,7 @@ impl TreePacker {
         router: &Router<'_>,
         placement: &[NodeId],
         root: u32,
-        trees: TreeCount,
+        trees: Option<TreeVariant>,
     ) -> Result<Self, PackingError> {
         let ranks = placement.len();
         let distinct: FxHashSet<NodeId> = placement.iter().copied().collect();
@@ -222,45 +200,59 @@ impl TreePacker {
             graph.add(wire.from, wire.to, u64::try_from(wire.capacity).map_or(total, |capacity| capacity.min(total)));
         }
         Ok(Self {
+            core: contract_series(&graph),
             graph,
             names: wiring.devices.iter().map(|&device| fabric.node(device).id.clone()).collect(),
             devices: wiring.devices,
             hosts: placement.iter().map(|&device| fabric.node(device).host.0).collect(),
             routes: Arc::new(Routes::new(fabric, router, placement)),
             root: root.min(ranks as u32 - 1),
-            trees,
             sharing: OnceLock::new(),
-            members: Default::default(),
+            variants: trees.map_or(VARIANTS.to_vec(), |only| vec![only]).into_iter().map(PackedVariant::new).collect(),
         })
     }
 
-    /// Returns the trees of a collective with the highest throughput.
+    /// Returns the trees of a collective with the highest throughput, or of the only variant.
     ///
     /// # Errors
     /// Returns [`PackingError`] if no trees join all ranks, or the router finds no route for an edge.
     pub fn forests(&self, collective: Collective) -> Result<Forests, PackingError> {
-        self.member(collective, 0)
+        match self.variants.first() {
+            Some(first) => self.trees(collective, first),
+            None => Err(PackingError::NoTrees),
+        }
     }
 
     /// Returns different trees of a collective, each packed on first use: those of the highest throughput, then
-    /// increasingly shallow ones, then few trees per root. Trees that do not exist are omitted.
-    pub fn family(&self, collective: Collective) -> impl Iterator<Item = Forests> + '_ {
-        (0..MEMBERS.len())
-            .filter(|&member| self.trees.is_limited_further(MEMBERS[member].trees))
-            .filter_map(move |member| self.member(collective, member).ok())
+    /// increasingly shallow ones, then few trees per root. Trees that do not exist or equal earlier ones are omitted.
+    /// `only`: the variant to return; all if `None`.
+    pub fn family(&self, collective: Collective, only: Option<TreeVariant>) -> impl Iterator<Item = Forests> + '_ {
+        let chosen =
+            self.variants.iter().enumerate().filter(move |(_, packed)| only.is_none_or(|v| v == packed.variant));
+        chosen.filter_map(move |(number, packed)| {
+            let forests = self.trees(collective, packed).ok()?;
+            let is_repeated = |other: &PackedVariant| {
+                let other = other.if_packed(collective);
+                other.is_some_and(|other| other.as_ref().is_ok_and(|other| other.has_equal_trees(&forests)))
+            };
+            let repeats = only.is_none() && self.variants.iter().take(number).any(is_repeated);
+            (!repeats).then_some(forests)
+        })
     }
 
-    /// Returns the trees of `MEMBERS[member]`.
-    fn member(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
-        let index = COLLECTIVES
-            .iter()
-            .position(|&known| known == collective)
-            .ok_or(PackingError::OtherCollective(collective))?;
-        self.members[member].forests[index].get_or_init(|| self.assemble(collective, member)).clone()
+    /// Variants of the trees.
+    fn variants(&self) -> impl Iterator<Item = TreeVariant> + '_ {
+        self.variants.iter().map(|packed| packed.variant)
     }
 
-    /// Packs the trees of [`Self::member`], and determines what a call over them needs.
-    fn assemble(&self, collective: Collective, member: usize) -> Result<Forests, PackingError> {
+    /// Returns the trees of a variant.
+    fn trees(&self, collective: Collective, packed: &PackedVariant) -> Result<Forests, PackingError> {
+        let index = index(collective).ok_or(PackingError::OtherCollective(collective))?;
+        packed.forests[index].get_or_init(|| self.assemble(collective, packed)).clone()
+    }
+
+    /// Packs the trees of a variant, and determines what a call over them needs.
+    fn assemble(&self, collective: Collective, variant: &PackedVariant) -> Result<Forests, PackingError> {
         use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
         let (spreads, collects) = match collective {
             AllGather => (Some(Roots::All), None),
@@ -270,8 +262,8 @@ impl TreePacker {
             Reduce => (None, Some(Roots::One(self.root))),
             _ => return Err(PackingError::OtherCollective(collective)),
         };
-        let spread = spreads.map(|roots| self.packed(member, roots, Flow::Spread)).transpose()?;
-        let collect = collects.map(|roots| self.packed(member, roots, Flow::Collect)).transpose()?;
+        let spread = spreads.map(|roots| self.packed(variant, roots, Flow::Spread)).transpose()?;
+        let collect = collects.map(|roots| self.packed(variant, roots, Flow::Collect)).transpose()?;
         let parts = [(&spread, Flow::Spread), (&collect, Flow::Collect)];
         let loads: Vec<(&Forest, Flow)> =
             parts.iter().filter_map(|(packed, flow)| Some((&*packed.as_ref()?.forest, *flow))).collect();
@@ -287,8 +279,15 @@ impl TreePacker {
         });
         let forest = |packed: Option<PackedForest>| packed.map(|packed| packed.forest);
         let sharing = Some(self.sharing.get_or_init(|| Arc::new(LinkSharing::new(self.routes.clone()))).clone());
-        let mut forests =
-            Forests { collect: forest(collect), spread: forest(spread), proof, channels: 1, sharing, latency };
+        let mut forests = Forests {
+            variant: Some(variant.variant),
+            collect: forest(collect),
+            spread: forest(spread),
+            proof,
+            channels: 1,
+            sharing,
+            latency,
+        };
         forests.channels = self.sufficient_channels(collective, &forests);
         Ok(forests)
     }
@@ -346,15 +345,14 @@ impl TreePacker {
         names
     }
 
-    fn packed(&self, member: usize, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
-        let FamilyMember { all, rooted, .. } = &self.members[member];
-        let directions = if roots == Roots::All { all } else { rooted };
-        directions[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(member, roots, flow)).clone()
+    fn packed(&self, packed: &PackedVariant, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
+        let directions = if roots == Roots::All { &packed.all } else { &packed.rooted };
+        directions[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(packed, roots, flow)).clone()
     }
 
-    fn pack(&self, member: usize, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
+    fn pack(&self, packed: &PackedVariant, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
         if flow == Flow::Collect && self.graph == self.graph.reversed() {
-            let spread = self.packed(member, roots, Flow::Spread)?;
+            let spread = self.packed(packed, roots, Flow::Spread)?;
             let times = [Flow::Spread, Flow::Collect].map(|flow| self.routes.time_per_byte(&[(&spread.forest, flow)]));
             // The reverse of a cut of a graph whose links are alike in both directions is a cut of the same capacity.
             let others = |set: &[Box<str>]| {
@@ -377,15 +375,19 @@ impl TreePacker {
             let rank = (0..graph.terminals()).find(|&rank| sending_side.get(rank as usize) == Some(&false));
             return Err(PackingError::Disconnected { rank: rank.unwrap_or(0) });
         }
-        let Member { trees, widening } = MEMBERS[member];
-        let scaled = match self.trees.limited_to(trees) {
-            TreeCount::Optimal => scale_to_few_units(&graph, roots, rate),
-            TreeCount::AtMost(units) => scale_to_optimum(&graph, roots, rate, units.into())
-                .or_else(|| scale_to_units(&graph, roots, rate, units.into(), 0)),
+        let core = match flow {
+            Flow::Spread => self.core.clone(),
+            Flow::Collect => self.core.reversed(),
         };
-        let mut scaled = scaled.ok_or(PackingError::NoTrees)?;
-        scaled.graph = scaled.graph.map(|capacity| capacity.saturating_mul(widening));
-        let lenient = self.trees_of(&scaled, flow, Detours::Allowed)?;
+        let variant = packed.variant;
+        let mut scaled = scale(&core, roots, rate, variant).ok_or(PackingError::NoTrees)?;
+        let first = self.variants.first().filter(|first| first.variant != variant && variant.widening() == 1);
+        if let Some(first) = first.filter(|first| scale(&core, roots, rate, first.variant).as_ref() == Some(&scaled)) {
+            return self.packed(first, roots, flow);
+        }
+        scaled.graph = scaled.graph.map(|capacity| capacity.saturating_mul(variant.widening().into()));
+        let logical = self.without_switches(&scaled, flow);
+        let lenient = grow_trees(&scaled, &logical, variant)?;
         let time = |forest: &Forest| self.routes.time_per_byte(&[(forest, flow)]);
         let roots_count = u128::from(roots.count(graph.terminals()));
         let ideal = Ratio::new(
@@ -396,28 +398,41 @@ impl TreePacker {
         let is_ideal = |forest: &Forest| time(forest).is_some_and(|time| time.is_above(ideal) != Some(true));
         let forest = match is_ideal(&lenient) {
             true => lenient,
-            false => match self.trees_of(&scaled, flow, Detours::Avoided) {
-                Ok(strict) if is_faster(time(&strict), time(&lenient)) => strict,
+            false => match self.without_detours(&logical, flow).map(|direct| grow_trees(&scaled, &direct, variant)) {
+                Some(Ok(strict)) if is_faster(time(&strict), time(&lenient)) => strict,
                 _ => lenient,
             },
         };
         self.check_routes(&forest, flow)?;
-        // The set names the devices on the side that sends in the fabric. A device of which only some turns are on that
-        // side counts as on it.
-        let sends_in_fabric = flow == Flow::Spread;
-        let sides = sending_side.iter().zip(&self.devices).filter(|&(&sends, _)| sends == sends_in_fabric);
-        let set: FxHashSet<NodeId> = sides.map(|(_, &device)| device).collect();
         let crossing_blocks = match roots {
             Roots::All => (0..graph.terminals()).filter(|&rank| sending_side.get(rank as usize) == Some(&true)).count(),
             Roots::One(_) => 1,
         };
-        let lower = self.routes.leaving(&set).filter(|&leaving| leaving > 0);
-        let lower = lower.map(|leaving| Ratio::new(crossing_blocks as u128, roots_count * leaving));
-        Ok(PackedForest {
-            forest: Arc::new(forest),
-            cut: self.device_names(&set),
-            lower: lower.unwrap_or(Ratio::new(0, 1)),
-        })
+        let bound = |set: &FxHashSet<NodeId>| match self.routes.leaving(set) {
+            Some(leaving) if leaving > 0 => Ratio::new(crossing_blocks as u128, roots_count * leaving),
+            _ => Ratio::new(0, 1),
+        };
+        let sets = self.sending_devices(&sending_side, flow).map(|set| (bound(&set), set));
+        let (lower, set) = match sets {
+            [(lower, _), other] if other.0.is_above(lower) == Some(true) => other,
+            [first, _] => first,
+        };
+        Ok(PackedForest { forest: Arc::new(forest), cut: self.device_names(&set), lower })
+    }
+
+    /// Returns the devices on the side of a cut that sends in the fabric. A device of which only some turns are on that
+    /// side counts as on it in the first set, and not in the second.
+    fn sending_devices(&self, sending_side: &[bool], flow: Flow) -> [FxHashSet<NodeId>; 2] {
+        let on_side = |is_sending: bool| -> FxHashSet<NodeId> {
+            let sides = sending_side.iter().zip(&self.devices);
+            sides
+                .filter(|&(&sends, _)| (sends == (flow == Flow::Spread)) == is_sending)
+                .map(|(_, &device)| device)
+                .collect()
+        };
+        let (sending, others) = (on_side(true), on_side(false));
+        let only_sending = sending.difference(&others).copied().collect();
+        [sending, only_sending]
     }
 
     fn check_routes(&self, forest: &Forest, flow: Flow) -> Result<(), PackingError> {
@@ -430,8 +445,8 @@ impl TreePacker {
         Ok(())
     }
 
-    /// Packs trees into a scaled graph after removing its switches.
-    fn trees_of(&self, scaled: &ScaledGraph, flow: Flow, detours: Detours) -> Result<Forest, PackingError> {
+    /// Returns a scaled graph whose switches are removed.
+    fn without_switches(&self, scaled: &ScaledGraph, flow: Flow) -> Digraph {
         let terminals = scaled.graph.terminals();
         let turn = |from: u32, switch: u32, to: u32| {
             if from >= terminals || to >= terminals {
@@ -440,57 +455,61 @@ impl TreePacker {
             let (from, to) = flow.ends(from, to);
             let device = self.devices.get(switch as usize);
             match device.is_some_and(|&device| self.routes.is_direct_through(from, to, device)) {
-                true => Turn::Routed,
+                true => Turn::Direct,
                 false => Turn::Unrouted,
             }
         };
-        let mut logical = remove_switches(&scaled.graph, scaled.requirement, &turn);
-        if detours == Detours::Avoided {
-            let unrouted: Vec<(u32, u32)> = logical.arcs().map(|(from, to, _)| (from, to)).collect();
-            for (from, to) in unrouted {
-                let (sender, receiver) = flow.ends(from, to);
-                if !self.routes.is_direct(sender, receiver) {
-                    logical.reduce(from, to, u64::MAX);
-                }
-            }
-        }
-        let trees = match pack(&logical, scaled.requirement) {
-            Some(trees) => trees,
-            // The removal of switches lost trees: as many as remain, at a lower rate.
-            None => {
-                let rate = optimum(&logical, scaled.requirement.roots).rate;
-                let roots = scaled.requirement.roots;
-                let reduced = scale_to_few_units(&logical, roots, rate).ok_or(PackingError::NoTrees)?;
-                return self.forest(&reduced, pack(&reduced.graph, reduced.requirement));
-            }
-        };
-        self.forest(scaled, Some(trees))
+        remove_switches(&scaled.graph, scaled.requirement, &turn)
     }
 
-    fn forest(
-        &self,
-        scaled: &ScaledGraph,
-        trees: Option<Vec<super::arborescences::Arborescence>>,
-    ) -> Result<Forest, PackingError> {
-        let trees = trees.ok_or(PackingError::NoTrees)?;
-        let common = trees.iter().fold(scaled.requirement.units.into(), |common, tree| gcd(common, tree.units.into()));
-        let units = |units: u64| u32::try_from(u128::from(units) / common).map_err(|_| PackingError::NoTrees);
-        let trees = trees
-            .into_iter()
-            .map(|tree| Ok(PackedTree { root: tree.root, units: units(tree.units)?, parents: tree.parents }));
-        Ok(Forest {
-            roots: scaled.requirement.roots,
-            units: units(scaled.requirement.units)?,
-            trees: trees.collect::<Result<_, PackingError>>()?,
-        })
+    /// Returns a graph of ranks without the edges whose routes pass other ranks; `None` if there are none.
+    fn without_detours(&self, logical: &Digraph, flow: Flow) -> Option<Digraph> {
+        let mut direct = logical.clone();
+        for (from, to, _) in logical.arcs() {
+            let (sender, receiver) = flow.ends(from, to);
+            if !self.routes.is_direct(sender, receiver) {
+                direct.reduce(from, to, u64::MAX);
+            }
+        }
+        (direct != *logical).then_some(direct)
     }
 }
 
-/// Use of edges between ranks whose route differs from the one that the removal of switches assumed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Detours {
-    Allowed,
-    Avoided,
+/// Packs trees into the graph without switches. If the removal of switches lost trees, as many as remain are packed, at a
+/// lower rate.
+fn grow_trees(scaled: &ScaledGraph, logical: &Digraph, variant: TreeVariant) -> Result<Forest, PackingError> {
+    if let Some(trees) = pack(logical, scaled.requirement) {
+        return forest(scaled.requirement, trees);
+    }
+    let roots = scaled.requirement.roots;
+    // Capacities count trees: finer ones permit rates of a few trees that are fractions of a unit.
+    let finer = logical.map(|capacity| capacity.saturating_mul(FEW_TREES_RESOLUTION));
+    let rate = optimum(&finer, roots).rate;
+    let reduced = scale(&finer, roots, rate, variant).ok_or(PackingError::NoTrees)?;
+    forest(reduced.requirement, pack(&reduced.graph, reduced.requirement).ok_or(PackingError::NoTrees)?)
+}
+
+/// Returns the trees of a packing, with units as large as possible.
+fn forest(requirement: Requirement, trees: Vec<Arborescence>) -> Result<Forest, PackingError> {
+    let common = trees.iter().fold(requirement.units.into(), |common, tree| gcd(common, tree.units.into()));
+    let units = |units: u64| u32::try_from(u128::from(units) / common).map_err(|_| PackingError::NoTrees);
+    let trees = trees
+        .into_iter()
+        .map(|tree| Ok(PackedTree { root: tree.root, units: units(tree.units)?, parents: tree.parents }));
+    Ok(Forest {
+        roots: requirement.roots,
+        units: units(requirement.units)?,
+        trees: trees.collect::<Result<_, PackingError>>()?,
+    })
+}
+
+/// Scales a graph to the highest throughput that the number of trees per root of a variant permits.
+fn scale(graph: &Digraph, roots: Roots, rate: Ratio, variant: TreeVariant) -> Option<ScaledGraph> {
+    match variant {
+        TreeVariant::Optimal | TreeVariant::Widened(_) => scale_to_few_units(graph, roots, rate),
+        TreeVariant::AtMost(units) => scale_to_optimum(graph, roots, rate, units.into())
+            .or_else(|| scale_to_units(graph, roots, rate, units.into(), 0)),
+    }
 }
 
 /// Scales a graph to the optimal throughput, or near it if that needs many trees per root.

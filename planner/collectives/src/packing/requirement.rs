@@ -1,7 +1,7 @@
 //! Spanning arborescences that a graph must contain, and a test by maximum flow that the graph contains them.
 
-use super::digraph::{Digraph, Orientation};
-use crate::flow::FlowNetwork;
+use super::dense_flow::DenseFlow;
+use super::digraph::Digraph;
 
 /// Ranks at which trees begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,14 +51,13 @@ impl Requirement {
 
     /// Variant of [`Self::deficit`] that ends as soon as the deficit reaches `limit`.
     pub(crate) fn deficit_below(&self, graph: &Digraph, limit: u64) -> u64 {
-        let mut network = FlowNetwork::new(graph.vertices() as usize, &graph.flow_arcs(Orientation::Backward));
+        let mut network = DenseFlow::reversed(graph);
         let mut deficit = 0;
         for terminal in 0..graph.terminals() {
             let roots = self.roots.ranks(graph.terminals()).filter(|&root| root != terminal);
-            let drains: Vec<(u32, u128)> = roots.map(|root| (root, u128::from(self.units))).collect();
-            let needed = drains.len() as u128 * u128::from(self.units);
-            let flow = network.run(terminal, drains, 1);
-            deficit = deficit.max(u64::try_from(needed.saturating_sub(flow)).unwrap_or(u64::MAX));
+            let drains = roots.map(|root| (root, self.units));
+            let needed = self.units.saturating_mul(drains.clone().count() as u64);
+            deficit = deficit.max(needed.saturating_sub(network.run(terminal, drains)));
             if deficit >= limit {
                 return deficit;
             }

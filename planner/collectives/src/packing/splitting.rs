@@ -3,7 +3,7 @@
 //!
 //! If as much enters a switch as leaves it, its arcs can be paired so that the graph without it contains the same
 //! number of trees (Bang-Jensen, Frank & Jackson 1995; Zhao et al., *ForestColl*, arXiv 2402.06787, §5). First all pairs
-//! that routes make are given equal shares, which keeps trees short; if trees are lost, pairs are split one by one, each
+//! that routes between ranks make are given equal shares, which keeps trees short, then all pairs that routes may make; if trees are lost, pairs are split one by one, each
 //! as far as the maximum flow permits. Switches with unequal sums are balanced first ([`balance_switches`]); where that is
 //! impossible, trees may be lost, and the caller compares the optimum.
 
@@ -14,7 +14,9 @@ use super::requirement::Requirement;
 /// Suitability of a pair of arcs through a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Turn {
-    /// A route makes the turn, or it is not known yet.
+    /// The route between two ranks makes the turn.
+    Direct,
+    /// A route may make the turn: an end is another switch.
     Routed,
     /// No route between the two ends passes the switch.
     Unrouted,
@@ -65,13 +67,18 @@ fn degree(graph: &Digraph, vertex: u32) -> usize {
 
 fn remove(graph: &Digraph, switch: u32, requirement: Requirement, turn: &dyn Fn(u32, u32, u32) -> Turn) -> Digraph {
     let (into, out) = (graph.predecessors(switch), graph.successors(switch));
-    let pairs = equal_shares(&into, &out, |from, to| turn(from, switch, to) == Turn::Routed);
-    let mut proposed = graph.clone();
-    for pair in &pairs {
-        proposed.add(pair.from, pair.to, pair.amount);
-    }
-    proposed.isolate(switch);
-    if requirement.deficit_below(&proposed, 1) == 0 {
+    let share = |worst: Turn| equal_shares(&into, &out, |from, to| turn(from, switch, to) <= worst);
+    let bypass = |pairs: &[Pair]| {
+        let mut proposed = graph.clone();
+        for pair in pairs {
+            proposed.add(pair.from, pair.to, pair.amount);
+        }
+        proposed.isolate(switch);
+        Some(proposed).filter(|proposed| requirement.deficit_below(proposed, 1) == 0)
+    };
+    let (direct, pairs) = (share(Turn::Direct), share(Turn::Routed));
+    let proposals = [(!direct.is_empty() && direct != pairs).then_some(&direct), Some(&pairs)];
+    if let Some(proposed) = proposals.into_iter().flatten().find_map(|pairs| bypass(pairs)) {
         return proposed;
     }
     // Trees that the removal of an earlier switch lost stay lost.

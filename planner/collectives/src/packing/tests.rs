@@ -4,10 +4,13 @@ use proptest::prelude::*;
 
 use super::arborescences::pack;
 use super::balance::balance_switches;
+use super::dense_flow::DenseFlow;
 use super::digraph::Digraph;
 use super::optimum::{Ratio, optimum, scale_to_optimum, scale_to_units};
 use super::requirement::{Requirement, Roots};
+use super::series::contract_series;
 use super::splitting::{Turn, remove_switches};
+use crate::flow::FlowNetwork;
 
 /// Graphs of up to six terminals and three switches. Links have equal capacities in both directions.
 fn graphs() -> impl Strategy<Value = Digraph> {
@@ -109,6 +112,53 @@ proptest! {
         }
     }
 
+    /// Several flows, so that each begins with the residual state that another has left.
+    #[test]
+    fn dense_flows_equal_sparse_flows(
+        graph in one_way_graphs(),
+        flows in prop::collection::vec((0u32..5, prop::collection::vec(0u64..20, 5)), 1..8),
+        change in (0u32..5, 0u32..5, 0u64..10),
+    ) {
+        let mut graph = graph;
+        let mut dense = DenseFlow::reversed(&graph);
+        let terminals = graph.terminals();
+        for (number, (source, limits)) in flows.into_iter().enumerate() {
+            let (from, to, capacity) = change;
+            if number == 2 && from != to && from < terminals && to < terminals {
+                graph.reduce(from, to, u64::MAX);
+                graph.add(from, to, capacity);
+                dense.set_capacity(from, to, capacity);
+            }
+            let source = source % terminals;
+            let drains: Vec<(u32, u64)> = (0..terminals).zip(limits).filter(|drain| drain.0 != source).collect();
+            let mut sparse = FlowNetwork::new(graph.vertices() as usize, &graph.reversed().flow_arcs());
+            let expected = sparse.run(source, drains.iter().map(|&(vertex, limit)| (vertex, limit.into())), 1);
+            prop_assert_eq!(u128::from(dense.run(source, drains.iter().copied())), expected);
+            if expected < drains.iter().map(|drain| u128::from(drain.1)).sum() {
+                for terminal in 0..terminals {
+                    prop_assert_eq!(dense.is_on_source_side(terminal), sparse.on_source_side(terminal));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn contraction_of_series_preserves_the_optimum(graph in graphs(), one_way in one_way_graphs(), root in 0u32..2) {
+        for graph in [graph, one_way] {
+            let contracted = contract_series(&graph);
+            for roots in [Roots::All, Roots::One(root)] {
+                prop_assert_eq!(optimum(&contracted, roots).rate, optimum(&graph, roots).rate);
+            }
+            for switch in graph.terminals()..graph.vertices() {
+                let mut ends: Vec<u32> =
+                    contracted.arcs().filter(|arc| arc.0 == switch || arc.1 == switch).map(|arc| arc.0 + arc.1 - switch).collect();
+                ends.sort_unstable();
+                ends.dedup();
+                prop_assert!(ends.is_empty() || ends.len() > 2, "a switch remains between two vertices");
+            }
+        }
+    }
+
     #[test]
     fn trees_reach_the_optimum_without_switches_in_the_way(graph in graphs(), root in 0u32..2) {
         for roots in [Roots::All, Roots::One(root)] {
@@ -121,7 +171,7 @@ proptest! {
             // Units of one more tree per root do not exist.
             let above = Requirement { units: scaled.requirement.units + 1, ..scaled.requirement };
             prop_assert!(above.deficit(&scaled.graph) > 0);
-            let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Routed);
+            let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Direct);
             prop_assert!(logical.arcs().all(|(from, to, _)| from < graph.terminals() && to < graph.terminals()));
             prop_assert_eq!(scaled.requirement.deficit(&logical), 0);
             assert_packed(&logical, scaled.requirement)?;
@@ -164,7 +214,7 @@ proptest! {
         let balanced = balance_switches(&scaled.graph, scaled.requirement);
         prop_assert_eq!(scaled.requirement.deficit(&balanced), 0);
         prop_assert!(balanced.arcs().all(|(from, to, capacity)| capacity <= scaled.graph.capacity(from, to)));
-        let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Routed);
+        let logical = remove_switches(&scaled.graph, scaled.requirement, &|_, _, _| Turn::Direct);
         let left = optimum(&logical, Roots::All).rate;
         prop_assert!(left.numerator > 0);
     }

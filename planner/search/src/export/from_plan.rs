@@ -60,6 +60,7 @@ impl SavedPick {
         Strategy {
             threads: self.threads,
             chunk: self.chunk.map(Bytes),
+            trees: self.trees,
             ..Strategy::new(self.algorithm, self.protocol, self.channels)
         }
     }
@@ -73,6 +74,7 @@ impl From<TimedStrategy> for SavedPick {
             channels: timed.strategy.channels,
             chunk: timed.strategy.chunk.map(|chunk| chunk.0),
             threads: timed.strategy.threads,
+            trees: timed.strategy.trees,
             time_us: timed.time.us(),
             low_us: Some(timed.low.us()),
             high_us: Some(timed.high.us()),

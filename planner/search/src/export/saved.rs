@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::json_text::{JsonText, strip_bom};
 use super::{Departure, TableError};
 use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::packing::TreeVariant;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
 
@@ -45,9 +46,9 @@ pub struct SavedPlan {
     /// True if input and output share one buffer.
     #[serde(default)]
     pub in_place: bool,
-    /// Value of `--trees`: maximum number of trees per root of packed trees; `None` if not given.
+    /// Value of `--trees`: variant of packed trees; `None` if not given.
     #[serde(default)]
-    pub trees: Option<u32>,
+    pub trees: Option<TreeVariant>,
     /// Results at the requested sizes, sorted by collective, then size.
     pub rows: Vec<SavedRow>,
     /// Rows planned between the requested sizes, near sizes at which the selected strategy changes; sorted by
@@ -130,6 +131,8 @@ struct FlatRow {
     chunk: Option<u64>,
     #[serde(default)]
     threads: Option<u16>,
+    #[serde(default)]
+    trees: Option<TreeVariant>,
     time_us: f64,
     #[serde(default)]
     low_us: Option<f64>,
@@ -153,7 +156,8 @@ struct FlatRow {
 
 impl From<FlatRow> for SavedRow {
     fn from(row: FlatRow) -> Self {
-        let FlatRow { algorithm, protocol, channels, chunk, threads, time_us, low_us, high_us, measured_us, .. } = row;
+        let FlatRow { algorithm, protocol, channels, chunk, threads, trees, time_us, low_us, .. } = row;
+        let FlatRow { high_us, measured_us, .. } = row;
         Self {
             collective: row.collective,
             bytes: row.bytes,
@@ -163,6 +167,7 @@ impl From<FlatRow> for SavedRow {
                 channels,
                 chunk,
                 threads,
+                trees,
                 time_us,
                 low_us,
                 high_us,
@@ -197,6 +202,9 @@ pub struct SavedPick {
     /// Threads per block, if not the protocol's default.
     #[serde(default)]
     pub threads: Option<u16>,
+    /// Variant of packed trees, for that algorithm.
+    #[serde(default)]
+    pub trees: Option<TreeVariant>,
     /// Predicted completion time, µs.
     pub time_us: f64,
     /// Lower end of the prediction interval, µs.
@@ -236,6 +244,9 @@ pub struct SavedRange {
     pub protocol: Protocol,
     /// Number of channels of the selected strategy.
     pub channels: u16,
+    /// Variant of packed trees, for that algorithm.
+    #[serde(default)]
+    pub trees: Option<TreeVariant>,
 }
 
 impl SavedPlan {
@@ -426,6 +437,7 @@ impl SavedRange {
             channels: self.channels,
             chunk: None,
             threads: None,
+            trees: self.trees,
             time_us: 0.0,
             low_us: None,
             high_us: None,

@@ -34,10 +34,10 @@ pub fn write<K: Send, E: Send>(
 ) -> Result<(Vec<K>, Vec<DroppedStrategy>), E> {
     let translate = |_: &SavedRow, pick: &SavedPick| {
         let supported = format.protocol(pick.protocol);
-        let (algorithm, protocol, channels, threads) = (pick.algorithm, pick.protocol, pick.channels, pick.threads);
-        let strategy =
-            Strategy { threads, chunk: pick.chunk.map(Bytes), ..Strategy::new(algorithm, protocol, channels) };
-        if supported == protocol { Ok(strategy) } else { Err(format!("{} runs no {protocol}", format.name())) }
+        match supported == pick.protocol {
+            true => Ok(pick.strategy()),
+            false => Err(format!("{} runs no {}", format.name(), pick.protocol)),
+        }
     };
     let Choices { ranges, mut dropped } =
         expressible::choose_entries(plan, ExportedStrategy::Selected, MissingEntry::Omit, translate, |_| None);

@@ -104,6 +104,7 @@ impl<'a> Search<'a> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
+        let candidates = Strategy::with_variants_of_trees(candidates, self.call, profile, &self.capabilities);
         let candidates: BTreeSet<Strategy> =
             candidates.into_iter().map(|strategy| self.with_library_chunk(strategy)).collect();
         let mut rejected = Vec::new();

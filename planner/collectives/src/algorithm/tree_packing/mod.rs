@@ -27,7 +27,7 @@
 //!
 //! ```
 //! use fabricast_collectives::algorithm::{Algorithm, Shape, generator};
-//! use fabricast_collectives::packing::{TreeCount, TreePacker};
+//! use fabricast_collectives::packing::TreePacker;
 //! use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, Schedule};
 //! use fabricast_sim::verify::{VerifyOptions, verify};
 //! use fabricast_topologies::route::{PathClass, RouteOptions, Router};
@@ -35,7 +35,7 @@
 //!
 //! let fabric = load(&FabricRequest::new("dgx-v100"))?;
 //! let router = Router::new(&fabric, RouteOptions::default());
-//! let packer = TreePacker::new(&fabric, &router, fabric.gpus(), 0, TreeCount::Optimal)?;
+//! let packer = TreePacker::new(&fabric, &router, fabric.gpus(), 0, None)?;
 //! let (collective, buffers) = (Collective::AllGather, BufferUse::OutOfPlace);
 //! let call = Call { collective, bytes: Bytes(1 << 30), ranks: 8, root: Rank(0), buffers };
 //! let forests = Some(packer.forests(collective)?);
@@ -52,6 +52,7 @@
 mod edges;
 mod pipelined;
 mod streams;
+mod transfer_costs;
 
 use std::sync::Arc;
 
@@ -69,6 +70,7 @@ use edges::{TreeEdge, tree_edges};
 pub(crate) use pipelined::PipelinedTrees;
 use streams::Pieces;
 pub(crate) use streams::StreamDivision;
+pub(crate) use transfer_costs::TransferCosts;
 
 /// Schedule generator of collectives over packed trees.
 pub(super) struct TreePacking {
@@ -135,6 +137,7 @@ impl TreePacking {
         };
         let stars = || Arc::new(Forest::stars(ranks, roots));
         let forests = shape.forests.clone().unwrap_or_else(|| Forests {
+            variant: None,
             collect: collects(collective).then(stars),
             spread: spreads(collective).then(stars),
             proof: None,
@@ -257,7 +260,7 @@ fn sum_buffer(collective: Collective) -> Buffer {
 }
 
 /// Returns true if a collective reduces over the trees.
-fn collects(collective: Collective) -> bool {
+pub(crate) fn collects(collective: Collective) -> bool {
     matches!(collective, Collective::ReduceScatter | Collective::Reduce | Collective::AllReduce)
 }
 

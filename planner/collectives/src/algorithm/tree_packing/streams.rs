@@ -188,4 +188,57 @@ impl Pieces {
         }
         counts.into_values().max().unwrap_or(1)
     }
+
+    /// Largest number of units that a thread block, a channel of a rank, sends per loop.
+    pub fn units_per_block(&self, edges: &[TreeEdge]) -> u32 {
+        let mut sums: BTreeMap<(u32, u16), u32> = BTreeMap::new();
+        for piece in &self.pieces {
+            *sums.entry((edges[piece.edge].from, piece.channel)).or_default() += piece.units;
+        }
+        sums.into_values().max().unwrap_or(1)
+    }
+
+    /// Largest number of units that a stream sends per loop.
+    pub fn units_per_stream(&self, edges: &[TreeEdge]) -> u32 {
+        let mut sums: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+        for piece in &self.pieces {
+            let edge = &edges[piece.edge];
+            *sums.entry((edge.from, edge.to, piece.channel)).or_default() += piece.units;
+        }
+        sums.into_values().max().unwrap_or(1)
+    }
+
+    /// Lengths of the longest chains of a loop, in which each message waits for those of its data and for the previous one
+    /// of its stream.
+    pub fn longest_chains(&self, edges: &[TreeEdge]) -> Chain {
+        let mut order: Vec<usize> = (0..self.pieces.len()).collect();
+        order.sort_by_key(|&piece| (edges[self.pieces[piece].edge].lag, piece));
+        let mut ends = vec![Chain::default(); self.pieces.len()];
+        let mut streams: BTreeMap<(u32, u32, u16), Chain> = BTreeMap::new();
+        for number in order {
+            let piece = &self.pieces[number];
+            let edge = &edges[piece.edge];
+            let previous = streams.entry((edge.from, edge.to, piece.channel)).or_default();
+            let start = piece.waits.iter().fold(*previous, |start, &wait| start.max(ends[wait]));
+            let end = Chain { messages: start.messages + 1, units: start.units + piece.units };
+            (ends[number], *previous) = (end, end);
+        }
+        ends.into_iter().fold(Chain::default(), Chain::max)
+    }
+}
+
+/// Lengths of a chain of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// Number of messages.
+    pub messages: u32,
+    /// Units that all messages carry.
+    pub units: u32,
+}
+
+impl Chain {
+    /// The larger of both numbers.
+    fn max(self, other: Self) -> Self {
+        Self { messages: self.messages.max(other.messages), units: self.units.max(other.units) }
+    }
 }
