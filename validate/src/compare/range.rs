@@ -172,8 +172,14 @@ mod tests {
 
     /// Row of 2^`power` bytes with a predicted time of 100 µs and an interval from 90 to 110 µs.
     fn row(power: u32, measured: u64) -> Compared {
-        let strategy =
-            Strategy { algorithm: Algorithm::Ring, protocol: Protocol::Ll, channels: 1, threads: None, chunk: None };
+        let strategy = Strategy {
+            algorithm: Algorithm::Ring,
+            protocol: Protocol::Ll,
+            channels: 1,
+            threads: None,
+            chunk: None,
+            trees: None,
+        };
         let us = |time: u64| Picos(time * 1_000_000);
         Compared {
             measurement: 0,
