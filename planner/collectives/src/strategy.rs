@@ -135,11 +135,15 @@ impl Strategy {
         let Ok(Forests { channels, .. }) = abilities.packed_trees(call.collective) else { return self };
         let widest = Self { channels, ..self };
         let trees = widest.packed_trees(call, profile, abilities);
-        if trees.is_none_or(|trees| trees.is_unsurpassed()) {
+        let mut variants = abilities.packed_tree_channels(call.collective);
+        if profile.is_ideal() {
+            // Channels cost nothing, and more of them divide shared links closer to the loads of the streams.
+            let most = variants.iter().copied().max().unwrap_or(channels).max(channels);
+            variants = vec![most];
+        } else if trees.is_none_or(|trees| trees.is_unsurpassed()) {
             return widest;
         }
-        let variants = abilities.packed_tree_channels(call.collective).into_iter();
-        let variants = variants.map(|channels| Self { channels, ..widest });
+        let variants = variants.into_iter().map(|channels| Self { channels, ..widest });
         let timed = variants.filter_map(|strategy| {
             let time = strategy.packed_trees(call, profile, abilities)?.time?;
             Some((time, strategy))

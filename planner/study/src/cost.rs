@@ -121,6 +121,9 @@ pub(super) fn format_rounded(number: f64, digits: u8) -> String {
     format!("{number:.decimals$}").parse().map_or_else(|_| format_number(number), format_number)
 }
 
+/// Smallest goodput by which costs and times are divided: a run with less makes no progress.
+const MIN_GOODPUT: f64 = 1e-6;
+
 /// Costs and energy of a job on a candidate. Costs are `None` without a price, energy without the power.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RunCosts {
@@ -146,7 +149,7 @@ impl RunCosts {
     #[must_use]
     pub fn new(prediction: &Prediction, candidate: &Candidate, size: MachineSize, job: &Job, terms: &Terms) -> Self {
         let goodput = Goodput::new(prediction, candidate, job);
-        let share = goodput.map_or(1.0, |goodput| goodput.shares.steps);
+        let share = goodput.map_or(1.0, |goodput| goodput.shares.steps.max(MIN_GOODPUT));
         let hours_per_million = prediction.tokens_per_s.map(|tokens| 1e6 / tokens / 3600.0 / share);
         let train_tokens = match job {
             Job::Training(job) => job.train_tokens,
@@ -173,7 +176,7 @@ impl RunCosts {
     /// them; for a trace, its completion time in seconds.
     #[must_use]
     pub fn seconds_per_unit(&self, prediction: &Prediction) -> f64 {
-        prediction.seconds_per_unit() / self.goodput.map_or(1.0, |goodput| goodput.shares.steps)
+        prediction.seconds_per_unit() / self.goodput.map_or(1.0, |goodput| goodput.shares.steps.max(MIN_GOODPUT))
     }
 }
 

@@ -11,13 +11,13 @@ pub fn goodput_table(answer: &Answer) -> Option<Table> {
         Column::new("candidate", "candidate", Unit::Text),
         Column::new("job", "job", Unit::Text),
         Column::new("goodput", "goodput", Unit::Percent),
-        Column::new("goodput_low", "low", Unit::Percent),
-        Column::new("goodput_high", "high", Unit::Percent),
+        Column::new("goodput_low", "low", Unit::Percent).spare(),
+        Column::new("goodput_high", "high", Unit::Percent).spare(),
         Column::new("failures_per_month", "failures", Unit::Number),
-        Column::new("month_steps_h", "steps h", Unit::Number),
+        Column::new("month_steps_h", "steps h", Unit::Number).spare(),
         Column::new("month_checkpoints_h", "checkpoints h", Unit::Number),
-        Column::new("month_lost_work_h", "lost work h", Unit::Number),
-        Column::new("month_recovery_h", "recovery h", Unit::Number),
+        Column::new("month_lost_work_h", "lost work h", Unit::Number).spare(),
+        Column::new("month_recovery_h", "recovery h", Unit::Number).spare(),
         Column::new("checkpoint_interval_s", "checkpoint every s", Unit::Number),
         Column::new("checkpoint_gb", "size GB", Unit::Number).spare(),
         Column::new("checkpoint_blocking_s", "stop s", Unit::Number).spare(),
@@ -40,9 +40,19 @@ pub fn goodput_table(answer: &Answer) -> Option<Table> {
         let names = [&row.candidate, &row.job].map(|name| Cell::from(Value::text(name)));
         table.row(names.into_iter().chain(shares).chain(numbers.map(|number| Value::Number(number).into())).collect());
     }
-    let mut assumptions: Vec<String> = rows.iter().map(|(_, goodput)| describe(goodput)).collect();
-    assumptions.dedup();
-    assumptions.into_iter().for_each(|text| table.note(text));
+    let mut assumptions: Vec<(String, Vec<&str>)> = Vec::new();
+    for (row, goodput) in &rows {
+        let text = describe(goodput);
+        match assumptions.iter_mut().find(|(known, _)| *known == text) {
+            None => assumptions.push((text, vec![&row.candidate])),
+            Some((_, names)) if names.contains(&row.candidate.as_str()) => {}
+            Some((_, names)) => names.push(&row.candidate),
+        }
+    }
+    let is_one = assumptions.len() == 1;
+    for (text, names) in assumptions {
+        table.note(if is_one { text } else { format!("{text}: {}", names.join(", ")) });
+    }
     table.heading("goodput of a month of 30 days");
     (!rows.is_empty()).then_some(table)
 }

@@ -3,13 +3,13 @@
 //! A run computes an interval τ of steps, stops for `blocking` time c while the state is copied or written, and goes on
 //! while a write of w ends in the background. Failures are a Poisson process of rate 1 / M. A failure loses the work
 //! since the last checkpoint that was written in full, and the recovery R follows, in which a further failure begins
-//! the recovery anew.
+//! the recovery again.
 //!
 //! # Expected time
 //! From one checkpoint that is written in full to the next, a run without a failure needs L = τ + c. After a failure it
 //! needs R without a failure, then L + w without a failure, because the write of the checkpoint is repeated as well. The
 //! expected time until a period of length x passes without a failure is M (e^(x/M) − 1), if each failure begins it
-//! anew. Hence the expected time per interval
+//! again. Hence the expected time per interval
 //!
 //! ```text
 //! T = (1 − e^(−L/M)) (M + M (e^((R + L + w)/M) − 1)) = M e^((R + w)/M) (e^(L/M) − 1)

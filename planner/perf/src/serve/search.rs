@@ -12,7 +12,7 @@ use crate::communication::{CommunicationCostModel, EstimatedCosts, JobDispatch};
 use crate::step::{Machine, Step, TimeError, Timeline, indivisible_error, shortlist};
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
-    Arrivals, Degrees, Footprint, JobError, Layout, Limits, LoadedServing, MemoryCheck, MemoryLimits,
+    Arrivals, Degrees, Footprint, JobError, Layout, Limits, LoadedServing, MemoryCheck, MemoryLimits, OpenLoop,
     SequenceParallelism, Serving, check_memory, serving_footprint,
 };
 
@@ -171,10 +171,18 @@ fn mean_service(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>)
 fn rank_key(job: &Serving, service: &Service) -> (bool, bool, u128) {
     let is_late = !service.slo_violations.is_empty();
     let inverse_throughput = (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128;
-    match (job.arrivals, service.ttft) {
-        (Arrivals::OpenLoop(_), Some(_)) => (is_late, false, service.latency.0.into()),
+    match job.arrivals {
+        Arrivals::OpenLoop(open_loop) if is_served(job, &open_loop, service) => {
+            (is_late, false, service.latency.0.into())
+        }
         _ => (is_late, true, inverse_throughput),
     }
+}
+
+/// Returns true if as many requests are served as arrive; a benchmark ends at any rate.
+fn is_served(job: &Serving, open_loop: &OpenLoop, service: &Service) -> bool {
+    let arriving_tokens = open_loop.rate() * job.computed_output_tokens() as f64;
+    open_loop.requests.is_some() || service.tokens_per_s >= arriving_tokens * (1.0 - f64::EPSILON.sqrt())
 }
 
 /// Returns the [`SIMULATED`] layouts with the best estimates among those that fit the memory.

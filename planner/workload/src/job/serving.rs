@@ -97,7 +97,10 @@ impl Serving {
     pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
         let limit_requests = |requests: u64, max_num_seqs: u64| {
             let fitting = memories.map_or(u64::MAX, |memories| max_concurrent_requests(self, layout, memories));
-            requests.min(max_num_seqs.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
+            // A step has room for the proposed tokens of the requests that decode.
+            let in_step = (self.max_batched_tokens / (1 + self.draft_tokens())).max(1);
+            let per_replica = if self.speculation.is_some() { max_num_seqs.min(in_step) } else { max_num_seqs };
+            requests.min(per_replica.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
         };
         let concurrent_requests = match self.arrivals {
             Arrivals::FixedConcurrency { concurrency, max_num_seqs } => {

@@ -64,8 +64,8 @@ pub struct RequestLatencies {
 }
 
 impl RequestLatencies {
-    /// Summarizes the times of requests; `None` if there are none. `later_tokens`: output tokens that the machine does not
-    /// compute are not counted.
+    /// Summarizes the times of requests; `None` if there are none. Without a first token, the time per output token counts
+    /// from the arrival, with its wait.
     pub(super) fn new(times: &[RequestTimes]) -> Option<Self> {
         let ttft = times.iter().filter_map(|times| Some(times.first_token? - times.request.arrival)).collect();
         let tpot = times.iter().filter(|times| times.request.output > 1).map(|times| {

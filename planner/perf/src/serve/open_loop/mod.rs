@@ -31,7 +31,7 @@ use crate::communication::SampledCosts;
 use crate::step::Step;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
-    Arrivals, Disaggregation, Layout, Limits, LoadedServing, OpenLoop, RequestVariation, Serving,
+    Arrivals, Disaggregation, Layout, Limits, LoadedServing, OpenLoop, RequestVariation, Serving, format_number,
 };
 
 /// Number of requests whose latencies are summarized: 50 of them are beyond the 99th percentile.
@@ -59,8 +59,26 @@ pub(super) fn estimate_open_loop(
     costs: &StepCosts<'_>,
 ) -> Result<(Step, Service), PlanError> {
     let EquivalentLoop { step, service, capacity } = equivalent_loop(job, open_loop, layout, costs)?;
-    let slo_violations = violations(job, &service, None, capacity, open_loop);
-    Ok((step, Service { slo_violations, ..service }))
+    Ok(if capacity < open_loop.rate() && open_loop.requests.is_none() {
+        overloaded(job, open_loop, step, service, capacity)
+    } else {
+        let slo_violations = violations(job, &service, None, f64::INFINITY, open_loop);
+        (step, Service { slo_violations, ..service })
+    })
+}
+
+/// Returns the service of a machine that serves fewer requests than arrive: the number that wait grows without end, and so
+/// do latencies. `served`: requests that are served per second.
+fn overloaded(
+    job: &LoadedServing<'_>,
+    open_loop: &OpenLoop,
+    step: Step,
+    service: Service,
+    served: f64,
+) -> (Step, Service) {
+    let service = Service { ttft: None, tokens_per_s: served * job.computed_output_tokens() as f64, ..service };
+    let slo_violations = violations(job, &service, None, served, open_loop);
+    (step, Service { slo_violations, ..service })
 }
 
 /// Simulates the service of an open loop.
@@ -74,11 +92,8 @@ pub(super) fn simulate_open_loop(
     costs: &StepCosts<'_>,
 ) -> Result<(Step, Service), PlanError> {
     let EquivalentLoop { step, service, capacity } = equivalent_loop(job, open_loop, layout, costs)?;
-    let is_overloaded = capacity < open_loop.rate();
-    if is_overloaded && open_loop.requests.is_none() {
-        // The number of waiting requests grows without end.
-        let slo_violations = violations(job, &service, None, capacity, open_loop);
-        return Ok((step, Service { ttft: None, slo_violations, ..service }));
+    if capacity < open_loop.rate() && open_loop.requests.is_none() {
+        return Ok(overloaded(job, open_loop, step, service, capacity));
     }
     let sampled = SampledCosts::new(costs.collective_costs);
     let times = StreamTimes { job, layout, costs: StepCosts { collective_costs: &sampled, ..*costs } };
@@ -87,7 +102,14 @@ pub(super) fn simulate_open_loop(
         None => simulate_steady_state(&times, setup, &job.variation, open_loop, service.concurrent_requests)?,
         Some(requests) => simulate_benchmark(&times, setup, &job.variation, open_loop, requests)?,
     };
+    if simulated.is_overloaded {
+        return Ok(overloaded(job, open_loop, step, service, simulated.requests_per_s));
+    }
     let latencies = RequestLatencies::new(&simulated.times);
+    // Steps and calls are those of the requests that run, whose number follows from their rate and time (Little's law).
+    let in_system = latencies.map(|latencies| simulated.requests_per_s * latencies.latency.mean.0 as f64 / 1e12);
+    let running = in_system.unwrap_or(1.0).round().clamp(1.0, job.concurrent_requests.max(1) as f64) as u64;
+    let (step, service) = closed_loop(job, open_loop, layout, costs, running)?;
     let mean = |summary: Option<LatencySummary>| summary.map(|summary| summary.mean);
     let service = Service {
         ttft: latencies.and_then(|latencies| mean(latencies.ttft)),
@@ -97,9 +119,21 @@ pub(super) fn simulate_open_loop(
         latencies,
         ..service
     };
-    let served = if open_loop.requests.is_some() { f64::INFINITY } else { capacity };
-    let slo_violations = violations(job, &service, latencies, served, open_loop);
+    let slo_violations = violations(job, &service, latencies, f64::INFINITY, open_loop);
     Ok((step, Service { slo_violations, ..service }))
+}
+
+/// Simulates a closed loop of so many requests.
+fn closed_loop(
+    job: &LoadedServing<'_>,
+    open_loop: &OpenLoop,
+    layout: &Layout,
+    costs: &StepCosts<'_>,
+    concurrent_requests: u64,
+) -> Result<(Step, Service), PlanError> {
+    let arrivals = Arrivals::AutoConcurrency { max_num_seqs: open_loop.max_num_seqs };
+    let closed = Serving { arrivals, limits: Limits::default(), ..job.job.clone() };
+    simulate_service(&LoadedServing { job: &closed, concurrent_requests }, layout, costs)
 }
 
 /// Finds the smallest number of concurrent requests with which as many are served as arrive, or the largest that may run.
@@ -109,12 +143,9 @@ fn equivalent_loop(
     layout: &Layout,
     costs: &StepCosts<'_>,
 ) -> Result<EquivalentLoop, PlanError> {
-    let arrivals = Arrivals::AutoConcurrency { max_num_seqs: open_loop.max_num_seqs };
-    let closed = Serving { arrivals, limits: Limits::default(), ..job.job.clone() };
     let output = job.computed_output_tokens().max(1) as f64;
     let with_requests = |concurrent_requests: u64| {
-        let loaded = LoadedServing { job: &closed, concurrent_requests };
-        let (step, service) = simulate_service(&loaded, layout, costs)?;
+        let (step, service) = closed_loop(job, open_loop, layout, costs, concurrent_requests)?;
         let capacity = service.tokens_per_s / output;
         Ok::<_, PlanError>(EquivalentLoop { step, service, capacity })
     };
@@ -151,7 +182,8 @@ fn violations(
         None => [service.ttft, service.tpot],
     };
     let rate = open_loop.rate();
-    let overload = (served < rate).then(|| format!("request_rate {served:.4} of {rate:.4}"));
+    let rounded = |rate: f64| format_number((rate * 100.0).round() / 100.0);
+    let overload = (served < rate).then(|| format!("serves {} of {} requests/s", rounded(served), rounded(rate)));
     overload.into_iter().chain(slo_violations(job, ttft, tpot)).collect()
 }
 
@@ -199,9 +231,13 @@ fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) 
 struct SimulatedRequests {
     times: Vec<RequestTimes>,
     requests_per_s: f64,
+    /// True if more requests arrive than are served.
+    is_overloaded: bool,
 }
 
 /// Simulates requests that never end. Latencies count after as many requests as run at the same time several times over.
+/// The machine is overloaded if the number of requests in it grows meanwhile by more than three standard deviations of the
+/// number of arrivals.
 fn simulate_steady_state<T: StepTime>(
     times: &T,
     setup: StreamSetup,
@@ -211,29 +247,30 @@ fn simulate_steady_state<T: StepTime>(
 ) -> Result<SimulatedRequests, T::Error> {
     let ignored = (SUMMARIZED_REQUESTS / 4).max(running.saturating_mul(4));
     let summarized = SUMMARIZED_REQUESTS.max(running);
-    let mut source = RequestSource::new(variation, open_loop.mean_gap, 0);
     let mut queue = RequestQueue::new(times, setup);
-    let first = source.by_ref().take(ignored as usize).try_fold(Picos::ZERO, |_, request| {
-        queue.arrive(request)?;
-        Ok(request.arrival)
-    })?;
-    let last = source.by_ref().take(summarized as usize).try_fold(first, |_, request| {
-        queue.arrive(request)?;
-        Ok(request.arrival)
-    })?;
-    let counts = |times: &RequestTimes| times.request.arrival > first && times.request.arrival <= last;
+    let [mut first, mut last] = [Picos::ZERO; 2];
+    let (mut counted, mut examined) = (Vec::new(), 0);
     // Later requests arrive until the counted ones have ended.
-    let (mut times, mut examined) = (Vec::new(), 0);
-    for request in source {
-        let ended = queue.finished.iter().skip(examined).filter(|times| counts(times));
-        times.extend(ended.copied());
+    for request in RequestSource::new(variation, open_loop.mean_gap, 0) {
+        if request.number == ignored {
+            first = request.arrival;
+        } else if request.number == ignored + summarized {
+            last = request.arrival;
+        }
+        let ended = queue.finished.iter().skip(examined);
+        counted.extend(ended.filter(|times| (ignored..ignored + summarized).contains(&times.request.number)).copied());
         examined = queue.finished.len();
-        if times.len() as u64 >= summarized {
+        if counted.len() as u64 >= summarized {
             break;
         }
         queue.arrive(request)?;
     }
-    Ok(SimulatedRequests { times, requests_per_s: open_loop.rate() })
+    let served = queue.finished.iter().filter(|times| times.end > first && times.end <= last).count() as f64;
+    let deviation = (summarized as f64 / variation.burstiness).sqrt();
+    let is_overloaded = summarized as f64 - served > 3.0 * deviation;
+    let seconds = ((last - first).0 as f64 / 1e12).max(1e-12);
+    let requests_per_s = if is_overloaded { served / seconds } else { open_loop.rate() };
+    Ok(SimulatedRequests { times: counted, requests_per_s, is_overloaded })
 }
 
 /// Simulates a benchmark on an idle machine, several times if it has few requests.
@@ -259,5 +296,6 @@ fn simulate_benchmark<T: StepTime>(
         seconds += (end - first.unwrap_or_default()).0 as f64 / 1e12;
         finished.append(&mut queue.finished);
     }
-    Ok(SimulatedRequests { times: finished, requests_per_s: (repetitions * requests) as f64 / seconds.max(1e-12) })
+    let requests_per_s = (repetitions * requests) as f64 / seconds.max(1e-12);
+    Ok(SimulatedRequests { times: finished, requests_per_s, is_overloaded: false })
 }

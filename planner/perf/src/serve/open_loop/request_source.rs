@@ -13,6 +13,8 @@ use rand_distr::{Distribution, Gamma, StandardUniform};
 /// Request of an open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
+    /// Position in the order of arrivals, from 0.
+    pub number: u64,
     /// Time at which the request is sent.
     pub arrival: Picos,
     /// Number of prompt tokens.
@@ -28,6 +30,7 @@ pub(super) struct RequestSource<'a> {
     mean_gap: Picos,
     random: ChaCha8Rng,
     now: f64,
+    next: u64,
 }
 
 impl<'a> RequestSource<'a> {
@@ -36,7 +39,7 @@ impl<'a> RequestSource<'a> {
     pub(super) fn new(variation: &'a RequestVariation, mean_gap: Picos, number: u64) -> Self {
         let shape = variation.burstiness;
         let gaps = Gamma::new(shape, mean_gap.0 as f64 / shape).ok();
-        Self { variation, gaps, mean_gap, random: ChaCha8Rng::seed_from_u64(number), now: 0.0 }
+        Self { variation, gaps, mean_gap, random: ChaCha8Rng::seed_from_u64(number), now: 0.0, next: 0 }
     }
 }
 
@@ -49,7 +52,10 @@ impl Iterator for RequestSource<'_> {
         self.now += gap;
         let [prompt, output]: [f64; 2] =
             [StandardUniform.sample(&mut self.random), StandardUniform.sample(&mut self.random)];
+        let number = self.next;
+        self.next += 1;
         Some(Request {
+            number,
             arrival: Picos(self.now.round() as u64),
             prompt: self.variation.prompt.quantile(prompt),
             output: self.variation.output.quantile(output),

@@ -195,7 +195,7 @@ impl Scheduler {
             CachedPrompt::Prefix(share) => {
                 ((waiting.request.prompt as f64 * share) as u64).min(waiting.prefill.saturating_sub(1))
             }
-            // What was evicted is computed here, all but the last token, with which decode goes on.
+            // What was evicted is computed here.
             CachedPrompt::Whole if waiting.generated > 1.0 => 0,
             CachedPrompt::Whole => waiting.prefill,
         }
@@ -246,7 +246,9 @@ impl Scheduler {
             running.cached += running.scheduled as f64;
             if running.remaining_prefill() == 0 {
                 running.generated += 1.0;
-                running.first_token.get_or_insert(end);
+                if self.cached_prompt != CachedPrompt::Whole {
+                    running.first_token.get_or_insert(end);
+                }
             }
         }
         self.running.retain(|running| {
@@ -272,7 +274,7 @@ mod tests {
     }
 
     fn request(prompt: u64, output: u64) -> Request {
-        Request { arrival: Picos(0), prompt, output }
+        Request { number: 0, arrival: Picos(0), prompt, output }
     }
 
     /// A prompt of 25 tokens in steps of 10 next to a request that decodes: chunks of 10, 9 and 6 tokens.
@@ -374,6 +376,24 @@ mod tests {
         }
         assert_eq!(scheduler.plan_step().unwrap().tokens.prefill, 900.0);
         assert_eq!((scheduler.running.len(), scheduler.requests()), (2, 3));
+    }
+
+    /// The first token of a request whose prompt comes from another machine is not computed here, even if the prompt is.
+    #[test]
+    fn evicted_requests_of_decode_machines_have_no_first_token() {
+        let limits = StreamLimits { step_tokens: 100, requests: 8, cached_tokens: 60 };
+        let (mut scheduler, mut finished) =
+            (Scheduler::new(limits, CachedPrompt::Whole, Batching::Mixed, ONE_TOKEN), Vec::new());
+        scheduler.add(request(20, 20));
+        scheduler.add(request(20, 20));
+        let mut has_prefill = false;
+        for end in 1..100 {
+            let Some(step) = scheduler.plan_step() else { break };
+            has_prefill |= step.tokens.prefill > 0.0;
+            scheduler.end_steps(step.repeats, Picos(end), &mut finished);
+        }
+        assert!(has_prefill);
+        assert_eq!((finished.len(), finished.iter().filter_map(|times| times.first_token).count()), (2, 0));
     }
 
     #[test]

@@ -75,6 +75,20 @@ fn steady_state_is_that_of_a_long_benchmark() {
     assert!(steady.latency.mean.0.abs_diff(long.latency.mean.0) < long.latency.mean.0 / 10, "{steady:?} {long:?}");
 }
 
+/// A burst of requests at one instant ends, and a machine that serves fewer requests than arrive is recognized.
+#[test]
+fn overload_is_recognized() {
+    let times = LinearTime { step: 1_000_000, token: 0, context: 0 };
+    let simulated = |load: f64, burstiness: f64| {
+        let open_loop = OpenLoop { mean_gap: Picos((1e6 / load) as u64), requests: None, max_num_seqs: 1000 };
+        let variation = fixed(100, 1, burstiness);
+        simulate_steady_state(&times, one_stream(100), &variation, &open_loop, 40).unwrap()
+    };
+    assert!(!simulated(0.9, 1.0).is_overloaded && !simulated(0.5, 0.01).is_overloaded);
+    let over = simulated(1.2, 1.0);
+    assert!(over.is_overloaded && (over.requests_per_s * 1e-6 - 1.0).abs() < 0.02, "{}", over.requests_per_s);
+}
+
 /// Replicas that make their steps together wait for the one with most tokens.
 #[test]
 fn replicas_of_a_group_wait_for_the_most_loaded() {
@@ -82,9 +96,9 @@ fn replicas_of_a_group_wait_for_the_most_loaded() {
     let latencies = |group: usize| {
         let setup = StreamSetup { streams: 2, group, ..one_stream(1000) };
         let mut queue = RequestQueue::new(&times, setup);
-        queue.arrive(Request { arrival: Picos(0), prompt: 10, output: 1 }).unwrap();
-        queue.arrive(Request { arrival: Picos(0), prompt: 500, output: 1 }).unwrap();
-        queue.arrive(Request { arrival: Picos(5), prompt: 20, output: 1 }).unwrap();
+        queue.arrive(Request { number: 0, arrival: Picos(0), prompt: 10, output: 1 }).unwrap();
+        queue.arrive(Request { number: 1, arrival: Picos(0), prompt: 500, output: 1 }).unwrap();
+        queue.arrive(Request { number: 2, arrival: Picos(5), prompt: 20, output: 1 }).unwrap();
         queue.drain().unwrap();
         let mut ends: Vec<(u64, u64)> =
             queue.finished.iter().map(|times| (times.request.prompt, times.end.0)).collect();
@@ -174,9 +188,10 @@ proptest! {
         let mut now = 0;
         let requests: Vec<Request> = drawn
             .into_iter()
-            .map(|(gap, prompt, output)| {
+            .zip(0..)
+            .map(|((gap, prompt, output), number)| {
                 now += gap;
-                Request { arrival: Picos(now), prompt, output }
+                Request { number, arrival: Picos(now), prompt, output }
             })
             .collect();
         let times = LinearTime { step, token, context };

@@ -108,11 +108,12 @@ impl JobText {
         let rate = check.number_in_range("request_rate", &Some(rate.clone()), RATES, 1.0)?;
         let requests = match &self.requests {
             None => None,
-            Some(requests) if *requests.get_ref() > MAX_REQUESTS => {
-                let message = format!("requests: {} is more than {MAX_REQUESTS}", requests.get_ref());
+            Some(requests) if (1..=MAX_REQUESTS).contains(requests.get_ref()) => Some(*requests.get_ref()),
+            Some(requests) => {
+                let count = requests.get_ref();
+                let message = format!("requests: {count} is not a whole number from 1 to {MAX_REQUESTS}");
                 return Err(check.error(requests.span(), message));
             }
-            Some(requests) => Some(check.count("requests", requests)?),
         };
         Ok(Some(OpenLoop { mean_gap: Picos((1e12 / rate).round() as u64), requests, max_num_seqs }))
     }
@@ -153,7 +154,7 @@ mod tests {
             ("request_rate = 0", "job.toml:2:16", "request_rate: 0 is not from 0.001 to"),
             ("request_rate = 1\nconcurrency = 3", "job.toml:3:15", "`request_rate` is given as well"),
             ("request_rate = 1\nlengths = \"equal\"", "job.toml:3:11", "for a fixed concurrency only"),
-            ("request_rate = 1\nrequests = 1000000", "job.toml:3:12", "more than 100000"),
+            ("request_rate = 1\nrequests = 1000000", "job.toml:3:12", "from 1 to 100000"),
             ("request_rate = 1\nprompt_tokens = [9, 8]", "job.toml:3:17", "quantiles increase"),
             ("request_rate = 1\nprompt_tokens = []", "job.toml:3:17", "quantiles increase"),
             ("request_rate = 1\nprompt_tokens = [0, 8]", "job.toml:3:17", "from 1 to"),

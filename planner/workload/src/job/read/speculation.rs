@@ -9,7 +9,7 @@ use super::Validator;
 
 /// Speculative decoding as written in the job file.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of keys")]
 pub(super) struct SpeculationText {
     method: DraftMethod,
     draft_tokens: Spanned<u64>,
