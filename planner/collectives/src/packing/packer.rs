@@ -483,9 +483,12 @@ fn grow_trees(scaled: &ScaledGraph, logical: &Digraph, variant: TreeVariant) -> 
     }
     let roots = scaled.requirement.roots;
     // Capacities count trees: finer ones permit rates of a few trees that are fractions of a unit.
-    let finer = logical.map(|capacity| capacity.saturating_mul(FEW_TREES_RESOLUTION));
-    let rate = optimum(&finer, roots).rate;
-    let reduced = scale(&finer, roots, rate, variant).ok_or(PackingError::NoTrees)?;
+    let graph = match variant {
+        TreeVariant::AtMost(_) => logical.map(|capacity| capacity.saturating_mul(FEW_TREES_RESOLUTION)),
+        TreeVariant::Optimal | TreeVariant::Widened(_) => logical.clone(),
+    };
+    let rate = optimum(&graph, roots).rate;
+    let reduced = scale(&graph, roots, rate, variant).ok_or(PackingError::NoTrees)?;
     forest(reduced.requirement, pack(&reduced.graph, reduced.requirement).ok_or(PackingError::NoTrees)?)
 }
 
