@@ -125,14 +125,14 @@ impl Model {
     #[must_use]
     pub fn with_dense_layers(&self) -> Self {
         match self.experts {
-            0 => self.clone(),
+            0 => *self,
             _ => Self {
                 experts: 0,
                 experts_per_token: 0,
                 shared_experts: 0,
                 expert_groups: None,
                 ffn: self.ffn * (self.experts_per_token + self.shared_experts),
-                ..self.clone()
+                ..*self
             },
         }
     }
