@@ -134,8 +134,8 @@ def plan(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16,
-            which are shallower and use a part of the bandwidth; default: the fastest.
+        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4,
+            widened-16, which are shallower and use a part of the bandwidth; default: the fastest.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example ``nccl-2.28.9``; ``none`` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -371,8 +371,8 @@ def simulate(
         protocol: Protocols, comma-separated: ll, ll128, simple, symmetric, copy_engine.
         channels: Numbers of channels, comma-separated, 1 to 1024; a channel is one thread block.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16,
-            which are shallower and use a part of the bandwidth; default: the fastest.
+        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4,
+            widened-16, which are shallower and use a part of the bandwidth; default: the fastest.
         no_nvls: Disable NVLink SHARP (reduction and multicast in NVSwitches).
         library: Library to plan for and compare with, for example ``nccl-2.28.9``; ``none`` for no library.
             Restricts the candidates to those that the library can run, and shows the library's default choice
@@ -950,8 +950,8 @@ def synthesize(
         protocol: Protocol: ll, ll128, simple or symmetric. Default: by predicted time.
         channels: Number of channels, 1 to 1024; a channel is one thread block. Default: by predicted time.
         chunk: Maximum chunk size of a step, for example 512KiB; default: the protocol's.
-        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4, widened-16,
-            which are shallower and use a part of the bandwidth; default: the fastest.
+        trees: Trees of tree_packing: at most K per root, 1 to 256; optimal; or widened-2, widened-4,
+            widened-16, which are shallower and use a part of the bandwidth; default: the fastest.
         profile: Cost profile: ``ideal``, a shipped name, or a file; default: best match for the GPUs.
         launch: Launch mode of calls. Default: graph.
         processes: Process layout: one process or thread per GPU, or one process per host. Default: per_gpu.
