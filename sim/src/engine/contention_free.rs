@@ -12,8 +12,6 @@
 //! The ends of a run are dropped once all runs that wait for it have been evaluated. Streams of many more chunks than
 //! runs in sequence are left to the engine, which may skip a steady state.
 
-use std::sync::atomic::Ordering;
-
 use fabricast_topologies::Picos;
 
 use super::costs::ChainCosts;
@@ -204,9 +202,7 @@ impl<'a> Evaluation<'a> {
 
     /// Evaluates the runs in order; `None` if a time is out of range, which the engine reports.
     fn run(mut self, order: &[u32]) -> Result<Option<Outcome>, EngineError> {
-        if let Some(progress) = self.watch.progress {
-            progress.total.store(self.workload.operation_count(), Ordering::Relaxed);
-        }
+        self.watch.begin(self.workload.operation_count());
         for &run in order {
             let Some(ends) = self.evaluate(run) else { return Ok(None) };
             self.record(run, &ends)?;
@@ -239,12 +235,7 @@ impl<'a> Evaluation<'a> {
         }
         self.outcome.operations += ends.len() as u64;
         self.outcome.events += ends.len() as u64;
-        if let Some(progress) = self.watch.progress {
-            progress.done.store(self.outcome.operations, Ordering::Relaxed);
-        }
-        if self.watch.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
-            return Err(EngineError::Interrupted);
-        }
+        self.watch.poll(self.outcome.operations)?;
         match self.watch.until.filter(|&until| last > until) {
             Some(until) => Err(EngineError::Abandoned { until }),
             None => Ok(()),

@@ -31,8 +31,6 @@ mod streams;
 mod watch;
 mod workload;
 
-use std::sync::atomic::Ordering;
-
 use fabricast_topologies::Picos;
 
 use crate::quantity::{Rate, Work};
@@ -168,9 +166,7 @@ impl<'a> Engine<'a> {
     /// Runs the workload: handles all events in order of time.
     fn run(&mut self) -> Result<(), EngineError> {
         let workload = self.workload;
-        if let Some(progress) = self.watch.progress {
-            progress.total.store(workload.operation_count(), Ordering::Relaxed);
-        }
+        self.watch.begin(workload.operation_count());
         if self.watch.recording != Recording::End {
             self.outcome.run_ends = vec![Picos::ZERO; workload.runs.len()];
         }
@@ -222,7 +218,7 @@ impl<'a> Engine<'a> {
             }
             if self.outcome.events >= next_breath {
                 next_breath = self.outcome.events + POLL_INTERVAL;
-                self.poll()?;
+                self.watch.poll(self.outcome.operations)?;
             }
         }
         self.conclude()
@@ -236,23 +232,9 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn report_progress(&self) {
-        if let Some(progress) = self.watch.progress {
-            progress.done.store(self.outcome.operations, Ordering::Relaxed);
-        }
-    }
-
-    fn poll(&self) -> Result<(), EngineError> {
-        self.report_progress();
-        match self.watch.interrupt {
-            Some(flag) if flag.load(Ordering::Relaxed) => Err(EngineError::Interrupted),
-            _ => Ok(()),
-        }
-    }
-
     fn conclude(&mut self) -> Result<(), EngineError> {
         let total = self.workload.operation_count();
-        self.report_progress();
+        self.watch.report(self.outcome.operations);
         if self.outcome.operations < total {
             let (run, index) = self.waiting.first_not_done(self.workload);
             return Err(EngineError::Deadlock { done: self.outcome.operations, total, run, index });

@@ -12,7 +12,6 @@
 //! largest costs counts, and rates are updated after all events of an instant.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 use fabricast_topologies::Picos;
 
@@ -233,9 +232,7 @@ impl<'a> StreamEngine<'a> {
     fn run(mut self) -> Result<Option<Outcome>, EngineError> {
         let workload = self.workload;
         let total = workload.operation_count();
-        if let Some(progress) = self.watch.progress {
-            progress.total.store(total, Ordering::Relaxed);
-        }
+        self.watch.begin(total);
         for number in 0..self.streams.len() as u32 {
             if self.schedule(number).is_none() {
                 return Ok(None);
@@ -270,10 +267,10 @@ impl<'a> StreamEngine<'a> {
             }
             if self.outcome.events >= next_poll {
                 next_poll = self.outcome.events + POLL_INTERVAL;
-                self.poll()?;
+                self.watch.poll(self.outcome.operations)?;
             }
         }
-        self.report_progress();
+        self.watch.report(self.outcome.operations);
         Ok((self.outcome.operations == total).then_some(self.outcome))
     }
 
@@ -283,20 +280,6 @@ impl<'a> StreamEngine<'a> {
         match deadline.missed(self.now) {
             Some(until) => Err(EngineError::Abandoned { until }),
             None => Ok(()),
-        }
-    }
-
-    fn report_progress(&self) {
-        if let Some(progress) = self.watch.progress {
-            progress.done.store(self.outcome.operations, Ordering::Relaxed);
-        }
-    }
-
-    fn poll(&self) -> Result<(), EngineError> {
-        self.report_progress();
-        match self.watch.interrupt {
-            Some(flag) if flag.load(Ordering::Relaxed) => Err(EngineError::Interrupted),
-            _ => Ok(()),
         }
     }
 

@@ -1,10 +1,10 @@
 //! Observation and control of a run from outside.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fabricast_topologies::Picos;
 
-use super::SteadyStates;
+use super::{EngineError, SteadyStates};
 use crate::monitor::Progress;
 
 /// Times that a run records. Each variant includes the previous ones.
@@ -32,4 +32,32 @@ pub struct Watch<'a> {
     pub until: Option<Picos>,
     /// Treatment of steady states: skip or simulate their periods.
     pub steady_states: SteadyStates,
+}
+
+impl Watch<'_> {
+    /// Sets the number of operations of the run.
+    pub(super) fn begin(&self, operations: u64) {
+        if let Some(progress) = self.progress {
+            progress.total.store(operations, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports the number of operations that have ended.
+    pub(super) fn report(&self, operations: u64) {
+        if let Some(progress) = self.progress {
+            progress.done.store(operations, Ordering::Relaxed);
+        }
+    }
+
+    /// Reports the number of operations that have ended, and returns an error if another thread stops the run.
+    ///
+    /// # Errors
+    /// [`EngineError::Interrupted`].
+    pub(super) fn poll(&self, operations: u64) -> Result<(), EngineError> {
+        self.report(operations);
+        match self.interrupt {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(EngineError::Interrupted),
+            _ => Ok(()),
+        }
+    }
 }
