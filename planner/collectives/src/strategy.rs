@@ -133,22 +133,21 @@ impl Strategy {
             return self;
         }
         let Ok(Forests { channels, .. }) = abilities.packed_trees(call.collective) else { return self };
-        let widest = Self { channels, ..self };
-        let trees = widest.packed_trees(call, profile, abilities);
+        let usual = Self { channels, ..self };
         let mut variants = abilities.packed_tree_channels(call.collective);
         if profile.is_ideal() {
             // Channels cost nothing, and more of them divide shared links closer to the loads of the streams.
             let most = variants.iter().copied().max().unwrap_or(channels).max(channels);
             variants = vec![most];
-        } else if trees.is_none_or(|trees| trees.is_unsurpassed()) {
-            return widest;
+        } else if usual.packed_trees(call, profile, abilities).is_none_or(|trees| trees.is_unsurpassed()) {
+            return usual;
         }
-        let variants = variants.into_iter().map(|channels| Self { channels, ..widest });
+        let variants = variants.into_iter().map(|channels| Self { channels, ..usual });
         let timed = variants.filter_map(|strategy| {
             let time = strategy.packed_trees(call, profile, abilities)?.time?;
             Some((time, strategy))
         });
-        timed.min_by_key(|(time, _)| *time).map_or(widest, |(_, strategy)| strategy)
+        timed.min_by_key(|(time, _)| *time).map_or(usual, |(_, strategy)| strategy)
     }
 
     /// Returns the largest chunk of a schedule if the strategy states no chunk size; `None` if the profile does not limit
