@@ -106,8 +106,8 @@ impl StepCosts<'_> {
         })
     }
 
-    /// Time to propose the tokens that the next step verifies: a layer and the logits for each step of the draft, on the last pipeline stage. Layers of a
-    /// drafter are dense unless it is a layer of the model.
+    /// Time to propose the tokens that the next step verifies: a layer and the logits for each step of the draft, on the
+    /// last pipeline stage. Layers of a drafter are dense unless it is a layer of the model.
     fn draft(
         &self,
         job: &LoadedServing<'_>,

@@ -101,7 +101,7 @@ mod tests {
     }
 
     proptest! {
-        /// The mean is that of many quantiles.
+        /// The mean is that of 100,000 quantiles.
         #[test]
         fn mean_is_that_of_quantiles(mut lengths in proptest::collection::vec(1u64..10_000, 1..9)) {
             lengths.sort_unstable();

@@ -40,14 +40,6 @@ const SUMMARIZED_REQUESTS: u64 = 5_000;
 /// Largest number of repetitions of a benchmark with few requests.
 const MAX_REPETITIONS: u64 = 32;
 
-/// Closed loop that serves as many requests per second as an open loop has arrivals.
-struct EquivalentLoop {
-    step: Step,
-    service: Service,
-    /// Requests that the machine serves per second with as many requests as may run; at most the rate of arrivals.
-    capacity: f64,
-}
-
 /// Estimates the service of an open loop without queueing, from the closed loop that serves as many requests.
 ///
 /// # Errors
@@ -58,27 +50,13 @@ pub(super) fn estimate_open_loop(
     layout: &Layout,
     costs: &StepCosts<'_>,
 ) -> Result<(Step, Service), PlanError> {
-    let EquivalentLoop { step, service, capacity } = equivalent_loop(job, open_loop, layout, costs)?;
-    Ok(if capacity < open_loop.rate() && open_loop.requests.is_none() {
-        overloaded(job, open_loop, step, service, capacity)
-    } else {
-        let slo_violations = violations(job, &service, None, f64::INFINITY, open_loop);
-        (step, Service { slo_violations, ..service })
-    })
-}
-
-/// Returns the service of a machine that serves fewer requests than arrive: the number that wait grows without end, and so
-/// do latencies. `served`: requests that are served per second.
-fn overloaded(
-    job: &LoadedServing<'_>,
-    open_loop: &OpenLoop,
-    step: Step,
-    service: Service,
-    served: f64,
-) -> (Step, Service) {
-    let service = Service { ttft: None, tokens_per_s: served * job.computed_output_tokens() as f64, ..service };
-    let slo_violations = violations(job, &service, None, served, open_loop);
-    (step, Service { slo_violations, ..service })
+    let machine = OpenLoopMachine::new(job, open_loop, layout, costs);
+    match machine.equivalent_loop()? {
+        EquivalentLoop { step, service, capacity } if machine.is_overloaded(capacity) => {
+            Ok((step, machine.overloaded(service, capacity)))
+        }
+        EquivalentLoop { step, service, .. } => Ok((step, machine.with_violations(service))),
+    }
 }
 
 /// Simulates the service of an open loop.
@@ -91,9 +69,10 @@ pub(super) fn simulate_open_loop(
     layout: &Layout,
     costs: &StepCosts<'_>,
 ) -> Result<(Step, Service), PlanError> {
-    let EquivalentLoop { step, service, capacity } = equivalent_loop(job, open_loop, layout, costs)?;
-    if capacity < open_loop.rate() && open_loop.requests.is_none() {
-        return Ok(overloaded(job, open_loop, step, service, capacity));
+    let machine = OpenLoopMachine::new(job, open_loop, layout, costs);
+    let EquivalentLoop { step, service, capacity } = machine.equivalent_loop()?;
+    if machine.is_overloaded(capacity) {
+        return Ok((step, machine.overloaded(service, capacity)));
     }
     let sampled = SampledCosts::new(costs.collective_costs);
     let times = StreamTimes { job, layout, costs: StepCosts { collective_costs: &sampled, ..*costs } };
@@ -103,13 +82,13 @@ pub(super) fn simulate_open_loop(
         Some(requests) => simulate_benchmark(&times, setup, &job.variation, open_loop, requests)?,
     };
     if simulated.is_overloaded {
-        return Ok(overloaded(job, open_loop, step, service, simulated.requests_per_s));
+        return Ok((step, machine.overloaded(service, simulated.requests_per_s)));
     }
     let latencies = RequestLatencies::new(&simulated.times);
     // Steps and calls are those of the requests that run, whose number follows from their rate and time (Little's law).
     let in_system = latencies.map(|latencies| simulated.requests_per_s * latencies.latency.mean.0 as f64 / 1e12);
     let running = in_system.unwrap_or(1.0).round().clamp(1.0, job.concurrent_requests.max(1) as f64) as u64;
-    let (step, service) = closed_loop(job, open_loop, layout, costs, running)?;
+    let (step, service) = machine.with_requests(running)?;
     let mean = |summary: Option<LatencySummary>| summary.map(|summary| summary.mean);
     let service = Service {
         ttft: latencies.and_then(|latencies| mean(latencies.ttft)),
@@ -119,72 +98,91 @@ pub(super) fn simulate_open_loop(
         latencies,
         ..service
     };
-    let slo_violations = violations(job, &service, latencies, f64::INFINITY, open_loop);
-    Ok((step, Service { slo_violations, ..service }))
+    Ok((step, machine.with_violations(service)))
 }
 
-/// Simulates a closed loop of so many requests.
-fn closed_loop(
-    job: &LoadedServing<'_>,
-    open_loop: &OpenLoop,
-    layout: &Layout,
-    costs: &StepCosts<'_>,
-    concurrent_requests: u64,
-) -> Result<(Step, Service), PlanError> {
-    let arrivals = Arrivals::AutoConcurrency { max_num_seqs: open_loop.max_num_seqs };
-    let closed = Serving { arrivals, limits: Limits::default(), ..job.job.clone() };
-    simulate_service(&LoadedServing { job: &closed, concurrent_requests }, layout, costs)
+/// Closed loop that serves as many requests per second as an open loop has arrivals.
+struct EquivalentLoop {
+    step: Step,
+    service: Service,
+    /// Requests that the machine serves per second with as many requests as may run; at most the rate of arrivals.
+    capacity: f64,
 }
 
-/// Finds the smallest number of concurrent requests with which as many are served as arrive, or the largest that may run.
-fn equivalent_loop(
-    job: &LoadedServing<'_>,
-    open_loop: &OpenLoop,
-    layout: &Layout,
-    costs: &StepCosts<'_>,
-) -> Result<EquivalentLoop, PlanError> {
-    let output = job.computed_output_tokens().max(1) as f64;
-    let with_requests = |concurrent_requests: u64| {
-        let (step, service) = closed_loop(job, open_loop, layout, costs, concurrent_requests)?;
-        let capacity = service.tokens_per_s / output;
-        Ok::<_, PlanError>(EquivalentLoop { step, service, capacity })
-    };
-    let limit = job.concurrent_requests.max(1);
-    let full = with_requests(limit)?;
-    if full.capacity < open_loop.rate() {
-        return Ok(full);
+/// Machine that serves an open loop with one layout.
+struct OpenLoopMachine<'a> {
+    job: &'a LoadedServing<'a>,
+    /// The job as a closed loop, without limits.
+    closed: Serving,
+    open_loop: &'a OpenLoop,
+    layout: &'a Layout,
+    costs: &'a StepCosts<'a>,
+}
+
+impl<'a> OpenLoopMachine<'a> {
+    fn new(job: &'a LoadedServing<'a>, open_loop: &'a OpenLoop, layout: &'a Layout, costs: &'a StepCosts<'a>) -> Self {
+        let arrivals = Arrivals::AutoConcurrency { max_num_seqs: open_loop.max_num_seqs };
+        let closed = Serving { arrivals, limits: Limits::default(), ..job.job.clone() };
+        Self { job, closed, open_loop, layout, costs }
     }
-    let (mut insufficient, mut sufficient, mut found) = (0, limit, full);
-    while sufficient - insufficient > 1 {
-        let middle = u64::midpoint(insufficient, sufficient);
-        let candidate = with_requests(middle)?;
-        if candidate.capacity < open_loop.rate() {
-            insufficient = middle;
-        } else {
-            (sufficient, found) = (middle, candidate);
+
+    /// Simulates a closed loop of so many requests.
+    fn with_requests(&self, concurrent_requests: u64) -> Result<(Step, Service), PlanError> {
+        simulate_service(&LoadedServing { job: &self.closed, concurrent_requests }, self.layout, self.costs)
+    }
+
+    /// Finds the smallest number of concurrent requests with which as many are served as arrive, or the largest that may
+    /// run.
+    fn equivalent_loop(&self) -> Result<EquivalentLoop, PlanError> {
+        let (rate, output) = (self.open_loop.rate(), self.job.computed_output_tokens().max(1) as f64);
+        let with_requests = |concurrent_requests: u64| {
+            let (step, service) = self.with_requests(concurrent_requests)?;
+            let capacity = service.tokens_per_s / output;
+            Ok::<_, PlanError>(EquivalentLoop { step, service, capacity })
+        };
+        let limit = self.job.concurrent_requests.max(1);
+        let full = with_requests(limit)?;
+        if full.capacity < rate {
+            return Ok(full);
         }
+        let (mut insufficient, mut sufficient, mut found) = (0, limit, full);
+        while sufficient - insufficient > 1 {
+            let middle = u64::midpoint(insufficient, sufficient);
+            let candidate = with_requests(middle)?;
+            if candidate.capacity < rate {
+                insufficient = middle;
+            } else {
+                (sufficient, found) = (middle, candidate);
+            }
+        }
+        let service = Service { tokens_per_s: rate * output, ..found.service };
+        Ok(EquivalentLoop { service, capacity: rate, ..found })
     }
-    let service = Service { tokens_per_s: open_loop.rate() * output, ..found.service };
-    Ok(EquivalentLoop { service, capacity: open_loop.rate(), ..found })
-}
 
-/// Returns a message for each limit that is exceeded, and one if more requests arrive than are `served` per second.
-fn violations(
-    job: &Serving,
-    service: &Service,
-    latencies: Option<RequestLatencies>,
-    served: f64,
-    open_loop: &OpenLoop,
-) -> Vec<String> {
-    let statistic = |summary: Option<LatencySummary>| Some(summary?.statistic(job.limits.statistic));
-    let [ttft, tpot] = match latencies {
-        Some(RequestLatencies { ttft, tpot, .. }) => [ttft, tpot].map(statistic),
-        None => [service.ttft, service.tpot],
-    };
-    let rate = open_loop.rate();
-    let rounded = |rate: f64| format_number((rate * 100.0).round() / 100.0);
-    let overload = (served < rate).then(|| format!("serves {} of {} requests/s", rounded(served), rounded(rate)));
-    overload.into_iter().chain(slo_violations(job, ttft, tpot)).collect()
+    /// Returns true if more requests arrive than `capacity` per second, without end.
+    fn is_overloaded(&self, capacity: f64) -> bool {
+        capacity < self.open_loop.rate() && self.open_loop.requests.is_none()
+    }
+
+    /// Returns the service of a machine that serves fewer requests than arrive: the number that wait grows without end, and
+    /// so do latencies. `served`: requests that are served per second.
+    fn overloaded(&self, service: Service, served: f64) -> Service {
+        let tokens_per_s = served * self.job.computed_output_tokens() as f64;
+        let mut service = self.with_violations(Service { ttft: None, tokens_per_s, ..service });
+        let [served, rate] = [served, self.open_loop.rate()].map(|rate| format_number((rate * 100.0).round() / 100.0));
+        service.slo_violations.insert(0, format!("serves {served} of {rate} requests/s"));
+        service
+    }
+
+    /// Returns the service with a message for each limit that it exceeds.
+    fn with_violations(&self, service: Service) -> Service {
+        let statistic = |summary: Option<LatencySummary>| Some(summary?.statistic(self.job.limits.statistic));
+        let [ttft, tpot] = match service.latencies {
+            Some(RequestLatencies { ttft, tpot, .. }) => [ttft, tpot].map(statistic),
+            None => [service.ttft, service.tpot],
+        };
+        Service { slo_violations: slo_violations(self.job, ttft, tpot), ..service }
+    }
 }
 
 /// Times of steps of a stream.

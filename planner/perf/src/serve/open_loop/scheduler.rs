@@ -16,7 +16,7 @@ use super::super::steady_state::StepTokens;
 use super::latencies::RequestTimes;
 use super::request_source::Request;
 
-/// What a stream has room for.
+/// Room of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StreamLimits {
     /// Tokens of a step.
