@@ -5,8 +5,11 @@
 //!                                                        └──► traffic ─► cost model ─┴─► Step, Service
 //! ```
 //!
+//! Requests that arrive at a rate are simulated one by one (`open_loop`), in steps of the same kernels and calls.
+//!
 //! Kernel times use the same efficiency curve as training. Collectives use `plan` and the simulator, with all groups
-//! concurrent. Kernels and calls of a step are sequential, as in vLLM. CPU time between steps is ignored.
+//! concurrent. Kernels and calls of a step are sequential, as in vLLM. The host's times are those of the job
+//! ([`HostTimes`](fabricast_workload::job::HostTimes)).
 //!
 //! With pipeline parallelism each stage processes a different stream of requests, as vLLM runs as many concurrent
 //! batches as there are stages. A stream's step passes through all stages, and its next step starts when the slowest
