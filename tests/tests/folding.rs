@@ -1,6 +1,8 @@
 //! A folded run equals the unfolded run to the picosecond, on any fabric, for any schedule and any declared symmetry;
 //! and runs with symmetric ranks are folded.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::capabilities::Hosts;
 use fabricast_sim::critical::CriticalStep;
@@ -389,4 +391,38 @@ fn falsely_claimed_ring_symmetry_is_not_used() {
         testbed.run(&stutter, Folding::WhereProved).unwrap(),
     );
     assert!(twice.time > once.time, "{:?} against {:?}", twice.time, once.time);
+}
+
+/// Without late ranks, only representatives of symmetric ranks are lowered, whether their delays are omitted or zero.
+#[test]
+fn delays_of_zero_leave_equal_ranks_alike() {
+    /// Schedule that counts how many programs of ranks are read.
+    struct Counted {
+        schedule: Box<dyn ScheduleGenerator + Send + Sync>,
+        read: AtomicUsize,
+    }
+    impl ScheduleGenerator for Counted {
+        fn header(&self) -> &Header {
+            self.schedule.header()
+        }
+        fn program(&self, rank: Rank, program: &mut Program) {
+            self.read.fetch_add(1, Ordering::Relaxed);
+            self.schedule.program(rank, program);
+        }
+        fn symmetry(&self) -> Symmetry {
+            self.schedule.symmetry()
+        }
+    }
+    let fabric_spec = FabricSpec::Hosts { preset: "hgx-h200", nodes: 8, gpus: 8, network: "rail" };
+    let exchange = case(Algorithm::NeighbourExchange, Collective::AllGather, 64, 1);
+    let programs_read = |delays: Vec<Picos>| {
+        let counted = Counted { schedule: exchange.generator(), read: AtomicUsize::new(0) };
+        let testbed = Testbed { delays, ..Testbed::ideal(fabric_spec.build()) };
+        testbed.run_without_recording(&counted, Folding::GroupsFirst, None).unwrap();
+        counted.read.into_inner()
+    };
+    let without = programs_read(vec![]);
+    assert_eq!(programs_read(vec![Picos::ZERO; 64]), without);
+    let one_late = [vec![Picos(1)], vec![Picos::ZERO; 63]].concat();
+    assert!(programs_read(one_late) >= without + 64, "{without}");
 }

@@ -69,8 +69,15 @@ pub struct Environment<'a> {
     pub placement: &'a [NodeId],
     /// Software costs of the communication library.
     pub profile: &'a Profile,
-    /// Start delay of each rank, in order of rank; empty if no rank is delayed.
+    /// Start delay of each rank, in order of rank; ranks beyond the end are not delayed.
     pub delays: &'a [Picos],
+}
+
+impl Environment<'_> {
+    /// Returns true if some rank is delayed.
+    pub(crate) fn has_delays(&self) -> bool {
+        self.delays.iter().any(|&delay| delay > Picos::ZERO)
+    }
 }
 
 /// Reasons why a schedule cannot run on a fabric.

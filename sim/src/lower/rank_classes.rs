@@ -47,7 +47,7 @@ impl RankClasses {
         let (header, setting) = (party.generator.header(), party.setting);
         let ranks = header.call.ranks;
         let placement = setting.placement.get(..ranks as usize)?;
-        let is_simple = setting.delays.is_empty()
+        let is_simple = !setting.has_delays()
             && header.blocks.processor == Processor::Device
             && setting.router.options().buffers == BufferLocation::Device;
         let Symmetry::Rotations(digits) = Symmetry::for_equal_chunks(party.generator) else { return None };

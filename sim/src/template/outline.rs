@@ -73,7 +73,7 @@ impl Outline {
         known: Option<&OutlineSummary>,
     ) -> Option<Self> {
         let header = generator.header();
-        if !loop_sizes(header).is_some_and(|sizes| sizes.full == sizes.last) || !setting.delays.is_empty() {
+        if !loop_sizes(header).is_some_and(|sizes| sizes.full == sizes.last) || setting.has_delays() {
             return None;
         }
         let party = ScheduleInstance { generator, setting };

@@ -30,7 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use fabricast_sim::schedule::{Buffer, Header, Program, Rank, ScheduleGenerator, Walk};
+use fabricast_sim::schedule::{Buffer, Header, Program, Rank, RotationDigit, ScheduleGenerator, Symmetry, Walk};
 
 use super::bruck::rank_after;
 use super::cut::Chunking;
@@ -107,5 +107,10 @@ impl ScheduleGenerator for NeighbourExchange {
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
         copy_part(&self.header, &self.cut, rank.0, rank.0, program);
+    }
+
+    /// Returns the rotation by one pair of ranks.
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Rotations(vec![RotationDigit { stride: 2, length: self.ranks() / 2 }])
     }
 }
