@@ -37,7 +37,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use fabricast_sim::schedule::{Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
+use fabricast_sim::schedule::{
+    Buffer, BufferUse, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk,
+};
 
 use super::cut::{Chunking, check_chunks, lane_channel};
 use super::lane::Lane;
@@ -227,5 +229,9 @@ impl ScheduleGenerator for DoublingAllReduce {
             let awaited: Vec<Dependency> = sum.into_iter().chain([chunk_before]).collect();
             program.push(at.put(len, Walk::fixed(to), output, output), &awaited);
         }
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.mapping.symmetry()
     }
 }

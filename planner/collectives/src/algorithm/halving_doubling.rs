@@ -36,7 +36,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use fabricast_sim::schedule::{Buffer, Collective, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
+use fabricast_sim::schedule::{Buffer, Collective, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk};
 
 use super::cut::Chunking;
 use super::power_of_two::{Phase, PowerOfTwoMapping};
@@ -214,6 +214,14 @@ impl ScheduleGenerator for HalvingDoubling {
                 steps::write(&HalvingDoublingPattern(self), &self.header, &self.cut, rank, program);
             }
             _ => steps::write(&ReduceScatterPattern(self), &self.header, &self.cut, rank, program),
+        }
+    }
+
+    /// Blocks of a reduce_scatter are sent one by one, in an order that differs between ranks.
+    fn symmetry(&self) -> Symmetry {
+        match self.header.call.collective {
+            Collective::AllReduce => self.mapping.symmetry(),
+            _ => Symmetry::None,
         }
     }
 }

@@ -4,6 +4,8 @@
 //!
 //! Source: Thakur, Rabenseifner, Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005, §4.5.
 
+use fabricast_sim::schedule::{RotationDigit, Symmetry};
+
 /// Mapping of ranks to positions, whose number is a power of two.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PowerOfTwoMapping {
@@ -28,6 +30,15 @@ impl PowerOfTwoMapping {
     /// Returns the number of positions.
     pub(super) fn count(self) -> u32 {
         1 << self.bits
+    }
+
+    /// Returns the symmetry of exchanges between all positions at each distance of a power of two: a change of any bit of
+    /// the rank, which exchanges blocks in the same way. None with guests, whose stand-ins do more than other ranks.
+    pub(super) fn symmetry(self) -> Symmetry {
+        if self.has_guests() {
+            return Symmetry::None;
+        }
+        Symmetry::Rotations((0..self.bits).map(|bit| RotationDigit { stride: 1 << bit, length: 2 }).collect())
     }
 
     /// Returns true if there are guests.
