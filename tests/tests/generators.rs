@@ -201,7 +201,7 @@ proptest! {
         if let Symmetry::Rotations(digits) = case.generator().symmetry() {
             for digit in digits {
                 prop_assert!(digit.length > 0 && case.shape.call.ranks.is_multiple_of(digit.stride * digit.length));
-                if let Err(difference) = is_symmetric(&schedule, digit) {
+                if let Err(difference) = is_symmetric(&schedule, digit, chunk_order(case.algorithm)) {
                     prop_assert!(false, "{digit:?}: {difference}");
                 }
             }
@@ -353,15 +353,44 @@ impl ScheduleGenerator for WithoutSymmetry<'_> {
     }
 }
 
+/// Order in which symmetric ranks move the chunks of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkOrder {
+    /// Corresponding operations move corresponding chunks.
+    Same,
+    /// Corresponding runs move the same sets of chunks.
+    AnyInRun,
+}
+
+/// Blocks between positions whose bits change are sent in ascending order, and not in that of the other rank's blocks.
+fn chunk_order(algorithm: Algorithm) -> ChunkOrder {
+    match algorithm {
+        Algorithm::RecursiveDoubling | Algorithm::RecursiveHalvingDoubling | Algorithm::Butterfly => {
+            ChunkOrder::AnyInRun
+        }
+        _ => ChunkOrder::Same,
+    }
+}
+
+/// A chunk and the rank whose buffer holds it.
+type OwnedChunk = (Rank, ChunkRef);
+
+/// Chunks that corresponding operations or runs of two ranks move.
+struct MovedChunks {
+    from: Vec<OwnedChunk>,
+    to: Vec<OwnedChunk>,
+    location: String,
+}
+
 /// Checks that rotating one digit of every rank by one maps the schedule to itself. Chunks of equal size may be
 /// exchanged if that is done consistently.
-fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String> {
+fn is_symmetric(schedule: &Schedule, digit: RotationDigit, order: ChunkOrder) -> Result<(), String> {
     let rotated = |rank: Rank| {
         let value = rank.0 / digit.stride % digit.length;
         Rank(rank.0 - value * digit.stride + (value + 1) % digit.length * digit.stride)
     };
     let mut chunks = Bijection::default();
-    let mut moves = Vec::new();
+    let mut moves: Vec<MovedChunks> = Vec::new();
     for rank in (0..schedule.header().call.ranks).map(Rank) {
         let (runs, images) = (schedule.rank_runs(rank), schedule.rank_runs(rotated(rank)));
         if runs.len() != images.len() {
@@ -383,6 +412,9 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
             if actual != expected {
                 return Err(format!("{location} waits for something else"));
             }
+            // By source and target: the chunks of the run so far.
+            let mut run_moves: [MovedChunks; 2] =
+                [(); 2].map(|()| MovedChunks { from: vec![], to: vec![], location: location.clone() });
             for index in 0..x.len {
                 let (op, image) =
                     (schedule.operation(schedule.op_id(a, index)), schedule.operation(schedule.op_id(b, index)));
@@ -392,37 +424,43 @@ fn is_symmetric(schedule: &Schedule, digit: RotationDigit) -> Result<(), String>
                 if !op.kind.moves_data() {
                     continue;
                 }
-                let owners = |op: &Operation| {
-                    let source = if op.kind.reads_peer() { op.peer } else { op.rank };
-                    let target = if op.kind.writes_peer() { op.peer } else { op.rank };
-                    [(source, op.src), (target, op.dst)]
-                };
-                for (from, to) in owners(&op).into_iter().zip(owners(&image)) {
-                    moves.push((from, to, op.span, location.clone()));
+                for ((moved, from), to) in run_moves.iter_mut().zip(moved_chunks(&op)).zip(moved_chunks(&image)) {
+                    if order == ChunkOrder::Same {
+                        moves.push(MovedChunks { from, to, location: location.clone() });
+                    } else {
+                        moved.from.extend(from);
+                        moved.to.extend(to);
+                    }
                 }
             }
+            moves.extend(run_moves);
         }
     }
-    // Single chunks determine the mapping; spans must then map to spans, in any internal order.
-    moves.sort_by_key(|&(_, _, span, _)| span);
-    for (from, to, span, location) in moves {
-        let chunk = |(owner, first): (Rank, ChunkRef), i: u32| (owner, ChunkRef { index: first.index + i, ..first });
-        for i in 0..span {
-            let (a, b) = (chunk(from, i), chunk(to, i));
-            let size = |c: u32| schedule.header().layout.size(c);
-            let fits = if span == 1 {
+    // Single chunks determine the mapping; sets must then map to sets, in any internal order.
+    moves.sort_by_key(|moved| moved.from.len());
+    for MovedChunks { from, to, location } in moves {
+        for (&a, &b) in from.iter().zip(&to) {
+            let size = |(_, chunk): OwnedChunk| schedule.header().layout.size(chunk.index);
+            let fits = if from.len() == 1 {
                 chunks.join(a, b)
             } else {
-                let contains = |x: (Rank, ChunkRef), first: (Rank, ChunkRef)| (0..span).any(|j| chunk(first, j) == x);
-                chunks.forward.get(&a).is_none_or(|&x| contains(x, to))
-                    && chunks.backward.get(&b).is_none_or(|&x| contains(x, from))
+                chunks.forward.get(&a).is_none_or(|image| to.contains(image))
+                    && chunks.backward.get(&b).is_none_or(|origin| from.contains(origin))
             };
-            if size(a.1.index) != size(b.1.index) || !fits {
+            if size(a) != size(b) || !fits {
                 return Err(format!("{location} moves another chunk: {a:?} becomes {b:?}"));
             }
         }
     }
     Ok(())
+}
+
+/// Returns the chunks that an operation reads and those that it writes.
+fn moved_chunks(op: &Operation) -> [Vec<OwnedChunk>; 2] {
+    let source = if op.kind.reads_peer() { op.peer } else { op.rank };
+    let target = if op.kind.writes_peer() { op.peer } else { op.rank };
+    [(source, op.src), (target, op.dst)]
+        .map(|(owner, first)| (0..op.span).map(|i| (owner, ChunkRef { index: first.index + i, ..first })).collect())
 }
 
 /// Bijection under construction.

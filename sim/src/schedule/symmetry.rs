@@ -7,7 +7,8 @@
 use super::{Dependency, Program, Rank, Run, ScheduleGenerator, Walk};
 
 /// Rotation symmetry of ranks. Rank `r` has the digit `(r / stride) mod length`; adding 1 to that digit (modulo
-/// `length`) in all ranks leaves the schedule unchanged.
+/// `length`) in all ranks leaves the schedule unchanged, except perhaps for the order in which a run moves chunks of
+/// equal size to one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RotationDigit {
     /// Distance between ranks that differ by 1 in this digit.

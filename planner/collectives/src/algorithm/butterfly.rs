@@ -33,7 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use fabricast_sim::schedule::{Buffer, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
+use fabricast_sim::schedule::{Buffer, Header, OpKind, Program, Rank, ScheduleGenerator, Symmetry, Walk};
 
 use super::cut::Chunking;
 use super::power_of_two::{Phase, PowerOfTwoMapping};
@@ -150,5 +150,9 @@ impl ScheduleGenerator for Butterfly {
 
     fn program(&self, rank: Rank, program: &mut Program) {
         steps::write(self, &self.header, &self.cut, rank, program);
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        self.mapping.symmetry()
     }
 }

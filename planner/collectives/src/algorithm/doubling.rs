@@ -108,6 +108,10 @@ impl ScheduleGenerator for DoublingAllGather {
         steps::write(self, &self.header, &self.cut, rank, program);
         copy_part(&self.header, &self.cut, rank.0, rank.0, program);
     }
+
+    fn symmetry(&self) -> Symmetry {
+        self.mapping.symmetry()
+    }
 }
 
 /// Schedule generator of the recursive-doubling all_reduce.

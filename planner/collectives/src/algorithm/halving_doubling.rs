@@ -217,11 +217,7 @@ impl ScheduleGenerator for HalvingDoubling {
         }
     }
 
-    /// Blocks of a reduce_scatter are sent one by one, in an order that differs between ranks.
     fn symmetry(&self) -> Symmetry {
-        match self.header.call.collective {
-            Collective::AllReduce => self.mapping.symmetry(),
-            _ => Symmetry::None,
-        }
+        self.mapping.symmetry()
     }
 }
