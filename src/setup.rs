@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_libraries::nccl::Settings;
 use fabricast_libraries::{Chooser, Conditions, Library, LibraryCapabilities};
@@ -202,6 +203,20 @@ pub fn named_profile(name: &str) -> Result<Profile, Failure> {
 /// In-network reduction and multicast: off with `--no-nvls`, otherwise allowed.
 pub fn in_network(flags: &StrategyArgs) -> InNetwork {
     if flags.no_nvls { InNetwork::Off } else { InNetwork::Allowed }
+}
+
+/// Checks that trees are named together with the algorithm that has them.
+///
+/// # Errors
+/// [`Failure`]: `--trees` without `--algorithm tree_packing`.
+pub fn check_trees(flags: &StrategyArgs) -> Result<(), Failure> {
+    match flags.trees {
+        Some(_) if !flags.algorithm.contains(&Algorithm::TreePacking) => Err(Failure::input_with_help(
+            format!("--trees names trees of {}, which --algorithm does not name", Algorithm::TreePacking),
+            format!("add --algorithm {}", Algorithm::TreePacking),
+        )),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Restriction of the considered strategies by the flags.

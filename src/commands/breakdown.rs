@@ -45,7 +45,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
     for &bytes in &request.sizes {
         let call = CallArgs { bytes: Some(bytes), sizes: None, ..args.call.clone() };
         let setting = strategy::RunSetting { fabric, router: &router, placement: &ranks, profile: &profile, mode };
-        let generator =
+        let strategy::SingleSchedule { generator, .. } =
             strategy::single(&call, &args.strategy, &args.library, setting, strategy::SchedulePurpose::Timed)?;
         let header = generator.header();
         let parts = breakdown(&profile, header.protocol, mode, |profile| {

@@ -40,15 +40,11 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         .zip(&members)
         .map(|(placement, member)| {
             let run_setting = strategy::RunSetting { fabric, router: &router, placement, profile: &profile, mode };
-            strategy::single(
-                &member.call,
-                &member.strategy,
-                &args.library,
-                run_setting,
-                strategy::SchedulePurpose::Timed,
-            )
+            let purpose = strategy::SchedulePurpose::Timed;
+            let single = strategy::single(&member.call, &member.strategy, &args.library, run_setting, purpose)?;
+            Ok(single.generator)
         })
-        .collect::<Result<_, _>>()?;
+        .collect::<Result<_, Failure>>()?;
     let delays: Vec<Vec<Picos>> = placements
         .iter()
         .map(|placement| placement.iter().map(|gpu| device_delays.get(gpu).copied().unwrap_or_default()).collect())

@@ -31,6 +31,7 @@ pub fn run(args: &PlanArgs, output: &Output) -> Result<(), Failure> {
     if let Some(path) = &args.job {
         return super::plan_job::run(args, path, output);
     }
+    setup::check_trees(&args.strategy)?;
     let collectives = call_request::collectives(&args.call)?;
     let style = ChartStyle::from_args(args);
     let chart = args.chart.as_deref().map(|path| ChartFile::new(path, style, &collectives, output)).transpose()?;

@@ -38,8 +38,9 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
                 mode,
             };
             let schedule = run_control::with_monitor(output, "building schedule", |_| {
-                let generator = strategy::single(call, strategy, library, setting, strategy::SchedulePurpose::Named)?;
-                Schedule::build(generator.as_ref()).map_err(|error| Failure::input(error.to_string()))
+                setup::check_trees(strategy)?;
+                let single = strategy::single(call, strategy, library, setting, strategy::SchedulePurpose::Named)?;
+                Schedule::build(single.generator.as_ref()).map_err(|error| Failure::input(error.to_string()))
             })?;
             write(&schedule, *to, output)
         }

@@ -1,7 +1,6 @@
 //! `simulate`: simulates one call with one strategy, a schedule file, flows or a job.
 
 use fabricast_collectives::bound::Bounds;
-use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{NodeId, Picos};
@@ -10,6 +9,7 @@ use super::critical::CriticalPath;
 use super::memory::MemoryShortfall;
 use super::simulation_progress::with_progress;
 use super::simulation_result::{SimulationAnswer, TableColumns};
+use super::strategy::SingleSchedule;
 use super::{bottleneck, load, strategy, trace, verified};
 use crate::args::{CollectiveChoice, SimulateArgs};
 use crate::document::Document;
@@ -27,6 +27,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         output.check_additional_file(path)?;
     }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
+    setup::check_trees(&args.strategy)?;
     if let Some(path) = &args.flows {
         return super::flows::run(args, path, &fabric, output);
     }
@@ -53,11 +54,11 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
     let router = Router::new(&fabric, setup::call_options(&args.fabric, &fabric)?);
     let profile = setup::library_profile(&args.library, &args.costs, &fabric)?;
     setup::sources(&fabric, &profile, output);
-    let generator: Box<dyn ScheduleGenerator + Send + Sync> = match &args.schedule {
+    let SingleSchedule { generator, trees } = match &args.schedule {
         Some(path) => {
             let listed = args.call.sizes.as_ref().and_then(|sizes| sizes.0.first().copied());
             let bytes = args.call.bytes.or(listed).map(|size| args.call.round_to_elements(size)).transpose()?;
-            Box::new(verified::read(path, bytes, &args.verify)?)
+            SingleSchedule { generator: Box::new(verified::read(path, bytes, &args.verify)?), trees: None }
         }
         None => {
             let setting =
@@ -88,6 +89,7 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         .with_matrix(generator.header().matrix().as_ref());
     let bound = bounds.bound(&call);
     let mut answer = SimulationAnswer::new(generator.header(), &timeline, &bound, &fabric, output.format);
+    answer.trees = trees;
     answer.verified = args.schedule.as_ref().map(|_| !args.verify.no_verify);
     answer.bottleneck = bottleneck::bottleneck_of_run(&timeline, &fabric, last_starter(&delays, placement));
     answer.memory_exceeded = shortfall;

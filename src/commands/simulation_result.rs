@@ -1,6 +1,7 @@
 //! Result of `simulate`: JSON, table and text.
 
 use fabricast_collectives::bound::Bound;
+use fabricast_collectives::packing::TreeVariant;
 use fabricast_reports::format;
 use fabricast_reports::share::{self, TimePart};
 use fabricast_reports::table::{Column, Table, Unit, Value};
@@ -30,6 +31,9 @@ pub struct SimulationAnswer {
     protocol: &'static str,
     /// Number of channels of the strategy.
     channels: u16,
+    /// Variant of packed trees, as `--trees` names it; absent for other algorithms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trees: Option<TreeVariant>,
     /// The collective, as nccl-tests names it.
     collective: &'static str,
     /// Size of the call in bytes: the larger buffer of a rank.
@@ -132,6 +136,7 @@ impl SimulationAnswer {
         Self {
             algorithm: header.name.clone(),
             protocol: header.protocol.name(),
+            trees: None,
             channels: header.channels,
             collective: call.collective.name(),
             bytes: call.bytes,
@@ -246,8 +251,9 @@ impl SimulationAnswer {
     /// Text of the result: a table, the parts of the time, the busiest links and, if requested, critical path and load.
     pub fn text(&self, fabric: &str, profile: &str, output: &Output) -> String {
         let mut table = self.table(TableColumns::ResultsOnly);
+        let trees = self.trees.map(|trees| format!(" · trees {trees}")).unwrap_or_default();
         table.heading(format!(
-            "{} of {} on {fabric} · {} · {} {} × {} · profile {profile}",
+            "{} of {} on {fabric} · {} · {} {} × {}{trees} · profile {profile}",
             self.collective,
             format::bytes(self.bytes),
             format_count(self.ranks.into(), "rank"),

@@ -1,6 +1,7 @@
 //! Resolves the flags of a single run to one strategy.
 
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
+use fabricast_collectives::packing::TreeVariant;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, plan};
@@ -44,7 +45,15 @@ pub enum SchedulePurpose {
     Timed,
 }
 
-/// Returns the generator of the strategy that the flags describe: one collective, one algorithm, one protocol. If the
+/// Schedule of a single strategy.
+pub struct SingleSchedule {
+    /// Generator of the schedule.
+    pub generator: Box<dyn ScheduleGenerator + Send + Sync>,
+    /// Variant of packed trees of the schedule; `None` for other algorithms.
+    pub trees: Option<TreeVariant>,
+}
+
+/// Returns the schedule of the strategy that the flags describe: one collective, one algorithm, one protocol. If the
 /// flags name a library and no part of a strategy, the strategy is the library's default choice. Otherwise a plan
 /// selects all parts that the flags do not set. With the profile `ideal`, in which all strategies have equal costs, the
 /// default is the simplest algorithm with one channel.
@@ -57,7 +66,7 @@ pub fn single(
     library: &LibraryArgs,
     setting: RunSetting<'_>,
     purpose: SchedulePurpose,
-) -> Result<Box<dyn ScheduleGenerator + Send + Sync>, Failure> {
+) -> Result<SingleSchedule, Failure> {
     let RunSetting { fabric, placement, profile, .. } = setting;
     let ranks_per_node = fabric.max_devices_per_host(placement);
     if call.collective == Some(CollectiveChoice::All) {
@@ -113,7 +122,7 @@ pub fn single(
         None => usual.with_channels_of_trees(call, profile, &capabilities),
     };
     let channels = single_value("--channels", None, Some(&strategy.channels), usual.channels)?;
-    let chosen = Strategy { channels, ..usual };
+    let chosen = Strategy { channels, ..usual }.with_selected_trees(call, profile, &capabilities);
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),
         matrix,
@@ -123,7 +132,8 @@ pub fn single(
         SchedulePurpose::Named => algorithm::generator(algorithm, &shape),
         SchedulePurpose::Timed => algorithm::timing_generator(algorithm, &shape, setting.router.options().buffers),
     };
-    generator.map_err(|error| Failure::input(error.to_string()))
+    let generator = generator.map_err(|error| Failure::input(error.to_string()))?;
+    Ok(SingleSchedule { generator, trees: chosen.trees })
 }
 
 /// Default choice of the named library, if the flags name no part of a strategy.

@@ -6,14 +6,13 @@ use fabricast_collectives::bound::Bounds;
 use fabricast_reports::table::{Column, Table, Unit};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_sim::{SimulationOptions, simulate};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Bytes, Fabric};
 use rayon::prelude::*;
 
 use super::simulation_result::SimulationAnswer;
-use super::strategy::{self, RunSetting, SchedulePurpose};
+use super::strategy::{self, RunSetting, SchedulePurpose, SingleSchedule};
 use super::{bottleneck, format_count, verified};
 use crate::args::{CallArgs, SimulateArgs, StrategyArgs};
 use crate::control::Position;
@@ -127,10 +126,10 @@ fn simulate_case(
 ) -> Result<SimulationAnswer, Failure> {
     let ranks = setup::ranks(fabric, args.fabric.ranks_per_gpu)?;
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
-    let generator: Box<dyn ScheduleGenerator + Send + Sync> = match &args.schedule {
+    let SingleSchedule { generator, trees } = match &args.schedule {
         Some(path) => {
             let bytes = case.bytes.map(|size| args.call.round_to_elements(size)).transpose()?;
-            Box::new(verified::read(path, bytes, &args.verify)?)
+            SingleSchedule { generator: Box::new(verified::read(path, bytes, &args.verify)?), trees: None }
         }
         None => {
             let setting = RunSetting { fabric, router, placement: &ranks, profile, mode };
@@ -150,6 +149,7 @@ fn simulate_case(
         .with_in_network(setup::in_network(&args.strategy))
         .with_matrix(generator.header().matrix().as_ref());
     let mut answer = SimulationAnswer::new(generator.header(), &timeline, &bounds.bound(&call), fabric, Format::Csv);
+    answer.trees = trees;
     answer.bottleneck = bottleneck::bottleneck_of_run(&timeline, fabric, None);
     Ok(answer)
 }

@@ -147,8 +147,8 @@ fn plan_events<'a>(
     };
     let planned = simulated.plan_calls(&calls, collectives, LibraryChoiceScope::Inside, fastest);
     let name_collective = |error, collective| match error {
-        PlanError::NothingToChoose { rejected, possible, .. } => {
-            PlanError::NothingToChoose { collective, rejected, possible }
+        PlanError::NothingToChoose { rejected, named, possible, .. } => {
+            PlanError::NothingToChoose { collective, rejected, named, possible }
         }
         other => other,
     };

@@ -55,7 +55,8 @@ impl ConcurrentCalls<'_> {
         // Times are matched to calls by index.
         if generated.groups.len() != calls.len() {
             let collective = first.collective;
-            return Err(PlanError::NothingToChoose { collective, rejected: Vec::new(), possible: Vec::new() });
+            let (rejected, named, possible) = (Vec::new(), Vec::new(), Vec::new());
+            return Err(PlanError::NothingToChoose { collective, rejected, named, possible });
         }
         self.run(&generated, *first)
     }

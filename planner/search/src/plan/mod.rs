@@ -31,10 +31,10 @@ use fabricast_topologies::{Bytes, Fabric, NodeId, Picos};
 
 use crate::candidates::{PlacedRanks, Restriction};
 pub use advice::{Advice, Gain, Improvement, Runner, advise};
-use fabricast_collectives::algorithm::Unsupported;
+use fabricast_collectives::algorithm::{Algorithm, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::strategy::Strategy;
+use fabricast_collectives::strategy::{Mismatch, Strategy};
 use fabricast_libraries::{Chooser, Library};
 pub use library_default::LibraryDefault;
 pub use library_table::library_table;
@@ -224,12 +224,14 @@ pub struct Plan {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum PlanError {
     /// No candidate strategy is left for a collective.
-    #[error("no strategy remains for {collective}: {}", reasons(.rejected, .possible))]
+    #[error("no strategy remains for {collective}: {}", reasons(.rejected, .named, .possible))]
     NothingToChoose {
         /// Collective without a candidate.
         collective: Collective,
         /// Rejected candidates, each with the reason.
         rejected: Vec<(Strategy, Unsupported)>,
+        /// Algorithms that the restriction names and that cannot run with any of its protocols, each with the reason.
+        named: Vec<(Algorithm, Mismatch)>,
         /// Combinations of algorithm and protocol available without the restriction: `ring (ll, ll128, simple)`.
         possible: Vec<String>,
     },
@@ -250,10 +252,11 @@ pub enum PlanError {
     Interrupted,
 }
 
-fn reasons(rejected: &[(Strategy, Unsupported)], possible: &[String]) -> String {
+fn reasons(rejected: &[(Strategy, Unsupported)], named: &[(Algorithm, Mismatch)], possible: &[String]) -> String {
+    let named = named.iter().map(|(algorithm, reason)| format!("{algorithm} {reason}; "));
     match rejected.first() {
         Some((strategy, reason)) => format!("{strategy}: {reason}"),
-        None => format!("expected one of {}", possible.join(", ")),
+        None => format!("{}expected one of {}", named.collect::<String>(), possible.join(", ")),
     }
 }
 

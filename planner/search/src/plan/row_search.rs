@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use fabricast_sim::engine::{EngineError, Watch};
 use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{PredictionInterval, TimeInterval};
-use fabricast_sim::schedule::{Call, Collective, Header, Symmetry, TrafficMatrix};
+use fabricast_sim::schedule::{Call, Collective, Header, Protocol, Symmetry, TrafficMatrix};
 use fabricast_sim::{Folding, SimulateError, SimulationOptions, simulate};
 use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
@@ -20,11 +20,11 @@ use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
 use super::templates::{GroupTemplate, MAX_TEMPLATE_RANKS, Templates};
 use super::{Busiest, Effort, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy};
-use crate::candidates::candidates;
-use fabricast_collectives::algorithm::{self, Shape, Unsupported};
+use crate::candidates::{Restriction, candidates};
+use fabricast_collectives::algorithm::{self, Algorithm, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::{FabricCapabilities, PackedTrees};
-use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
+use fabricast_collectives::strategy::{Mismatch, Strategy, check_combination, describe_combinations};
 use fabricast_libraries::nccl::{Algo, AlgoProto, Proto};
 
 /// Search of the best strategy of a call.
@@ -69,6 +69,21 @@ impl<'a> Search<'a> {
             && check_combination(strategy.algorithm, strategy.protocol, self.call.collective, &self.capabilities)
                 .is_ok();
         is_allowed.then_some(strategy)
+    }
+
+    /// Returns the algorithms that the restriction names and that cannot run with any of its protocols, with the reason for
+    /// `simple`, or for the first of these.
+    fn named_mismatches(&self) -> Vec<(Algorithm, Mismatch)> {
+        let Restriction { algorithms, protocols, .. } = self.request.restriction;
+        let mut protocols = if protocols.is_empty() { Protocol::ALL.to_vec() } else { protocols.clone() };
+        protocols.sort_by_key(|&protocol| protocol != Protocol::Simple);
+        let mismatch = |&algorithm: &Algorithm| {
+            let checks =
+                protocols.iter().map(|&p| check_combination(algorithm, p, self.call.collective, &self.capabilities));
+            let reasons: Result<Vec<Mismatch>, ()> = checks.map(|check| check.err().ok_or(())).collect();
+            Some((algorithm, *reasons.ok()?.first()?))
+        };
+        algorithms.iter().filter_map(mismatch).collect()
     }
 
     /// Returns a candidate with the chunk size that the library to which the plan is restricted uses for it between
@@ -248,7 +263,8 @@ impl<'a> Search<'a> {
         let mut best = pairs.iter().copied();
         let (Some(pick), Some(fastest)) = (best.next(), simulated.fastest()) else {
             let possible = describe_combinations(self.call.collective, &self.capabilities);
-            return Err(PlanError::NothingToChoose { collective: self.call.collective, rejected, possible });
+            let (collective, named) = (self.call.collective, self.named_mismatches());
+            return Err(PlanError::NothingToChoose { collective, rejected, named, possible });
         };
         let row = PlanRow {
             collective: self.call.collective,

@@ -103,9 +103,9 @@ mod tests {
     fn simulated(StrategyRun { strategy, time_limit }: StrategyRun) -> Result<Outcome, PlanError> {
         let time = Picos(strategy.channels.into());
         if strategy.channels == 10 {
-            let (possible, rejected) = (Vec::new(), Vec::new());
             let collective = fabricast_sim::schedule::Collective::Broadcast;
-            return Err(PlanError::NothingToChoose { collective, rejected, possible });
+            let (rejected, named, possible) = (Vec::new(), Vec::new(), Vec::new());
+            return Err(PlanError::NothingToChoose { collective, rejected, named, possible });
         }
         if time_limit.is_some_and(|time_limit| time > time_limit) {
             return Ok(Outcome::TimeLimitExceeded);

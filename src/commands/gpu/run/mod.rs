@@ -42,6 +42,7 @@ pub fn run(args: &GpuRunArgs, output: &Output) -> Result<(), Failure> {
     if args.pairs {
         return pairs::run(args, output);
     }
+    setup::check_trees(&args.strategy)?;
     if let Some(folder) = &args.execution.measurements {
         measurements::check(folder, output)?;
     }
