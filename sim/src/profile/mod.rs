@@ -32,7 +32,8 @@ pub use message::{DataPath, MemoryKind, MessageCosts, ReductionSite};
 pub use network::{LARGEST_ORDERED, NetworkCosts, PacketRouting, QueuePairs, largest_message};
 pub use network_file::MeasuredNetwork;
 pub use protocol::{
-    BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, Passes, ProtocolCosts, Role, SharedPasses,
+    BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, Passes, ProtocolCosts, Role, SendBuffer,
+    SharedPasses,
 };
 pub use reader::ProfileError;
 pub use transport::Transport;

@@ -138,6 +138,15 @@ pub struct Passes {
     pub exchange: Option<Picos>,
 }
 
+/// Memory of the buffer into which a block copies the data that it sends in a pairwise exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SendBuffer {
+    /// Memory of the receiver, within a host.
+    Receiver,
+    /// Memory of the sender, from which a NIC reads.
+    Sender,
+}
+
 /// Role of a thread block in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -336,29 +345,36 @@ impl ProtocolCosts {
     /// Software time before a message of a pairwise exchange: the software time of a step and, for protocols without
     /// flags in every line, the receiver's time for the last message of `received` bytes, which does not overlap.
     #[must_use]
-    pub fn exchange_software(&self, work: BlockWork, received: Bytes) -> Picos {
+    pub fn exchange_software(&self, work: BlockWork, received: Bytes, buffer: SendBuffer) -> Picos {
         let alone = match self.channel_limit {
-            ChannelLimit::Passes(passes) if self.stream.is_none() => passes.exchanging(received, work.threads).0 / 2,
+            ChannelLimit::Passes(passes) if self.stream.is_none() => {
+                passes.exchanging(received, work.threads, buffer).0 / 2
+            }
             _ => 0,
         };
         self.step_time(work) + Picos(alone)
     }
 
+    /// Time until a block has copied messages of `bytes` in total, one for each of its peers, into the buffers from
+    /// which NICs read them; `None` if blocks do not work in passes, or if messages have flags in every line.
+    #[must_use]
+    pub fn fill_exchange_buffers(&self, bytes: Bytes, threads: u16) -> Option<Picos> {
+        match self.channel_limit {
+            ChannelLimit::Passes(passes) if self.stream.is_none() => {
+                Some(Picos(passes.exchanging(bytes, threads, SendBuffer::Sender).0 / 2))
+            }
+            _ => None,
+        }
+    }
+
     /// Time for which each of `turns` consecutive messages to a peer occupies a block that also receives from that
     /// peer; `None` if blocks do not work in passes. The first message does not overlap.
     #[must_use]
-    pub fn busy_exchanging(&self, work: BlockWork, turns: u32) -> Option<Picos> {
+    pub fn busy_exchanging(&self, work: BlockWork, turns: u32, buffer: SendBuffer) -> Option<Picos> {
         let ChannelLimit::Passes(passes) = self.channel_limit else { return None };
-        let both = passes.exchanging(work.bytes, work.threads);
+        let both = passes.exchanging(work.bytes, work.threads, buffer);
         let alone = if self.stream.is_some() { 0 } else { both.0 / 2 / u64::from(turns.max(1)) };
         Some(both - Picos(alone))
-    }
-
-    /// Minimum time from the first byte of a message to that of the next one to the same peer, including the signal of
-    /// each.
-    #[must_use]
-    pub fn exchange_spacing(&self, work: BlockWork, turns: u32) -> Picos {
-        self.busy_exchanging(work, turns).map_or(Picos::ZERO, |busy| busy + self.step)
     }
 
     /// Time that `threads` threads of a block need to copy `bytes` into a buffer of the library.
@@ -458,13 +474,23 @@ impl Passes {
         Picos(self.receive.0.saturating_sub(self.store.0))
     }
 
-    /// Time of a pairwise exchange of `bytes` in each direction.
-    fn exchanging(&self, bytes: Bytes, threads: u16) -> Picos {
+    /// Time of a pairwise exchange of `bytes` in each direction. A copy into a buffer of the sender reads and writes
+    /// local memory as a receiving pass does, and takes as long.
+    fn exchanging(&self, bytes: Bytes, threads: u16, buffer: SendBuffer) -> Picos {
         let half = (threads / 2).max(1);
-        match self.exchange {
-            Some(pass) => self.passes(pass, bytes, half),
-            None => self.streaming(self.send, bytes, half) + self.streaming(self.receive, bytes, half),
+        let send = match buffer {
+            SendBuffer::Receiver => self.send,
+            SendBuffer::Sender => self.send.min(self.receive),
+        };
+        let Some(pass) = self.exchange else {
+            return self.streaming(send, bytes, half) + self.streaming(self.receive, bytes, half);
+        };
+        if send == self.send {
+            return self.passes(pass, bytes, half);
         }
+        let [local, remote] = [send, self.send].map(|pass| u128::from(self.divide_by_warps(pass, threads).0));
+        let pass = u128::from(pass.0) * local / remote.max(1);
+        self.passes(Picos(u64::try_from(pass).unwrap_or(u64::MAX)), bytes, half)
     }
 
     fn after_the_first(&self, each: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: PartialPass) -> Picos {
