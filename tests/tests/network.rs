@@ -38,8 +38,10 @@ pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
 
 fn queue_pairs() -> impl Strategy<Value = QueuePairs> {
     let rates = vec![None, Some(Bandwidth(12_500_000_000)), Some(Bandwidth(50_000_000_000))];
-    (1u32..5, select(vec![PacketRouting::Adaptive, PacketRouting::Static]), select(rates))
-        .prop_map(|(count, routing, line_rate)| QueuePairs { count, routing, line_rate })
+    let thresholds = prop_oneof![Just(8192), Just(0), 0u64..100_000].prop_map(Bytes);
+    (1u32..5, select(vec![PacketRouting::Adaptive, PacketRouting::Static]), thresholds, select(rates)).prop_map(
+        |(count, routing, largest_ordered, line_rate)| QueuePairs { count, routing, largest_ordered, line_rate },
+    )
 }
 
 fn testbed(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> Testbed {
@@ -112,8 +114,8 @@ proptest! {
             _ => 0.0,
         };
         let per_message = (network.message.0 as f64 + scan.floor()).max(on_wire);
-        let QueuePairs { count, routing, line_rate } = network.queue_pairs;
-        let is_separate = routing == PacketRouting::Adaptive && bytes > 8192;
+        let QueuePairs { count, routing, largest_ordered, line_rate } = network.queue_pairs;
+        let is_separate = routing == PacketRouting::Adaptive && bytes > largest_ordered.0;
         let signal = if is_separate { network.signal.0 as f64 } else { 0.0 };
         let transfer = line_rate.filter(|_| signal > 0.0).map_or(0.0, |rate| bytes as f64 * 1e12 / rate.0 as f64);
         let interval = (2.0 * signal + transfer) / f64::from(count);
