@@ -46,6 +46,22 @@ enum AdditionalWork {
     DoneByAnother,
 }
 
+/// Returns the number of warps that copy what a block of `threads` threads sends to several peers: half of each peer's
+/// warps, of which one signals if there are at least three and the protocol has no flags.
+fn sending_warps(threads: u16, peers: usize, has_flags: bool) -> usize {
+    let block = usize::from(threads.div_ceil(32));
+    let peers = peers.min(8).min(block / 2).max(1);
+    // Sending warps for 2, 3, … 20 warps of a peer (NCCL 2.30.7 src/device/sendrecv.h).
+    let sending = match block / peers {
+        0..=3 => 1,
+        4 => 2,
+        odd if odd % 2 == 1 => odd / 2 + 1,
+        even => even / 2,
+    };
+    let signals = !has_flags && sending > 2;
+    peers * if signals { sending - 1 } else { sending }
+}
+
 impl<'a> Ledger<'a> {
     fn new(testbed: &'a Testbed, schedule: &'a Schedule) -> Self {
         let placement = testbed.placement();
@@ -173,11 +189,37 @@ impl<'a> Ledger<'a> {
             }
             None => pass_time(send.0 + warps) + pass_time(passes.receive.0 + warps),
         };
+        // Between hosts several peers share a block, and fewer warps copy.
+        let copying = |peers| sending_warps(block, peers, costs.stream.is_some()) as f64;
+        let both = (both * copying(1) / copying(if leaves { self.concurrent_peers(op) } else { 1 }) + 1e-9).floor();
         let messages = if self.is_serialized(op) { f64::from(self.schedule.run(op.run).len) } else { 1.0 };
         let first = if costs.stream.is_some() { 0.0 } else { ((both / 2.0).floor() / messages).floor() };
         let has_costs = self.testbed.profile.network != NetworkCosts::FREE || self.testbed.profile.messages.is_some();
         let complete = if leaves && has_costs { first } else { 0.0 };
         (both - first - complete) * BYTES_OF_A_PICOSECOND
+    }
+
+    /// Returns the number of peers to which the block of an operation sends concurrently, without waiting for other
+    /// ranks or runs.
+    fn concurrent_peers(&self, op: &Operation) -> usize {
+        let waits_for_nobody = |run: RunId| {
+            let waits = self.schedule.dependencies(run);
+            waits
+                .iter()
+                .all(|wait| self.schedule.run_id(wait.rank, wait.run) == run && (wait.start, wait.step) == (-1, 1))
+        };
+        if !waits_for_nobody(op.run) {
+            return 1;
+        }
+        let on_block = self.schedule.rank_runs(op.rank).filter(|&run| self.schedule.run(run).channel == op.channel);
+        let mut peers = std::collections::HashSet::new();
+        for id in on_block.filter(|&run| waits_for_nobody(run)) {
+            let run = self.schedule.run(id);
+            let one_at_a_time = run.peer.is_fixed() || !self.schedule.dependencies(id).is_empty();
+            let count = if one_at_a_time { run.len.min(1) } else { run.len };
+            peers.extend((0..count).filter(|_| run.kind.is_transfer()).map(|index| run.peer.at(index)));
+        }
+        peers.len().max(1)
     }
 
     /// Returns true if an operation is one of several serialized messages on a connection.

@@ -11,8 +11,8 @@ use super::network::{Crossing, Message};
 use super::pieces::{PieceStarts, RunWork};
 use crate::engine::{Pace, PerOp, RunOrder};
 use crate::profile::{
-    BlockWork, ChannelLimit, Destination, LocalStore, MessageCosts, NetworkCosts, OperationKind, Profile,
-    ProtocolCosts, Role, SendBuffer, SharedPasses,
+    BlockWork, ChannelLimit, Destination, LocalStore, MAX_EXCHANGE_PEERS, MessageCosts, NetworkCosts, OperationKind,
+    PairwiseExchange, Profile, ProtocolCosts, Role, SendBuffer, SharedPasses,
 };
 use crate::quantity::Work;
 use crate::schedule::{
@@ -406,6 +406,10 @@ impl<'a> OperationCosts<'a> {
         let Task { kind, role, order, half, turns, partners, shared, destination, extent, outgoing, send_buffer } =
             task;
         let partners = partners.min(self.max_partners);
+        // Within a host, each peer has its own blocks (NCCL 2.30.7 src/include/channel.h): those of a schedule, on which all
+        // peers share all blocks, represent them.
+        let peers = if send_buffer == SendBuffer::Sender { partners } else { 1 };
+        let exchange = PairwiseExchange { buffer: send_buffer, peers };
         let threads = self.channel_threads[usize::from(half % 2)];
         let operation =
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
@@ -422,7 +426,7 @@ impl<'a> OperationCosts<'a> {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
             kind if kind.is_transfer() && pairs => {
                 let received = Bytes(bytes.0.saturating_mul(partners.into()));
-                self.costs.exchange_software(work, received, send_buffer)
+                self.costs.exchange_software(work, received, exchange)
             }
             kind if kind.is_transfer() && is_source => self.costs.source_software(work),
             kind if kind.is_transfer() => {
@@ -457,7 +461,7 @@ impl<'a> OperationCosts<'a> {
         // Time until a message of a pairwise exchange to a NIC is complete.
         let fill = |bytes: Bytes| match send_buffer {
             SendBuffer::Sender if pairs && self.may_cross_hosts_at_cost(kind) => {
-                self.costs.fill_exchange_buffers(bytes, threads)
+                self.costs.fill_exchange_buffers(bytes, threads, partners)
             }
             _ => None,
         };
@@ -467,7 +471,7 @@ impl<'a> OperationCosts<'a> {
             // rank is its own peer).
             OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
             // The first message to a NIC is complete before it is sent.
-            _ if pairs => self.costs.busy_exchanging(work, turns, send_buffer).map(|busy| {
+            _ if pairs => self.costs.busy_exchanging(work, turns, exchange).map(|busy| {
                 let first = fill(bytes).map_or(0, |fill| fill.0 / u64::from(turns.max(1)));
                 Picos(busy.0.saturating_sub(first))
             }),
@@ -476,15 +480,16 @@ impl<'a> OperationCosts<'a> {
         let spacing = match order {
             RunOrder::InTurn if pairs => {
                 let alone = busy.map_or(Picos::ZERO, |busy| busy + self.costs.step);
-                // A block has finished a message to a NIC once the proxy can see it.
-                let visible = match extent {
-                    ConnectionExtent::Host => alone,
-                    ConnectionExtent::Network => alone + self.network.visible_after(self.protocol),
-                };
-                // Each peer of a block has its own warps, so that waiting for one peer overlaps with copying for the
-                // others.
-                let copies = busy.unwrap_or_default().0.saturating_mul(partners.into());
-                visible.max(Picos(copies))
+                let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
+                match extent {
+                    ConnectionExtent::Host => all(alone),
+                    // A block has finished a message once the proxy can see it. Each peer of a block has its own warps,
+                    // so that waiting for one peer overlaps with copying for the others.
+                    ConnectionExtent::Network => {
+                        let visible = alone + self.network.visible_after(self.protocol);
+                        visible.max(all(busy.unwrap_or_default()))
+                    }
+                }
             }
             RunOrder::InTurn => self.costs.spacing(work, self.message),
             RunOrder::Free => Picos::ZERO,
@@ -525,11 +530,7 @@ impl<'a> OperationCosts<'a> {
     }
 }
 
-/// Maximum number of concurrent peers of a send/receive block (NCCL 2.28 src/include/device.h:
-/// NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
-const WORKS_PER_BLOCK: u32 = 8;
-
 /// Returns the maximum number of peers with which a block of a schedule exchanges messages concurrently.
 pub(super) fn max_partners(header: &Header) -> u32 {
-    u32::from(header.channels).saturating_mul(WORKS_PER_BLOCK).max(1)
+    u32::from(header.channels).saturating_mul(MAX_EXCHANGE_PEERS).max(1)
 }
