@@ -103,15 +103,15 @@ impl<'a> MeasurementSimulation<'a> {
         minor.is_some_and(|minor| minor < 20)
     }
 
-    /// Simulates a schedule as it was measured. Back-to-back calls from or to a root overlap, which shortens their
-    /// time. `None` if the schedule cannot be simulated.
+    /// Simulates a schedule as it was measured. Back-to-back calls from or to a root, or around a ring, overlap, which
+    /// shortens their time. `None` if the schedule cannot be simulated.
     pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<SimulatedRow> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
         let profile = &self.with_queue_pairs(profile);
         let setting = Environment { fabric, router: &self.router, placement, profile, delays: &[] };
         let simulated =
             simulate(schedule, setting, self.mode(), SimulationOptions::default(), Watch::default()).ok()?;
-        let time = match schedule.header().call.collective.is_one_way() {
+        let time = match schedule.header().call.collective.overlaps_next_call() {
             true => back_to_back_time(schedule, setting, self.mode()).ok()?.min(simulated.time),
             false => simulated.time,
         };
