@@ -10,12 +10,16 @@
 //!
 //! A rank that only receives is assumed to keep pace: the cost of receiving is counted with the send. The distance by
 //! which ranks may run ahead (the buffers between them) is not limited.
+//!
+//! In a send_recv each rank waits for one other rank only ([`send_cycle`]).
+
+mod send_cycle;
 
 use fabricast_topologies::Picos;
 
 use crate::engine::{self, Recording, Watch};
 use crate::lower::{self, Environment, LoweredWorkload, ScheduleInstance};
-use crate::schedule::ScheduleGenerator;
+use crate::schedule::{Collective, ScheduleGenerator};
 use crate::simulate_error::SimulateError;
 use crate::timeline::LaunchMode;
 
@@ -32,6 +36,7 @@ pub fn back_to_back_time(
     setting: Environment<'_>,
     mode: LaunchMode,
 ) -> Result<Picos, SimulateError> {
+    let is_send = generator.header().call.collective == Collective::SendRecv;
     let mut delays = vec![Picos::ZERO; setting.placement.len()];
     let mut step = Picos::ZERO;
     // Only the gap of the last call counts: those before it fill the pipeline.
@@ -43,6 +48,10 @@ pub fn back_to_back_time(
         let send_ends: Vec<Picos> = (0..delays.len()).map(|rank| sending_end(&lowered, &ends, rank)).collect();
         let gaps = send_ends.iter().zip(&delays).map(|(end, before)| Picos(end.0.saturating_sub(before.0)));
         step = gaps.fold(lowered.workload.startup, Picos::max);
+        if is_send {
+            step = send_cycle::step(generator, setting, &lowered, &ends, step).unwrap_or(Picos(u64::MAX));
+            break;
+        }
         delays = send_ends;
     }
     Ok(setting.profile.launch(mode.launch, mode.processes).call_time(step, mode.host_work(generator.header())))

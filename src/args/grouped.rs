@@ -87,6 +87,12 @@ impl FromStr for GroupedCall {
 }
 
 impl GroupedCall {
+    /// Returns true if the call names a part of a strategy.
+    pub fn sets_strategy(&self) -> bool {
+        let is_part = |key: Key| matches!(key, Key::Algorithm | Key::Protocol | Key::Channels | Key::Chunk);
+        self.settings.iter().any(|&(key, _)| is_part(key))
+    }
+
     /// Returns the flags with the settings of this call applied.
     ///
     /// # Errors

@@ -259,11 +259,18 @@ pub struct SimulateArgs {
     pub groups: Vec<RankSet>,
     /// Concurrent call, for example `all_gather:ranks=0-3,bytes=1MiB`; may be repeated
     ///
-    /// All calls start at the same time and share the fabric, like grouped calls in NCCL. A value is a collective and
+    /// All calls start at the same time and share the fabric, like kernels of several streams. A value is a collective and
     /// settings that override the other flags, for example `all_gather:ranks=0-3,bytes=1MiB,algorithm=ring`. Keys:
     /// ranks (default: all; calls may share ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
     #[arg(long = "call", value_name = "NAME[:key=value,…]", conflicts_with_all = ["collective", "groups", "schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
     pub calls: Vec<GroupedCall>,
+    /// Run the calls of --call as one group of NCCL: one launch, whose calls divide the channels
+    ///
+    /// As calls between ncclGroupStart and ncclGroupEnd: NCCL chooses algorithms and protocols jointly and places the
+    /// calls on consecutive channels. Calls on the same channel run in sequence, others concurrently. Collectives of all
+    /// ranks only.
+    #[arg(long, requires = "calls", conflicts_with_all = ["algorithm", "protocol", "channels", "chunk"])]
+    pub nccl_group: bool,
     /// Simulate every operation, even if ranks are proved to be interchangeable
     #[arg(long)]
     pub no_fold: bool,

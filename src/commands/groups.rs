@@ -2,8 +2,10 @@
 //! different calls.
 
 use fabricast_collectives::bound::Bounds;
+use fabricast_libraries::nccl::ChannelRange;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
+use fabricast_search::group_launch::{GroupedInstance, simulate_group};
 use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
 use fabricast_sim::engine::Recording;
 use fabricast_sim::lower::Environment;
@@ -32,19 +34,27 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let mode = setup::launch_mode(&args.costs, fabric, &ranks);
     let members = members(args, ranks.len())?;
     let placements = placements(args, &members, &ranks)?;
-    let kind = if args.calls.is_empty() { CallOrigin::Groups } else { CallOrigin::Calls };
+    let kind = match (args.calls.is_empty(), args.nccl_group) {
+        (true, _) => CallOrigin::Groups,
+        (false, false) => CallOrigin::Calls,
+        (false, true) => CallOrigin::NcclGroup,
+    };
     let rank_delays = setup::delays(&args.stragglers, fabric, &ranks)?;
     let device_delays: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(rank_delays).collect();
-    let generators: Vec<Box<dyn ScheduleGenerator + Send + Sync>> = placements
-        .iter()
-        .zip(&members)
-        .map(|(placement, member)| {
-            let run_setting = strategy::RunSetting { fabric, router: &router, placement, profile: &profile, mode };
+    let base = strategy::RunSetting { fabric, router: &router, placement: &ranks, profile: &profile, mode };
+    let Schedules { members, generators, channels } = match (args.nccl_group, placements.first()) {
+        (true, Some(placement)) => grouped_schedules(args, members, strategy::RunSetting { placement, ..base })?,
+        _ => {
             let purpose = strategy::SchedulePurpose::Timed;
-            let single = strategy::single(&member.call, &member.strategy, &args.library, run_setting, purpose)?;
-            Ok(single.generator)
-        })
-        .collect::<Result<_, Failure>>()?;
+            let generator = |(placement, member): (&Vec<NodeId>, &Member)| {
+                let setting = strategy::RunSetting { placement, ..base };
+                let single = strategy::single(&member.call, &member.strategy, &args.library, setting, purpose)?;
+                Ok(single.generator)
+            };
+            let generators = placements.iter().zip(&members).map(generator).collect::<Result<_, Failure>>()?;
+            Schedules { members, generators, channels: None }
+        }
+    };
     let delays: Vec<Vec<Picos>> = placements
         .iter()
         .map(|placement| placement.iter().map(|gpu| device_delays.get(gpu).copied().unwrap_or_default()).collect())
@@ -59,7 +69,14 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         .map(|(generator, &setting)| ScheduleInstance { generator: generator.as_ref(), setting })
         .collect();
     let (concurrent, isolated) = with_progress(output, Recording::End, |watch| {
-        let concurrent = simulate_concurrent(&instances, mode, options, watch)?;
+        let concurrent = match &channels {
+            Some(channels) => {
+                let calls = instances.iter().zip(channels);
+                let calls = calls.map(|(&instance, &channels)| GroupedInstance { instance, channels });
+                simulate_group(&calls.collect::<Vec<_>>(), mode, options, watch)?
+            }
+            None => simulate_concurrent(&instances, mode, options, watch)?,
+        };
         let isolated = instances.iter().map(|&instance| simulate_concurrent(&[instance], mode, options, watch));
         Ok::<_, Failure>((concurrent, isolated.collect::<Result<Vec<_>, _>>()?))
     })?;
@@ -78,6 +95,43 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         Format::Csv => super::csv(&answer.table())?,
     };
     output.write(&text)
+}
+
+/// Schedules of the concurrent calls.
+struct Schedules {
+    members: Vec<Member>,
+    generators: Vec<Box<dyn ScheduleGenerator + Send + Sync>>,
+    /// Channels of each call if the calls are one group of NCCL.
+    channels: Option<Vec<ChannelRange>>,
+}
+
+/// Returns the schedules of calls that NCCL runs as one group, in the order in which channels run them.
+fn grouped_schedules(
+    args: &SimulateArgs,
+    members: Vec<Member>,
+    setting: strategy::RunSetting<'_>,
+) -> Result<Schedules, Failure> {
+    if let Some(call) = args.calls.iter().find(|call| call.sets_strategy()) {
+        let message = format!("--call {}: NCCL chooses the strategies of a group", call.text);
+        return Err(Failure::input(message));
+    }
+    let all = members.first().map(|member| member.ranks.ranks.clone()).unwrap_or_default();
+    if let Some((_, call)) = members.iter().zip(&args.calls).find(|(member, _)| member.ranks.ranks != all) {
+        let message = format!("--call {}: calls of a group have the same ranks", call.text);
+        return Err(Failure::input(message));
+    }
+    let calls: Vec<CallArgs> = members.iter().map(|member| member.call.clone()).collect();
+    let schedules = strategy::group(&calls, &args.library, &args.strategy, setting)?;
+    let mut members: Vec<Option<Member>> = members.into_iter().map(Some).collect();
+    let mut ordered = Schedules { members: Vec::new(), generators: Vec::new(), channels: None };
+    let mut channels = Vec::new();
+    for strategy::GroupedSchedule { call, channels: range, generator } in schedules {
+        ordered.members.extend(members.get_mut(call).and_then(Option::take));
+        ordered.generators.push(generator);
+        channels.push(range);
+    }
+    ordered.channels = Some(channels);
+    Ok(ordered)
 }
 
 /// One of the concurrent calls: its ranks and flags.
@@ -132,6 +186,8 @@ enum CallOrigin {
     Groups,
     /// Several calls with their own settings (`--call`).
     Calls,
+    /// Several calls that NCCL runs as one kernel (`--nccl-group`).
+    NcclGroup,
 }
 
 /// JSON of `simulate --group …` and `simulate --call …`.
@@ -161,6 +217,8 @@ pub struct ConcurrentCallsAnswer {
     calls: Vec<Group>,
     #[serde(skip)]
     time: Picos,
+    #[serde(skip)]
+    kind: CallOrigin,
 }
 
 /// Result of one group or call.
@@ -228,7 +286,7 @@ impl ConcurrentCallsAnswer {
             members.first().filter(|_| kind == CallOrigin::Groups).map(|group| (group.collective, group.bytes));
         let (groups, calls) = match kind {
             CallOrigin::Groups => (members, Vec::new()),
-            CallOrigin::Calls => (Vec::new(), members),
+            CallOrigin::Calls | CallOrigin::NcclGroup => (Vec::new(), members),
         };
         Self {
             collective: shared.map(|shared| shared.0),
@@ -241,6 +299,7 @@ impl ConcurrentCallsAnswer {
             groups,
             calls,
             time: timeline.time,
+            kind,
         }
     }
 
@@ -287,10 +346,11 @@ impl ConcurrentCallsAnswer {
                 let (groups, bytes) = (format_count(self.groups.len() as u64, "group"), format::bytes(bytes));
                 format!("{collective} of {bytes} on {fabric} · {groups}, concurrent · profile {profile}")
             }
-            _ => format!(
-                "{}, concurrent, on {fabric} · profile {profile}",
-                format_count(self.calls.len() as u64, "call")
-            ),
+            _ => {
+                let together = if self.kind == CallOrigin::NcclGroup { "one group of NCCL" } else { "concurrent" };
+                let calls = format_count(self.calls.len() as u64, "call");
+                format!("{calls}, {together}, on {fabric} · profile {profile}")
+            }
         };
         table.heading(format!("all done after {}: {heading}", format::time(self.time)));
         table.text(&output.text_options())

@@ -3,6 +3,8 @@
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_collectives::packing::TreeVariant;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
+use fabricast_libraries::GroupChoice;
+use fabricast_libraries::nccl::ChannelRange;
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
@@ -134,6 +136,55 @@ pub fn single(
     };
     let generator = generator.map_err(|error| Failure::input(error.to_string()))?;
     Ok(SingleSchedule { generator, trees: chosen.trees })
+}
+
+/// Strategy of a call of a group that the library runs as one kernel, and its schedule.
+pub struct GroupedSchedule {
+    /// Index of the call.
+    pub call: usize,
+    /// Channels of the call.
+    pub channels: ChannelRange,
+    /// Schedule of the call.
+    pub generator: Box<dyn ScheduleGenerator + Send + Sync>,
+}
+
+/// Returns the schedules of calls that NCCL runs as one kernel, in the order in which channels run them.
+///
+/// # Errors
+/// [`Failure`]: a call that is not complete, or whose choice cannot be predicted.
+pub fn group(
+    calls: &[CallArgs],
+    library: &LibraryArgs,
+    strategy: &StrategyArgs,
+    setting: RunSetting<'_>,
+) -> Result<Vec<GroupedSchedule>, Failure> {
+    let RunSetting { fabric, router, placement, profile, .. } = setting;
+    let Some((first, used)) = calls.first().zip(setup::library(library, profile)) else { return Ok(Vec::new()) };
+    let named = |args: &CallArgs| {
+        super::check_root(args, placement)?;
+        let request = CallRequest::from_args(args, placement.len(), &[DEFAULT_BYTES])?;
+        let collective = single_value("--collective", None, Some(&request.collectives), Collective::AllReduce)?;
+        let bytes = single_value("--sizes", None, Some(&request.sizes), DEFAULT_BYTES)?;
+        let buffers = if args.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
+        Ok(Call { collective, bytes, ranks: placement.len() as u32, root: Rank(args.root), buffers })
+    };
+    let named: Vec<Call> = calls.iter().map(named).collect::<Result<_, Failure>>()?;
+    let chooser = setup::chooser(used, router, placement, library, first, strategy);
+    let choices = chooser.choose_group(&named).map_err(|error| Failure::input(error.to_string()))?;
+    let ranks_per_node = fabric.max_devices_per_host(placement);
+    let schedule = |choice: GroupChoice| {
+        let call = *named.get(choice.call)?;
+        let placed = setup::placed_ranks(fabric, router, placement, call.root.0);
+        let capabilities = setup::restriction(strategy).capabilities(&placed);
+        let shape = Shape {
+            grid: fabric.host_grid().to_vec(),
+            ..choice.strategy.shape(call, profile, ranks_per_node, &capabilities)
+        };
+        let generator = algorithm::timing_generator(choice.strategy.algorithm, &shape, router.options().buffers);
+        let generator = generator.map_err(|error| Failure::input(error.to_string()));
+        Some(generator.map(|generator| GroupedSchedule { call: choice.call, channels: choice.channels, generator }))
+    };
+    choices.into_iter().filter_map(schedule).collect()
 }
 
 /// Default choice of the named library, if the flags name no part of a strategy.

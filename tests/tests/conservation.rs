@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::bound::{Bounds, RateEfficiency};
 use fabricast_sim::lower::Resource;
-use fabricast_sim::profile::{ChannelLimit, Profile, largest_message};
+use fabricast_sim::profile::{ChannelLimit, NetworkCosts, Profile, largest_message};
 use fabricast_sim::schedule::{
     BlockSplit, Buffer, BufferUse, ChunkMessages, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId,
     Schedule,
@@ -44,6 +44,22 @@ enum AdditionalWork {
     AddsAnother,
     SendsTheSame,
     DoneByAnother,
+}
+
+/// Returns the number of warps that copy what a block of `threads` threads sends to several peers: half of each peer's
+/// warps, of which one signals if there are at least three and the protocol has no flags.
+fn sending_warps(threads: u16, peers: usize, has_flags: bool) -> usize {
+    let block = usize::from(threads.div_ceil(32));
+    let peers = peers.min(8).min(block / 2).max(1);
+    // Sending warps for 2, 3, … 20 warps of a peer (NCCL 2.30.7 src/device/sendrecv.h).
+    let sending = match block / peers {
+        0..=3 => 1,
+        4 => 2,
+        odd if odd % 2 == 1 => odd / 2 + 1,
+        even => even / 2,
+    };
+    let signals = !has_flags && sending > 2;
+    peers * if signals { sending - 1 } else { sending }
 }
 
 impl<'a> Ledger<'a> {
@@ -152,7 +168,8 @@ impl<'a> Ledger<'a> {
 
     /// Returns the load of one of the messages to a peer on a block of which one half sends and the other half
     /// receives: a pass of each half, or the stated pass of both. A message without flags in its lines is first sent
-    /// alone, in half that time.
+    /// alone, in half that time. Data for other hosts is copied in the sender's memory, at the pace of a receiving pass,
+    /// and the first message to a NIC is complete before it is sent.
     fn exchange_load(&self, op: &Operation, payload: f64, block: u16) -> f64 {
         let costs = self.testbed.profile.protocol(self.schedule.header().protocol);
         let ChannelLimit::Passes(passes) = costs.channel_limit else { return payload };
@@ -161,13 +178,48 @@ impl<'a> Ledger<'a> {
         // Pass times are whole picoseconds.
         let quantum = passes.bytes_per_thread.0 as f64 * f64::from(half);
         let pass_time = |pass: u64| ((payload - 1e-9).ceil() * pass as f64 / quantum + 1e-9).floor();
+        let island = |rank: Rank| self.router.island_of(self.placement[rank.0 as usize]);
+        let leaves = island(op.rank) != island(op.peer);
+        let send = if leaves { passes.send.min(passes.receive) } else { passes.send };
         let both = match passes.exchange {
-            Some(pass) => pass_time(pass.0),
-            None => pass_time(passes.send.0 + warps) + pass_time(passes.receive.0 + warps),
+            Some(pass) if send == passes.send => pass_time(pass.0),
+            Some(pass) => {
+                let synchronization = u64::from(block.div_ceil(32)) * passes.per_warp.0;
+                pass_time(pass.0 * (send.0 + synchronization) / (passes.send.0 + synchronization))
+            }
+            None => pass_time(send.0 + warps) + pass_time(passes.receive.0 + warps),
         };
+        // Between hosts several peers share a block, and fewer warps copy.
+        let copying = |peers| sending_warps(block, peers, costs.stream.is_some()) as f64;
+        let both = (both * copying(1) / copying(if leaves { self.concurrent_peers(op) } else { 1 }) + 1e-9).floor();
         let messages = if self.is_serialized(op) { f64::from(self.schedule.run(op.run).len) } else { 1.0 };
         let first = if costs.stream.is_some() { 0.0 } else { ((both / 2.0).floor() / messages).floor() };
-        (both - first) * BYTES_OF_A_PICOSECOND
+        let has_costs = self.testbed.profile.network != NetworkCosts::FREE || self.testbed.profile.messages.is_some();
+        let complete = if leaves && has_costs { first } else { 0.0 };
+        (both - first - complete) * BYTES_OF_A_PICOSECOND
+    }
+
+    /// Returns the number of peers to which the block of an operation sends concurrently, without waiting for other
+    /// ranks or runs.
+    fn concurrent_peers(&self, op: &Operation) -> usize {
+        let waits_for_nobody = |run: RunId| {
+            let waits = self.schedule.dependencies(run);
+            waits
+                .iter()
+                .all(|wait| self.schedule.run_id(wait.rank, wait.run) == run && (wait.start, wait.step) == (-1, 1))
+        };
+        if !waits_for_nobody(op.run) {
+            return 1;
+        }
+        let on_block = self.schedule.rank_runs(op.rank).filter(|&run| self.schedule.run(run).channel == op.channel);
+        let mut peers = std::collections::HashSet::new();
+        for id in on_block.filter(|&run| waits_for_nobody(run)) {
+            let run = self.schedule.run(id);
+            let one_at_a_time = run.peer.is_fixed() || !self.schedule.dependencies(id).is_empty();
+            let count = if one_at_a_time { run.len.min(1) } else { run.len };
+            peers.extend((0..count).filter(|_| run.kind.is_transfer()).map(|index| run.peer.at(index)));
+        }
+        peers.len().max(1)
     }
 
     /// Returns true if an operation is one of several serialized messages on a connection.

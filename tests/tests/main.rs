@@ -24,6 +24,7 @@ mod flows;
 mod folding;
 mod formats;
 mod generators;
+mod grouped_calls;
 mod logs;
 mod matrices;
 mod measurements;

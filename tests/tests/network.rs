@@ -5,7 +5,7 @@
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_sim::Folding;
-use fabricast_sim::profile::{NetworkCosts, PacketRouting, Profile, QueuePairs, largest_message};
+use fabricast_sim::profile::{ChannelLimit, NetworkCosts, PacketRouting, Profile, QueuePairs, largest_message};
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::sharing::WHOLE;
 use fabricast_topologies::{Bandwidth, Bytes, FabricRequest, Picos, load};
@@ -38,8 +38,10 @@ pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
 
 fn queue_pairs() -> impl Strategy<Value = QueuePairs> {
     let rates = vec![None, Some(Bandwidth(12_500_000_000)), Some(Bandwidth(50_000_000_000))];
-    (1u32..5, select(vec![PacketRouting::Adaptive, PacketRouting::Static]), select(rates))
-        .prop_map(|(count, routing, line_rate)| QueuePairs { count, routing, line_rate })
+    let thresholds = prop_oneof![Just(8192), Just(0), 0u64..100_000].prop_map(Bytes);
+    (1u32..5, select(vec![PacketRouting::Adaptive, PacketRouting::Static]), thresholds, select(rates)).prop_map(
+        |(count, routing, largest_ordered, line_rate)| QueuePairs { count, routing, largest_ordered, line_rate },
+    )
 }
 
 fn testbed(preset: &str, gpus: u32, nodes: u32, network: NetworkCosts) -> Testbed {
@@ -112,8 +114,8 @@ proptest! {
             _ => 0.0,
         };
         let per_message = (network.message.0 as f64 + scan.floor()).max(on_wire);
-        let QueuePairs { count, routing, line_rate } = network.queue_pairs;
-        let is_separate = routing == PacketRouting::Adaptive && bytes > 8192;
+        let QueuePairs { count, routing, largest_ordered, line_rate } = network.queue_pairs;
+        let is_separate = routing == PacketRouting::Adaptive && bytes > largest_ordered.0;
         let signal = if is_separate { network.signal.0 as f64 } else { 0.0 };
         let transfer = line_rate.filter(|_| signal > 0.0).map_or(0.0, |rate| bytes as f64 * 1e12 / rate.0 as f64);
         let interval = (2.0 * signal + transfer) / f64::from(count);
@@ -181,6 +183,64 @@ fn a_pair_waits_for_fences_and_peers_of_a_channel_share_its_copies() {
     // With eight peers, the channel's rate is that of its copies, which is higher than that of a single pair.
     let [shared, free] = [network, NetworkCosts::FREE].map(|network| each(Collective::AllToAll, 8, network));
     assert!(shared < 8 * alone * 3 / 4 && shared <= free + fence.0 / 8, "{shared} {free} {alone}");
+}
+
+/// Time of the passes in which half of a Simple block of the H200 profile copies `bytes` to other GPUs or, at the pace
+/// of a receiving pass, in its own memory.
+fn half_block_copies(bytes: u64, is_local: bool) -> f64 {
+    let profile = Profile::named("nccl-2.28-h200").unwrap();
+    let costs = profile.protocol(Protocol::Simple);
+    let ChannelLimit::Passes(passes) = costs.channel_limit else { panic!("blocks work in passes") };
+    let per_warp = passes.per_warp.0 * u64::from(costs.threads / 32);
+    let slowdown = (passes.receive.0 + per_warp) as f64 / (passes.send.0 + per_warp) as f64;
+    let pass = passes.exchange.unwrap().0 as f64 * if is_local { slowdown } else { 1.0 };
+    pass * bytes as f64 / (passes.bytes_per_thread.0 * u64::from(costs.threads / 2)) as f64
+}
+
+/// Number of warps of a Simple block of the H200 profile (17) that copy data for 1 to 8 peers: half of each peer's warps,
+/// less one of three or more (NCCL 2.30.7 src/device/sendrecv.h).
+const COPYING_WARPS: [f64; 8] = [8.0, 6.0, 6.0, 8.0, 5.0, 6.0, 7.0, 8.0];
+
+/// Returns the time of an all_to_all on `channels` channels, with `loops` chunks of a size to each peer.
+fn exchange(nodes: u32, gpus: u32, channels: u16, network: NetworkCosts, (chunk, loops): (u64, u64)) -> f64 {
+    let profile = Profile { network, ..Profile::named("nccl-2.28-h200").unwrap() };
+    let testbed = Testbed { profile, ..testbed("hgx-h200", gpus, nodes, network) };
+    let (collective, ranks, buffers) = (Collective::AllToAll, testbed.ranks(), BufferUse::OutOfPlace);
+    let bytes = Bytes(chunk * loops * u64::from(ranks));
+    let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
+    let shape =
+        Shape { channels, chunk: Some(Bytes(chunk)), ranks_per_node: gpus, ..Shape::new(call, Protocol::Simple) };
+    let case = Case { algorithm: Algorithm::Direct, shape };
+    testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
+}
+
+/// Between hosts, each peer of a block has its own warps, which overlap the waits for one peer with copies for others into
+/// buffers in the block's own memory.
+#[test]
+fn blocks_with_many_peers_exchange_at_the_rate_of_their_copies() {
+    let network = NetworkCosts { post: Picos(1), ..NetworkCosts::FREE };
+    let chunk = 128 << 10;
+    for (nodes, gpus, peers) in [(3, 1, 2), (4, 1, 3), (6, 1, 5), (9, 1, 8)] {
+        let time = |loops| exchange(nodes, gpus, 1, network, (chunk, loops));
+        let each = (time(65) - time(1)) / 64.0;
+        let expected =
+            half_block_copies(chunk * peers, nodes > 1) * COPYING_WARPS[0] / COPYING_WARPS[peers as usize - 1];
+        assert!((each / expected - 1.0).abs() < 0.02, "{nodes} x {gpus}: {each} and {expected}");
+    }
+}
+
+/// The proxies post the messages of a block to its peers when they are complete, which they are at the same time, and a
+/// block receives the last messages after that. Both together need the time of an exchange.
+#[test]
+fn messages_to_peers_of_a_block_are_sent_when_all_are_complete() {
+    let network = NetworkCosts { message: Picos(50_000_000), ..NetworkCosts::FREE };
+    for hosts in [2, 5, 9] {
+        let time = |bytes| exchange(hosts, 1, 1, network, (bytes, 1));
+        let peers = u64::from(hosts - 1);
+        let copies = half_block_copies(peers * (64 << 10), true) * COPYING_WARPS[0] / COPYING_WARPS[peers as usize - 1];
+        let (added, expected) = (time(128 << 10) - time(64 << 10), copies);
+        assert!((added / expected - 1.0).abs() < 0.02, "{hosts} hosts: {added} and {expected}");
+    }
 }
 
 /// A chunk of a ring is sent slice by slice, and a chunk of a chain as one message, so a ring chunk needs the proxy

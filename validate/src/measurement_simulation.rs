@@ -13,8 +13,8 @@ use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::{PacketRouting, PredictionInterval, Profile, QueuePairs};
 use fabricast_sim::schedule::ScheduleGenerator;
 use fabricast_sim::{LaunchMode, SimulationOptions, back_to_back_time, simulate};
-use fabricast_topologies::Picos;
 use fabricast_topologies::route::{RouteOptions, Router};
+use fabricast_topologies::{Bytes, Picos};
 
 use crate::measured::Row;
 use crate::measured::manifest::Measurement;
@@ -83,21 +83,15 @@ impl<'a> MeasurementSimulation<'a> {
 
     /// Returns a profile with the queue pairs that the settings of the measurement select.
     fn with_queue_pairs<'p>(&self, profile: &'p Profile) -> Cow<'p, Profile> {
-        let setting = |name: &str| self.measurement.variable(name)?.parse::<u32>().ok();
-        let routing = setting("NCCL_IB_ADAPTIVE_ROUTING").map(|on| match on {
-            0 => PacketRouting::Static,
-            _ => PacketRouting::Adaptive,
-        });
-        // A message that is split is sent on all queue pairs. Until NCCL 2.19 all messages were.
-        let splits = setting("NCCL_IB_SPLIT_DATA_ON_QPS").map_or(self.splits_messages_by_default(), |on| on != 0);
-        let count = if splits { Some(1) } else { setting("NCCL_IB_QPS_PER_CONNECTION") };
-        if routing.is_none() && count.is_none() {
+        let current = profile.network.queue_pairs;
+        let variable = |name: &str| self.measurement.variable(name);
+        let splitting = if self.splits_messages_by_default() { Splitting::AllPairs } else { Splitting::OnePair };
+        let queue_pairs = stated_queue_pairs(variable, splitting, current);
+        if queue_pairs == current {
             return Cow::Borrowed(profile);
         }
         let mut profile = profile.clone();
-        let pairs = &mut profile.network.queue_pairs;
-        *pairs =
-            QueuePairs { count: count.unwrap_or(pairs.count), routing: routing.unwrap_or(pairs.routing), ..*pairs };
+        profile.network.queue_pairs = queue_pairs;
         Cow::Owned(profile)
     }
 
@@ -109,15 +103,15 @@ impl<'a> MeasurementSimulation<'a> {
         minor.is_some_and(|minor| minor < 20)
     }
 
-    /// Simulates a schedule as it was measured. Back-to-back calls from or to a root overlap, which shortens their
-    /// time. `None` if the schedule cannot be simulated.
+    /// Simulates a schedule as it was measured. Back-to-back calls from or to a root, or around a ring, overlap, which
+    /// shortens their time. `None` if the schedule cannot be simulated.
     pub fn simulate(&self, schedule: &dyn ScheduleGenerator, profile: &Profile) -> Option<SimulatedRow> {
         let (fabric, placement) = (&*self.measurement.fabric, self.measurement.fabric.gpus());
         let profile = &self.with_queue_pairs(profile);
         let setting = Environment { fabric, router: &self.router, placement, profile, delays: &[] };
         let simulated =
             simulate(schedule, setting, self.mode(), SimulationOptions::default(), Watch::default()).ok()?;
-        let time = match schedule.header().call.collective.is_one_way() {
+        let time = match schedule.header().call.collective.overlaps_next_call() {
             true => back_to_back_time(schedule, setting, self.mode()).ok()?.min(simulated.time),
             false => simulated.time,
         };
@@ -134,6 +128,38 @@ impl<'a> MeasurementSimulation<'a> {
     }
 }
 
+/// Queue pairs on which NCCL sends a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Splitting {
+    /// One; messages alternate among the queue pairs of the connection.
+    OnePair,
+    /// All; each carries a part of the message.
+    AllPairs,
+}
+
+/// Returns the queue pairs that variables of the environment select. `splitting` is the default of the version.
+fn stated_queue_pairs<'v>(
+    variable: impl Fn(&str) -> Option<&'v str>,
+    splitting: Splitting,
+    current: QueuePairs,
+) -> QueuePairs {
+    let number = |name: &str| variable(name)?.parse::<i64>().ok();
+    let routing = number("NCCL_IB_ADAPTIVE_ROUTING").map_or(current.routing, |on| match on {
+        0 => PacketRouting::Static,
+        _ => PacketRouting::Adaptive,
+    });
+    // −2 is the default; any other negative number is less than all sizes (NCCL 2.30.7 src/transport/net_ib/init.cc).
+    let largest_ordered = match number("NCCL_IB_AR_THRESHOLD") {
+        None | Some(-2) => current.largest_ordered,
+        Some(bytes) => Bytes(u64::try_from(bytes).unwrap_or(0)),
+    };
+    // A message that is split is sent on all queue pairs. Until NCCL 2.19 all messages were.
+    let is_split = number("NCCL_IB_SPLIT_DATA_ON_QPS").map_or(splitting == Splitting::AllPairs, |on| on != 0);
+    let stated = number("NCCL_IB_QPS_PER_CONNECTION").and_then(|count| u32::try_from(count).ok());
+    let count = if is_split { 1 } else { stated.unwrap_or(current.count) };
+    QueuePairs { count, routing, largest_ordered, ..current }
+}
+
 /// Result of the simulation of a row.
 pub(crate) struct SimulatedRow {
     /// Predicted time per call.
@@ -148,4 +174,37 @@ pub(crate) struct SimulatedRow {
     /// Number of events that the simulation processed.
     pub events: u64,
     pub busiest: Option<Busiest>,
+}
+
+#[cfg(test)]
+mod tests {
+    use fabricast_topologies::Bandwidth;
+
+    use super::*;
+
+    #[test]
+    fn variables_select_queue_pairs() {
+        let current = QueuePairs { count: 2, line_rate: Some(Bandwidth(50_000_000_000)), ..QueuePairs::ONE };
+        let with_splitting = |settings: &[(&'static str, &'static str)], splitting| {
+            let settings = settings.to_vec();
+            let variable = move |name: &str| settings.iter().find(|(known, _)| *known == name).map(|&(_, value)| value);
+            stated_queue_pairs(variable, splitting, current)
+        };
+        let stated = |name, value| with_splitting(&[(name, value)], Splitting::OnePair);
+        assert_eq!(with_splitting(&[], Splitting::OnePair), current);
+        let (routing, threshold) = ("NCCL_IB_ADAPTIVE_ROUTING", "NCCL_IB_AR_THRESHOLD");
+        assert_eq!(stated(routing, "0"), QueuePairs { routing: PacketRouting::Static, ..current });
+        assert_eq!(stated(routing, "1"), current);
+        let sizes = ["65536", "0", "-1", "-2", "large"].map(|size| stated(threshold, size).largest_ordered.0);
+        assert_eq!(sizes, [65536, 0, 0, 8192, 8192]);
+        let (count, split) = (("NCCL_IB_QPS_PER_CONNECTION", "4"), "NCCL_IB_SPLIT_DATA_ON_QPS");
+        let counts = [
+            (vec![count], Splitting::OnePair),
+            (vec![count], Splitting::AllPairs),
+            (vec![count, (split, "0")], Splitting::AllPairs),
+            (vec![count, (split, "1")], Splitting::OnePair),
+            (vec![], Splitting::AllPairs),
+        ];
+        assert_eq!(counts.map(|(settings, splitting)| with_splitting(&settings, splitting).count), [4, 1, 4, 1, 1]);
+    }
 }

@@ -128,6 +128,11 @@ impl Chooser {
         self.nccl().map(|nccl| &nccl.table)
     }
 
+    /// Version of NCCL; `None` for other libraries and for fabrics on which NCCL's topology search is not modelled.
+    pub(crate) fn nccl_version(&self) -> Option<NcclVersion> {
+        self.nccl().map(|nccl| nccl.version)
+    }
+
     /// NCCL settings (environment variables) with which choices are predicted.
     #[must_use]
     pub fn settings(&self) -> &Settings {

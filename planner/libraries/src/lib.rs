@@ -43,6 +43,7 @@
 
 mod capabilities;
 mod chooser;
+mod group_choice;
 pub mod mpi;
 pub mod nccl;
 pub mod rccl;
@@ -55,6 +56,7 @@ use fabricast_topologies::{Fabric, NodeId, Picos};
 pub use capabilities::LibraryCapabilities;
 pub use chooser::{BufferRegistration, Chooser, Conditions};
 use fabricast_collectives::strategy::Strategy;
+pub use group_choice::GroupChoice;
 
 /// Communication library with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

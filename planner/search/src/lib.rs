@@ -43,4 +43,5 @@
 
 pub mod candidates;
 pub mod export;
+pub mod group_launch;
 pub mod plan;

@@ -288,6 +288,7 @@ def simulate(
     straggler: str | Sequence[str] | None = None,
     group: str | Sequence[str] | None = None,
     call: str | Sequence[str] | None = None,
+    nccl_group: bool = False,
     no_fold: bool = False,
     trace: PathType | None = None,
     critical_path: bool = False,
@@ -416,10 +417,14 @@ def simulate(
         group: Ranks of a group that runs the call, for example ``0-3,8``; may be repeated. All groups run the
             call concurrently and share the fabric, like the tensor-parallel groups of a job.
         call: Concurrent call, for example ``all_gather:ranks=0-3,bytes=1MiB``; may be repeated. All calls
-            start at the same time and share the fabric, like grouped calls in NCCL. A value is a collective
-            and settings that override the other flags, for example
+            start at the same time and share the fabric, like kernels of several streams. A value is a
+            collective and settings that override the other flags, for example
             ``all_gather:ranks=0-3,bytes=1MiB,algorithm=ring``. Keys: ranks (default: all; calls may share
             ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
+        nccl_group: Run the calls of ``call`` as one group of NCCL: one launch, whose calls divide the
+            channels. As calls between ncclGroupStart and ncclGroupEnd: NCCL chooses algorithms and protocols
+            jointly and places the calls on consecutive channels. Calls on the same channel run in sequence,
+            others concurrently. Collectives of all ranks only.
         no_fold: Simulate every operation, even if ranks are proved to be interchangeable.
         trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Of a job:
             tracks of each rank for computation, waiting and each communication group, with arrows to what
@@ -507,6 +512,7 @@ def simulate(
             "straggler": straggler,
             "group": group,
             "call": call,
+            "nccl_group": nccl_group,
             "no_fold": no_fold,
             "trace": trace,
             "critical_path": critical_path,

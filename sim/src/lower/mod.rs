@@ -311,15 +311,21 @@ fn add_party(
                 Some(tasks) => RunCosts::Same(operation_costs.placeholder_cost(tasks, task, run.span)),
             };
             // Only messages that are ordered have a spacing between them.
-            let outgoing = match order == RunOrder::InTurn || lines.has_line(run, order) {
+            let is_ordered = order == RunOrder::InTurn || lines.has_line(run, order);
+            let is_pairwise = header.call.collective.is_pairwise();
+            let to = |extent: ConnectionExtent| {
+                let task = if is_ordered { task.with_outgoing(extent) } else { task };
+                if is_pairwise { task.with_send_buffer(extent.send_buffer()) } else { task }
+            };
+            let outgoing = match is_ordered || is_pairwise {
                 true => outgoing_extents(&setting, rank, run),
                 false => OutgoingExtents::Same(ConnectionExtent::Host),
             };
             let run_costs = match outgoing {
-                OutgoingExtents::Same(extent) => task_costs(task.with_outgoing(extent)),
+                OutgoingExtents::Same(extent) => task_costs(to(extent)),
                 OutgoingExtents::Each(extents) => RunCosts::ByExtent {
-                    host: Box::new(task_costs(task.with_outgoing(ConnectionExtent::Host))),
-                    network: Box::new(task_costs(task.with_outgoing(ConnectionExtent::Network))),
+                    host: Box::new(task_costs(to(ConnectionExtent::Host))),
+                    network: Box::new(task_costs(to(ConnectionExtent::Network))),
                     extents,
                 },
             };

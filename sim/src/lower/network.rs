@@ -5,7 +5,7 @@ use fabricast_topologies::route::Hop;
 use fabricast_topologies::{Bytes, Fabric, LinkKind, NodeId, Picos};
 
 use super::block_time::{BLOCK_TIME, whole_bytes};
-use crate::profile::{BlockWork, NetworkCosts, ProtocolCosts, largest_message};
+use crate::profile::{NetworkCosts, largest_message};
 use crate::quantity::Work;
 use crate::schedule::Protocol;
 use crate::sharing::WHOLE;
@@ -75,40 +75,40 @@ pub(super) enum Message {
 }
 
 impl Crossing {
-    /// Costs of an operation that moves `work.bytes` of payload, and `on_wire` with framing.
+    /// Costs of an operation that moves `bytes` of payload, and `on_wire` with framing.
     ///
     /// A message is sent when it is complete, so all passes of its thread block over the message come first. A block
-    /// that forwards data byte by byte over NVLink cannot do so over the network.
+    /// that forwards data byte by byte over NVLink cannot do so over the network. `fill`: time of these passes for a
+    /// message of a size.
     pub(super) fn new(
         network: &NetworkCosts,
         protocol: Protocol,
-        costs: &ProtocolCosts,
-        work: BlockWork,
+        bytes: Bytes,
         message: Message,
+        fill: impl FnOnce(Bytes) -> Picos,
         on_wire: Work,
     ) -> Self {
         let message = match message {
-            Message::Slices(slices) => Bytes(work.bytes.0.div_ceil(slices.max(1).into())),
-            Message::Whole(bytes) => bytes.max(work.bytes),
+            Message::Slices(slices) => Bytes(bytes.0.div_ceil(slices.max(1).into())),
+            Message::Whole(bytes) => bytes.max(bytes),
         };
         let message = message.min(largest_message(protocol));
-        let fill = costs.busy(BlockWork { bytes: message, ..work }).unwrap_or(Picos::ZERO);
-        let busy = network.proxy(protocol, work.bytes, message, whole_bytes(on_wire));
+        let fill = fill(message);
+        let busy = network.proxy(protocol, bytes, message, whole_bytes(on_wire));
         let proxy = if on_wire.0 == 0 {
             0
         } else {
             let passed = Work::passed(BLOCK_TIME, busy).0.saturating_mul(u128::from(WHOLE));
             u64::try_from(passed.div_ceil(on_wire.0)).unwrap_or(u64::MAX)
         };
-        let message_on_wire =
-            u128::from(whole_bytes(on_wire).0) * u128::from(message.0) / u128::from(work.bytes.0.max(1));
+        let message_on_wire = u128::from(whole_bytes(on_wire).0) * u128::from(message.0) / u128::from(bytes.0.max(1));
         let message_on_wire = Bytes(u64::try_from(message_on_wire).unwrap_or(u64::MAX));
         let latency = network.latency(protocol)
             + network.rendezvous(message_on_wire)
             + network.signal_latency(protocol, message_on_wire)
             + fill;
         // An operation that is a part of a message takes its share.
-        let parts = u128::from(work.bytes.0.min(message.0)) * u128::from(network.spacing(message_on_wire).0);
+        let parts = u128::from(bytes.0.min(message.0)) * u128::from(network.spacing(message_on_wire).0);
         let spacing = Picos(u64::try_from(parts / u128::from(message.0.max(1))).unwrap_or(u64::MAX));
         Self { latency, flush: network.flush(protocol), spacing, proxy, two_sided_bytes: None }
     }

@@ -11,8 +11,8 @@ use super::network::{Crossing, Message};
 use super::pieces::{PieceStarts, RunWork};
 use crate::engine::{Pace, PerOp, RunOrder};
 use crate::profile::{
-    BlockWork, ChannelLimit, Destination, LocalStore, MessageCosts, NetworkCosts, OperationKind, Profile,
-    ProtocolCosts, Role, SharedPasses,
+    BlockWork, ChannelLimit, Destination, LocalStore, MAX_EXCHANGE_PEERS, MessageCosts, NetworkCosts, OperationKind,
+    PairwiseExchange, Profile, ProtocolCosts, Role, SendBuffer, SharedPasses,
 };
 use crate::quantity::Work;
 use crate::schedule::{
@@ -72,6 +72,8 @@ pub(crate) struct Task {
     extent: ConnectionExtent,
     /// Extent of the connection on which the operation sends.
     outgoing: ConnectionExtent,
+    /// Buffer into which a pairwise exchange copies the data that it sends.
+    send_buffer: SendBuffer,
 }
 
 /// Extent of a connection: within a host, or over a network.
@@ -84,6 +86,16 @@ pub(crate) enum ConnectionExtent {
     Network,
 }
 
+impl ConnectionExtent {
+    /// Buffer into which a pairwise exchange copies the data that it sends on the connection.
+    pub fn send_buffer(self) -> SendBuffer {
+        match self {
+            Self::Host => SendBuffer::Receiver,
+            Self::Network => SendBuffer::Sender,
+        }
+    }
+}
+
 /// Extents of the connections on which a run's operations send.
 pub(super) enum OutgoingExtents {
     /// One extent of all connections.
@@ -93,6 +105,11 @@ pub(super) enum OutgoingExtents {
 }
 
 impl Task {
+    /// Returns the task with another buffer for the data that a pairwise exchange sends.
+    pub fn with_send_buffer(self, send_buffer: SendBuffer) -> Self {
+        Self { send_buffer, ..self }
+    }
+
     /// Returns the task with another extent of its connection.
     pub fn with_extent(self, extent: ConnectionExtent) -> Self {
         Self { extent, ..self }
@@ -375,6 +392,7 @@ impl<'a> OperationCosts<'a> {
             destination: Destination::Forwarded,
             extent: ConnectionExtent::Host,
             outgoing: ConnectionExtent::Host,
+            send_buffer: SendBuffer::Receiver,
         }
     }
 
@@ -385,8 +403,13 @@ impl<'a> OperationCosts<'a> {
 
     /// Computes the costs of an operation that moves `bytes` of payload and `on_wire` with framing.
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
-        let Task { kind, role, order, half, turns, partners, shared, destination, extent, outgoing } = task;
+        let Task { kind, role, order, half, turns, partners, shared, destination, extent, outgoing, send_buffer } =
+            task;
         let partners = partners.min(self.max_partners);
+        // Within a host, each peer has its own blocks (NCCL 2.30.7 src/include/channel.h): those of a schedule, on which all
+        // peers share all blocks, represent them.
+        let peers = if send_buffer == SendBuffer::Sender { partners } else { 1 };
+        let exchange = PairwiseExchange { buffer: send_buffer, peers };
         let threads = self.channel_threads[usize::from(half % 2)];
         let operation =
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
@@ -402,7 +425,8 @@ impl<'a> OperationCosts<'a> {
         let software = match kind {
             OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
             kind if kind.is_transfer() && pairs => {
-                self.costs.exchange_software(work, Bytes(bytes.0.saturating_mul(partners.into())))
+                let received = Bytes(bytes.0.saturating_mul(partners.into()));
+                self.costs.exchange_software(work, received, exchange)
             }
             kind if kind.is_transfer() && is_source => self.costs.source_software(work),
             kind if kind.is_transfer() => {
@@ -434,17 +458,28 @@ impl<'a> OperationCosts<'a> {
             _ => Picos::ZERO,
         };
         let software = software + reload + fan + staging + adding;
+        // Time until a message of a pairwise exchange to a NIC is complete.
+        let fill = |bytes: Bytes| match send_buffer {
+            SendBuffer::Sender if pairs && self.may_cross_hosts_at_cost(kind) => {
+                self.costs.fill_exchange_buffers(bytes, threads, partners)
+            }
+            _ => None,
+        };
         let busy = match kind {
             // The rank's own part of the data is copied by the send that reads the same bytes (NCCL's copy-send). In
             // pairwise exchanges separate blocks copy it (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a
             // rank is its own peer).
             OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
-            _ if pairs => self.costs.busy_exchanging(work, turns),
+            // The first message to a NIC is complete before it is sent.
+            _ if pairs => self.costs.busy_exchanging(work, turns, exchange).map(|busy| {
+                let first = fill(bytes).map_or(0, |fill| fill.0 / u64::from(turns.max(1)));
+                Picos(busy.0.saturating_sub(first))
+            }),
             _ => self.costs.busy(work),
         };
         let spacing = match order {
             RunOrder::InTurn if pairs => {
-                let alone = self.costs.exchange_spacing(work, turns);
+                let alone = busy.map_or(Picos::ZERO, |busy| busy + self.costs.step);
                 let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
                 match extent {
                     ConnectionExtent::Host => all(alone),
@@ -474,9 +509,15 @@ impl<'a> OperationCosts<'a> {
                 (None, RunOrder::Free) => Message::Slices(self.costs.slices),
             };
             let letter = self.messages.map(|_| bytes);
+            // The block copies the messages for all partners concurrently (NCCL 2.30.7 src/device/sendrecv.h: as many
+            // warps for each), so the first is complete when all are.
+            let fill = |message: Bytes| {
+                let exchanged = fill(Bytes(message.0.saturating_mul(partners.into())));
+                exchanged.or_else(|| self.costs.busy(BlockWork { bytes: message, ..work })).unwrap_or_default()
+            };
             Crossing {
                 two_sided_bytes: letter,
-                ..Crossing::new(self.network, self.protocol, self.costs, work, message, on_wire)
+                ..Crossing::new(self.network, self.protocol, work.bytes, message, fill, on_wire)
             }
         } else {
             Crossing::default()
@@ -489,11 +530,7 @@ impl<'a> OperationCosts<'a> {
     }
 }
 
-/// Maximum number of concurrent peers of a send/receive block (NCCL 2.28 src/include/device.h:
-/// NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
-const WORKS_PER_BLOCK: u32 = 8;
-
 /// Returns the maximum number of peers with which a block of a schedule exchanges messages concurrently.
 pub(super) fn max_partners(header: &Header) -> u32 {
-    u32::from(header.channels).saturating_mul(WORKS_PER_BLOCK).max(1)
+    u32::from(header.channels).saturating_mul(MAX_EXCHANGE_PEERS).max(1)
 }

@@ -31,8 +31,10 @@ pub(crate) use message::time_at_rate;
 pub use message::{DataPath, MemoryKind, MessageCosts, ReductionSite};
 pub use network::{LARGEST_ORDERED, NetworkCosts, PacketRouting, QueuePairs, largest_message};
 pub use network_file::MeasuredNetwork;
+pub(crate) use protocol::MAX_EXCHANGE_PEERS;
 pub use protocol::{
-    BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, Passes, ProtocolCosts, Role, SharedPasses,
+    BlockWork, ChannelLimit, Destination, LocalStore, OperationKind, PairwiseExchange, Passes, ProtocolCosts, Role,
+    SendBuffer, SharedPasses,
 };
 pub use reader::ProfileError;
 pub use transport::Transport;

@@ -41,8 +41,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use crate::schedule::Protocol;
 
-/// Largest message, framing included, whose notification is sent with its data despite adaptive routing (NCCL 2.30.7
-/// src/transport/net_ib/p2p.cc: `ncclIbArThreshold`).
+/// Default of [`QueuePairs::largest_ordered`] (NCCL 2.30.7 src/transport/net_ib/p2p.cc: `ncclIbArThreshold`).
 pub const LARGEST_ORDERED: Bytes = Bytes(8192);
 
 /// Costs of a network transport in addition to its links.
@@ -68,8 +67,8 @@ pub struct NetworkCosts {
     pub rendezvous: Picos,
     /// Size of the largest message, with its framing, that is sent without a rendezvous; `None`: all are.
     pub eager: Option<Bytes>,
-    /// Time until the data of a message of more than [`LARGEST_ORDERED`] bytes is acknowledged. With adaptive routing its
-    /// notification is sent only then.
+    /// Time until the data of a message of more than [`QueuePairs::largest_ordered`] bytes is acknowledged. With adaptive
+    /// routing its notification is sent only then.
     pub signal: Picos,
     /// Queue pairs of a connection. They follow from the machine and the settings of NCCL, and are not fitted.
     pub queue_pairs: QueuePairs,
@@ -82,6 +81,9 @@ pub struct QueuePairs {
     pub count: u32,
     /// Routing of their packets.
     pub routing: PacketRouting,
+    /// Largest message, framing included, whose notification is sent with its data despite adaptive routing
+    /// (NCCL_IB_AR_THRESHOLD).
+    pub largest_ordered: Bytes,
     /// Line rate of the NIC; `None` if it is not known.
     pub line_rate: Option<Bandwidth>,
 }
@@ -98,7 +100,8 @@ pub enum PacketRouting {
 
 impl QueuePairs {
     /// A single queue pair on InfiniBand.
-    pub const ONE: Self = Self { count: 1, routing: PacketRouting::Adaptive, line_rate: None };
+    pub const ONE: Self =
+        Self { count: 1, routing: PacketRouting::Adaptive, largest_ordered: LARGEST_ORDERED, line_rate: None };
 }
 
 /// Method by which the sending proxy and the receiver of a message detect its data.
@@ -166,7 +169,8 @@ impl NetworkCosts {
     /// Time until the data of a message of `on_wire` bytes, framing included, is acknowledged, if its notification is
     /// sent only then; otherwise 0.
     fn acknowledgement(&self, on_wire: Bytes) -> Picos {
-        let is_separate = self.queue_pairs.routing == PacketRouting::Adaptive && on_wire > LARGEST_ORDERED;
+        let QueuePairs { routing, largest_ordered, .. } = self.queue_pairs;
+        let is_separate = routing == PacketRouting::Adaptive && on_wire > largest_ordered;
         if is_separate { self.signal } else { Picos::ZERO }
     }
 
@@ -270,6 +274,9 @@ mod tests {
         assert_eq!((latency(&four, large), four.spacing(large)), (Picos(600), Picos((1_200 + 8_193) / 4)));
         let ordered = with(QueuePairs { routing: PacketRouting::Static, ..COSTS.queue_pairs });
         assert_eq!((latency(&ordered, large), ordered.spacing(large)), (Picos(0), Picos(0)));
+        let threshold = with(QueuePairs { largest_ordered: large, ..COSTS.queue_pairs });
+        let above = Bytes(large.0 + 1);
+        assert_eq!([large, above].map(|bytes| latency(&threshold, bytes)), [Picos(0), Picos(600)]);
     }
 
     #[test]

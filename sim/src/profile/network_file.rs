@@ -9,13 +9,14 @@
 
 use std::fmt::Write as _;
 
-use fabricast_topologies::{Bandwidth, Fabric, Picos};
+use fabricast_topologies::fabric::NicFigures;
+use fabricast_topologies::{Bandwidth, Fabric, LinkKind, Picos};
 use serde::Deserialize;
 
 use super::network::{NetworkCosts, PacketRouting, QueuePairs};
 use super::packets::Packets;
 use super::reader::{ProfileError, ProfileReader};
-use super::transport::{MachineNetwork, Transport, nic_figures};
+use super::transport::{MachineNetwork, Transport, nic_figures, port_protocol};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
 
@@ -271,17 +272,17 @@ impl Profile {
     /// Returns the profile with the queue pairs that the NICs of a fabric state, otherwise with NCCL's default ones.
     fn with_queue_pairs_of(mut self, fabric: &Fabric) -> Self {
         // NCCL uses adaptive routing only if all NICs have it (src/transport/net_ib/connect.cc: `comm->ar`).
-        let default = Packets::for_fabric(fabric) == Packets::Infiniband;
         let nics: Vec<_> = nic_figures(fabric).collect();
+        let is_routed = |nic: &NicFigures| port_protocol(fabric, nic) == LinkKind::Infiniband;
         let is_adaptive = match nics.is_empty() {
-            true => default,
-            false => nics.iter().all(|nic| nic.adaptive_routing.unwrap_or(default)),
+            true => Packets::for_fabric(fabric) == Packets::Infiniband,
+            false => nics.iter().all(|nic| nic.adaptive_routing.unwrap_or_else(|| is_routed(nic))),
         };
         let routing = if is_adaptive { PacketRouting::Adaptive } else { PacketRouting::Static };
         let counts = nics.iter().map(|nic| nic.queue_pairs.unwrap_or(QueuePairs::ONE.count));
         let count = counts.min().unwrap_or(QueuePairs::ONE.count);
         let line_rate = nics.iter().filter_map(|nic| nic.speed).min();
-        self.network.queue_pairs = QueuePairs { count, routing, line_rate };
+        self.network.queue_pairs = QueuePairs { count, routing, line_rate, ..QueuePairs::ONE };
         self
     }
 
@@ -361,7 +362,7 @@ mod tests {
             fabricast_topologies::read_text(&(text + "]\n"), "unlike.toml").unwrap()
         };
         let settings = |fabric: &Fabric| {
-            let QueuePairs { count, routing, line_rate } = Profile::for_fabric(fabric).unwrap().network.queue_pairs;
+            let QueuePairs { count, routing, line_rate, .. } = Profile::for_fabric(fabric).unwrap().network.queue_pairs;
             (count, routing, line_rate.unwrap().0 / 125_000_000, Packets::for_fabric(fabric))
         };
         let (roce, adaptive, fixed) = (|mtu| Packets::Roce { mtu }, PacketRouting::Adaptive, PacketRouting::Static);
@@ -372,6 +373,36 @@ mod tests {
         for failed in ["nic4", "nic4-leaf", "nic4-cpu0"] {
             assert_eq!(settings(&all.with_failed(failed).unwrap()), settings(&all), "{failed}");
         }
+    }
+
+    /// The protocol that a NIC states takes precedence over the kind of its cable.
+    #[test]
+    fn ports_of_nics_determine_packets_and_routing() {
+        let settings = |cable: &str, ports: [&str; 2]| {
+            let nic = |number: u32| {
+                let port = ports[number as usize];
+                let port = if port.is_empty() { String::new() } else { format!(", link = \"{port}\"") };
+                format!(
+                    "{{ id = \"nic{number}\", kind = \"nic\", host = \"n{number}\", speed = \"100 Gb/s\"{port} }},\n"
+                )
+            };
+            let text = format!(
+                "node = [\n{{ id = \"gpu[0-1]\", kind = \"gpu\", host = \"n[0-1]\", compute_capability = 90 }},\n{}{}\
+                 {{ id = \"leaf\", kind = \"switch\" }},\n]\nlink = [\n{{ a = \"gpu[0-1]\", b = \"nic[0-1]\", kind = \"pcie\" }},\n\
+                 {{ a = \"nic[0-1]\", b = \"leaf\", kind = \"{cable}\", bandwidth = \"100 Gb/s\" }},\n]\n",
+                nic(0),
+                nic(1)
+            );
+            let fabric = fabricast_topologies::read_text(&text, "ports.toml").unwrap();
+            let profile = Profile::for_fabric(&fabric).unwrap();
+            (Packets::for_fabric(&fabric) == Packets::Infiniband, profile.network.queue_pairs.routing)
+        };
+        let (adaptive, fixed) = (PacketRouting::Adaptive, PacketRouting::Static);
+        assert_eq!(settings("infiniband", ["", ""]), (true, adaptive));
+        assert_eq!(settings("infiniband", ["ethernet", "ethernet"]), (false, fixed));
+        assert_eq!(settings("infiniband", ["", "ethernet"]), (false, fixed));
+        assert_eq!(settings("ethernet", ["", ""]), (false, fixed));
+        assert_eq!(settings("ethernet", ["infiniband", "infiniband"]), (true, adaptive));
     }
 
     /// Hosts with Ethernet links get RoCE packets for their MTU, unless a measured network applies. Hosts with

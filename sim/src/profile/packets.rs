@@ -5,7 +5,7 @@
 
 use fabricast_topologies::{Fabric, LinkKind};
 
-use super::transport::nic_figures;
+use super::transport::{nic_figures, port_protocol};
 
 /// Largest payload of a packet in bytes, on any network (InfiniBand Architecture Specification 1.4, volume 1, table
 /// 20).
@@ -42,10 +42,14 @@ pub(super) enum Packets {
 }
 
 impl Packets {
-    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs if any link is
-    /// Ethernet, otherwise InfiniBand.
+    /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs if the ports of
+    /// any NIC are Ethernet (any link, if the fabric has no NICs), otherwise InfiniBand.
     pub(super) fn for_fabric(fabric: &Fabric) -> Self {
-        if !fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
+        let is_ethernet = match nic_figures(fabric).next() {
+            None => fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet),
+            Some(_) => nic_figures(fabric).any(|nic| port_protocol(fabric, nic) == LinkKind::Ethernet),
+        };
+        if !is_ethernet {
             return Self::Infiniband;
         }
         let mtus = nic_figures(fabric).filter_map(|nic| nic.mtu);

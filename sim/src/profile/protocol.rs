@@ -138,6 +138,24 @@ pub struct Passes {
     pub exchange: Option<Picos>,
 }
 
+/// Memory of the buffer into which a block copies the data that it sends in a pairwise exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SendBuffer {
+    /// Memory of the receiver, within a host.
+    Receiver,
+    /// Memory of the sender, from which a NIC reads.
+    Sender,
+}
+
+/// Pairwise exchange of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairwiseExchange {
+    /// Buffer into which the block copies the data that it sends.
+    pub buffer: SendBuffer,
+    /// Number of peers with which the block exchanges messages concurrently.
+    pub peers: u32,
+}
+
 /// Role of a thread block in an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -219,6 +237,9 @@ enum PartialPass {
 
 /// Number of threads of a warp.
 const WARP: u16 = 32;
+/// Maximum number of concurrent peers of a send/receive block (NCCL 2.28 src/include/device.h:
+/// NCCL_MAX_DEV_WORK_P2P_PER_BATCH).
+pub(crate) const MAX_EXCHANGE_PEERS: u32 = 8;
 /// Alignment of a ring's chunks in bytes.
 const ALIGNMENT: u64 = 16;
 
@@ -336,29 +357,56 @@ impl ProtocolCosts {
     /// Software time before a message of a pairwise exchange: the software time of a step and, for protocols without
     /// flags in every line, the receiver's time for the last message of `received` bytes, which does not overlap.
     #[must_use]
-    pub fn exchange_software(&self, work: BlockWork, received: Bytes) -> Picos {
+    pub fn exchange_software(&self, work: BlockWork, received: Bytes, exchange: PairwiseExchange) -> Picos {
         let alone = match self.channel_limit {
-            ChannelLimit::Passes(passes) if self.stream.is_none() => passes.exchanging(received, work.threads).0 / 2,
+            ChannelLimit::Passes(passes) if self.stream.is_none() => {
+                self.exchange_time(&passes, received, work.threads, exchange).0 / 2
+            }
             _ => 0,
         };
         self.step_time(work) + Picos(alone)
     }
 
+    /// Time of a pairwise exchange of `bytes` in each direction by a block.
+    fn exchange_time(&self, passes: &Passes, bytes: Bytes, threads: u16, exchange: PairwiseExchange) -> Picos {
+        let time = passes.exchanging(bytes, threads, exchange.buffer);
+        let [alone, shared] = [1, exchange.peers].map(|peers| u128::from(self.copying_warps(threads, peers)));
+        Picos(u64::try_from(u128::from(time.0) * alone / shared.max(1)).unwrap_or(u64::MAX))
+    }
+
+    /// Number of a block's warps that copy the data for `peers` peers, each of which has an equal number. Warps that are
+    /// left over do nothing, and of three or more warps that send without flags in every line, one signals while the
+    /// others copy (NCCL 2.30.7 src/device/sendrecv.h: `nWarpPerWork`; prims_simple.h: `nworkers`).
+    fn copying_warps(&self, threads: u16, peers: u32) -> u32 {
+        let block = u32::from(warps(threads));
+        let peers = peers.clamp(1, MAX_EXCHANGE_PEERS).min(block / 2).max(1);
+        let each = block / peers;
+        let sending = if each <= 4 { each / 2 } else { (each - 1) / 2 + 1 };
+        let signalling = u32::from(self.stream.is_none() && sending >= 3);
+        peers * (sending - signalling).max(1)
+    }
+
+    /// Time until a block has copied messages of `bytes` in total, one for each of its peers, into the buffers from
+    /// which NICs read them; `None` if blocks do not work in passes, or if messages have flags in every line.
+    #[must_use]
+    pub fn fill_exchange_buffers(&self, bytes: Bytes, threads: u16, peers: u32) -> Option<Picos> {
+        let exchange = PairwiseExchange { buffer: SendBuffer::Sender, peers };
+        match self.channel_limit {
+            ChannelLimit::Passes(passes) if self.stream.is_none() => {
+                Some(Picos(self.exchange_time(&passes, bytes, threads, exchange).0 / 2))
+            }
+            _ => None,
+        }
+    }
+
     /// Time for which each of `turns` consecutive messages to a peer occupies a block that also receives from that
     /// peer; `None` if blocks do not work in passes. The first message does not overlap.
     #[must_use]
-    pub fn busy_exchanging(&self, work: BlockWork, turns: u32) -> Option<Picos> {
+    pub fn busy_exchanging(&self, work: BlockWork, turns: u32, exchange: PairwiseExchange) -> Option<Picos> {
         let ChannelLimit::Passes(passes) = self.channel_limit else { return None };
-        let both = passes.exchanging(work.bytes, work.threads);
+        let both = self.exchange_time(&passes, work.bytes, work.threads, exchange);
         let alone = if self.stream.is_some() { 0 } else { both.0 / 2 / u64::from(turns.max(1)) };
         Some(both - Picos(alone))
-    }
-
-    /// Minimum time from the first byte of a message to that of the next one to the same peer, including the signal of
-    /// each.
-    #[must_use]
-    pub fn exchange_spacing(&self, work: BlockWork, turns: u32) -> Picos {
-        self.busy_exchanging(work, turns).map_or(Picos::ZERO, |busy| busy + self.step)
     }
 
     /// Time that `threads` threads of a block need to copy `bytes` into a buffer of the library.
@@ -458,13 +506,23 @@ impl Passes {
         Picos(self.receive.0.saturating_sub(self.store.0))
     }
 
-    /// Time of a pairwise exchange of `bytes` in each direction.
-    fn exchanging(&self, bytes: Bytes, threads: u16) -> Picos {
+    /// Time of a pairwise exchange of `bytes` in each direction. A copy into a buffer of the sender reads and writes
+    /// local memory as a receiving pass does, and takes as long.
+    fn exchanging(&self, bytes: Bytes, threads: u16, buffer: SendBuffer) -> Picos {
         let half = (threads / 2).max(1);
-        match self.exchange {
-            Some(pass) => self.passes(pass, bytes, half),
-            None => self.streaming(self.send, bytes, half) + self.streaming(self.receive, bytes, half),
+        let send = match buffer {
+            SendBuffer::Receiver => self.send,
+            SendBuffer::Sender => self.send.min(self.receive),
+        };
+        let Some(pass) = self.exchange else {
+            return self.streaming(send, bytes, half) + self.streaming(self.receive, bytes, half);
+        };
+        if send == self.send {
+            return self.passes(pass, bytes, half);
         }
+        let [local, remote] = [send, self.send].map(|pass| u128::from(self.divide_by_warps(pass, threads).0));
+        let pass = u128::from(pass.0) * local / remote.max(1);
+        self.passes(Picos(u64::try_from(pass).unwrap_or(u64::MAX)), bytes, half)
     }
 
     fn after_the_first(&self, each: Picos, BlockWork { bytes, threads, .. }: BlockWork, rest: PartialPass) -> Picos {

@@ -75,6 +75,14 @@ pub(super) fn nic_figures(fabric: &Fabric) -> impl Iterator<Item = &NicFigures> 
     })
 }
 
+/// Protocol of a NIC's ports: the one that it states, otherwise Ethernet if any link of the fabric is Ethernet.
+pub(super) fn port_protocol(fabric: &Fabric, nic: &NicFigures) -> LinkKind {
+    nic.link.unwrap_or(match fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
+        true => LinkKind::Ethernet,
+        false => LinkKind::Infiniband,
+    })
+}
+
 /// Returns true for links between hosts.
 fn is_network(kind: LinkKind) -> bool {
     matches!(kind, LinkKind::Infiniband | LinkKind::Ethernet)

@@ -217,6 +217,13 @@ impl Collective {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
+    /// Returns true if ranks may begin the next call while others still work on this one, because they do not all wait
+    /// for each other ([`back_to_back_time`](crate::back_to_back_time)).
+    #[must_use]
+    pub fn overlaps_next_call(self) -> bool {
+        self.is_one_way() || self == Self::SendRecv
+    }
+
     /// Returns true if the caller chooses the size of the call. The size of an all_to_allv is that of its matrix; a
     /// barrier moves no data.
     #[must_use]

@@ -46,6 +46,11 @@ impl NetworkFigures {
             _ => DEFAULT_NIC,
         };
         let rates: Vec<Bandwidth> = first.iter().map(rate).collect();
+        let has_ethernet_port = |&nic: &NodeId| match &builder.get(nic).figures {
+            Figures::Nic(figures) => figures.link == Some(LinkKind::Ethernet),
+            _ => false,
+        };
+        let cable = if first.iter().any(has_ethernet_port) { LinkKind::Ethernet } else { LinkKind::Infiniband };
         if rates.is_empty() && !matches!(spec.kind, crate::NetworkKind::Mnnvl) {
             return Err(Error::Request(
                 "the hosts have no device to attach a NIC to; give the file NICs or CPUs".to_owned(),
@@ -56,7 +61,7 @@ impl NetworkFigures {
             nic_latency: spec.nic_latency.unwrap_or(DEFAULT_NIC_LATENCY),
             switch_latency: spec.switch_latency.unwrap_or(DEFAULT_SWITCH_LATENCY),
             oversubscription: spec.oversubscription.unwrap_or(1.0),
-            link: spec.link.unwrap_or(LinkKind::Infiniband),
+            link: spec.link.unwrap_or(cable),
             nics: first.len(),
             rates,
         };

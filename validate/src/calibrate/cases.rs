@@ -15,7 +15,7 @@ use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::{
     LaunchCosts, LinkEfficiency, MeasuredNetwork, NetworkCosts, Profile, ProfileError, ProtocolCosts,
 };
-use fabricast_sim::schedule::{Call, Protocol, ScheduleGenerator};
+use fabricast_sim::schedule::{Call, Collective, Protocol, ScheduleGenerator};
 use fabricast_topologies::{Fabric, Picos};
 use rayon::prelude::*;
 
@@ -199,11 +199,22 @@ impl ScheduleCase<'_> {
     fn simulate(&self, profile: &Profile) -> DeviceTime {
         let mut bare = self.profile(profile).into_owned();
         bare.launches = [[LaunchCosts::default(); 2]; 2];
-        if let Some(costs) = bare.protocols.get_mut(self.protocol() as usize) {
+        // Sends of successive calls overlap with the start of kernels, so they are simulated with the start-up of the
+        // machine's profile, which is not fitted.
+        let startup = match self.machine.is_some() && self.call.collective == Collective::SendRecv {
+            true => self.startup(profile),
+            false => Picos::ZERO,
+        };
+        if startup == Picos::ZERO
+            && let Some(costs) = bare.protocols.get_mut(self.protocol() as usize)
+        {
             *costs = without_startup(costs);
         }
         let run = self.rerun.simulate(&*self.schedule, &bare);
-        run.map_or(DeviceTime::default(), |run| DeviceTime { time: run.time, bytes: run.bytes })
+        run.map_or(DeviceTime::default(), |run| DeviceTime {
+            time: Picos(run.time.0.saturating_sub(startup.0)),
+            bytes: run.bytes,
+        })
     }
 }
 

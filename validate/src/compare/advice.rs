@@ -11,9 +11,12 @@
 //! change the NIC, the setting that permits them is stated, too. Its gain is relative to the measured time, because the rate
 //! of copies through host memory is uncertain; without a predicted gain, only the rule is stated.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use fabricast_collectives::algorithm::Algorithm;
+use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Library;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::Protocol;
@@ -163,13 +166,15 @@ pub(super) fn advise(
     let measured = |compared| Some((compared, Compared::measured_row(compared, request.measurements)?));
     let cases: Vec<(&Compared, &Row)> =
         sample_evenly(&group.usable_rows(rows), MAX_ROWS).into_iter().filter_map(measured).collect();
-    let described = Predictions::new(measurement, request.routes, &cases, &profile);
+    let known = KnownTimes::default();
+    let described = Predictions::with_known(measurement, request.routes, &cases, &profile, &known);
     let advice: Vec<Advice> = settings
         .into_par_iter()
         .filter_map(|setting| {
             let configuration = setting.applied_to(&measurement.configuration);
             let changed = Measurement { rows: Vec::new(), rejected: Vec::new(), configuration, ..measurement.clone() };
-            gain(setting, &cases, &described, &Predictions::new(&changed, request.routes, &cases, &profile))
+            let predicted = Predictions::with_known(&changed, request.routes, &cases, &profile, &known);
+            gain(setting, &cases, &described, &predicted)
         })
         .collect();
     let best = advice.iter().filter_map(|advice| advice.gain).fold(0.0, f64::max);
@@ -273,21 +278,66 @@ fn settings(measurement: &Measurement) -> Vec<Setting> {
 /// [`MAX_EVENTS`].
 struct Predictions(Vec<Option<Picos>>);
 
+/// Times of rows with strategies that were simulated before, by the index of the row. They hold for measurements that
+/// differ only in settings that select the strategy.
+#[derive(Default)]
+struct KnownTimes(Mutex<HashMap<(usize, Strategy), Option<KnownTime>>>);
+
+/// Simulated time of a row, and the number of events of its simulation.
+#[derive(Clone, Copy)]
+struct KnownTime {
+    time: Picos,
+    events: u64,
+}
+
+impl KnownTimes {
+    /// Returns a known time, or the result of `simulate`, which becomes known.
+    fn get_or_simulate(
+        &self,
+        row: usize,
+        strategy: Strategy,
+        simulate: impl FnOnce() -> Option<KnownTime>,
+    ) -> Option<KnownTime> {
+        let key = (row, strategy);
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        known.unwrap_or_else(|| {
+            let simulated = simulate();
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, simulated);
+            simulated
+        })
+    }
+}
+
 impl Predictions {
     fn new(measurement: &Measurement, routes: RouteOptions, cases: &[(&Compared, &Row)], profile: &Profile) -> Self {
+        Self::with_known(measurement, routes, cases, profile, &KnownTimes::default())
+    }
+
+    /// Predicts rows; a strategy that is already known for a row is not simulated again.
+    fn with_known(
+        measurement: &Measurement,
+        routes: RouteOptions,
+        cases: &[(&Compared, &Row)],
+        profile: &Profile,
+        known: &KnownTimes,
+    ) -> Self {
         let simulation = MeasurementSimulation::new(measurement, routes);
         let strategies = simulation.strategies();
         let mut events = 0u64;
-        let predict = |&(_, row): &(&Compared, &Row)| {
+        let predict = |(number, &(_, row)): (usize, &(&Compared, &Row))| {
             if events > MAX_EVENTS {
                 return None;
             }
-            let schedule = simulation.schedule(strategies.strategy(row)?, row, profile)?;
-            let simulated = simulation.simulate(&*schedule, profile)?;
-            events += simulated.events;
-            Some(simulated.time)
+            let strategy = strategies.strategy(row)?;
+            let predicted = known.get_or_simulate(number, strategy, || {
+                let schedule = simulation.schedule(strategy, row, profile)?;
+                let simulated = simulation.simulate(&*schedule, profile)?;
+                Some(KnownTime { time: simulated.time, events: simulated.events })
+            })?;
+            events += predicted.events;
+            Some(predicted.time)
         };
-        Self(cases.iter().map(predict).collect())
+        Self(cases.iter().enumerate().map(predict).collect())
     }
 }
 
@@ -311,4 +361,26 @@ fn gain(
         .collect();
     let (&(min, _), &(max, _)) = (gaining.first()?, gaining.last()?);
     Some(Advice { setting, min, max, gain: Some(gaining.iter().map(|&(_, gain)| gain).fold(0.0, f64::max)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_strategy_of_a_row_is_simulated_once() {
+        let [ring, tree] =
+            [Algorithm::Ring, Algorithm::Tree].map(|algorithm| Strategy::new(algorithm, Protocol::Ll, 1));
+        let known = KnownTimes::default();
+        let mut simulations = 0;
+        let mut time = |row, strategy| {
+            let simulate = || {
+                simulations += 1;
+                Some(KnownTime { time: Picos(simulations), events: 1 })
+            };
+            known.get_or_simulate(row, strategy, simulate).map(|known| known.time.0)
+        };
+        let times = [time(0, ring), time(0, tree), time(1, ring), time(0, ring), time(1, ring)];
+        assert_eq!(times, [Some(1), Some(2), Some(3), Some(1), Some(3)]);
+    }
 }

@@ -140,7 +140,7 @@ impl Algo {
         matches!(self, Self::CollNetDirect | Self::CollNetChain)
     }
 
-    pub(super) fn is_nvls(self) -> bool {
+    pub(crate) fn is_nvls(self) -> bool {
         matches!(self, Self::Nvls | Self::NvlsTree)
     }
 }

@@ -2,14 +2,15 @@
 //! time.
 //!
 //! Source: NCCL 2.30.7 `src/graph/tuning.cc` (`ncclTopoGetAlgoTime`) and `src/enqueue.cc` (`updateCollCostTable`,
-//! `topoGetAlgoInfo`), for a single call. Calls of a group are estimated jointly, which is not modelled.
+//! `topoGetAlgoInfo`). Calls of a group are estimated jointly ([`super::group`]); the latency counts for each call on a
+//! channel.
 
 use fabricast_sim::schedule::{DataType, ReduceOp};
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
 use super::communicator::{Communicator, Cpu};
 use super::constants;
-use super::index::{Algo, Function, Proto};
+use super::index::{Algo, AlgoProto, Function, Proto};
 use super::table::CostTable;
 use super::version::{NcclVersion, NvlsTreeTime, Ties};
 
@@ -74,6 +75,24 @@ pub fn expected_time(
     algo: Algo,
     proto: Proto,
 ) -> Option<Picos> {
+    expected_time_in_group(communicator, channels, version, table, request, AlgoProto { algo, proto }, 1)
+}
+
+/// Number of collectives whose work structures a channel reads at a time (1024 bytes of 128 each); without rings, NCCL
+/// counts the latency once for all of them.
+const CALLS_PER_BATCH: u32 = 8;
+
+/// Variant of [`expected_time`] for a group with `per_channel` calls on each channel. The request has the bytes of all
+/// calls that are chosen jointly.
+fn expected_time_in_group(
+    communicator: &Communicator,
+    channels: u16,
+    version: NcclVersion,
+    table: &CostTable,
+    request: &Request,
+    AlgoProto { algo, proto }: AlgoProto,
+    per_channel: u32,
+) -> Option<Picos> {
     if algo.is_nvls() && !request.is_reducible_in_switch() {
         return None;
     }
@@ -104,7 +123,9 @@ pub fn expected_time(
         (true, true) => 1.4 * cell.latency.us(),
         (true, false) => 1.9 * cell.latency.us(),
     };
-    let mut us = latency + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gb_per_s() * factor);
+    let repetitions = if algo == Algo::Ring { per_channel } else { per_channel.div_ceil(CALLS_PER_BATCH) };
+    let mut us =
+        latency * f64::from(repetitions.max(1)) + request.bytes.0 as f64 / (1e3 * cell.bandwidth.gb_per_s() * factor);
     // 8-bit floats lose too much precision over a long ring, so NCCL uses it only if nothing else is available.
     if request.is_eight_bit_float() && algo == Algo::Ring && communicator.ranks > 8 {
         us *= 1024.0;
@@ -121,15 +142,27 @@ pub fn pick(
     table: &CostTable,
     request: &Request,
 ) -> Option<Pick> {
+    pick_in_group(communicator, channels, version, table, request, 1)
+}
+
+/// Variant of [`pick`] for a group with `per_channel` calls on each channel.
+pub(crate) fn pick_in_group(
+    communicator: &Communicator,
+    channels: u16,
+    version: NcclVersion,
+    table: &CostTable,
+    request: &Request,
+    per_channel: u32,
+) -> Option<Pick> {
     if communicator.ranks <= 1 {
         return Some(Pick { algo: Algo::Ring, proto: Proto::Simple, time: Picos::ZERO });
     }
     let mut best: Option<Pick> = None;
     for algo in Algo::ALL {
         for proto in Proto::ALL {
-            let Some(time) = expected_time(communicator, channels, version, table, request, algo, proto) else {
-                continue;
-            };
+            let cell = AlgoProto { algo, proto };
+            let time = expected_time_in_group(communicator, channels, version, table, request, cell, per_channel);
+            let Some(time) = time else { continue };
             let is_better = match (best, version.rules().ties) {
                 (None, _) => true,
                 (Some(known), Ties::First) => time < known.time,

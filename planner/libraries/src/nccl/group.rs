@@ -1,0 +1,271 @@
+//! Collectives between `ncclGroupStart` and `ncclGroupEnd`, which NCCL runs as one kernel.
+//!
+//! The calls of a group divide the channels. NCCL chooses the algorithm and protocol of all calls of one function
+//! jointly, if the largest has less than four times the traffic of the smallest. It then places the calls, smallest
+//! first, on consecutive channels, each of which takes an equal share of the traffic of all calls. Calls on different
+//! channels run concurrently; a channel with several calls runs them in sequence.
+//!
+//! Source: NCCL 2.30.7 `src/enqueue.cc` (`ncclPrepareTasks`: sums of calls within a factor of four;
+//! `scheduleCollTasksToPlan`: channels). Not modelled: groups that exceed the memory for work of one kernel, which NCCL
+//! divides among several, sends and receives, and releases before 2.21, which divide channels by other rules.
+
+use fabricast_topologies::Bytes;
+
+use super::index::Function;
+use super::version::{ChannelSplit, NcclVersion};
+
+/// Ratio of traffic from which calls are chosen separately.
+const JOINT_RATIO: u64 = 4;
+/// Granularity of parts, in bytes.
+const GRAIN: u64 = 16;
+
+/// Call of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupedCall {
+    /// NCCL function of the call.
+    pub function: Function,
+    /// Message size as in nccl-tests: the larger buffer of a rank.
+    pub bytes: Bytes,
+}
+
+/// Consecutive channels of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelRange {
+    /// First channel.
+    pub first: u16,
+    /// Number of channels, at least 1.
+    pub count: u16,
+}
+
+impl ChannelRange {
+    /// Returns true if the call uses a channel.
+    #[must_use]
+    pub fn contains(self, channel: u16) -> bool {
+        (self.first..self.first + self.count).contains(&channel)
+    }
+
+    /// Returns true if both calls use a common channel.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        self.first < other.first + other.count && other.first < self.first + self.count
+    }
+}
+
+/// Kind of a kernel's channels, which are divided separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChannelKind {
+    /// Rings and trees.
+    Usual,
+    /// NVLS.
+    Nvls,
+}
+
+/// Call whose algorithm and protocol are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenCall {
+    /// The call.
+    pub call: GroupedCall,
+    /// Kind of its channels.
+    pub kind: ChannelKind,
+    /// Traffic in bytes per byte of a rank's part, four times as much with LL.
+    pub traffic_per_byte: u64,
+    /// Number of channels that the thresholds allow for the calls that were chosen jointly.
+    pub max_channels: u16,
+}
+
+/// Least traffic of a channel with work, in bytes (`MinTrafficPerChannel`); `None` for versions that divide channels by
+/// other rules.
+pub(crate) fn min_channel_traffic(version: NcclVersion) -> Option<Bytes> {
+    match version.rules().channel_split {
+        ChannelSplit::Traffic(least) => Some(least),
+        ChannelSplit::Evenly | ChannelSplit::Cells => None,
+    }
+}
+
+/// Bytes of a rank's part of a call, as NCCL counts them, and the channel traffic in bytes per byte.
+fn rank_traffic(call: GroupedCall, ranks: u32) -> (u64, u64) {
+    let ranks = u64::from(ranks.max(1));
+    match call.function {
+        Function::AllReduce => (call.bytes.0, 2),
+        Function::AllGather | Function::ReduceScatter => (call.bytes.0.div_ceil(ranks), ranks),
+        Function::Broadcast | Function::Reduce => (call.bytes.0, 1),
+    }
+}
+
+/// Traffic of a call over all its channels, in bytes, without the factor of LL.
+fn traffic(call: GroupedCall, ranks: u32) -> u64 {
+    let (bytes, per_byte) = rank_traffic(call, ranks);
+    bytes.saturating_mul(per_byte)
+}
+
+/// Calls whose algorithm and protocol NCCL chooses jointly: indices of the calls, in the order in which they are placed.
+/// All have the same function.
+#[must_use]
+pub fn joint_choices(calls: &[GroupedCall], ranks: u32) -> Vec<Vec<usize>> {
+    let mut by_size: Vec<usize> = (0..calls.len()).collect();
+    by_size.sort_by_key(|&number| std::cmp::Reverse(traffic(calls[number], ranks)));
+    // Functions in the order of their largest calls, and the calls of each with the smallest first.
+    let mut functions: Vec<Function> = Vec::new();
+    for &number in &by_size {
+        if !functions.contains(&calls[number].function) {
+            functions.push(calls[number].function);
+        }
+    }
+    let mut choices: Vec<Vec<usize>> = Vec::new();
+    for function in functions {
+        let mut least = None;
+        for &number in by_size.iter().rev().filter(|&&number| calls[number].function == function) {
+            let size = traffic(calls[number], ranks);
+            match (least, choices.last_mut()) {
+                (Some(least), Some(joint)) if size < JOINT_RATIO * least => joint.push(number),
+                _ => {
+                    choices.push(vec![number]);
+                    least = Some(size);
+                }
+            }
+        }
+    }
+    choices
+}
+
+/// Returns the channels of each call, in the order of `calls`, which is the order of placement. `least`: least traffic of
+/// a channel with work. `available`: number of channels of each kind.
+#[must_use]
+pub fn place(
+    calls: &[ChosenCall],
+    ranks: u32,
+    least: Bytes,
+    available: impl Fn(ChannelKind) -> u16,
+) -> Vec<ChannelRange> {
+    let mut placed = Vec::with_capacity(calls.len());
+    let mut current: Option<Filling> = None;
+    for chosen in calls {
+        let filling = match current {
+            Some(filling) if filling.kind == chosen.kind => filling,
+            _ => Filling::new(calls, chosen.kind, ranks, least.0.max(1), available(chosen.kind)),
+        };
+        let (range, filling) = filling.place(chosen, ranks);
+        placed.push(range);
+        current = Some(filling);
+    }
+    placed
+}
+
+/// Channels of one kind, of which the first ones have their share of the traffic.
+#[derive(Clone, Copy, Debug)]
+struct Filling {
+    kind: ChannelKind,
+    /// Least traffic of a channel with work.
+    least: u64,
+    /// Number of channels.
+    max: u64,
+    /// Share of the traffic of a channel.
+    per_channel: u64,
+    /// Channel that is filled next.
+    channel: u64,
+    /// Traffic that this channel has.
+    filled: u64,
+}
+
+impl Filling {
+    fn new(calls: &[ChosenCall], kind: ChannelKind, ranks: u32, least: u64, available: u16) -> Self {
+        let max = u64::from(available.max(1));
+        let of_kind = || calls.iter().filter(move |chosen| chosen.kind == kind);
+        let channels = of_kind().map(|chosen| u64::from(chosen.max_channels)).sum::<u64>().clamp(1, max);
+        let share = |chosen: &ChosenCall| {
+            let (bytes, _) = rank_traffic(chosen.call, ranks);
+            bytes.saturating_mul(chosen.traffic_per_byte).max(least)
+        };
+        let traffic = of_kind().map(share).fold(0, u64::saturating_add);
+        Self { kind, least, max, per_channel: (traffic / channels).div_ceil(GRAIN) * GRAIN, channel: 0, filled: 0 }
+    }
+
+    /// Places a call, and returns its channels and the state after it.
+    fn place(mut self, chosen: &ChosenCall, ranks: u32) -> (ChannelRange, Self) {
+        let (bytes, _) = rank_traffic(chosen.call, ranks);
+        let per_byte = chosen.traffic_per_byte.max(1);
+        let cell = self.least.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
+        let cell_traffic = cell * per_byte;
+        let cells = bytes.div_ceil(cell).max(1);
+        let each = cells.min(self.per_channel.div_ceil(cell_traffic)).max(1);
+        let is_last = self.channel + 1 == self.max;
+        let room = self.per_channel.saturating_sub(self.filled);
+        let mut low = if is_last { cells } else { cells.min(room.div_ceil(cell_traffic)) };
+        let (mut middle, mut high) = ((cells - low) / each, (cells - low) % each);
+        let mut middle_cells = each;
+        if self.max < self.channel + u64::from(low > 0) + middle + u64::from(high > 0) {
+            // The remaining channels share the remaining cells.
+            middle = (self.max - self.channel).saturating_sub(2);
+            middle_cells = (cells - low) / (middle + 1);
+            high = middle_cells + (cells - low) % (middle + 1);
+        }
+        if high == 0 && middle > 0 {
+            (high, middle) = (middle_cells, middle - 1);
+        }
+        if low == 0 {
+            self.channel += 1;
+            (low, middle, high) = if middle == 0 { (high, 0, 0) } else { (middle_cells, middle - 1, high) };
+            self.filled = 0;
+        }
+        let count = u64::from(low > 0) + middle + u64::from(high > 0);
+        let first = self.channel;
+        if high > 0 {
+            self.channel += count - 1;
+            self.filled = high * cell_traffic;
+        } else if middle > 0 {
+            self.channel += count;
+            self.filled = 0;
+        } else {
+            self.filled += low * cell_traffic;
+        }
+        if self.filled >= self.per_channel && self.channel + 1 != self.max {
+            self.channel += 1;
+            self.filled = 0;
+        }
+        (ChannelRange { first: first as u16, count: count as u16 }, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_reduce(bytes: u64) -> GroupedCall {
+        GroupedCall { function: Function::AllReduce, bytes: Bytes(bytes) }
+    }
+
+    /// Simple all_reduces of these sizes, on up to `max_channels` channels each.
+    fn chosen(sizes: &[u64], max_channels: u16) -> Vec<ChosenCall> {
+        let call = |&bytes: &u64| ChosenCall {
+            call: all_reduce(bytes),
+            kind: ChannelKind::Usual,
+            traffic_per_byte: 2,
+            max_channels,
+        };
+        sizes.iter().map(call).collect()
+    }
+
+    fn ranges(sizes: &[u64], max_channels: u16, available: u16) -> Vec<(u16, u16)> {
+        let placed = place(&chosen(sizes, max_channels), 8, Bytes(32 << 10), |_| available);
+        placed.into_iter().map(|range| (range.first, range.count)).collect()
+    }
+
+    #[test]
+    fn equal_calls_divide_the_channels() {
+        assert_eq!(ranges(&[64 << 20], 24, 24), [(0, 24)]);
+        assert_eq!(ranges(&[64 << 20; 2], 24, 24), [(0, 12), (12, 12)]);
+        assert_eq!(ranges(&[64 << 20; 4], 24, 24), [(0, 6), (6, 6), (12, 6), (18, 6)]);
+        // Small calls need one channel each. More calls than channels share the channels evenly.
+        assert_eq!(ranges(&[1 << 10; 3], 1, 24), [(0, 1), (1, 1), (2, 1)]);
+        let many = ranges(&[1 << 10; 48], 1, 24);
+        assert!((0..24).all(|channel| many.iter().filter(|range| **range == (channel, 1)).count() == 2), "{many:?}");
+    }
+
+    #[test]
+    fn calls_within_a_factor_of_four_are_chosen_jointly() {
+        let gather = GroupedCall { function: Function::AllGather, bytes: Bytes(1 << 20) };
+        let calls = [all_reduce(4096), all_reduce(1024), gather, all_reduce(4095), all_reduce(64 << 20)];
+        assert_eq!(joint_choices(&calls, 8), [vec![1, 3], vec![0], vec![4], vec![2]]);
+        assert_eq!(joint_choices(&[], 8), Vec::<Vec<usize>>::new());
+    }
+}
