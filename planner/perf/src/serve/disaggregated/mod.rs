@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each pool serves its part of the requests as a job of its own: prefill up to the first token, decode of the others
-//! ([`Serving::prefill_part`], [`Serving::decode_part`]). All parts see the same requests per second. A request waits for
-//! its transfer unless prefill of later layers or chunks hides it.
+//! ([`Serving::prefill_part`](fabricast_workload::job::Serving::prefill_part) and `decode_part`). All parts see the same
+//! requests per second. A request waits for its transfer unless prefill of later layers or chunks hides it.
 
 mod kv_transfer;
 mod load_curve;

@@ -80,11 +80,14 @@ fn divisions(machine: &Machine<'_>) -> Vec<usize> {
     all.into_iter().step_by(step).collect()
 }
 
-/// Returns a sort key of a run: within its limits, then by throughput; for arrivals at a rate that are served, by latency.
-fn rank_key(run: &ServiceRun) -> (bool, u64, u64) {
-    let Service { slo_violations, tokens_per_s, latency, .. } = &run.service;
+/// Returns a sort key of a run: in its memory, within its limits, then by throughput; for arrivals at a rate that are
+/// served, by latency.
+fn rank_key(run: &ServiceRun) -> (bool, bool, u64, u64) {
+    let Service { slo_violations, tokens_per_s, latency, memory_check, .. } = &run.service;
+    let lacks = |check: &MemoryCheck| check.missing.is_some() || check.missing_host.is_some();
+    let fits = !memory_check.as_ref().is_some_and(lacks);
     // Rates that are equal but for rounding are ordered by latency.
-    (slo_violations.is_empty(), (tokens_per_s * 1e3) as u64, u64::MAX - latency.0)
+    (fits, slo_violations.is_empty(), (tokens_per_s * 1e3) as u64, u64::MAX - latency.0)
 }
 
 /// Part of a job on the GPUs of its pool.
