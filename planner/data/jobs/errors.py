@@ -30,6 +30,8 @@ def job_class(path, job, fabric, candidate, figure):
     name = path.stem
     if name in NOT_TRUSTED and NOT_TRUSTED[name] in candidate:
         return "not trusted"
+    if figure == "kv_transfer_s":
+        return "transfer of keys and values" + ("" if job["name"].startswith("40 GB") else ", fitted")
     if name.startswith(FITTED):
         return "serving of AccelMark, fitted"
     if job["name"].endswith("saturated"):
@@ -38,6 +40,8 @@ def job_class(path, job, fabric, candidate, figure):
         return "arrivals at a rate: " + ("time to first token" if figure.startswith("ttft") else "decode and whole requests")
     if "speculation" in job:
         return "speculative decoding"
+    if isinstance(job.get("disaggregation"), dict):
+        return "prefill and decode on two hosts: time to first token"
     if figure == "ttft_s":
         return "time to first token"
     if name == "host-launch":

@@ -5,6 +5,7 @@
 //! are floating-point numbers with the unit in their name. They are for display, not for computation.
 
 mod decision;
+mod disaggregation;
 mod goodput;
 mod job;
 mod latencies;
@@ -20,6 +21,7 @@ mod sizing;
 mod timeline;
 
 pub use decision::{Contender, DECISIVE, DecisionOutcome, DecisionRow, KindDecision};
+pub use disaggregation::{DisaggregationRow, PoolRow, TransferRow};
 pub use goodput::{EstimateRow, GoodputRow, MonthRow};
 pub use job::{JobKind, JobRow, ModelRow, ParallelRow};
 pub use latencies::{LatenciesRow, LatencyRow};

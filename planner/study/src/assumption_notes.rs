@@ -25,6 +25,9 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
 
 /// Returns a note that some requests of a fixed concurrency wait, because their keys and values do not fit in memory.
 pub(super) fn waiting_requests(job: &Serving, service: &Service) -> Option<String> {
+    if service.disaggregation.is_some() {
+        return None;
+    }
     let has_room = service.memory_check.as_ref().is_none_or(|check| check.missing.is_none());
     let running = Some(service.concurrent_requests).filter(|_| has_room)?;
     let waiting = LoadedServing { job, concurrent_requests: running }.waiting_requests();

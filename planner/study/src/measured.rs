@@ -34,6 +34,8 @@ pub enum Figure {
     TpotP99,
     /// Mean time to the last token over the requests of an open loop.
     Latency,
+    /// Time of the transfer of a prompt's keys and values from prefill to decode, alone.
+    KvTransfer,
     /// Training or output tokens per second over all GPUs.
     Throughput,
     /// Training or output tokens per second per GPU.
@@ -66,6 +68,7 @@ impl Figure {
             Self::TpotP50 => "tpot_p50_s",
             Self::TpotP99 => "tpot_p99_s",
             Self::Latency => "latency_s",
+            Self::KvTransfer => "kv_transfer_s",
             Self::Throughput => "tokens_per_s",
             Self::PerGpu => "tokens_per_s_per_gpu",
             Self::Samples => "samples_per_s",
@@ -112,6 +115,7 @@ impl Figure {
             Job::Training(_) => self == Self::Step || self.is_rate(),
             Job::Inference(job) => match self {
                 Self::Step | Self::Tflops | Self::CausalTflops => false,
+                Self::KvTransfer => job.prefill_pool.is_some(),
                 Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. } | Arrivals::OpenLoop(_)),
                 Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
                     matches!(job.arrivals, Arrivals::OpenLoop(_))
@@ -138,6 +142,7 @@ impl Figure {
             Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
                 self.statistic(service?.latencies.as_deref()).map(seconds)
             }
+            Self::KvTransfer => service?.disaggregation.as_deref().map(|pools| seconds(pools.transfer.time)),
             Self::Throughput => prediction.tokens_per_s,
             Self::PerGpu => Some(prediction.tokens_per_s? / ranks),
             Self::Samples => prediction.samples_per_s,
@@ -177,7 +182,8 @@ impl Figure {
                     | Self::Tpot
                     | Self::TpotP50
                     | Self::TpotP99
-                    | Self::Latency => None,
+                    | Self::Latency
+                    | Self::KvTransfer => None,
                 });
             }
             Job::Inference(job) => (best_service(job, machine)?.service, job.output_tokens),
@@ -193,6 +199,7 @@ impl Figure {
             Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
                 self.statistic(service.latencies.as_ref())
             }
+            Self::KvTransfer => service.disaggregation.map(|pools| pools.transfer.time),
             Self::Throughput => Some(self.time(service.tokens_per_s)),
             Self::PerGpu => Some(self.time(service.tokens_per_s / ranks)),
             Self::Samples => Some(self.time(service.tokens_per_s / output_tokens.max(1) as f64)),

@@ -144,6 +144,7 @@ pub(super) fn inference_prediction(job: &Serving, run: InferenceRun<'_>) -> Pred
             requests_that_fit: check.map(|check| check.requests),
             would_fit: check.map(|check| check.remedies.clone()).unwrap_or_default(),
             latencies: service.latencies.map(Box::new),
+            disaggregation: service.disaggregation.map(Box::new),
         }),
         layout: Some(ShardedLayout { layout: step.layout, zero: Zero::None }),
         micro_batches: 1,

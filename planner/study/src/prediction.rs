@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use fabricast_collectives::strategy::Strategy;
 use fabricast_experts::{ExchangeKernel, Operation, TokenType};
 use fabricast_perf::communication::Exchange;
-use fabricast_perf::serve::RequestLatencies;
+use fabricast_perf::serve::{DisaggregatedService, RequestLatencies};
 use fabricast_perf::step::{Share, Timeline};
 use fabricast_topologies::variants::variants;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
@@ -83,6 +83,8 @@ pub struct PredictedService {
     pub would_fit: Vec<String>,
     /// Distributions of the latencies of an open loop.
     pub latencies: Option<Box<RequestLatencies>>,
+    /// Separate GPUs for prefill and decode; `None` if all process the same part of requests.
+    pub disaggregation: Option<Box<DisaggregatedService>>,
 }
 
 /// Parallel layout, with the states that its data-parallel ranks shard.

@@ -22,7 +22,9 @@ use super::setting::{Load, SettingEffect};
 use super::step_interval::{StepInterval, spread, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization};
 use fabricast_perf::communication::{CommunicationCostModel, SimulatedCosts, StepCall, StepExchange};
-use fabricast_perf::serve::{self, ServiceRun, best_service, service_without_memory_limit, step_timelines};
+use fabricast_perf::serve::{
+    self, DisaggregatedService, ServiceRun, best_service, check_pools, service_without_memory_limit, step_timelines,
+};
 use fabricast_perf::step::{
     Machine, PeakRates, Step, TimeError, active_ranks, best_step, best_step_timeline, check_tier, step_calls,
     step_exchanges, unbounded_step,
@@ -107,7 +109,10 @@ pub fn check(study: &Study, fabrics: &[Fabric]) -> Result<(), StudyError> {
             let ranks = active_ranks(job, fabric).map_err(job_error)?.len() as u32;
             let specified = match job {
                 Job::Training(job) => Layout::specified_by(job, ranks),
-                Job::Inference(job) => Layout::specified_by_serving(job, ranks),
+                Job::Inference(job) => match &job.prefill_pool {
+                    None => Layout::specified_by_serving(job, ranks),
+                    Some(pool) => check_pools(job, pool, ranks).map(|()| None),
+                },
                 // A candidate with too few ranks is not an error; the results report it.
                 Job::Trace(_) => Ok(None),
             };
@@ -304,14 +309,30 @@ fn run_job(candidate: &str, whole_job: &Job, machine: &Machine<'_>) -> Result<Pr
         }
         Job::Inference(job) => {
             let ServiceRun { step, footprint, service } = best_service(job, machine)?;
-            let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
             let variants = [StepVariant::WithPrefill, StepVariant::DecodeOnly];
-            let timelines = step_timelines(&loaded, machine, &step)?.into_iter().zip(variants);
+            let (timelines, communication) = match job.prefill_pool.as_ref().zip(service.disaggregation) {
+                None => {
+                    let loaded = LoadedServing { job, concurrent_requests: service.concurrent_requests };
+                    let (calls, exchanges) =
+                        (serve::calls(&loaded, &step.layout), serve::exchanges(&loaded, &step.layout));
+                    let communication = step_communication(machine, &step, &calls, &exchanges)?;
+                    (step_timelines(&loaded, machine, &step)?, communication)
+                }
+                // Calls and loads of links are those of all ranks, which make different steps here.
+                Some((pool, DisaggregatedService { prefill, decode, .. })) => {
+                    let part = job.decode_part(pool);
+                    let loaded = LoadedServing { job: &part, concurrent_requests: decode.requests };
+                    let ranks = machine.ranks.get(prefill.ranks as usize..).unwrap_or_default();
+                    let simulated = machine.simulated.for_ranks(ranks);
+                    let decode_machine = Machine { ranks, simulated: &simulated, ..*machine };
+                    (step_timelines(&loaded, &decode_machine, &step)?, StepCommunication::default())
+                }
+            };
+            let timelines = timelines.into_iter().zip(variants);
             let timelines = timelines.filter_map(|(timeline, step)| Some(StepTimeline::new(step, timeline?))).collect();
             let (hosts, single_host_throughput) = run_on_first_host(machine, service.tokens_per_s, |host| {
                 Ok(service_without_memory_limit(job, host)?.tokens_per_s)
             });
-            let (calls, exchanges) = (serve::calls(&loaded, &step.layout), serve::exchanges(&loaded, &step.layout));
             let run = InferenceRun {
                 candidate,
                 ranks,
@@ -322,7 +343,7 @@ fn run_job(candidate: &str, whole_job: &Job, machine: &Machine<'_>) -> Result<Pr
                 single_host_throughput,
                 interval: StepInterval::around(step.time, spread(Work::from_serving(job), machine)),
                 timelines,
-                communication: step_communication(machine, &step, &calls, &exchanges)?,
+                communication,
                 notes: notes(&step.layout).into_iter().chain(waiting_requests(job, &service)).collect(),
             };
             Ok(inference_prediction(job, run))

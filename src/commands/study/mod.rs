@@ -1,6 +1,7 @@
 //! `study`: compares machines for a set of jobs.
 
 mod book;
+mod disaggregation;
 mod goodput;
 mod loaded_study;
 pub(super) mod page;

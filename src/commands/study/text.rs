@@ -6,6 +6,7 @@ use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit,
 use fabricast_study::answer::{Answer, JobRow, ScoreRow};
 use fabricast_topologies::Picos;
 
+use super::disaggregation::disaggregation_table;
 use super::goodput::goodput_table;
 use super::results::{results, training_table};
 
@@ -17,6 +18,7 @@ pub fn page(answer: &Answer, options: &TextOptions) -> String {
     let decision = opening_lines(answer).iter().map(|line| options.wrap(line)).collect::<Vec<_>>().join("\n");
     let mut parts = vec![format!("{decision}\n\n{}", ranking(answer).text(options)), results(answer).text(options)];
     parts.extend(training_table(answer).map(|table| table.text(options)));
+    parts.extend(disaggregation_table(answer).map(|table| table.text(options)));
     parts.extend(goodput_table(answer).map(|table| table.text(options)));
     if answer.candidates.iter().any(|candidate| candidate.costs.is_some()) {
         let mut costs = costs(answer);

@@ -89,7 +89,7 @@ impl<'a> SimulatedCosts<'a> {
     }
 
     /// Returns the cost profile of the simulation.
-    pub(super) fn profile(&self) -> &'a Profile {
+    pub(crate) fn profile(&self) -> &'a Profile {
         self.profile
     }
 

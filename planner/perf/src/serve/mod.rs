@@ -7,6 +7,8 @@
 //!
 //! Requests that arrive at a rate are simulated one by one (`open_loop`), in steps of the same kernels and calls.
 //!
+//! Prefill and decode on separate GPUs are two jobs in sequence with a transfer between them (`disaggregated`).
+//!
 //! Kernel times use the same efficiency curve as training. Collectives use `plan` and the simulator, with all groups
 //! concurrent. Kernels and calls of a step are sequential, as in vLLM. The host's times are those of the job
 //! ([`HostTimes`](fabricast_workload::job::HostTimes)).
@@ -19,6 +21,7 @@ mod attention_context;
 mod batch;
 mod closed_loop;
 mod custom_all_reduce;
+mod disaggregated;
 mod kernels;
 mod open_loop;
 mod prefill_first;
@@ -31,6 +34,7 @@ mod stream_step;
 mod traffic;
 
 pub use attention_context::AttentionContext;
+pub use disaggregated::{DisaggregatedService, PoolService, TransferService, check_pools};
 pub use kernels::{AttentionKernel, Work, chosen_experts, embedding, layer, logits};
 pub use open_loop::{LatencySummary, RequestLatencies};
 pub use search::{ServiceRun, best_service, mean_step, service_without_memory_limit, step_timelines};

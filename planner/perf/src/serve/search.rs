@@ -5,6 +5,7 @@
 //! highest throughput within the job's SLO limits, or the highest throughput if none meets them. Layouts that do not
 //! fit in memory are excluded; if none fits, the one that exceeds the memory least is used.
 
+use super::disaggregated::best_disaggregated_service;
 use super::open_loop::estimate_open_loop;
 use super::service::{Service, simulate_service, timelines};
 use super::step_costs::StepCosts;
@@ -37,6 +38,9 @@ pub struct ServiceRun {
 /// # Errors
 /// [`TimeError`] if the job cannot run on these ranks, or a collective has no strategy.
 pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<ServiceRun, TimeError> {
+    if let Some(pool) = &job.prefill_pool {
+        return best_disaggregated_service(job, pool, machine);
+    }
     search_within_memory(job, machine, machine.memories(&job.placement))
 }
 
@@ -46,6 +50,11 @@ pub fn best_service(job: &Serving, machine: &Machine<'_>) -> Result<ServiceRun, 
 /// # Errors
 /// Errors of [`best_service`], and an error if no request fits in the memory from which the concurrency is derived.
 pub fn service_without_memory_limit(job: &Serving, machine: &Machine<'_>) -> Result<Service, TimeError> {
+    if job.prefill_pool.is_some() {
+        // The reference has all parts of requests on all GPUs.
+        let parallel = job.parallel.clone().with_open_data_degree();
+        return service_without_memory_limit(&Serving { prefill_pool: None, parallel, ..job.clone() }, machine);
+    }
     if !matches!(job.arrivals, Arrivals::AutoConcurrency { .. }) {
         return Ok(search_within_memory(job, machine, None)?.service);
     }
@@ -89,7 +98,7 @@ fn search_within_memory(
 
 /// Returns a job with the number of concurrent requests that it states, or with as many per replica as memory and SLO
 /// limits allow. If a number violates a limit, larger numbers are not examined.
-fn with_limited_concurrency<'j>(
+pub(super) fn with_limited_concurrency<'j>(
     job: &'j Serving,
     layout: &Layout,
     memory: Option<MemoryLimits>,

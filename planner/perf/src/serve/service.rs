@@ -5,6 +5,7 @@ use fabricast_topologies::Picos;
 use super::attention_context::AttentionContext;
 use super::batch::seconds;
 use super::closed_loop::ClosedLoop;
+use super::disaggregated::DisaggregatedService;
 use super::open_loop::{RequestLatencies, simulate_open_loop};
 use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
 use super::steady_state::{SteadyBatch, StepTokens};
@@ -42,6 +43,8 @@ pub struct Service {
     pub latencies: Option<RequestLatencies>,
     /// Result of the memory check; `None` if the memory is unknown.
     pub memory_check: Option<MemoryCheck>,
+    /// Pools of GPUs and their transfers; `None` if all GPUs process the same part of requests.
+    pub disaggregation: Option<DisaggregatedService>,
 }
 
 /// Simulates a job's steps; returns the mean step and the service that its requests get. `memory_check` is set by the
@@ -110,6 +113,7 @@ pub fn simulate_service(
         concurrent_requests: job.concurrent_requests,
         latencies: None,
         memory_check: None,
+        disaggregation: None,
     };
     Ok((step, service))
 }

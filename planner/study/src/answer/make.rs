@@ -220,6 +220,8 @@ fn measured_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<MeasuredRow> {
             Figure::Ttft | Figure::TtftP50 | Figure::TtftP99 => {
                 [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor))
             }
+            // It does not depend on the steps.
+            Figure::KvTransfer => [None, None],
             _ => ends,
         };
         let [low, high] = if step.figure.is_rate() { [ends[1], ends[0]] } else { ends };

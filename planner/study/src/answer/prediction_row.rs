@@ -5,8 +5,8 @@ use fabricast_sim::schedule::Collective;
 use fabricast_workload::job::{EndAccounting, ExpertSharding, Footprint, Zero};
 
 use super::{
-    CallRow, ExchangeRow, GoodputRow, IntervalRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow,
-    TimelineRow, TrackKind, TrackRow,
+    CallRow, DisaggregationRow, ExchangeRow, GoodputRow, IntervalRow, JobKind, LatenciesRow, LoadRow, MemoryRow,
+    ParallelRow, ResultRow, TimelineRow, TrackKind, TrackRow,
 };
 use crate::Band;
 use crate::cost::RunCosts;
@@ -46,6 +46,7 @@ impl ResultRow {
             ttft_s: service.ttft.map(seconds),
             tpot_s: service.tpot.map(seconds),
             latencies: service.latencies.as_deref().map(LatenciesRow::new),
+            disaggregation: service.disaggregation.as_deref().map(DisaggregationRow::new),
             prefill_step_s: service.prefill_step.map(seconds),
             decode_step_s: service.decode_step.map(seconds),
             slo_violations: service.slo_violations.clone(),
@@ -88,7 +89,7 @@ impl ResultRow {
 }
 
 impl ParallelRow {
-    fn new(sharded: &ShardedLayout) -> Self {
+    pub(super) fn new(sharded: &ShardedLayout) -> Self {
         let degrees = sharded.layout.degrees;
         Self {
             tp: degrees.tensor,

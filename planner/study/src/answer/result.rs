@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{CallRow, ExchangeRow, GoodputRow, JobKind, LatenciesRow, LoadRow, ParallelRow, TimelineRow};
+use super::{
+    CallRow, DisaggregationRow, ExchangeRow, GoodputRow, JobKind, LatenciesRow, LoadRow, ParallelRow, TimelineRow,
+};
 use crate::quantities::seconds_per_unit;
 
 /// Result of a job on a candidate.
@@ -45,6 +47,10 @@ pub struct ResultRow {
     /// Distributions of latencies over the requests; only if they arrive at a rate that the machine serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latencies: Option<LatenciesRow>,
+    /// GPUs for prefill and for decode; only for jobs that separate them. `parallel` has the degrees of decode then, and
+    /// step times are those of decode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disaggregation: Option<DisaggregationRow>,
     /// Time of a step with prefill in seconds; inference only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "prompt_step_s")]

@@ -12,8 +12,8 @@ use fabricast_topologies::{Bytes, Picos};
 use fabricast_workload::job::{Dimension, Footprint, Layout, Phase, Zero};
 
 use super::{
-    Answer, CallRow, ExchangeRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow, TimelineRow,
-    TrackKind,
+    Answer, CallRow, DisaggregationRow, ExchangeRow, JobKind, LatenciesRow, LoadRow, MemoryRow, ParallelRow, ResultRow,
+    TimelineRow, TrackKind,
 };
 use crate::prediction::{
     LinkClassLoad, MissingMemory, PredictedCall, PredictedExchange, PredictedMemory, PredictedService, PredictedStep,
@@ -114,12 +114,13 @@ impl ResultRow {
             requests_that_fit: self.requests_that_fit,
             would_fit: self.would_fit.clone(),
             latencies: self.latencies.as_ref().map(LatenciesRow::latencies).map(Box::new),
+            disaggregation: self.disaggregation.as_ref().map(DisaggregationRow::service).map(Box::new),
         }
     }
 }
 
 impl ParallelRow {
-    fn sharded_layout(&self) -> ShardedLayout {
+    pub(super) fn sharded_layout(&self) -> ShardedLayout {
         let zero = match self.zero {
             0 => Zero::None,
             1 => Zero::Optimizer,

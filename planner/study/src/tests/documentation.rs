@@ -43,6 +43,9 @@ fn all_study_keys_are_documented() {
         format!("{CANDIDATE}reliability = {{ wrong = 1 }}\n"),
         format!("{CANDIDATE}{JOB}checkpoint = {{ wrong = 1 }}\n"),
         format!("{CANDIDATE}{JOB}checkpoint = {{ write = \"wrong\" }}\n"),
+        format!("{CANDIDATE}{JOB}disaggregation = {{ wrong = 1 }}\n"),
+        format!("{CANDIDATE}{JOB}disaggregation = {{ prefill_gpus = 8, transfer = \"wrong\" }}\n"),
+        format!("{CANDIDATE}{JOB}disaggregation = {{ prefill_gpus = 8, first_token = \"wrong\" }}\n"),
     ];
     let mut missing = Vec::new();
     for text in &texts {

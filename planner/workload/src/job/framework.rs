@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use super::{
-    Batching, DispatchPrecision, Dispatcher, GradientAddition, KernelFusion, LaunchMode, Precision, Processes,
-    StatePartition, TensorAllReduce,
+    Batching, DispatchPrecision, Dispatcher, FirstToken, GradientAddition, KernelFusion, LaunchMode, Precision,
+    Processes, StatePartition, TensorAllReduce, TransferUnit,
 };
 
 /// Kind of work that a framework supports.
@@ -106,6 +106,10 @@ pub struct Framework {
     pub dispatcher: Option<Dispatcher>,
     /// Type of dispatched tokens, if it does not follow from the precision.
     pub dispatch_precision: Option<DispatchPrecision>,
+    /// Part of a prompt's keys and values that is sent to GPUs for decode as soon as it is computed.
+    pub kv_transfer: Option<TransferUnit>,
+    /// Source of the first token if other GPUs decode.
+    pub first_token: Option<FirstToken>,
     /// Files of the software, or publications, from which the values were read.
     pub source: String,
 }

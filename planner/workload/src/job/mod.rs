@@ -16,6 +16,7 @@
 
 mod cache;
 mod checkpoint;
+mod disaggregation;
 mod dispatch;
 mod error;
 mod expert_traffic;
@@ -38,6 +39,7 @@ mod training;
 
 pub use cache::{MemoryCheck, check_memory, serving_footprint};
 pub use checkpoint::{CheckpointInterval, CheckpointWrite, Checkpointing, WriteSpeed};
+pub use disaggregation::{Disaggregation, FirstToken, KvTransfer, PrefillPool, TransferUnit};
 pub use dispatch::{Dispatch, DispatchPrecision, Dispatcher, DispatcherOrigin, ExpertOverlap, StepKind, TokenCopies};
 pub use error::JobError;
 pub use expert_traffic::{
@@ -56,8 +58,8 @@ pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use serving::{
-    Arrivals, Batching, Disaggregation, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing,
-    Serving, TensorAllReduce,
+    Arrivals, Batching, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing, Serving,
+    TensorAllReduce,
 };
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use speculation::{DraftMethod, Speculation};
@@ -243,6 +245,17 @@ pub enum Parallel {
         /// Data-parallel degree; if absent, computed from the remaining ranks.
         data: Option<u32>,
     },
+}
+
+impl Parallel {
+    /// Returns the degrees with a data-parallel degree that is computed from the number of ranks.
+    #[must_use]
+    pub fn with_open_data_degree(self) -> Self {
+        match self {
+            Self::Auto => Self::Auto,
+            Self::Given { degrees, .. } => Self::Given { degrees, data: None },
+        }
+    }
 }
 
 /// Candidate strategies for a job's collectives.

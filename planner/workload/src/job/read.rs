@@ -5,6 +5,7 @@
 
 mod catalogue;
 mod checkpoint;
+mod disaggregation;
 mod experts;
 mod hugging_face;
 mod model;
@@ -37,9 +38,9 @@ use training::FlashText;
 use super::groups::Order;
 use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism};
 use super::{
-    Accumulate, Batching, CollectiveCandidates, Disaggregation, DispatchPrecision, Dispatcher, GradientAddition, Job,
-    JobError, JobSpans, KernelFusion, KvPrecision, LatencyStatistic, LaunchMode, Lengths, OptimizerDevice, Parallel,
-    Precision, Processes, Recompute, StatePartition, Tier,
+    Accumulate, Batching, CollectiveCandidates, DispatchPrecision, Dispatcher, GradientAddition, Job, JobError,
+    JobSpans, KernelFusion, KvPrecision, LatencyStatistic, LaunchMode, Lengths, OptimizerDevice, Parallel, Precision,
+    Processes, Recompute, StatePartition, Tier,
 };
 
 use crate::trace::Contents;
@@ -148,7 +149,7 @@ pub struct JobText {
     request_rate: Option<Spanned<f64>>,
     burstiness: Option<Spanned<f64>>,
     lengths: Option<Spanned<Lengths>>,
-    disaggregation: Option<Spanned<Disaggregation>>,
+    disaggregation: Option<Spanned<disaggregation::DisaggregationText>>,
     batching: Option<Spanned<Batching>>,
     speculation: Option<Spanned<speculation::SpeculationText>>,
     host_time: Option<Spanned<serving::HostText>>,
@@ -347,7 +348,11 @@ impl JobText {
     }
 
     fn parallel(&self, check: Validator<'_>) -> Result<Parallel, JobError> {
-        let parallel = self.required_model_key("parallel", &self.parallel, check)?;
+        self.degrees(check, self.required_model_key("parallel", &self.parallel, check)?)
+    }
+
+    /// Returns the degrees of a table, or `Auto`.
+    fn degrees(&self, check: Validator<'_>, parallel: &Spanned<ParallelText>) -> Result<Parallel, JobError> {
         let ParallelText::Given(text) = parallel.get_ref() else { return Ok(Parallel::Auto) };
         let degree = |name: &str, value: &Spanned<u32>| {
             let bytes = if value.span().is_empty() { parallel.span() } else { value.span() };

@@ -11,6 +11,7 @@ use fabricast_topologies::Picos;
 use serde::Deserialize;
 
 use super::cache::max_concurrent_requests;
+use super::disaggregation::{Disaggregation, PrefillPool};
 use super::open_loop::{OpenLoop, RequestVariation};
 use super::speculation::Speculation;
 use super::{
@@ -42,6 +43,8 @@ pub struct Serving {
     pub speculation: Option<Speculation>,
     /// Part of a request that the machine processes.
     pub disaggregation: Disaggregation,
+    /// GPUs for prefill only; `None` if all GPUs process the same part of requests.
+    pub prefill_pool: Option<PrefillPool>,
     /// Host time of the software.
     pub host: HostTimes,
     /// Additional time of a layer with quantized experts on AMD's GPUs. Its cause is not known.
@@ -179,20 +182,6 @@ pub enum Arrivals {
         /// Largest number of concurrent requests per replica: vLLM's `max_num_seqs`.
         max_num_seqs: u64,
     },
-}
-
-/// Part of requests that a machine processes if prefill and decode run on separate machines (SGLang,
-/// `--disaggregation-mode`; vLLM, `kv_role`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Disaggregation {
-    /// Prefill and decode.
-    #[default]
-    None,
-    /// Prefill up to the first token; another machine decodes.
-    Prefill,
-    /// Decode of all tokens after the first; keys and values of prompts arrive from another machine.
-    Decode,
 }
 
 /// Tokens that steps with prefill process.

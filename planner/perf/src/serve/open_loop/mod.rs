@@ -6,12 +6,15 @@
 //!
 //! ```text
 //! request_source ─► queue: scheduler of each stream ─► StepCosts ─► latencies
+//!               └─► tandem: queue of prefill ─► transfer_queue ─► queue of decode
 //! ```
 
 mod latencies;
 mod queue;
 mod request_source;
 mod scheduler;
+mod tandem;
+mod transfer_queue;
 
 #[cfg(test)]
 mod tests;
@@ -19,9 +22,11 @@ mod tests;
 use fabricast_topologies::Picos;
 
 pub use latencies::{LatencySummary, RequestLatencies};
+pub(super) use tandem::{ServingPart, TandemTransfers, simulate_tandem};
+pub(super) use transfer_queue::{TransferPaths, TransferTime};
 
 use self::latencies::RequestTimes;
-use self::queue::{RequestQueue, StepTime, StreamSetup};
+use self::queue::{RequestQueue, RequestServer, StepTime, StreamSetup};
 use self::request_source::RequestSource;
 use self::scheduler::{CachedPrompt, DecodeStep, PlannedStep, StreamLimits};
 use super::request_round::Streams;
@@ -77,9 +82,10 @@ pub(super) fn simulate_open_loop(
     let sampled = SampledCosts::new(costs.collective_costs);
     let times = StreamTimes { job, layout, costs: StepCosts { collective_costs: &sampled, ..*costs } };
     let setup = stream_setup(job, open_loop, layout);
+    let server = || RequestQueue::new(&times, setup);
     let simulated = match open_loop.requests {
-        None => simulate_steady_state(&times, setup, &job.variation, open_loop, service.concurrent_requests)?,
-        Some(requests) => simulate_benchmark(&times, setup, &job.variation, open_loop, requests)?,
+        None => simulate_steady_state(server(), &job.variation, open_loop, service.concurrent_requests)?,
+        Some(requests) => simulate_benchmark(server, &job.variation, open_loop, requests)?,
     };
     if simulated.is_overloaded {
         return Ok((step, machine.overloaded(service, simulated.requests_per_s)));
@@ -169,20 +175,30 @@ impl<'a> OpenLoopMachine<'a> {
     fn overloaded(&self, service: Service, served: f64) -> Service {
         let tokens_per_s = served * self.job.computed_output_tokens() as f64;
         let mut service = self.with_violations(Service { ttft: None, tokens_per_s, ..service });
-        let [served, rate] = [served, self.open_loop.rate()].map(|rate| format_number((rate * 100.0).round() / 100.0));
-        service.slo_violations.insert(0, format!("serves {served} of {rate} requests/s"));
+        service.slo_violations.insert(0, overload_violation(served, self.open_loop));
         service
     }
 
     /// Returns the service with a message for each limit that it exceeds.
     fn with_violations(&self, service: Service) -> Service {
-        let statistic = |summary: Option<LatencySummary>| Some(summary?.statistic(self.job.limits.statistic));
-        let [ttft, tpot] = match service.latencies {
-            Some(RequestLatencies { ttft, tpot, .. }) => [ttft, tpot].map(statistic),
-            None => [service.ttft, service.tpot],
-        };
-        Service { slo_violations: slo_violations(self.job, ttft, tpot), ..service }
+        Service { slo_violations: open_loop_violations(self.job, &service), ..service }
     }
+}
+
+/// Returns a message for each limit of a job that the latencies of its requests exceed.
+pub(super) fn open_loop_violations(job: &Serving, service: &Service) -> Vec<String> {
+    let statistic = |summary: Option<LatencySummary>| Some(summary?.statistic(job.limits.statistic));
+    let [ttft, tpot] = match service.latencies {
+        Some(RequestLatencies { ttft, tpot, .. }) => [ttft, tpot].map(statistic),
+        None => [service.ttft, service.tpot],
+    };
+    slo_violations(job, ttft, tpot)
+}
+
+/// Message that a machine serves fewer requests than arrive. `served`: requests that are served per second.
+pub(super) fn overload_violation(served: f64, open_loop: &OpenLoop) -> String {
+    let [served, rate] = [served, open_loop.rate()].map(|rate| format_number((rate * 100.0).round() / 100.0));
+    format!("serves {served} of {rate} requests/s")
 }
 
 /// Times of steps of a stream.
@@ -236,16 +252,14 @@ struct SimulatedRequests {
 /// Simulates requests that never end. Latencies count after as many requests as run at the same time several times over.
 /// The machine is overloaded if the number of requests in it grows meanwhile by more than three standard deviations of the
 /// number of arrivals.
-fn simulate_steady_state<T: StepTime>(
-    times: &T,
-    setup: StreamSetup,
+fn simulate_steady_state<S: RequestServer>(
+    mut server: S,
     variation: &RequestVariation,
     open_loop: &OpenLoop,
     running: u64,
-) -> Result<SimulatedRequests, T::Error> {
+) -> Result<SimulatedRequests, S::Error> {
     let ignored = (SUMMARIZED_REQUESTS / 4).max(running.saturating_mul(4));
     let summarized = SUMMARIZED_REQUESTS.max(running);
-    let mut queue = RequestQueue::new(times, setup);
     let [mut first, mut last] = [Picos::ZERO; 2];
     let (mut counted, mut examined) = (Vec::new(), 0);
     // Later requests arrive until the counted ones have ended.
@@ -255,15 +269,15 @@ fn simulate_steady_state<T: StepTime>(
         } else if request.number == ignored + summarized {
             last = request.arrival;
         }
-        let ended = queue.finished.iter().skip(examined);
+        let ended = server.finished().iter().skip(examined);
         counted.extend(ended.filter(|times| (ignored..ignored + summarized).contains(&times.request.number)).copied());
-        examined = queue.finished.len();
+        examined = server.finished().len();
         if counted.len() as u64 >= summarized {
             break;
         }
-        queue.arrive(request)?;
+        server.arrive(request)?;
     }
-    let served = queue.finished.iter().filter(|times| times.end > first && times.end <= last).count() as f64;
+    let served = server.finished().iter().filter(|times| times.end > first && times.end <= last).count() as f64;
     let deviation = (summarized as f64 / variation.burstiness).sqrt();
     let is_overloaded = summarized as f64 - served > 3.0 * deviation;
     let seconds = ((last - first).0 as f64 / 1e12).max(1e-12);
@@ -272,17 +286,16 @@ fn simulate_steady_state<T: StepTime>(
 }
 
 /// Simulates a benchmark on an idle machine, several times if it has few requests.
-fn simulate_benchmark<T: StepTime>(
-    times: &T,
-    setup: StreamSetup,
+fn simulate_benchmark<S: RequestServer>(
+    server: impl Fn() -> S,
     variation: &RequestVariation,
     open_loop: &OpenLoop,
     requests: u64,
-) -> Result<SimulatedRequests, T::Error> {
+) -> Result<SimulatedRequests, S::Error> {
     let repetitions = SUMMARIZED_REQUESTS.div_ceil(requests.max(1)).min(MAX_REPETITIONS);
     let (mut finished, mut seconds) = (Vec::new(), 0.0);
     for number in 0..repetitions {
-        let mut queue = RequestQueue::new(times, setup);
+        let mut queue = server();
         let mut sent = RequestSource::new(variation, open_loop.mean_gap, number).take(requests as usize);
         let mut first = None;
         sent.try_for_each(|request| {
@@ -290,9 +303,9 @@ fn simulate_benchmark<T: StepTime>(
             queue.arrive(request)
         })?;
         queue.drain()?;
-        let end = queue.finished.iter().map(|times| times.end).max().unwrap_or_default();
+        let end = queue.finished().iter().map(|times| times.end).max().unwrap_or_default();
         seconds += (end - first.unwrap_or_default()).0 as f64 / 1e12;
-        finished.append(&mut queue.finished);
+        finished.extend_from_slice(queue.finished());
     }
     let requests_per_s = (repetitions * requests) as f64 / seconds.max(1e-12);
     Ok(SimulatedRequests { times: finished, requests_per_s, is_overloaded: false })

@@ -28,6 +28,27 @@ pub(super) trait StepTime {
     fn step_time(&self, step: &PlannedStep) -> Result<Picos, Self::Error>;
 }
 
+/// Server of requests that arrive one after the other.
+pub(super) trait RequestServer {
+    /// Error if a step has no time.
+    type Error;
+
+    /// Simulates up to the arrival of a request, and adds it.
+    ///
+    /// # Errors
+    /// A step has no time.
+    fn arrive(&mut self, request: Request) -> Result<(), Self::Error>;
+
+    /// Simulates until no request waits or runs.
+    ///
+    /// # Errors
+    /// A step has no time.
+    fn drain(&mut self) -> Result<(), Self::Error>;
+
+    /// Returns the requests that have ended, in the order of their ends.
+    fn finished(&self) -> &[RequestTimes];
+}
+
 /// Streams of a machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StreamSetup {
@@ -108,11 +129,28 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
         Self { times, setup, groups, ends: BinaryHeap::new(), finished: Vec::new() }
     }
 
-    /// Simulates up to the arrival of a request, and adds it.
+    /// Ends the runs that end up to `now`, and starts their successors.
     ///
     /// # Errors
     /// A step has no time.
-    pub(super) fn arrive(&mut self, request: Request) -> Result<(), T::Error> {
+    pub(super) fn run_until(&mut self, now: Picos) -> Result<(), T::Error> {
+        while let Some(&Reverse((end, group))) = self.ends.peek()
+            && end <= now
+        {
+            self.ends.pop();
+            let Some(streams) = self.groups.get_mut(group) else { continue };
+            // A run that was shortened has ended before.
+            let Some(run) = streams.run.filter(|run| run.end() == end) else { continue };
+            streams.run = None;
+            for stream in &mut streams.schedulers {
+                stream.end_steps(run.steps, end, &mut self.finished);
+            }
+            self.start_step(group, end)?;
+        }
+        Ok(())
+    }
+
+    fn add_request(&mut self, request: Request) -> Result<(), T::Error> {
         let now = request.arrival + self.setup.delay;
         self.run_until(now)?;
         let loads = self.groups.iter().enumerate().flat_map(|(group, streams)| {
@@ -134,32 +172,6 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
                 Ok(())
             }
         }
-    }
-
-    /// Simulates until no request waits or runs.
-    ///
-    /// # Errors
-    /// A step has no time.
-    pub(super) fn drain(&mut self) -> Result<(), T::Error> {
-        self.run_until(Picos(u64::MAX))
-    }
-
-    /// Ends the runs that end up to `now`, and starts their successors.
-    fn run_until(&mut self, now: Picos) -> Result<(), T::Error> {
-        while let Some(&Reverse((end, group))) = self.ends.peek()
-            && end <= now
-        {
-            self.ends.pop();
-            let Some(streams) = self.groups.get_mut(group) else { continue };
-            // A run that was shortened has ended before.
-            let Some(run) = streams.run.filter(|run| run.end() == end) else { continue };
-            streams.run = None;
-            for stream in &mut streams.schedulers {
-                stream.end_steps(run.steps, end, &mut self.finished);
-            }
-            self.start_step(group, end)?;
-        }
-        Ok(())
     }
 
     /// Starts the next steps of a group; it stays idle without requests.
@@ -184,6 +196,22 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
             streams.run = Some(run);
             self.ends.push(Reverse((run.end(), group)));
         }
+    }
+}
+
+impl<T: StepTime> RequestServer for RequestQueue<'_, T> {
+    type Error = T::Error;
+
+    fn arrive(&mut self, request: Request) -> Result<(), T::Error> {
+        self.add_request(request)
+    }
+
+    fn drain(&mut self) -> Result<(), T::Error> {
+        self.run_until(Picos(u64::MAX))
+    }
+
+    fn finished(&self) -> &[RequestTimes] {
+        &self.finished
     }
 }
 

@@ -34,6 +34,9 @@ pub(super) enum CachedPrompt {
     Prefix(f64),
     /// Keys and values arrive from a machine for prefill, with the first output token.
     Whole,
+    /// Keys and values arrive from a machine for prefill. The first decode step computes the last token of the prompt again,
+    /// which yields the first output token.
+    AllButLast,
 }
 
 /// Tokens of a decode step for each request.
@@ -127,13 +130,14 @@ impl Scheduler {
 
     /// Adds a request to those that wait.
     pub(super) fn add(&mut self, request: Request) {
-        let generated = match self.cached_prompt {
-            CachedPrompt::Prefix(_) => 0.0,
-            CachedPrompt::Whole => 1.0,
+        let (prefill, generated) = match self.cached_prompt {
+            CachedPrompt::Prefix(_) => (request.prompt, 0.0),
+            CachedPrompt::Whole => (request.prompt, 1.0),
+            CachedPrompt::AllButLast => (request.prompt.saturating_sub(1), 0.0),
         };
         self.waiting.push_back(ScheduledRequest {
             request,
-            prefill: request.prompt,
+            prefill,
             cached: 0.0,
             generated,
             first_token: None,
@@ -197,7 +201,8 @@ impl Scheduler {
             }
             // What was evicted is computed here.
             CachedPrompt::Whole if waiting.generated > 1.0 => 0,
-            CachedPrompt::Whole => waiting.prefill,
+            CachedPrompt::AllButLast if waiting.generated > 0.0 => 0,
+            CachedPrompt::Whole | CachedPrompt::AllButLast => waiting.prefill,
         }
     }
 
@@ -210,7 +215,9 @@ impl Scheduler {
             if remaining == 0 {
                 tokens.decode += 1.0;
                 context.decode += running.cached + 1.0;
-                repeats = repeats.min(self.decode.steps(running.request.output as f64 - running.generated));
+                let steps = self.decode.steps(running.request.output as f64 - running.generated);
+                // The end of the first step is the time of the first token.
+                repeats = repeats.min(if running.generated < 1.0 { 1 } else { steps });
             } else {
                 tokens.prefill += scheduled;
                 tokens.chunks += 1.0;
@@ -241,6 +248,9 @@ impl Scheduler {
                 let yielded = self.decode.yielded * steps as f64;
                 running.cached += yielded;
                 running.generated += yielded;
+                if self.cached_prompt == CachedPrompt::AllButLast {
+                    running.first_token.get_or_insert(end);
+                }
                 continue;
             }
             running.cached += running.scheduled as f64;
@@ -408,5 +418,25 @@ mod tests {
         assert_eq!(first(CachedPrompt::Prefix(0.75)), (10.0, 0.0, 30.0));
         assert_eq!(first(CachedPrompt::Prefix(1.0)), (1.0, 0.0, 39.0));
         assert_eq!(first(CachedPrompt::Whole), (0.0, 1.0, 0.0));
+        assert_eq!(first(CachedPrompt::AllButLast), (0.0, 1.0, 0.0));
+    }
+
+    /// The first of four decode steps yields the first of four tokens; otherwise the first token comes with the prompt.
+    #[test]
+    fn last_token_of_a_cached_prompt_is_computed_in_a_decode_step() {
+        let limits = StreamLimits { step_tokens: 100, requests: 8, cached_tokens: 1000 };
+        let run = |cached_prompt| {
+            let (mut scheduler, mut finished) =
+                (Scheduler::new(limits, cached_prompt, Batching::Mixed, ONE_TOKEN), Vec::new());
+            scheduler.add(request(40, 4));
+            let mut now = 0;
+            while let Some(step) = scheduler.plan_step() {
+                now += step.repeats;
+                scheduler.end_steps(step.repeats, Picos(now), &mut finished);
+            }
+            (finished[0].first_token, finished[0].end)
+        };
+        assert_eq!(run(CachedPrompt::AllButLast), (Some(Picos(1)), Picos(4)));
+        assert_eq!(run(CachedPrompt::Whole), (None, Picos(3)));
     }
 }

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::request_source::Request;
+use super::tandem::TandemQueue;
 use super::*;
-use fabricast_workload::job::{Batching, LengthDistribution};
+use fabricast_workload::job::{Batching, FirstToken, LengthDistribution};
 
 /// Step time that is linear in the tokens and in the tokens that they attend to, in picoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +69,9 @@ fn steady_state_is_that_of_a_long_benchmark() {
     let open_loop = OpenLoop { mean_gap: Picos(25_000_000), requests: None, max_num_seqs: 1000 };
     let lengths = LengthDistribution::new(vec![10, 60, 400]).unwrap();
     let variation = RequestVariation { burstiness: 1.0, prompt: lengths.clone(), output: lengths };
-    let steady = simulate_steady_state(&times, one_stream(256), &variation, &open_loop, 40).unwrap();
-    let long = simulate_benchmark(&times, one_stream(256), &variation, &open_loop, 50_000).unwrap();
+    let steady = simulate_steady_state(RequestQueue::new(&times, one_stream(256)), &variation, &open_loop, 40).unwrap();
+    let long =
+        simulate_benchmark(|| RequestQueue::new(&times, one_stream(256)), &variation, &open_loop, 50_000).unwrap();
     assert!((long.requests_per_s * 25e-6 - 1.0).abs() < 0.02, "{}", long.requests_per_s);
     let [steady, long] = [&steady.times, &long.times].map(|times| RequestLatencies::new(times).unwrap());
     assert!(steady.latency.mean.0.abs_diff(long.latency.mean.0) < long.latency.mean.0 / 10, "{steady:?} {long:?}");
@@ -82,7 +84,7 @@ fn overload_is_recognized() {
     let simulated = |load: f64, burstiness: f64| {
         let open_loop = OpenLoop { mean_gap: Picos((1e6 / load) as u64), requests: None, max_num_seqs: 1000 };
         let variation = fixed(100, 1, burstiness);
-        simulate_steady_state(&times, one_stream(100), &variation, &open_loop, 40).unwrap()
+        simulate_steady_state(RequestQueue::new(&times, one_stream(100)), &variation, &open_loop, 40).unwrap()
     };
     assert!(!simulated(0.9, 1.0).is_overloaded && !simulated(0.5, 0.01).is_overloaded);
     let over = simulated(1.2, 1.0);
@@ -108,6 +110,86 @@ fn replicas_of_a_group_wait_for_the_most_loaded() {
     assert_eq!(latencies(1), [(10, 10_000), (20, 30_000), (500, 500_000)]);
     // The second request arrives while the step of the first runs, and the third goes to the first replica.
     assert_eq!(latencies(2), [(10, 10_000), (20, 510_000), (500, 510_000)]);
+}
+
+/// Transfers of a fixed time per token.
+struct LinearTransfer(u64);
+
+impl TransferTime for LinearTransfer {
+    fn exposed_time(&self, prompt: u64) -> Picos {
+        Picos(self.0 * prompt)
+    }
+}
+
+/// First tokens and ends of requests that pass through prefill and decode on streams of their own.
+fn tandem(requests: &[Request], times: &LinearTime, transfer: u64, first_token: FirstToken) -> Vec<RequestTimes> {
+    let transfer = LinearTransfer(transfer);
+    let paths = TransferPaths { sources: 1, destinations: 1, network: 1.0 };
+    let links = TandemTransfers { paths, time: &transfer, first_token };
+    let cached_prompt = if first_token == FirstToken::Decode { CachedPrompt::AllButLast } else { CachedPrompt::Whole };
+    let decode = StreamSetup { cached_prompt, ..one_stream(64) };
+    let mut queue = TandemQueue::new(RequestQueue::new(times, one_stream(64)), links, RequestQueue::new(times, decode));
+    requests.iter().try_for_each(|&request| queue.arrive(request)).unwrap();
+    queue.drain().unwrap();
+    queue.finished().to_vec()
+}
+
+/// A prompt of 10 tokens takes a step of 1 ms, its transfer 2 ms, and each of the four decode steps 1 ms.
+#[test]
+fn lone_request_takes_prefill_transfer_and_decode() {
+    let times = LinearTime { step: 1000, token: 0, context: 0 };
+    let request = Request { number: 0, arrival: Picos(500), prompt: 10, output: 5 };
+    let found = |first_token| {
+        let [times] = tandem(&[request], &times, 200, first_token)[..] else { panic!() };
+        assert_eq!(times.request, request);
+        (times.first_token.unwrap().0, times.end.0)
+    };
+    assert_eq!(found(FirstToken::Prefill), (1500, 7500));
+    assert_eq!(found(FirstToken::Transfer), (3500, 7500));
+    assert_eq!(found(FirstToken::Decode), (4500, 8500));
+    let one_token = Request { output: 1, ..request };
+    assert_eq!(tandem(&[one_token], &times, 200, FirstToken::Transfer)[0].end, Picos(3500));
+}
+
+proptest! {
+    /// Each request ends once, after its prefill, its transfer and its decode steps; a slower network makes no first token
+    /// earlier.
+    #[test]
+    fn requests_pass_through_both_pools(
+        drawn in proptest::collection::vec((0u64..200_000, 1u64..200, 1u64..40), 1..30),
+        (step, token) in (1u64..20_000, 0u64..500),
+        transfer in 0u64..2_000,
+        first_token in prop_oneof![Just(FirstToken::Prefill), Just(FirstToken::Transfer), Just(FirstToken::Decode)],
+    ) {
+        let mut now = 0;
+        let requests: Vec<Request> = drawn
+            .into_iter()
+            .zip(0..)
+            .map(|((gap, prompt, output), number)| {
+                now += gap;
+                Request { number, arrival: Picos(now), prompt, output }
+            })
+            .collect();
+        let times = LinearTime { step, token, context: 0 };
+        let mut found = tandem(&requests, &times, transfer, first_token);
+        prop_assert!(found.is_sorted_by_key(|times| times.end) || first_token != FirstToken::Decode);
+        found.sort_by_key(|times| times.request.number);
+        prop_assert_eq!(found.iter().map(|times| times.request).collect::<Vec<_>>(), requests.clone());
+        for RequestTimes { request, first_token: first, end } in &found {
+            let prefill = step * request.prompt.div_ceil(64) + token * request.prompt;
+            let (prefilled, delivered) = (request.arrival.0 + prefill, request.arrival.0 + prefill + transfer * request.prompt);
+            let steps = request.output - u64::from(first_token != FirstToken::Decode);
+            let bound = if first_token == FirstToken::Prefill { prefilled } else { delivered };
+            prop_assert!(first.unwrap().0 + 2 >= bound);
+            let has_decode = steps > 0;
+            prop_assert!(!has_decode || end.0 + 2 >= delivered + steps * step);
+        }
+        let mut slower = tandem(&requests, &times, transfer + 500, first_token);
+        slower.sort_by_key(|times| times.request.number);
+        for (fast, slow) in found.iter().zip(&slower) {
+            prop_assert!(slow.first_token >= fast.first_token || first_token == FirstToken::Decode, "{fast:?} {slow:?}");
+        }
+    }
 }
 
 /// Request of the oracle: prompt tokens left, output tokens, tokens that exist.

@@ -36,7 +36,7 @@ fn job_text(lines: &str) -> String {
         ("concurrency", "concurrency = 32"),
         ("parallel", "parallel = { tp = 8 }"),
     ] {
-        let is_batch = key == "concurrency" && lines.lines().any(|line| line.starts_with("requests"));
+        let is_batch = key == "concurrency" && lines.lines().any(|line| line.starts_with("request"));
         if !is_batch && !lines.lines().any(|line| line.starts_with(key)) {
             text.push_str(line);
             text.push('\n');

@@ -125,6 +125,7 @@ impl JobText {
                 Some(text) => Some(SpeculationText::speculation(text, check)?),
             },
             disaggregation,
+            prefill_pool: self.prefill_pool(check, software)?,
             host: self.host_times(check, software, &model)?,
             amd_expert_overhead: self.amd_expert_overhead(software, &model),
             all_reduce: software.all_reduce.unwrap_or_default(),
@@ -176,32 +177,6 @@ impl JobText {
             return Err(JobError::at(&job.spans.model, message));
         }
         Ok(job)
-    }
-
-    /// Returns the part of requests that the machine processes. Keys of the other part contradict it.
-    fn disaggregation(&self, check: Validator<'_>) -> Result<Disaggregation, JobError> {
-        let Some(part) = &self.disaggregation else { return Ok(Disaggregation::default()) };
-        let output_tokens = self.output_tokens.as_ref().map(Spanned::get_ref);
-        let contradiction = match *part.get_ref() {
-            Disaggregation::None => None,
-            Disaggregation::Decode if output_tokens.is_some_and(|tokens| tokens.min() < 2) => {
-                Some("the first token is of the prefill: expected output_tokens of 2 or more")
-            }
-            Disaggregation::Decode if self.ttft_s.is_some() => {
-                Some("a machine for decode has no time to first token: omit ttft_s")
-            }
-            Disaggregation::Prefill if output_tokens.is_some_and(|tokens| tokens.max() != 1) => {
-                Some("a machine for prefill computes the first token only: omit output_tokens, or state 1")
-            }
-            Disaggregation::Prefill if self.tpot_s.is_some() => {
-                Some("a machine for prefill has no time per output token: omit tpot_s")
-            }
-            Disaggregation::Decode | Disaggregation::Prefill => None,
-        };
-        match contradiction {
-            None => Ok(*part.get_ref()),
-            Some(reason) => Err(check.error(part.span(), format!("disaggregation: {reason}"))),
-        }
     }
 
     fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {
