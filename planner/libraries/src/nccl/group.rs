@@ -252,9 +252,9 @@ mod tests {
 
     #[test]
     fn equal_calls_divide_the_channels() {
-        assert_eq!(ranges(&[64 << 20], 24, 24), [(0, 24)]);
-        assert_eq!(ranges(&[64 << 20; 2], 24, 24), [(0, 12), (12, 12)]);
-        assert_eq!(ranges(&[64 << 20; 4], 24, 24), [(0, 6), (6, 6), (12, 6), (18, 6)]);
+        assert_eq!(ranges(&[48 << 20], 24, 24), [(0, 24)]);
+        assert_eq!(ranges(&[48 << 20; 2], 24, 24), [(0, 12), (12, 12)]);
+        assert_eq!(ranges(&[48 << 20; 4], 24, 24), [(0, 6), (6, 6), (12, 6), (18, 6)]);
         // Small calls need one channel each. More calls than channels share the channels evenly.
         assert_eq!(ranges(&[1 << 10; 3], 1, 24), [(0, 1), (1, 1), (2, 1)]);
         let many = ranges(&[1 << 10; 48], 1, 24);
