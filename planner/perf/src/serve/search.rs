@@ -12,6 +12,7 @@ use super::step_costs::StepCosts;
 use crate::communication::{CommunicationCostModel, EstimatedCosts, JobDispatch};
 use crate::step::{Machine, Step, TimeError, Timeline, indivisible_error, shortlist};
 use fabricast_search::plan::PlanError;
+use fabricast_topologies::Picos;
 use fabricast_workload::job::{
     Arrivals, Degrees, Footprint, JobError, Layout, Limits, LoadedServing, MemoryCheck, MemoryLimits, OpenLoop,
     SequenceParallelism, Serving, check_memory, serving_footprint,
@@ -89,7 +90,7 @@ fn search_within_memory(
     let shortlisted = shortlisted_layouts(job, machine, &StepCosts { collective_costs: &estimated, ..costs }, memory)?;
     for layout in shortlisted.iter().flat_map(|&layout| [Some(layout), with_sequence_parallelism(layout)]).flatten() {
         let candidate = evaluate(&layout)?;
-        if best.as_ref().is_none_or(|known| rank_key(job, &candidate.service) < rank_key(job, &known.service)) {
+        if best.as_ref().is_none_or(|known| candidate.service.rank(job) < known.service.rank(job)) {
             best = Some(candidate);
         }
     }
@@ -174,17 +175,36 @@ fn mean_service(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>)
     }
 }
 
-/// Returns a sort key; smaller is better. SLO violations come last. Then the key of an open loop that is served is its
-/// latency, since the throughput is that of the arrivals; otherwise it is the inverse throughput, in units small enough
-/// to avoid ties from rounding.
-fn rank_key(job: &Serving, service: &Service) -> (bool, bool, u128) {
-    let is_late = !service.slo_violations.is_empty();
-    let inverse_throughput = (1e24 / service.tokens_per_s.max(f64::MIN_POSITIVE)) as u128;
-    match job.arrivals {
-        Arrivals::OpenLoop(open_loop) if is_served(job, &open_loop, service) => {
-            (is_late, false, service.latency.0.into())
+/// Order of services of a job; smaller is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ServiceRank {
+    lacks_memory: bool,
+    violates_limits: bool,
+    cost: ServiceCost,
+}
+
+/// Cost of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ServiceCost {
+    /// Latency of an open loop that is served, whose throughput is that of the arrivals.
+    Latency(Picos),
+    /// Inverse throughput, in units small enough to avoid ties from rounding.
+    InverseThroughput(u128),
+}
+
+impl Service {
+    /// Returns the rank of the service among those of the same job.
+    pub(super) fn rank(&self, job: &Serving) -> ServiceRank {
+        let lacks = |check: &MemoryCheck| check.missing.is_some() || check.missing_host.is_some();
+        let cost = match job.arrivals {
+            Arrivals::OpenLoop(open_loop) if is_served(job, &open_loop, self) => ServiceCost::Latency(self.latency),
+            _ => ServiceCost::InverseThroughput((1e24 / self.tokens_per_s.max(f64::MIN_POSITIVE)) as u128),
+        };
+        ServiceRank {
+            lacks_memory: self.memory_check.as_ref().is_some_and(lacks),
+            violates_limits: !self.slo_violations.is_empty(),
+            cost,
         }
-        _ => (is_late, true, inverse_throughput),
     }
 }
 
@@ -213,7 +233,7 @@ fn shortlisted_layouts(
         |layout| serving_footprint(&filled(layout), layout).total(),
         |layout| {
             let job = with_limited_concurrency(job, layout, memory, costs)?;
-            Ok(rank_key(&job, &mean_service(&job, layout, costs)?.1))
+            Ok(mean_service(&job, layout, costs)?.1.rank(&job))
         },
     )?;
     Ok(shortlisted.into_iter().map(|(_, layout)| layout).collect())

@@ -4,7 +4,7 @@
 use fabricast_topologies::Picos;
 use serde::Deserialize;
 
-use super::{Arrivals, HostTimes, LengthDistribution, Limits, OpenLoop, Parallel, RequestVariation, Serving};
+use super::{Arrivals, HostTimes, JobSpans, LengthDistribution, Limits, OpenLoop, Parallel, RequestVariation, Serving};
 
 /// Part of requests that a machine processes if prefill and decode run on separate machines (SGLang,
 /// `--disaggregation-mode`; vLLM, `kv_role`).
@@ -84,6 +84,7 @@ impl Serving {
             variation: RequestVariation { output: LengthDistribution::fixed(1), ..self.variation.clone() },
             speculation: None,
             limits: Limits { tpot: None, ..self.limits },
+            spans: JobSpans { parallel: self.spans.prefill_parallel.clone(), ..self.spans.clone() },
             ..self.clone()
         }
     }

@@ -86,6 +86,10 @@ pub struct JobSpans {
     pub model: SourceLocation,
     /// Location of the key `parallel`.
     pub parallel: SourceLocation,
+    /// Location of the number of GPUs for prefill.
+    pub prefill_gpus: SourceLocation,
+    /// Location of the degrees of prefill, or of `parallel` if the job states none of its own.
+    pub prefill_parallel: SourceLocation,
     /// Location of the batch size or load: `global_batch` of training, `concurrency` or `requests` of inference.
     pub batch: SourceLocation,
     /// Location of the key `precision`.

@@ -277,9 +277,12 @@ impl JobText {
             return completed.job(origin, location, files);
         }
         let locate = |bytes: Option<Range<usize>>| bytes.map_or_else(|| location.clone(), |bytes| origin.locate(bytes));
+        let [prefill_gpus, prefill_parallel] = self.pool_spans();
         let spans = JobSpans {
             model: locate(self.model.as_ref().map(Spanned::span)),
             parallel: locate(self.parallel.as_ref().map(Spanned::span)),
+            prefill_gpus: locate(prefill_gpus),
+            prefill_parallel: locate(prefill_parallel.or(self.parallel.as_ref().map(Spanned::span))),
             batch: origin.locate(self.batch()),
             precision: locate(self.precision.as_ref().map(Spanned::span)),
             shard: locate(self.shard.as_ref().map(Spanned::span)),

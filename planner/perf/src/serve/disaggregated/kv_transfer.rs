@@ -117,6 +117,52 @@ fn rank_pairs(job: &Serving, prefill: &Layout, decode: &Layout) -> Vec<RankPair>
     pairs
 }
 
+/// Replicas whose concurrent transfers are simulated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SimulatedReplicas {
+    sources: u32,
+    destinations: u32,
+    /// Capacity of all replicas relative to that of these.
+    scale: f64,
+}
+
+impl SimulatedReplicas {
+    /// Selects the replicas: all, or those with at most [`MAX_TRANSFERS`] transfers that leave out the smallest share of
+    /// either side.
+    fn new(sources: u32, destinations: u32) -> Self {
+        let mut best = Self { sources: 1, destinations: 1, scale: f64::from(sources.min(destinations)) };
+        let mut best_ratio = f64::INFINITY;
+        for source_count in 1..=sources.min(MAX_TRANSFERS) {
+            for destination_count in 1..=destinations.min(MAX_TRANSFERS) {
+                let ratios = [(sources, source_count), (destinations, destination_count)]
+                    .map(|(all, simulated)| f64::from(all) / f64::from(simulated));
+                let ratio = f64::max(ratios[0], ratios[1]);
+                if ratio < best_ratio && common_multiple(source_count, destination_count) <= MAX_TRANSFERS {
+                    best_ratio = ratio;
+                    let scale = f64::min(ratios[0], ratios[1]);
+                    best = Self { sources: source_count, destinations: destination_count, scale };
+                }
+            }
+        }
+        best
+    }
+
+    /// Sources and destinations of concurrent transfers that load all sources equally, and all destinations.
+    fn transfers(&self) -> Vec<[u32; 2]> {
+        let count = common_multiple(self.sources, self.destinations);
+        (0..count).map(|number| [number % self.sources, number % self.destinations]).collect()
+    }
+}
+
+/// Least common multiple of two positive numbers.
+fn common_multiple(one: u32, other: u32) -> u32 {
+    let (mut divisor, mut rest) = (one, other);
+    while rest > 0 {
+        (divisor, rest) = (rest, divisor % rest);
+    }
+    (one / divisor.max(1)).saturating_mul(other)
+}
+
 /// GPUs for prefill and for decode, and what they send.
 pub(super) struct KvRoutes<'a> {
     job: &'a Serving,
@@ -153,10 +199,10 @@ impl<'a> KvRoutes<'a> {
         let alone = self.makespan(&[[0, 0]], tokens)?;
         let twice = self.makespan(&[[0, 0]], 2 * tokens)?;
         let [sources, destinations] = self.layouts.map(|layout| layout.degrees.data.max(1));
-        let count = sources.max(destinations).min(MAX_TRANSFERS);
-        let concurrent: Vec<[u32; 2]> = (0..count).map(|number| [number % sources, number % destinations]).collect();
-        let together = self.makespan(&concurrent, tokens)?;
-        let per_s = |count: f64, time: Picos| count / (time.0.max(1) as f64 / 1e12);
+        let simulated = SimulatedReplicas::new(sources, destinations);
+        let concurrent = simulated.transfers();
+        let makespan = self.makespan(&concurrent, tokens)?;
+        let capacity = concurrent.len() as f64 * simulated.scale / (makespan.0.max(1) as f64 / 1e12);
         let rank_tensors = |rank: &dyn Fn(&RankPair) -> ReplicaRank| {
             let tensors = |pair: &RankPair| -> u64 {
                 self.pairs.iter().filter(|other| rank(other) == rank(pair)).map(|other| other.tensors).sum()
@@ -170,13 +216,14 @@ impl<'a> KvRoutes<'a> {
             tensors: rank_tensors(&|pair| pair.from).max(rank_tensors(&|pair| pair.to)),
             layers: self.job.model.layers,
             chunk: self.job.max_batched_tokens,
-            prefill_token: prefill_time.0 as f64 / tokens as f64,
+            prefix_hit: self.job.prefix_hit,
+            prefill_token: prefill_time.0 as f64 / self.job.new_tokens() as f64,
             paths: TransferPaths {
                 sources: sources.into(),
                 destinations: destinations.into(),
-                network: (f64::from(count) * alone.0 as f64 / together.0.max(1) as f64).max(f64::MIN_POSITIVE),
+                network: (capacity * alone.0 as f64 / 1e12).max(f64::MIN_POSITIVE),
             },
-            capacity: per_s(count.into(), together),
+            capacity,
         })
     }
 
@@ -222,7 +269,9 @@ pub(super) struct KvTransfers {
     layers: u64,
     /// Largest number of tokens of a step with prefill.
     chunk: u64,
-    /// Time of prefill per token of a prompt, in picoseconds.
+    /// Share of a prompt whose keys and values are known before its prefill.
+    prefix_hit: f64,
+    /// Time of prefill per token that it computes, in picoseconds.
     prefill_token: f64,
     /// Replicas that share links.
     pub paths: TransferPaths,
@@ -231,35 +280,62 @@ pub(super) struct KvTransfers {
 }
 
 impl KvTransfers {
-    /// Parts of a prompt that are sent one after the other.
-    fn parts(&self, prompt: u64) -> u64 {
+    /// Number of tokens of a prompt that prefill computes: at least the last.
+    fn computed_tokens(&self, prompt: u64) -> u64 {
+        let cached = (prompt as f64 * self.prefix_hit).floor() as u64;
+        prompt.saturating_sub(cached).max(1)
+    }
+
+    /// Parts of a prompt in the order in which they are computed and sent.
+    fn parts(&self, prompt: u64) -> Vec<PromptPart> {
+        let computed = self.computed_tokens(prompt);
         match self.transfer.unit {
-            TransferUnit::Request => 1,
-            TransferUnit::Chunk => prompt.div_ceil(self.chunk.max(1)).max(1),
-            TransferUnit::Layer => self.layers.max(1),
+            TransferUnit::Request => vec![self.part(1.0, prompt, computed)],
+            TransferUnit::Layer => {
+                let layers = self.layers.max(1);
+                (0..layers).map(|_| self.part(1.0 / layers as f64, prompt, computed)).collect()
+            }
+            TransferUnit::Chunk => {
+                let chunk = self.chunk.max(1);
+                let mut first_cached = prompt.saturating_sub(computed);
+                let chunks = (0..computed.div_ceil(chunk)).map(|index| chunk.min(computed - index * chunk));
+                // The cached tokens are sent with the first chunk.
+                chunks.map(|tokens| self.part(1.0, tokens + std::mem::take(&mut first_cached), tokens)).collect()
+            }
+        }
+    }
+
+    /// Part of the layers of `sent` tokens, of which `computed` are computed.
+    fn part(&self, layers: f64, sent: u64, computed: u64) -> PromptPart {
+        let blocks = self.transfer.block_tokens.map_or(1, |tokens| sent.div_ceil(tokens.max(1)).max(1));
+        let posts = scaled(TENSOR_POST, self.tensors) + scaled(MESSAGE_POST, self.tensors * (blocks - 1));
+        PromptPart {
+            prefill: layers * self.prefill_token * computed as f64,
+            transfer: layers * (posts.0 as f64 + self.token * sent as f64),
         }
     }
 
     /// Time of the transfer of a prompt, without regard to prefill that hides it: posts of all parts, latency, and bytes.
     pub(super) fn time(&self, prompt: u64) -> Picos {
-        let posts = match self.transfer.unit {
-            TransferUnit::Request | TransferUnit::Layer => 1,
-            TransferUnit::Chunk => self.parts(prompt),
-        };
-        let blocks = self.transfer.block_tokens.map_or(1, |tokens| prompt.div_ceil(tokens.max(1)).max(1));
-        scaled(TENSOR_POST, self.tensors * posts)
-            + scaled(MESSAGE_POST, self.tensors * (blocks - 1))
-            + self.latency
-            + share(Picos(1), self.token * prompt as f64)
+        self.latency + share(Picos(1), self.parts(prompt).iter().map(|part| part.transfer).sum())
     }
 }
 
+/// Part of a prompt that is sent as soon as it is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct PromptPart {
+    /// Time of its prefill, in picoseconds.
+    prefill: f64,
+    /// Time of its posts and bytes, in picoseconds.
+    transfer: f64,
+}
+
 impl TransferTime for KvTransfers {
-    /// The last of several parts is sent after the prefill, or later if the others are not sent by then.
+    /// Each part is sent when it is computed and the part before it is sent.
     fn exposed_time(&self, prompt: u64) -> Picos {
-        let (time, parts) = (self.time(prompt), self.parts(prompt) as f64);
-        let hiding = share(Picos(1), self.prefill_token * prompt as f64 * (parts - 1.0) / parts);
-        share(time, 1.0 / parts).max(time - hiding)
+        // Time from the end of the prefill of a part until it is sent.
+        let exposed = |behind: f64, part: &PromptPart| (behind - part.prefill).max(0.0) + part.transfer;
+        self.latency + share(Picos(1), self.parts(prompt).iter().fold(0.0, exposed))
     }
 }
 
@@ -319,26 +395,87 @@ mod tests {
             prefill_token in 1e3..1e9f64,
             layers in 1u64..100,
             prompt in 1u64..20_000,
+            (chunk, prefix_hit) in (1u64..9_000, prop_oneof![Just(0.0), 0.0..=1.0f64]),
+            latency in 0u64..10_000_000,
         ) {
-            let paths = TransferPaths { sources: 1, destinations: 1, network: 1.0 };
+            let transfers = transfers(token, prefill_token);
             let transfers = |unit| KvTransfers {
                 transfer: KvTransfer { unit, ..KvTransfer::default() },
-                latency: Picos(0),
-                token,
-                tensors: 0,
+                latency: Picos(latency),
                 layers,
-                chunk: 8192,
-                prefill_token,
-                paths,
-                capacity: 1.0,
+                chunk,
+                prefix_hit,
+                ..transfers
             };
             let whole = transfers(TransferUnit::Request);
             prop_assert_eq!(whole.exposed_time(prompt), whole.time(prompt));
-            let [each, computed] = [token, prefill_token].map(|time| time * prompt as f64 / layers as f64);
+            let cached = ((prompt as f64 * prefix_hit) as u64).min(prompt - 1);
+            let prefill = prefill_token * (prompt - cached) as f64;
+            let is_end = |unit, end: f64| {
+                let (found, expected) = (transfers(unit).exposed_time(prompt).0 as f64, end - prefill + latency as f64);
+                prop_assert!((found - expected).abs() <= 1e-9 * end + 3.0, "{found} {expected}");
+                Ok(())
+            };
+            let [each, computed] = [token * prompt as f64, prefill].map(|time| time / layers as f64);
             let end = (1..=layers).fold(0.0f64, |free, layer| free.max(layer as f64 * computed) + each);
-            let expected = end - prefill_token * prompt as f64;
-            let found = transfers(TransferUnit::Layer).exposed_time(prompt).0 as f64;
-            prop_assert!((found - expected).abs() <= 1e-9 * end + 3.0, "{found} {expected}");
+            is_end(TransferUnit::Layer, end)?;
+            // A chunk is sent when all its tokens are computed; the first has the cached ones.
+            let (mut end, mut sent) = (0.0f64, 0);
+            while sent < prompt {
+                let next = (sent.max(cached) + chunk).min(prompt);
+                end = end.max(prefill_token * (next - cached) as f64) + token * (next - sent) as f64;
+                sent = next;
+            }
+            is_end(TransferUnit::Chunk, end)?;
         }
+
+        /// Keys and values of longer prompts arrive later. Where the transfer of a token needs more time than its prefill,
+        /// longer prompts have a longer exposed time, too. (Otherwise the last chunk, if it is short, exposes less.)
+        #[test]
+        fn longer_prompts_arrive_later(
+            token in 1e5..1e6f64,
+            prefill_token in 1e5..1e6f64,
+            tensors in 0u64..4,
+            chunk in 1u64..4_000,
+            (short, added) in (1u64..4_000, 0u64..400),
+            unit in prop::sample::select(vec![TransferUnit::Request, TransferUnit::Chunk, TransferUnit::Layer]),
+        ) {
+            let transfer = KvTransfer { unit, block_tokens: Some(16), ..KvTransfer::default() };
+            let transfers = KvTransfers { transfer, tensors, chunk, ..transfers(token, prefill_token) };
+            let long = short + added;
+            let exposed = |prompt| transfers.exposed_time(prompt).0 as f64;
+            let delivery = |prompt: u64| prefill_token * prompt as f64 + exposed(prompt);
+            prop_assert!(delivery(long) + 3.0 >= delivery(short));
+            prop_assert!(token < prefill_token || exposed(long) + 3.0 >= exposed(short));
+        }
+    }
+
+    fn transfers(token: f64, prefill_token: f64) -> KvTransfers {
+        KvTransfers {
+            transfer: KvTransfer::default(),
+            latency: Picos(0),
+            token,
+            tensors: 0,
+            layers: 16,
+            chunk: 8192,
+            prefix_hit: 0.0,
+            prefill_token,
+            paths: TransferPaths { sources: 1, destinations: 1, network: 1.0 },
+            capacity: 1.0,
+        }
+    }
+
+    #[test]
+    fn simulated_replicas_have_the_proportions_of_all() {
+        let selected = |sources, destinations| {
+            let found = SimulatedReplicas::new(sources, destinations);
+            assert!(found.transfers().len() <= MAX_TRANSFERS as usize);
+            ((found.sources, found.destinations), found.scale)
+        };
+        assert_eq!(selected(2, 3), ((2, 3), 1.0));
+        assert_eq!(selected(7, 8), ((7, 8), 1.0));
+        assert_eq!(selected(1, 300), ((1, 256), 1.0));
+        assert_eq!(selected(320, 320), ((256, 256), 1.25));
+        assert_eq!(selected(17, 19), ((16, 18), 19.0 / 18.0));
     }
 }

@@ -156,7 +156,7 @@ mod tests {
 
     /// A lone request is in one part at a time.
     #[test]
-    fn lone_request_takes_the_sum_of_its_parts() {
+    fn time_of_a_lone_request_is_the_sum_of_its_parts() {
         let found = load(1.0, (0.5, 1e9), 0.25, (3.25, 1e9), 1e9);
         assert!((found.rate - 0.25).abs() < 1e-5, "{found:?}");
         assert!((found.prefill - 0.125).abs() < 1e-4 && (found.decode - 0.8125).abs() < 1e-4, "{found:?}");

@@ -31,12 +31,14 @@ pub(in crate::serve) fn best_disaggregated_service(
 ) -> Result<ServiceRun, TimeError> {
     let divided = |gpus: usize| divided_service(job, pool, machine, gpus);
     let Some(gpus) = pool.gpus else {
-        let runs: Vec<Result<ServiceRun, TimeError>> = divisions(machine).into_iter().map(divided).collect();
+        let runs: Vec<Result<ServiceRun, TimeError>> = divisions(job, pool, machine).into_iter().map(divided).collect();
         let mut best: Option<ServiceRun> = None;
         let mut first_error = None;
         for run in runs {
             match run {
-                Ok(run) if best.as_ref().is_none_or(|known| rank_key(&run) > rank_key(known)) => best = Some(run),
+                Ok(run) if best.as_ref().is_none_or(|known| run.service.rank(job) < known.service.rank(job)) => {
+                    best = Some(run);
+                }
                 Ok(_) => {}
                 Err(error) => drop(first_error.get_or_insert(error)),
             }
@@ -44,7 +46,7 @@ pub(in crate::serve) fn best_disaggregated_service(
         return match (best, first_error) {
             (Some(best), _) => Ok(best),
             (None, Some(error)) => Err(error),
-            (None, None) => Err(too_few_gpus(job, machine.ranks.len()).into()),
+            (None, None) => Err(invalid_prefill_gpus(job, machine.ranks.len()).into()),
         };
     };
     divided(gpus as usize)
@@ -53,41 +55,51 @@ pub(in crate::serve) fn best_disaggregated_service(
 /// Checks that the degrees of a job with a pool for prefill fit the GPUs of both pools.
 ///
 /// # Errors
-/// [`JobError`] at `parallel` otherwise.
+/// [`JobError`] at `prefill_gpus`, `prefill_parallel` or `parallel` otherwise.
 pub fn check_pools(job: &Serving, pool: &PrefillPool, ranks: u32) -> Result<(), JobError> {
     let Some(gpus) = pool.gpus else { return Ok(()) };
     if gpus == 0 || gpus >= ranks {
-        return Err(too_few_gpus(job, ranks as usize));
+        return Err(invalid_prefill_gpus(job, ranks as usize));
     }
     Layout::specified_by_serving(&job.prefill_part(pool), gpus)?;
     Layout::specified_by_serving(&job.decode_part(pool), ranks - gpus)?;
     Ok(())
 }
 
-fn too_few_gpus(job: &Serving, ranks: usize) -> JobError {
-    let message =
-        format!("disaggregation: expected prefill_gpus of 1 to {}, less than the {ranks} GPUs", ranks.max(1) - 1);
-    JobError::at(&job.spans.parallel, message)
+/// Returns the error that a number of GPUs for prefill leaves none for prefill or none for decode.
+fn invalid_prefill_gpus(job: &Serving, ranks: usize) -> JobError {
+    let message = match ranks {
+        0 | 1 => {
+            "prefill_gpus: prefill and decode on separate GPUs need 2 GPUs or more, and this machine has 1".to_owned()
+        }
+        _ => format!("prefill_gpus: expected 1 to {}, less than the {ranks} GPUs of the machine", ranks - 1),
+    };
+    JobError::at(&job.spans.prefill_gpus, message)
 }
 
-/// Numbers of GPUs for prefill that are examined: whole hosts if there are several, otherwise single GPUs.
-fn divisions(machine: &Machine<'_>) -> Vec<usize> {
+/// Numbers of GPUs for prefill that are examined: those that the degrees of both parts divide, of whole hosts if there are
+/// several, otherwise of single GPUs. If the degrees divide none, all are examined, and their errors reported.
+fn divisions(job: &Serving, pool: &PrefillPool, machine: &Machine<'_>) -> Vec<usize> {
     let ranks = machine.ranks.len();
+    let [prefill, decode] = [job.prefill_part(pool), job.decode_part(pool)];
+    let is_divisible = |job: &Serving, gpus: usize| Layout::specified_by_serving(job, gpus as u32).is_ok();
     let hosts = machine.router.fabric().group_by_host(machine.ranks);
-    let unit = if hosts.len() > 1 { hosts.iter().map(Vec::len).max().unwrap_or(1) } else { 1 };
-    let all: Vec<usize> = (1..ranks.div_ceil(unit)).map(|count| count * unit).collect();
-    let step = all.len().div_ceil(MAX_DIVISIONS).max(1);
-    all.into_iter().step_by(step).collect()
+    let host_unit = if hosts.len() > 1 { hosts.iter().map(Vec::len).max().unwrap_or(1) } else { 1 };
+    let multiples = |unit: usize| (1..ranks.div_ceil(unit)).map(move |count| count * unit);
+    let divisible = |unit: usize| -> Vec<usize> {
+        multiples(unit).filter(|&gpus| is_divisible(&prefill, gpus) && is_divisible(&decode, ranks - gpus)).collect()
+    };
+    let found = [host_unit, 1].into_iter().map(divisible).find(|found| !found.is_empty());
+    thinned(&found.unwrap_or_else(|| multiples(host_unit).collect()), MAX_DIVISIONS)
 }
 
-/// Returns a sort key of a run: in its memory, within its limits, then by throughput; for arrivals at a rate that are
-/// served, by latency.
-fn rank_key(run: &ServiceRun) -> (bool, bool, u64, u64) {
-    let Service { slo_violations, tokens_per_s, latency, memory_check, .. } = &run.service;
-    let lacks = |check: &MemoryCheck| check.missing.is_some() || check.missing_host.is_some();
-    let fits = !memory_check.as_ref().is_some_and(lacks);
-    // Rates that are equal but for rounding are ordered by latency.
-    (fits, slo_violations.is_empty(), (tokens_per_s * 1e3) as u64, u64::MAX - latency.0)
+/// Returns at most `count` of sorted numbers at equal distances, with the first and the last.
+fn thinned(numbers: &[usize], count: usize) -> Vec<usize> {
+    if numbers.len() <= count {
+        return numbers.to_vec();
+    }
+    let gaps = count.saturating_sub(1).max(1);
+    (0..count).filter_map(|index| numbers.get(index * (numbers.len() - 1) / gaps).copied()).collect()
 }
 
 /// Part of a job on the GPUs of its pool.
@@ -178,10 +190,10 @@ fn divided_service(
     gpus: usize,
 ) -> Result<ServiceRun, TimeError> {
     let Some((prefill_ranks, decode_ranks)) = machine.ranks.split_at_checked(gpus) else {
-        return Err(too_few_gpus(job, machine.ranks.len()).into());
+        return Err(invalid_prefill_gpus(job, machine.ranks.len()).into());
     };
     if prefill_ranks.is_empty() || decode_ranks.is_empty() {
-        return Err(too_few_gpus(job, machine.ranks.len()).into());
+        return Err(invalid_prefill_gpus(job, machine.ranks.len()).into());
     }
     let [prefill_job, decode_job] = [job.prefill_part(pool), job.decode_part(pool)];
     let [prefill_simulated, decode_simulated] =
@@ -212,4 +224,19 @@ fn divided_service(
         first_token: pool.transfer.first_token,
     };
     Ok(pools.service(routes.bytes(job.prompt_tokens))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinned_numbers_are_equidistant_with_both_ends() {
+        assert_eq!(thinned(&[4, 8, 12], 16), [4, 8, 12]);
+        let found = thinned(&(1..=100).collect::<Vec<_>>(), 16);
+        assert_eq!((found.len(), found[0], found[15]), (16, 1, 100));
+        assert!(found.windows(2).all(|pair| (6..=7).contains(&(pair[1] - pair[0]))), "{found:?}");
+        // A step of two would leave nine of seventeen.
+        assert_eq!(thinned(&(1..=17).collect::<Vec<_>>(), 16).len(), 16);
+    }
 }

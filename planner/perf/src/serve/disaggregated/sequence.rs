@@ -15,6 +15,9 @@ use super::pools::Pool;
 use super::{DisaggregatedService, PoolService, TransferService};
 use crate::time::share;
 
+/// Number of halvings of the interval in which the largest rate within limits is.
+const RATE_HALVINGS: u32 = 24;
+
 /// Both pools of a job, and the transfers between them.
 pub(super) struct Pools<'a> {
     pub job: &'a Serving,
@@ -89,21 +92,37 @@ impl Pools<'_> {
         D: Fn(u64) -> Result<f64, PlanError>,
     {
         let Limits { ttft, tpot, statistic } = self.job.limits;
-        let decoded_first = if self.first_token == FirstToken::Decode { tpot.unwrap_or_default() } else { Picos::ZERO };
         let after_prefill = match self.first_token {
             FirstToken::Prefill => Picos::ZERO,
-            FirstToken::Transfer | FirstToken::Decode => self.exposed_transfer() + decoded_first,
+            FirstToken::Transfer | FirstToken::Decode => self.exposed_transfer(),
         };
         let ttft = ttft.map(|limit| (limit - after_prefill).max(Picos(1)));
         let prefill_requests = self.prefill.allowed_requests(Limits { ttft, tpot: None, statistic })? as f64;
         let decode_requests = self.decode.allowed_requests(Limits { ttft: None, tpot, statistic })? as f64;
-        let rate = prefill.rate(prefill_requests)?.min(decode.rate(decode_requests)?).min(self.transfers.capacity);
-        Ok(SequentialLoad {
-            rate,
-            prefill: prefill.requests(rate, prefill_requests)?.unwrap_or(prefill_requests),
-            transfer: rate * self.exposed_transfer().0 as f64 / 1e12,
-            decode: decode.requests(rate, decode_requests)?.unwrap_or(decode_requests),
-        })
+        let at_rate = |rate: f64| {
+            Ok::<_, PlanError>(SequentialLoad {
+                rate,
+                prefill: prefill.requests(rate, prefill_requests)?.unwrap_or(prefill_requests),
+                transfer: rate * self.exposed_transfer().0 as f64 / 1e12,
+                decode: decode.requests(rate, decode_requests)?.unwrap_or(decode_requests),
+            })
+        };
+        let meets_limits = |load: SequentialLoad| {
+            let SequentialService { ttft, tpot, .. } = self.closed_loop(load);
+            slo_violations(self.job, ttft, tpot).is_empty()
+        };
+        let largest = prefill.rate(prefill_requests)?.min(decode.rate(decode_requests)?).min(self.transfers.capacity);
+        let full = at_rate(largest)?;
+        if meets_limits(full) {
+            return Ok(full);
+        }
+        // Latencies of a request include the time of more than one part, so that fewer requests may be necessary.
+        let (mut accepted, mut violating) = (None, largest);
+        for _ in 0..RATE_HALVINGS {
+            let load = at_rate(f64::midpoint(accepted.map_or(0.0, |load: SequentialLoad| load.rate), violating))?;
+            if meets_limits(load) { accepted = Some(load) } else { violating = load.rate }
+        }
+        Ok(accepted.unwrap_or(full))
     }
 
     /// Mean latencies of a closed loop, by Little's law.
@@ -225,7 +244,7 @@ impl Pools<'_> {
     }
 }
 
-/// Memory of the fuller of two ranks.
+/// Memory of the more loaded of two ranks.
 fn larger(one: Footprint, other: Footprint) -> Footprint {
     if one.total() > other.total() { one } else { other }
 }

@@ -1,6 +1,6 @@
 //! Discrete-event simulation of the requests of an open loop: arrivals, and steps of the schedulers.
 //!
-//! Streams of a group make their steps together: those of replicas that share experts, since the tokens of all replicas
+//! Streams of a group make their steps concurrently: those of replicas that share experts, since the tokens of all replicas
 //! are exchanged in every layer. Other streams are groups of one. A request goes to the stream with the fewest requests.
 //!
 //! Steps without prefill repeat until a request ends or arrives. Their time grows linearly with the context, so a run of
@@ -54,7 +54,7 @@ pub(super) trait RequestServer {
 pub(super) struct StreamSetup {
     /// Number of streams.
     pub streams: usize,
-    /// Number of streams that make their steps together.
+    /// Number of streams that make their steps concurrently.
     pub group: usize,
     /// Room of each stream.
     pub limits: StreamLimits,
@@ -102,7 +102,7 @@ impl StepRun {
     }
 }
 
-/// Streams that make their steps together.
+/// Streams that make their steps concurrently.
 #[derive(Clone, Debug)]
 struct StreamGroup {
     schedulers: Vec<Scheduler>,
@@ -215,7 +215,7 @@ impl<T: StepTime> RequestServer for RequestQueue<'_, T> {
     }
 }
 
-/// Plans a step of streams that make it together: that of the stream with most tokens, which the others wait for.
+/// Plans a concurrent step of streams: that of the stream with most tokens, which the others wait for.
 fn most_loaded_step(schedulers: &mut [Scheduler]) -> Option<PlannedStep> {
     let streams = schedulers.len() as f64;
     let steps: Vec<PlannedStep> = schedulers.iter_mut().filter_map(Scheduler::plan_step).collect();

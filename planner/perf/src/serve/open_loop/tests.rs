@@ -91,7 +91,7 @@ fn overload_is_recognized() {
     assert!(over.is_overloaded && (over.requests_per_s * 1e-6 - 1.0).abs() < 0.02, "{}", over.requests_per_s);
 }
 
-/// Replicas that make their steps together wait for the one with most tokens.
+/// Replicas with concurrent steps wait for the one with most tokens.
 #[test]
 fn replicas_of_a_group_wait_for_the_most_loaded() {
     let times = LinearTime { step: 0, token: 1_000, context: 0 };
@@ -134,9 +134,9 @@ fn tandem(requests: &[Request], times: &LinearTime, transfer: u64, first_token: 
     queue.finished().to_vec()
 }
 
-/// A prompt of 10 tokens takes a step of 1 ms, its transfer 2 ms, and each of the four decode steps 1 ms.
+/// A prompt of 10 tokens needs a step of 1 ns, its transfer 2 ns, and each of the four decode steps 1 ns.
 #[test]
-fn lone_request_takes_prefill_transfer_and_decode() {
+fn time_of_a_lone_request_is_that_of_prefill_transfer_and_decode() {
     let times = LinearTime { step: 1000, token: 0, context: 0 };
     let request = Request { number: 0, arrival: Picos(500), prompt: 10, output: 5 };
     let found = |first_token| {

@@ -1,6 +1,7 @@
 //! Conversion of the key `disaggregation` of an inference job.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
@@ -8,6 +9,7 @@ use serde::de::{IntoDeserializer, MapAccess, Visitor};
 use toml::Spanned;
 
 use super::super::{Disaggregation, FirstToken, Framework, JobError, KvTransfer, PrefillPool, TransferUnit};
+use super::serving::reject_training_degrees;
 use super::{JobText, ParallelText, Validator};
 
 /// Part of requests, or division of the GPUs, as written in the job file.
@@ -90,6 +92,16 @@ impl<'de> Deserialize<'de> for GpuText {
 }
 
 impl JobText {
+    /// Returns the byte ranges of `prefill_gpus` and `prefill_parallel`, if the job has them.
+    pub(super) fn pool_spans(&self) -> [Option<Range<usize>>; 2] {
+        match self.disaggregation.as_ref().map(Spanned::get_ref) {
+            Some(DisaggregationText::Pools(pools)) => {
+                [Some(pools.prefill_gpus.span()), pools.prefill_parallel.as_ref().map(Spanned::span)]
+            }
+            Some(DisaggregationText::Part(_)) | None => [None, None],
+        }
+    }
+
     /// Returns the part of requests that the machine processes. Keys of the other part contradict it.
     pub(super) fn disaggregation(&self, check: Validator<'_>) -> Result<Disaggregation, JobError> {
         let Some(text) = &self.disaggregation else { return Ok(Disaggregation::default()) };
@@ -145,7 +157,10 @@ impl JobText {
         };
         let parallel = match prefill_parallel {
             None => self.parallel(check)?.with_open_data_degree(),
-            Some(parallel) => self.degrees(check, parallel)?,
+            Some(parallel) => {
+                reject_training_degrees(check, parallel.get_ref())?;
+                self.degrees(check, parallel)?
+            }
         };
         let block_tokens = block_tokens.as_ref().map(|tokens| check.count("block_tokens", tokens)).transpose()?;
         let defaults = KvTransfer::default();
@@ -183,13 +198,13 @@ mod tests {
         let PrefillPool { gpus, parallel, .. } = same.prefill_pool.clone().unwrap();
         assert_eq!((gpus, parallel), (None, Parallel::Given { degrees, data: None }));
         assert_eq!((same.disaggregation, served("").prefill_pool), (Disaggregation::None, None));
-        let of = |framework: &str| {
+        let defaults = |framework: &str| {
             let keys = format!("framework = \"{framework}\"\ndisaggregation = {{ prefill_gpus = 8 }}\n");
             let KvTransfer { unit, first_token, .. } = served(&keys).prefill_pool.unwrap().transfer;
             (unit, first_token)
         };
-        assert_eq!(of("vllm"), (TransferUnit::Request, FirstToken::Decode));
-        assert_eq!(of("sglang"), (TransferUnit::Chunk, FirstToken::Transfer));
+        assert_eq!(defaults("vllm"), (TransferUnit::Request, FirstToken::Decode));
+        assert_eq!(defaults("sglang"), (TransferUnit::Chunk, FirstToken::Transfer));
     }
 
     #[test]
@@ -214,6 +229,11 @@ mod tests {
         for (lines, location, expected) in [
             ("disaggregation = { prefill_gpus = 0 }", "job.toml:2:35", "prefill_gpus"),
             ("disaggregation = { prefill_gpus = \"all\" }", "job.toml:2:35", "or \"auto\""),
+            (
+                "disaggregation = { prefill_gpus = 8, prefill_parallel = { tp = 4, cp = 2 } }",
+                "job.toml:2:72",
+                "training",
+            ),
             ("disaggregation = { prefill_tp = 8 }", "job.toml:2:20", "prefill_gpus"),
             ("disaggregation = { prefill_gpus = 8, transfer = \"token\" }", "job.toml:2:49", "layer"),
             ("disaggregation = \"both\"", "job.toml:2:18", "decode"),

@@ -60,14 +60,8 @@ impl JobText {
     }
 
     pub(super) fn serving(&self, check: Validator<'_>, spans: JobSpans) -> Result<Serving, JobError> {
-        if let Some(ParallelText::Given(degrees)) = self.parallel.as_ref().map(Spanned::get_ref) {
-            let keys = [
-                kind_key("cp", &degrees.cp),
-                kind_key("etp", &degrees.etp),
-                kind_key("interleave", &degrees.interleave),
-                kind_key("ends_as_layers", &degrees.ends_as_layers),
-            ];
-            check.reject_keys("inference", "training", &keys)?;
+        if let Some(parallel) = &self.parallel {
+            reject_training_degrees(check, parallel.get_ref())?;
         }
         let required_counts =
             |name: &str, value| self.token_counts(check, name, check.required(name, value, &spans.job)?);
@@ -104,8 +98,12 @@ impl JobText {
         };
         let parallel = self.parallel(check)?;
         let placement = self.placement(check)?;
-        self.check_degrees(check, &parallel, &placement)?;
         let software = self.software(check, FrameworkKind::Inference)?;
+        let prefill_pool = self.prefill_pool(check, software)?;
+        // The GPUs of a list belong to both pools, whose degrees are checked when the machine is known.
+        if prefill_pool.is_none() {
+            self.check_degrees(check, &parallel, &placement)?;
+        }
         let job = Serving {
             name: self.name.get_ref().clone(),
             precision: self.precision(),
@@ -125,7 +123,7 @@ impl JobText {
                 Some(text) => Some(SpeculationText::speculation(text, check)?),
             },
             disaggregation,
-            prefill_pool: self.prefill_pool(check, software)?,
+            prefill_pool,
             host: self.host_times(check, software, &model)?,
             amd_expert_overhead: self.amd_expert_overhead(software, &model),
             all_reduce: software.all_reduce.unwrap_or_default(),
@@ -326,6 +324,21 @@ impl<'de> Deserialize<'de> for ConcurrencyText {
         }
         deserializer.deserialize_any(AutoOrCount)
     }
+}
+
+/// Rejects degrees that only training has.
+///
+/// # Errors
+/// [`JobError`] at the first such key.
+pub(super) fn reject_training_degrees(check: Validator<'_>, parallel: &ParallelText) -> Result<(), JobError> {
+    let ParallelText::Given(degrees) = parallel else { return Ok(()) };
+    let keys = [
+        kind_key("cp", &degrees.cp),
+        kind_key("etp", &degrees.etp),
+        kind_key("interleave", &degrees.interleave),
+        kind_key("ends_as_layers", &degrees.ends_as_layers),
+    ];
+    check.reject_keys("inference", "training", &keys)
 }
 
 #[cfg(test)]
