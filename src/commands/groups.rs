@@ -149,6 +149,7 @@ fn members(args: &SimulateArgs, ranks: usize) -> Result<Vec<Member>, Failure> {
         .map(|ranks| Ok(Member { ranks: ranks.clone(), call: args.call.clone(), strategy: args.strategy.clone() }));
     let calls = args.calls.iter().map(|grouped_call| {
         let (call, strategy) = grouped_call.apply_to(&args.call, &args.strategy).map_err(Failure::input)?;
+        setup::check_trees(&strategy)?;
         Ok(Member { ranks: grouped_call.ranks.clone().unwrap_or_else(|| RankSet::all(ranks)), call, strategy })
     });
     groups.chain(calls).collect()
@@ -347,9 +348,9 @@ impl ConcurrentCallsAnswer {
                 format!("{collective} of {bytes} on {fabric} · {groups}, concurrent · profile {profile}")
             }
             _ => {
-                let together = if self.kind == CallOrigin::NcclGroup { "one group of NCCL" } else { "concurrent" };
+                let kind = if self.kind == CallOrigin::NcclGroup { "one group of NCCL" } else { "concurrent" };
                 let calls = format_count(self.calls.len() as u64, "call");
-                format!("{calls}, {together}, on {fabric} · profile {profile}")
+                format!("{calls}, {kind}, on {fabric} · profile {profile}")
             }
         };
         table.heading(format!("all done after {}: {heading}", format::time(self.time)));

@@ -27,7 +27,13 @@ pub fn run(args: &SimulateArgs, output: &Output) -> Result<(), Failure> {
         output.check_additional_file(path)?;
     }
     let fabric = setup::fabric(&args.fabric.fabric, &args.fabric.size, &args.what_if, output)?;
-    setup::check_trees(&args.strategy)?;
+    // A call may name an algorithm of its own.
+    if args.calls.is_empty() {
+        setup::check_trees(&args.strategy)?;
+        if args.nccl_group {
+            return Err(Failure::input_with_help("--nccl-group needs calls", "name each with --call"));
+        }
+    }
     if let Some(path) = &args.flows {
         return super::flows::run(args, path, &fabric, output);
     }

@@ -159,7 +159,10 @@ pub fn group(
     setting: RunSetting<'_>,
 ) -> Result<Vec<GroupedSchedule>, Failure> {
     let RunSetting { fabric, router, placement, profile, .. } = setting;
-    let Some((first, used)) = calls.first().zip(setup::library(library, profile)) else { return Ok(Vec::new()) };
+    let Some(used) = setup::library(library, profile) else {
+        return Err(Failure::input_with_help("--nccl-group needs a library", "--library nccl"));
+    };
+    let Some(first) = calls.first() else { return Ok(Vec::new()) };
     let named = |args: &CallArgs| {
         super::check_root(args, placement)?;
         let request = CallRequest::from_args(args, placement.len(), &[DEFAULT_BYTES])?;

@@ -40,7 +40,7 @@ fn group_times(testbed: &Testbed, calls: &[(u64, ChannelRange)]) -> (Vec<Picos>,
         router: &router,
         placement: &placement,
         profile: &testbed.profile,
-        delays: &[],
+        delays: &testbed.delays,
     };
     let grouped: Vec<GroupedInstance<'_>> = generators
         .iter()
@@ -76,6 +76,19 @@ fn calls_of_a_group_match_closed_form() {
     assert!(all > one && all < Picos(2 * one.0 - 10 * latency.0), "{all:?} and {one:?}");
     let (times, all) = group_times(&testbed, &[(1 << 20, range(0, 1)), (1 << 20, range(0, 1)), (1 << 20, range(0, 1))]);
     assert_eq!((times, all), (vec![one, Picos(2 * one.0), Picos(3 * one.0)], Picos(3 * one.0)));
+}
+
+/// A late rank delays every call by at most its delay, and chains of calls have any length.
+#[test]
+fn a_late_rank_delays_a_chain_of_calls_once() {
+    let on_time = Testbed::ideal(switch(4, Bandwidth(100_000_000_000), Picos(500_000)));
+    let chain = [(1 << 10, range(0, 1)); 70];
+    let one = group_times(&on_time, &chain[..1]).1;
+    assert_eq!(group_times(&on_time, &chain).1, Picos(70 * one.0));
+    let delay = Picos(3_000_000_000);
+    let late = Testbed { delays: vec![Picos::ZERO, delay], ..on_time };
+    let (times, all) = group_times(&late, &chain[..3]);
+    assert!(times[0] <= delay + one && all <= delay + Picos(3 * one.0), "{times:?}");
 }
 
 /// A group starts its kernel once. A call that follows another one on its channels needs its start-up less an empty kernel.
@@ -117,7 +130,7 @@ fn nccl_divides_its_channels_among_the_calls_of_a_group() {
     assert!(joint.iter().all(|(_, strategy, _)| strategy.protocol == alone(8 << 20)));
     assert_ne!(alone(2 << 20), alone(8 << 20));
     let send = Call { collective: Collective::SendRecv, ..all_reduce(1 << 20, 8) };
-    assert!(matches!(chooser.choose_group(&[send]), Err(Unknown::NotModelled { .. })));
+    assert!(matches!(chooser.choose_group(&[send]), Err(Unknown::GroupNotModelled { .. })));
     assert_eq!(chooser.choose_group(&[]), Ok(Vec::new()));
 }
 

@@ -144,11 +144,13 @@ fn stated_queue_pairs<'v>(
     current: QueuePairs,
 ) -> QueuePairs {
     let number = |name: &str| variable(name)?.parse::<i64>().ok();
-    let routing = number("NCCL_IB_ADAPTIVE_ROUTING").map_or(current.routing, |on| match on {
-        0 => PacketRouting::Static,
-        _ => PacketRouting::Adaptive,
-    });
-    // −2 is the default; any other negative number is less than all sizes (NCCL 2.30.7 src/transport/net_ib/init.cc).
+    let routing = match number("NCCL_IB_ADAPTIVE_ROUTING") {
+        None | Some(-2) => current.routing,
+        Some(0) => PacketRouting::Static,
+        Some(_) => PacketRouting::Adaptive,
+    };
+    // −2 is the default, as above; any other negative number is less than all sizes (NCCL 2.30.7
+    // src/transport/net_ib/init.cc).
     let largest_ordered = match number("NCCL_IB_AR_THRESHOLD") {
         None | Some(-2) => current.largest_ordered,
         Some(bytes) => Bytes(u64::try_from(bytes).unwrap_or(0)),

@@ -30,7 +30,7 @@ impl Chooser {
     /// and of other libraries than NCCL.
     pub fn choose_group(&self, calls: &[Call]) -> Result<Vec<GroupChoice>, Unknown> {
         let library = self.library();
-        let unknown = |call: &Call| Unknown::NotModelled { library, collective: call.collective };
+        let unknown = |call: &Call| Unknown::GroupNotModelled { library, collective: call.collective };
         let Some(first) = calls.first() else { return Ok(Vec::new()) };
         if first.ranks <= 1 {
             return Err(Unknown::SingleRank { library });
@@ -39,7 +39,7 @@ impl Chooser {
         else {
             return Err(self.choose(first).err().unwrap_or_else(|| unknown(first)));
         };
-        let Some(least) =
+        let Some(min_traffic) =
             min_channel_traffic(version).filter(|_| self.conditions().registered != BufferRegistration::Symmetric)
         else {
             return Err(unknown(first));
@@ -82,7 +82,7 @@ impl Chooser {
             ChannelKind::Usual => available,
             ChannelKind::Nvls => communicator.nvls_shape(version, settings).channels,
         };
-        let placed = place(&order, ranks, least, channels_of);
+        let placed = place(&order, ranks, min_traffic, channels_of);
         let strategy = |((number, of_kind, algo_and_proto, threads), channels): (_, ChannelRange)| {
             let ChosenCall { call: GroupedCall { function, bytes }, .. } = of_kind;
             let request = Request { function, bytes, dtype, op };

@@ -124,6 +124,16 @@ pub enum Unknown {
         /// Library whose choice was requested.
         library: Library,
     },
+    /// Groups of calls with this collective, of this library or on these buffers are not modelled.
+    #[error(
+        "{library}: a group with {collective} is not modelled; expected all_reduce, all_gather, reduce_scatter, broadcast and reduce of NCCL 2.21 or later without symmetric windows"
+    )]
+    GroupNotModelled {
+        /// Library whose choice was requested.
+        library: Library,
+        /// Collective of the call.
+        collective: fabricast_sim::schedule::Collective,
+    },
     /// The library has no such collective, or it is not modelled.
     #[error("{library}: its choice for {collective} is not modelled")]
     NotModelled {

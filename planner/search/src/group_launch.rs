@@ -2,7 +2,7 @@
 //! `ncclGroupEnd`.
 //!
 //! Calls on different channels run concurrently and share the fabric. A call whose channels all have other calls before it
-//! starts when the slowest of these has ended: all ranks are assumed to go on together. A call that has a channel of its
+//! starts when the slowest of these has ended: all ranks are assumed to begin it at that time, or later if they are late. A call that has a channel of its
 //! own starts with the group: a channel that it shares with the call before has only the rest of its share of the traffic.
 //! The launch counts once.
 //! A block that goes on to its next call loads its work, connections and parameters again, but is not launched: that is
@@ -15,13 +15,9 @@ use fabricast_sim::profile::{LaunchCosts, Profile};
 use fabricast_sim::{LaunchMode, ScheduleInstance, SimulateError, SimulationOptions, Timeline, simulate_concurrent};
 use fabricast_topologies::Picos;
 
-/// Time of an empty kernel on an H200 in a CUDA graph: 1.29 to 1.31 µs (`fabricast gpu bench`, `launch_graph`,
+/// Time of an empty kernel, on all GPUs that of an H200 in a CUDA graph: 1.29 to 1.31 µs (`fabricast gpu bench`, `launch_graph`,
 /// 2 × H200, 2026-11-27).
 const EMPTY_KERNEL: Picos = Picos(1_300_000);
-
-/// Maximum number of simulations that determine the starts of calls. Each fixes at least the calls whose predecessors are
-/// known.
-const MAX_ROUNDS: usize = 64;
 
 /// A call of a group, with its schedule and channels.
 #[derive(Clone, Copy)]
@@ -46,7 +42,8 @@ pub fn simulate_group(
     let profile = calls.first().ok_or(SimulateError::NoParties)?.instance.setting.profile;
     let unlaunched = Profile { launches: [[LaunchCosts::default(); 2]; 2], ..profile.clone() };
     let mut starts = vec![Picos::ZERO; calls.len()];
-    for _ in 0..MAX_ROUNDS.min(calls.len()) {
+    // Each simulation fixes the start of at least one more call of every chain of calls.
+    for _ in 0..calls.len() {
         let ends = simulate_at(calls, &unlaunched, &starts, mode, options, watch)?.instance_times;
         let next: Vec<Picos> = (0..calls.len()).map(|number| start(calls, &ends, number)).collect();
         if next == starts {
@@ -88,7 +85,7 @@ fn simulate_at(
         .map(|(call, &start)| {
             let setting = call.instance.setting;
             let own = |rank: usize| setting.delays.get(rank).copied().unwrap_or_default();
-            (0..setting.placement.len()).map(|rank| own(rank) + start).collect()
+            (0..setting.placement.len()).map(|rank| own(rank).max(start)).collect()
         })
         .collect();
     let instances: Vec<ScheduleInstance<'_>> = calls

@@ -90,7 +90,7 @@ impl Crossing {
     ) -> Self {
         let message = match message {
             Message::Slices(slices) => Bytes(bytes.0.div_ceil(slices.max(1).into())),
-            Message::Whole(bytes) => bytes.max(bytes),
+            Message::Whole(whole) => whole.max(bytes),
         };
         let message = message.min(largest_message(protocol));
         let fill = fill(message);
@@ -143,5 +143,25 @@ fn needs_flush(fabric: &Fabric, device: NodeId) -> bool {
     match &fabric.node(device).figures {
         Figures::Gpu(figures) => figures.compute_capability.is_some_and(|capability| capability < 90),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    /// An operation is never divided into the messages of which smaller operations are parts.
+    #[test]
+    fn an_operation_is_at_most_one_message() {
+        let network = Profile::named("nccl-2.28-h200").unwrap().network;
+        let bytes = Bytes(1 << 14);
+        let crossing = |message: u64| {
+            let fill = |bytes: Bytes| Picos(bytes.0);
+            let message = Message::Whole(Bytes(message));
+            Crossing::new(&network, Protocol::Simple, bytes, message, fill, Work::from_bytes(bytes.0))
+        };
+        assert_eq!(crossing(1), crossing(bytes.0));
+        assert_ne!(crossing(2 * bytes.0), crossing(bytes.0));
     }
 }

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::network::{NetworkCosts, PacketRouting, QueuePairs};
 use super::packets::Packets;
 use super::reader::{ProfileError, ProfileReader};
-use super::transport::{MachineNetwork, Transport, nic_figures, port_protocol};
+use super::transport::{MachineNetwork, Transport, default_port_protocol, nic_figures};
 use super::write::{fraction, quoted, write_rates, write_sources, write_times};
 use super::{PredictionInterval, Profile};
 
@@ -273,7 +273,8 @@ impl Profile {
     fn with_queue_pairs_of(mut self, fabric: &Fabric) -> Self {
         // NCCL uses adaptive routing only if all NICs have it (src/transport/net_ib/connect.cc: `comm->ar`).
         let nics: Vec<_> = nic_figures(fabric).collect();
-        let is_routed = |nic: &NicFigures| port_protocol(fabric, nic) == LinkKind::Infiniband;
+        let default = default_port_protocol(fabric);
+        let is_routed = |nic: &NicFigures| nic.link.unwrap_or(default) == LinkKind::Infiniband;
         let is_adaptive = match nics.is_empty() {
             true => Packets::for_fabric(fabric) == Packets::Infiniband,
             false => nics.iter().all(|nic| nic.adaptive_routing.unwrap_or_else(|| is_routed(nic))),

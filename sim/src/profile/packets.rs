@@ -5,7 +5,7 @@
 
 use fabricast_topologies::{Fabric, LinkKind};
 
-use super::transport::{nic_figures, port_protocol};
+use super::transport::{default_port_protocol, nic_figures};
 
 /// Largest payload of a packet in bytes, on any network (InfiniBand Architecture Specification 1.4, volume 1, table
 /// 20).
@@ -45,9 +45,10 @@ impl Packets {
     /// Returns the packet format between the hosts of a fabric: RoCE with the smallest MTU of all NICs if the ports of
     /// any NIC are Ethernet (any link, if the fabric has no NICs), otherwise InfiniBand.
     pub(super) fn for_fabric(fabric: &Fabric) -> Self {
+        let default = default_port_protocol(fabric);
         let is_ethernet = match nic_figures(fabric).next() {
-            None => fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet),
-            Some(_) => nic_figures(fabric).any(|nic| port_protocol(fabric, nic) == LinkKind::Ethernet),
+            None => default == LinkKind::Ethernet,
+            Some(_) => nic_figures(fabric).any(|nic| nic.link.unwrap_or(default) == LinkKind::Ethernet),
         };
         if !is_ethernet {
             return Self::Infiniband;

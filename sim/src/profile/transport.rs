@@ -75,12 +75,12 @@ pub(super) fn nic_figures(fabric: &Fabric) -> impl Iterator<Item = &NicFigures> 
     })
 }
 
-/// Protocol of a NIC's ports: the one that it states, otherwise Ethernet if any link of the fabric is Ethernet.
-pub(super) fn port_protocol(fabric: &Fabric, nic: &NicFigures) -> LinkKind {
-    nic.link.unwrap_or(match fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
+/// Protocol of the ports of NICs that state none: Ethernet if any link of the fabric is Ethernet, otherwise InfiniBand.
+pub(super) fn default_port_protocol(fabric: &Fabric) -> LinkKind {
+    match fabric.links().any(|(_, link)| link.kind == LinkKind::Ethernet) {
         true => LinkKind::Ethernet,
         false => LinkKind::Infiniband,
-    })
+    }
 }
 
 /// Returns true for links between hosts.

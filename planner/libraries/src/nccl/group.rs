@@ -77,7 +77,7 @@ pub struct ChosenCall {
 /// other rules.
 pub(crate) fn min_channel_traffic(version: NcclVersion) -> Option<Bytes> {
     match version.rules().channel_split {
-        ChannelSplit::Traffic(least) => Some(least),
+        ChannelSplit::Traffic(minimum) => Some(minimum),
         ChannelSplit::Evenly | ChannelSplit::Cells => None,
     }
 }
@@ -113,14 +113,14 @@ pub fn joint_choices(calls: &[GroupedCall], ranks: u32) -> Vec<Vec<usize>> {
     }
     let mut choices: Vec<Vec<usize>> = Vec::new();
     for function in functions {
-        let mut least = None;
+        let mut smallest = None;
         for &number in by_size.iter().rev().filter(|&&number| calls[number].function == function) {
             let size = traffic(calls[number], ranks);
-            match (least, choices.last_mut()) {
-                (Some(least), Some(joint)) if size < JOINT_RATIO * least => joint.push(number),
+            match (smallest, choices.last_mut()) {
+                (Some(smallest), Some(joint)) if size < JOINT_RATIO * smallest => joint.push(number),
                 _ => {
                     choices.push(vec![number]);
-                    least = Some(size);
+                    smallest = Some(size);
                 }
             }
         }
@@ -128,13 +128,13 @@ pub fn joint_choices(calls: &[GroupedCall], ranks: u32) -> Vec<Vec<usize>> {
     choices
 }
 
-/// Returns the channels of each call, in the order of `calls`, which is the order of placement. `least`: least traffic of
-/// a channel with work. `available`: number of channels of each kind.
+/// Returns the channels of each call, in the order of `calls`, which is the order of placement. `min_traffic`: smallest
+/// traffic of a channel with work. `available`: number of channels of each kind.
 #[must_use]
 pub fn place(
     calls: &[ChosenCall],
     ranks: u32,
-    least: Bytes,
+    min_traffic: Bytes,
     available: impl Fn(ChannelKind) -> u16,
 ) -> Vec<ChannelRange> {
     let mut placed = Vec::with_capacity(calls.len());
@@ -142,7 +142,7 @@ pub fn place(
     for chosen in calls {
         let filling = match current {
             Some(filling) if filling.kind == chosen.kind => filling,
-            _ => Filling::new(calls, chosen.kind, ranks, least.0.max(1), available(chosen.kind)),
+            _ => Filling::new(calls, chosen.kind, ranks, min_traffic.0.max(1), available(chosen.kind)),
         };
         let (range, filling) = filling.place(chosen, ranks);
         placed.push(range);
@@ -156,7 +156,7 @@ pub fn place(
 struct Filling {
     kind: ChannelKind,
     /// Least traffic of a channel with work.
-    least: u64,
+    min_traffic: u64,
     /// Number of channels.
     max: u64,
     /// Share of the traffic of a channel.
@@ -168,23 +168,30 @@ struct Filling {
 }
 
 impl Filling {
-    fn new(calls: &[ChosenCall], kind: ChannelKind, ranks: u32, least: u64, available: u16) -> Self {
+    fn new(calls: &[ChosenCall], kind: ChannelKind, ranks: u32, min_traffic: u64, available: u16) -> Self {
         let max = u64::from(available.max(1));
         let of_kind = || calls.iter().filter(move |chosen| chosen.kind == kind);
         let channels = of_kind().map(|chosen| u64::from(chosen.max_channels)).sum::<u64>().clamp(1, max);
         let share = |chosen: &ChosenCall| {
             let (bytes, _) = rank_traffic(chosen.call, ranks);
-            bytes.saturating_mul(chosen.traffic_per_byte).max(least)
+            bytes.saturating_mul(chosen.traffic_per_byte).max(min_traffic)
         };
         let traffic = of_kind().map(share).fold(0, u64::saturating_add);
-        Self { kind, least, max, per_channel: (traffic / channels).div_ceil(GRAIN) * GRAIN, channel: 0, filled: 0 }
+        Self {
+            kind,
+            min_traffic,
+            max,
+            per_channel: (traffic / channels).div_ceil(GRAIN) * GRAIN,
+            channel: 0,
+            filled: 0,
+        }
     }
 
     /// Places a call, and returns its channels and the state after it.
     fn place(mut self, chosen: &ChosenCall, ranks: u32) -> (ChannelRange, Self) {
         let (bytes, _) = rank_traffic(chosen.call, ranks);
         let per_byte = chosen.traffic_per_byte.max(1);
-        let cell = self.least.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
+        let cell = self.min_traffic.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
         let cell_traffic = cell * per_byte;
         let cells = bytes.div_ceil(cell).max(1);
         let each = cells.min(self.per_channel.div_ceil(cell_traffic)).max(1);

@@ -253,7 +253,7 @@ pub enum PlanError {
 }
 
 fn reasons(rejected: &[(Strategy, Unsupported)], named: &[(Algorithm, Mismatch)], possible: &[String]) -> String {
-    let named = named.iter().map(|(algorithm, reason)| format!("{algorithm} {reason}; "));
+    let named = named.iter().map(|(algorithm, reason)| format!("{algorithm}: {reason}; "));
     match rejected.first() {
         Some((strategy, reason)) => format!("{strategy}: {reason}"),
         None => format!("{}expected one of {}", named.collect::<String>(), possible.join(", ")),
