@@ -122,8 +122,8 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["H100"],
         software: BRIDGE,
         count: 17,
-        error_percent: [13.1, 33.8],
-        bias: -13.1,
+        error_percent: [11.1, 33.8],
+        bias: -11.1,
     },
     Accuracy {
         work: Work::TrainingExperts,
