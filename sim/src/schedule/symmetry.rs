@@ -1,8 +1,8 @@
 //! Rank symmetry of schedules, as declared by their generators.
 //!
-//! Symmetry is declared and not proven. Tests check it against the programs of every generator, and folding does not
-//! rely on it. Traffic analysis, and simulations of first blocks only, use it to read only the programs of
-//! representative ranks.
+//! Symmetry is declared and not proven; tests check it against the programs of every generator. Traffic analysis, and
+//! simulations that fold groups of blocks or ranks before lowering, use it to read only the programs of representative
+//! ranks. Colour refinement does not rely on it.
 
 use super::{Dependency, Program, Rank, Run, ScheduleGenerator, Walk};
 
