@@ -189,12 +189,12 @@ fn divided_service(
     machine: &Machine<'_>,
     gpus: usize,
 ) -> Result<ServiceRun, TimeError> {
-    let Some((prefill_ranks, decode_ranks)) = machine.ranks.split_at_checked(gpus) else {
+    let parts = machine.ranks.split_at_checked(gpus);
+    let Some((prefill_ranks, decode_ranks)) =
+        parts.filter(|(prefill, decode)| !prefill.is_empty() && !decode.is_empty())
+    else {
         return Err(invalid_prefill_gpus(job, machine.ranks.len()).into());
     };
-    if prefill_ranks.is_empty() || decode_ranks.is_empty() {
-        return Err(invalid_prefill_gpus(job, machine.ranks.len()).into());
-    }
     let [prefill_job, decode_job] = [job.prefill_part(pool), job.decode_part(pool)];
     let [prefill_simulated, decode_simulated] =
         [prefill_ranks, decode_ranks].map(|ranks| machine.simulated.for_ranks(ranks));

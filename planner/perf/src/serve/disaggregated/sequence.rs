@@ -99,14 +99,7 @@ impl Pools<'_> {
         let ttft = ttft.map(|limit| (limit - after_prefill).max(Picos(1)));
         let prefill_requests = self.prefill.allowed_requests(Limits { ttft, tpot: None, statistic })? as f64;
         let decode_requests = self.decode.allowed_requests(Limits { ttft: None, tpot, statistic })? as f64;
-        let at_rate = |rate: f64| {
-            Ok::<_, PlanError>(SequentialLoad {
-                rate,
-                prefill: prefill.requests(rate, prefill_requests)?.unwrap_or(prefill_requests),
-                transfer: rate * self.exposed_transfer().0 as f64 / 1e12,
-                decode: decode.requests(rate, decode_requests)?.unwrap_or(decode_requests),
-            })
-        };
+        let at_rate = |rate: f64| self.load_at_rate(rate, (prefill, prefill_requests), (decode, decode_requests));
         let meets_limits = |load: SequentialLoad| {
             let SequentialService { ttft, tpot, .. } = self.closed_loop(load);
             slo_violations(self.job, ttft, tpot).is_empty()
@@ -123,6 +116,25 @@ impl Pools<'_> {
             if meets_limits(load) { accepted = Some(load) } else { violating = load.rate }
         }
         Ok(accepted.unwrap_or(full))
+    }
+
+    /// Requests in each part at a rate. Each of `prefill` and `decode` is the curve of a part, and its most requests.
+    fn load_at_rate<P, D>(
+        &self,
+        rate: f64,
+        prefill: (&LoadCurve<P>, f64),
+        decode: (&LoadCurve<D>, f64),
+    ) -> Result<SequentialLoad, PlanError>
+    where
+        P: Fn(u64) -> Result<f64, PlanError>,
+        D: Fn(u64) -> Result<f64, PlanError>,
+    {
+        Ok(SequentialLoad {
+            rate,
+            prefill: prefill.0.requests(rate, prefill.1)?.unwrap_or(prefill.1),
+            transfer: rate * self.exposed_transfer().0 as f64 / 1e12,
+            decode: decode.0.requests(rate, decode.1)?.unwrap_or(decode.1),
+        })
     }
 
     /// Mean latencies of a closed loop, by Little's law.
@@ -153,13 +165,8 @@ impl Pools<'_> {
         D: Fn(u64) -> Result<f64, PlanError>,
     {
         let rate = open_loop.rate().min(capacities.smallest());
-        let limits = [self.prefill, self.decode].map(|pool| pool.max_requests() as f64);
-        let load = SequentialLoad {
-            rate,
-            prefill: prefill.requests(rate, limits[0])?.unwrap_or(limits[0]),
-            transfer: rate * self.exposed_transfer().0 as f64 / 1e12,
-            decode: decode.requests(rate, limits[1])?.unwrap_or(limits[1]),
-        };
+        let [most_prefill, most_decode] = [self.prefill, self.decode].map(|pool| pool.max_requests() as f64);
+        let load = self.load_at_rate(rate, (prefill, most_prefill), (decode, most_decode))?;
         let overloaded = |served: f64| SequentialService {
             load: SequentialLoad { rate: served, ..load },
             overload: Some(overload_violation(served, open_loop)),

@@ -151,6 +151,16 @@ fn time_of_a_lone_request_is_that_of_prefill_transfer_and_decode() {
     assert_eq!(tandem(&[one_token], &times, 200, FirstToken::Transfer)[0].end, Picos(3500));
 }
 
+/// Requests from the gaps between their arrivals and their numbers of prompt and output tokens.
+fn with_arrivals(drawn: Vec<(u64, u64, u64)>) -> Vec<Request> {
+    let mut now = 0;
+    let request = |((gap, prompt, output), number)| {
+        now += gap;
+        Request { number, arrival: Picos(now), prompt, output }
+    };
+    drawn.into_iter().zip(0..).map(request).collect()
+}
+
 proptest! {
     /// Each request ends once, after its prefill, its transfer and its decode steps; a slower network makes no first token
     /// earlier.
@@ -161,15 +171,7 @@ proptest! {
         transfer in 0u64..2_000,
         first_token in prop_oneof![Just(FirstToken::Prefill), Just(FirstToken::Transfer), Just(FirstToken::Decode)],
     ) {
-        let mut now = 0;
-        let requests: Vec<Request> = drawn
-            .into_iter()
-            .zip(0..)
-            .map(|((gap, prompt, output), number)| {
-                now += gap;
-                Request { number, arrival: Picos(now), prompt, output }
-            })
-            .collect();
+        let requests = with_arrivals(drawn);
         let times = LinearTime { step, token, context: 0 };
         let mut found = tandem(&requests, &times, transfer, first_token);
         prop_assert!(found.is_sorted_by_key(|times| times.end) || first_token != FirstToken::Decode);
@@ -267,15 +269,7 @@ proptest! {
         (step, token, context) in (1u64..50_000, 0u64..1_000, 0u64..10),
         batching in prop_oneof![Just(Batching::Mixed), Just(Batching::PrefillFirst)],
     ) {
-        let mut now = 0;
-        let requests: Vec<Request> = drawn
-            .into_iter()
-            .zip(0..)
-            .map(|((gap, prompt, output), number)| {
-                now += gap;
-                Request { number, arrival: Picos(now), prompt, output }
-            })
-            .collect();
+        let requests = with_arrivals(drawn);
         let times = LinearTime { step, token, context };
         let limits = StreamLimits { step_tokens: room, requests: seats, cached_tokens: 1 << 40 };
         let setup = StreamSetup { limits, batching, ..one_stream(room) };

@@ -285,6 +285,16 @@ mod tests {
         ends
     }
 
+    /// Start and duration of transfers, from the gaps between their starts and their durations.
+    fn with_starts(drawn: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+        let mut now = 0;
+        let start = |(gap, time)| {
+            now += gap;
+            (now, time)
+        };
+        drawn.into_iter().map(start).collect()
+    }
+
     proptest! {
         /// Paths share links as their single transfers do.
         #[test]
@@ -294,14 +304,7 @@ mod tests {
             destinations in 1u64..5,
             network in 1.0..4.0f64,
         ) {
-            let mut now = 0;
-            let transfers: Vec<(u64, u64)> = drawn
-                .into_iter()
-                .map(|(gap, time)| {
-                    now += gap;
-                    (now, time)
-                })
-                .collect();
+            let transfers = with_starts(drawn);
             let paths = TransferPaths { sources, destinations, network };
             let expected = ends_of_single_transfers(paths, &transfers);
             for (number, end) in ends(paths, &transfers) {
@@ -317,14 +320,7 @@ mod tests {
             destinations in 1u64..4,
             network in 1.0..4.0f64,
         ) {
-            let mut now = 0;
-            let transfers: Vec<(u64, u64)> = drawn
-                .into_iter()
-                .map(|(gap, time)| {
-                    now += gap;
-                    (now, time)
-                })
-                .collect();
+            let transfers = with_starts(drawn);
             let ends = ends(TransferPaths { sources, destinations, network }, &transfers);
             prop_assert_eq!(ends.len(), transfers.len());
             prop_assert!(ends.is_sorted_by_key(|end| end.1));
