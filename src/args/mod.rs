@@ -269,7 +269,7 @@ pub struct SimulateArgs {
     /// As calls between ncclGroupStart and ncclGroupEnd: NCCL chooses algorithms and protocols jointly and places the
     /// calls on consecutive channels. Calls on the same channel run in sequence, others concurrently. Collectives of all
     /// ranks only.
-    #[arg(long, requires = "calls", conflicts_with_all = ["algorithm", "protocol", "channels", "chunk"])]
+    #[arg(long, conflicts_with_all = ["algorithm", "protocol", "channels", "chunk"])]
     pub nccl_group: bool,
     /// Simulate every operation, even if ranks are proved to be interchangeable
     #[arg(long)]

@@ -37,6 +37,32 @@ pub struct RunSetting<'a> {
     pub mode: LaunchMode,
 }
 
+/// The one call that flags describe.
+struct SingleCall {
+    call: Call,
+    /// Matrix of an all_to_allv, scaled to the call's size.
+    matrix: Option<TrafficMatrix>,
+}
+
+impl SingleCall {
+    /// Returns the call of the flags.
+    ///
+    /// # Errors
+    /// [`Failure`]: the flags name several collectives or sizes, or a root that is no rank.
+    fn from_args(args: &CallArgs, placement: &[NodeId]) -> Result<Self, Failure> {
+        if args.collective == Some(CollectiveChoice::All) {
+            return Err(Failure::input_with_help("expected one collective here, not all", "`plan` accepts all"));
+        }
+        super::check_root(args, placement)?;
+        let request = CallRequest::from_args(args, placement.len(), &[DEFAULT_BYTES])?;
+        let collective = single_value("--collective", None, Some(&request.collectives), Collective::AllReduce)?;
+        let bytes = single_value("--sizes", None, Some(&request.sizes), DEFAULT_BYTES)?;
+        let buffers = if args.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
+        let call = Call { collective, bytes, ranks: placement.len() as u32, root: Rank(args.root), buffers };
+        Ok(Self { call, matrix: request.matrix.map(|matrix| matrix.scaled(bytes)) })
+    }
+}
+
 /// Purpose of a schedule, which determines the detail of its programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulePurpose {
@@ -71,24 +97,10 @@ pub fn single(
 ) -> Result<SingleSchedule, Failure> {
     let RunSetting { fabric, placement, profile, .. } = setting;
     let ranks_per_node = fabric.max_devices_per_host(placement);
-    if call.collective == Some(CollectiveChoice::All) {
-        return Err(Failure::input_with_help("expected one collective here, not all", "`plan` accepts all"));
-    }
-    super::check_root(call, placement)?;
     let call_flags = call;
-    let ranks = placement.len() as u32;
-    let request = CallRequest::from_args(call, placement.len(), &[DEFAULT_BYTES])?;
-    let collective = single_value("--collective", None, Some(&request.collectives), Collective::AllReduce)?;
-    let bytes = single_value("--sizes", None, Some(&request.sizes), DEFAULT_BYTES)?;
-    let matrix = request.matrix.map(|matrix| matrix.scaled(bytes));
     let strategy = &StrategyArgs { protocol: call_request::protocols(call, strategy), ..strategy.clone() };
-    let call = Call {
-        collective,
-        bytes,
-        ranks,
-        root: Rank(call.root),
-        buffers: if call.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace },
-    };
+    let SingleCall { call, matrix } = SingleCall::from_args(call, placement)?;
+    let collective = call.collective;
     let picked = match library_default(&call, call_flags, strategy, library, setting)? {
         Some(chosen) => Some(chosen),
         None => plan_pick(&call, matrix.as_ref(), strategy, library, setting)?,
@@ -124,7 +136,7 @@ pub fn single(
         None => usual.with_channels_of_trees(call, profile, &capabilities),
     };
     let channels = single_value("--channels", None, Some(&strategy.channels), usual.channels)?;
-    let chosen = Strategy { channels, ..usual }.with_selected_trees(call, profile, &capabilities);
+    let chosen = Strategy { channels, ..usual };
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),
         matrix,
@@ -135,7 +147,7 @@ pub fn single(
         SchedulePurpose::Timed => algorithm::timing_generator(algorithm, &shape, setting.router.options().buffers),
     };
     let generator = generator.map_err(|error| Failure::input(error.to_string()))?;
-    Ok(SingleSchedule { generator, trees: chosen.trees })
+    Ok(SingleSchedule { generator, trees: shape.forests.and_then(|forests| forests.variant) })
 }
 
 /// Strategy of a call of a group that the library runs as one kernel, and its schedule.
@@ -163,15 +175,8 @@ pub fn group(
         return Err(Failure::input_with_help("--nccl-group needs a library", "--library nccl"));
     };
     let Some(first) = calls.first() else { return Ok(Vec::new()) };
-    let named = |args: &CallArgs| {
-        super::check_root(args, placement)?;
-        let request = CallRequest::from_args(args, placement.len(), &[DEFAULT_BYTES])?;
-        let collective = single_value("--collective", None, Some(&request.collectives), Collective::AllReduce)?;
-        let bytes = single_value("--sizes", None, Some(&request.sizes), DEFAULT_BYTES)?;
-        let buffers = if args.in_place { BufferUse::InPlace } else { BufferUse::OutOfPlace };
-        Ok(Call { collective, bytes, ranks: placement.len() as u32, root: Rank(args.root), buffers })
-    };
-    let named: Vec<Call> = calls.iter().map(named).collect::<Result<_, Failure>>()?;
+    let named = calls.iter().map(|args| Ok(SingleCall::from_args(args, placement)?.call));
+    let named: Vec<Call> = named.collect::<Result<_, Failure>>()?;
     let chooser = setup::chooser(used, router, placement, library, first, strategy);
     let choices = chooser.choose_group(&named).map_err(|error| Failure::input(error.to_string()))?;
     let ranks_per_node = fabric.max_devices_per_host(placement);

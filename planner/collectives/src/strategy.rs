@@ -74,17 +74,6 @@ impl Strategy {
         .with_ring_orders(self.algorithm, abilities.nics_per_host, abilities.host_links)
     }
 
-    /// Returns the strategy with the variant of packed trees that a call uses: the one that is named, or that with the
-    /// shortest estimated time. Other algorithms have none.
-    #[must_use]
-    pub fn with_selected_trees(self, call: Call, profile: &Profile, abilities: &FabricCapabilities) -> Self {
-        let selected = match self.algorithm {
-            Algorithm::TreePacking => self.packed_trees(call, profile, abilities),
-            _ => return self,
-        };
-        Self { trees: selected.and_then(|trees| trees.forests.variant), ..self }
-    }
-
     /// Returns the packed trees of the strategy's variant, or those that are estimated to be fastest for a call; `None` if
     /// there are none.
     fn packed_trees(&self, call: Call, profile: &Profile, abilities: &FabricCapabilities) -> Option<PipelinedTrees> {
