@@ -1,5 +1,6 @@
 //! `schedule`: generates, verifies, converts and shows schedule files.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use fabricast_reports::chart;
@@ -160,8 +161,12 @@ pub struct CertificateJson {
     gap: Option<f64>,
     /// Number of trees.
     trees: usize,
-    /// Sets of devices whose boundaries limit any schedule.
+    /// Sets of devices whose boundaries limit any schedule; empty if prices prove the bound.
     cut: Vec<Vec<String>>,
+    /// Price per byte of links, by name; others are free. No schedule is faster than the price of the cheapest paths of
+    /// all blocks divided by the price of all bandwidth.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    prices: BTreeMap<String, u64>,
 }
 
 fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output: &Output) -> Result<(), Failure> {
@@ -181,6 +186,7 @@ fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output:
         gap,
         trees: certificate.trees.len(),
         cut: certificate.cut.clone(),
+        prices: certificate.prices.clone(),
     };
     if output.format == crate::output_format::Format::Json {
         return output.write_json(&Document::Certificate.with(&summary));
@@ -193,15 +199,18 @@ fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output:
         None => "without a bound".to_owned(),
     };
     let sets: Vec<String> = certificate.cut.iter().map(|set| format!("{{{}}}", set.join(", "))).collect();
+    let evidence = match certificate.prices.len() {
+        0 => format!("boundary of {}", fabricast_topologies::visible::visible(&sets.join(" "))),
+        links => format!("prices of {}", format_count(links as u64, "link")),
+    };
     output.write(&format!(
         "ok: {} of {} is {within}\n\
-         bound     {:.3} us  {:.1} GB/s  (boundary of {})\n\
+         bound     {:.3} us  {:.1} GB/s  ({evidence})\n\
          schedule  {:.3} us  {:.1} GB/s  ({})",
         header.name,
         header.call.collective,
         summary.bound_us,
         rate(certificate.bound_ps),
-        fabricast_topologies::visible::visible(&sets.join(" ")),
         summary.packed_us,
         rate(certificate.packed_ps),
         format_count(summary.trees as u64, "tree"),

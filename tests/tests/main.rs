@@ -4,6 +4,7 @@
 mod algorithms_page;
 mod back_to_back;
 mod barriers;
+mod block_trees;
 mod blocks;
 mod causes;
 mod closed_forms;

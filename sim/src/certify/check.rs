@@ -9,28 +9,32 @@ use crate::schedule::{Collective, Rank, Schedule, gcd};
 
 /// Non-negative exact fraction.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Fraction(u128, u128);
+pub(super) struct Fraction(pub u128, pub u128);
 
 impl Fraction {
-    fn new(numerator: u128, denominator: u128) -> Self {
+    pub(super) fn new(numerator: u128, denominator: u128) -> Self {
         let divisor = gcd(numerator, denominator).max(1);
         Self(numerator / divisor, denominator / divisor)
     }
 
-    fn add(self, other: Self) -> Option<Self> {
+    pub(super) fn add(self, other: Self) -> Option<Self> {
         let divisor = gcd(self.1, other.1).max(1);
         let sum = self.0.checked_mul(other.1 / divisor)?.checked_add(other.0.checked_mul(self.1 / divisor)?)?;
         Some(Self::new(sum, self.1.checked_mul(other.1 / divisor)?))
     }
 
+    pub(super) fn is_below(self, other: Self) -> Option<bool> {
+        Some(self.0.checked_mul(other.1)? < other.0.checked_mul(self.1)?)
+    }
+
     /// Returns the transfer time of this number of bytes at a rate in bytes per second: picoseconds as numerator and
     /// denominator.
-    fn picos(self, rate: u128) -> Option<(u128, u128)> {
+    pub(super) fn picos(self, rate: u128) -> Option<(u128, u128)> {
         Some((self.0.checked_mul(1_000_000_000_000)?, self.1.checked_mul(rate.max(1))?))
     }
 }
 
-const TOO_LARGE: CertificateError = CertificateError::TooLarge;
+pub(super) const TOO_LARGE: CertificateError = CertificateError::TooLarge;
 
 /// Checks the certificate of a schedule on a fabric whose devices are given by rank. The schedule itself is checked by
 /// [`verify`](crate::verify::verify()). Returns the certificate.
@@ -49,7 +53,10 @@ pub fn check<'s>(
     if placement.len() != call.ranks as usize || distinct.len() != placement.len() {
         return Err(CertificateError::Devices { ranks: call.ranks, devices: distinct.len() });
     }
-    let proven = proven_bound(certificate, schedule, fabric, router, placement)?;
+    let proven = match certificate.prices.is_empty() {
+        true => proven_bound(certificate, schedule, fabric, router, placement)?,
+        false => super::prices::proven_bound(certificate, &call, fabric, router, placement)?,
+    };
     if certificate.bound_ps > proven {
         return Err(CertificateError::Bound { claimed: certificate.bound_ps, proven });
     }
@@ -147,7 +154,7 @@ fn proven_bound(
 }
 
 /// Links on the routes between all pairs of ranks.
-fn used_links(router: &Router<'_>, placement: &[NodeId]) -> FxHashSet<LinkId> {
+pub(super) fn used_links(router: &Router<'_>, placement: &[NodeId]) -> FxHashSet<LinkId> {
     let participants = Participants::new(placement);
     let pairs = placement.iter().flat_map(|&from| placement.iter().map(move |&to| (from, to)));
     let paths = pairs.filter_map(|(from, to)| router.path_for_participants(&participants, from, to).ok());
@@ -165,7 +172,9 @@ fn tree_traffic(certificate: &Certificate, schedule: &Schedule) -> Result<PairBy
         Collective::ReduceScatter => (&[Phase::Collect], (0..call.ranks).collect()),
         Collective::AllReduce => (&[Phase::Collect, Phase::Spread], (0..call.ranks).collect()),
         Collective::Broadcast => (&[Phase::Spread], vec![call.root.0]),
-        Collective::Reduce => (&[Phase::Collect], vec![call.root.0]),
+        Collective::Reduce | Collective::Gather => (&[Phase::Collect], vec![call.root.0]),
+        Collective::AllToAll => (&[Phase::Spread], (0..call.ranks).collect()),
+        Collective::Scatter => (&[Phase::Spread], vec![call.root.0]),
         other => return Err(CertificateError::Collective(other)),
     };
     let mut units: FxHashMap<(Phase, u32), u128> = FxHashMap::default();
@@ -189,14 +198,22 @@ fn tree_traffic(certificate: &Certificate, schedule: &Schedule) -> Result<PairBy
             return invalid(format!("rank {root} has no trees"));
         }
     }
+    let has_block_per_rank = matches!(call.collective, Collective::AllToAll | Collective::Scatter | Collective::Gather);
+    let blocks = if has_block_per_rank { call.ranks as usize } else { roots.len() };
     let mut traffic = PairBytes::default();
     for tree in &certificate.trees {
-        let block = units.get(&(tree.phase, tree.root.0)).copied().unwrap_or(1) * roots.len() as u128;
+        let block = units.get(&(tree.phase, tree.root.0)).copied().unwrap_or(1) * blocks as u128;
         let share = u128::from(tree.units).checked_mul(call.bytes.0.into()).ok_or(TOO_LARGE)?;
-        for (child, parent) in (0..).zip(&tree.parents).filter(|&(child, _)| child != tree.root.0) {
-            let pair = if tree.phase == Phase::Spread { (parent.0, child) } else { (child, parent.0) };
-            let bytes = traffic.entry(pair).or_insert(Fraction(0, 1));
-            *bytes = bytes.add(Fraction::new(share, block)).ok_or(TOO_LARGE)?;
+        for start in (0..call.ranks).filter(|&rank| rank != tree.root.0) {
+            let mut child = start;
+            // The block of a rank passes all edges of its path, a common block each edge of the tree once.
+            while child != tree.root.0 {
+                let parent = tree.parents[child as usize].0;
+                let pair = if tree.phase == Phase::Spread { (parent, child) } else { (child, parent) };
+                let bytes = traffic.entry(pair).or_insert(Fraction(0, 1));
+                *bytes = bytes.add(Fraction::new(share, block)).ok_or(TOO_LARGE)?;
+                child = if has_block_per_rank { parent } else { tree.root.0 };
+            }
         }
     }
     traffic.retain(|_, bytes| bytes.0 > 0);

@@ -1,7 +1,8 @@
 //! Certificates of synthesised schedules, and a checker that trusts nothing of the synthesis.
 //!
 //! A certificate states two times, without latencies and software costs. No schedule is faster than `bound_ps`: the
-//! bytes that must leave some set of devices need this time on the links that leave it. The schedule can be pipelined
+//! bytes that must leave some set of devices need this time on the links that leave it, or prices of links show that all
+//! blocks need more of them in less time. The schedule can be pipelined
 //! in `packed_ps`: its trees span all ranks, its transfers follow them, and no link is busy for longer.
 //!
 //! The checker counts capacities of links across the cut, edges of trees, and bytes on the routes of transfers, without
@@ -9,19 +10,28 @@
 //! holds for schedules whose transfers follow these routes, in which only ranks reduce.
 
 mod check;
+mod prices;
+
+use std::collections::BTreeMap;
 
 pub use check::check;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{Collective, Rank};
 
-/// Lower bound and busiest-link time of a synthesised schedule, with the evidence for both: cut and trees.
+/// Lower bound and busiest-link time of a synthesised schedule, with the evidence for both: cut or prices, and trees.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
     /// Disjoint sets of devices, by id, whose boundaries limit any schedule: one set, from which bytes leave; for an
-    /// all_reduce also several, which bytes enter.
+    /// all_reduce also several, which bytes enter. Empty if prices prove the bound.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<Vec<String>>,
+    /// Price per byte of links, by name; others are free. All blocks pay for their cheapest paths, and all bandwidth
+    /// together costs what it earns in a unit of time, so that no schedule of an all_to_all, scatter or gather is faster
+    /// than the ratio of both (the dual of a multicommodity flow: Shahrokhi & Matula, J. ACM 1990).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prices: BTreeMap<String, u64>,
     /// Lower bound on the time of any schedule for this call, in picoseconds.
     pub bound_ps: u64,
     /// Time that the busiest link needs for this schedule, in picoseconds.
@@ -74,12 +84,15 @@ pub enum CertificateError {
     /// The cut proves no lower bound.
     #[error("the cut is no bound: {0}")]
     Cut(String),
-    /// The stated bound is above the bound that the cut proves.
-    #[error("the cut proves a bound of {proven} ps, not {claimed} ps")]
+    /// The prices of links prove no lower bound.
+    #[error("the prices are no bound: {0}")]
+    Prices(String),
+    /// The stated bound is above the bound that the cut or the prices prove.
+    #[error("the evidence proves a bound of {proven} ps, not {claimed} ps")]
     Bound {
         /// Bound that the certificate states, in picoseconds.
         claimed: u64,
-        /// Bound that the cut proves, in picoseconds.
+        /// Bound that the evidence proves, in picoseconds.
         proven: u64,
     },
     /// A tree does not span the ranks, or the trees of a root do not carry its block.

@@ -254,7 +254,7 @@ const LINKED_RING: Figure = figure("n−1 in a host whose ranks are all linked",
 /// Properties of every supported pair of collective and algorithm, by collective. Tree all_reduce is for a single host;
 /// chains and trees have one chunk. The figures of all_to_allv assume equal blocks, with the whole matrix as the
 /// buffer.
-const FACTS: [Row; 68] = [
+const FACTS: [Row; 71] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
@@ -460,6 +460,7 @@ const FACTS: [Row; 68] = [
         Time::Levels("l·L + (l + 3)·bytes/B, n = 4l + 1"),
     ),
     (AllToAll, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
+    (AllToAll, TreePacking, Always, LINKED_ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (
         AllToAll,
         Hierarchical,
@@ -490,7 +491,9 @@ const FACTS: [Row; 68] = [
         Minimum,
         Time::Levels("2(n−1)·L + (n−1)/n·bytes/B"),
     ),
+    (Gather, TreePacking, Always, LINKED_ONE, figure("1/n", |c| 1.0 / c.n()), Minimum, Time::Flat(OTHERS)),
     (Scatter, Tree, Always, LOG, OTHERS, More, Time::Flat(OTHERS)),
+    (Scatter, TreePacking, Always, LINKED_ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (Scatter, Direct, Always, ONE, OTHERS, Minimum, Time::Flat(OTHERS)),
     (SendRecv, Direct, Always, ONE, ONE, Minimum, Time::Flat(ONE)),
     (AllToAllV, Direct, Always, ONE, ROW, Minimum, Time::Levels("L + m/B, m the most to or from other ranks")),

@@ -212,7 +212,11 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); Algorithm::COUNT] = [
     (Algorithm::Butterfly, "butterfly", &[ReduceScatter]),
     (Algorithm::ReduceThenBroadcast, "reduce_then_broadcast", &[AllReduce]),
     (Algorithm::ReduceThenScatter, "reduce_then_scatter", &[ReduceScatter]),
-    (Algorithm::TreePacking, "tree_packing", &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce]),
+    (
+        Algorithm::TreePacking,
+        "tree_packing",
+        &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Gather, Scatter],
+    ),
 ];
 
 impl Algorithm {

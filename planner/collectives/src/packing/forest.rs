@@ -12,15 +12,24 @@ use super::requirement::Roots;
 use super::routes::Routes;
 use super::variant::TreeVariant;
 
-/// Spanning tree that carries a share of its root's block.
+/// Spanning tree that carries a share of its root's blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedTree {
     /// Rank at which the tree begins.
     pub root: u32,
-    /// Units of the root's block that the tree carries, of [`Forest::units`].
+    /// Units of each of the root's blocks that the tree carries, of [`Forest::units`].
     pub units: u32,
     /// Parent of each rank; the root is its own parent.
     pub parents: Vec<u32>,
+}
+
+/// Blocks that a root exchanges with other ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockKind {
+    /// One block, which all ranks receive or add to: an edge carries it once.
+    Common,
+    /// One block for each other rank: an edge carries the blocks of all ranks below it.
+    PerRank,
 }
 
 /// Trees of all roots. In a spread, data moves from parents to children; in a collection, from children to parents.
@@ -28,7 +37,9 @@ pub struct PackedTree {
 pub struct Forest {
     /// Roots of the trees.
     pub roots: Roots,
-    /// Units into which the block of each root is divided.
+    /// Blocks that move over the trees.
+    pub blocks: BlockKind,
+    /// Units into which each block is divided.
     pub units: u32,
     /// Trees, by root.
     pub trees: Vec<PackedTree>,
@@ -109,12 +120,22 @@ impl LinkSharing {
 /// Claims about the bandwidth term of the completion time, per byte of the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proof {
-    /// Sets of devices whose boundaries limit any schedule, by device id.
-    pub cut: Vec<Vec<Box<str>>>,
+    /// Evidence of the lower bound.
+    pub evidence: Evidence,
     /// Lower bound for any schedule, in seconds per byte.
     pub lower: Ratio,
     /// Time that the busiest link needs for these trees, in seconds per byte.
     pub upper: Ratio,
+}
+
+/// Evidence of a lower bound, which is checked without a search.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Evidence {
+    /// Sets of devices, by id, whose boundaries limit any schedule.
+    Cut(Vec<Vec<Box<str>>>),
+    /// Price per byte of each link that is not free, by name of the link. No schedule is faster than the price of the
+    /// cheapest paths of all blocks divided by the price of all bandwidth.
+    Prices(Vec<(Box<str>, u64)>),
 }
 
 impl Proof {
@@ -148,8 +169,16 @@ impl Forests {
                 parents: tree.parents.iter().copied().map(Rank).collect(),
             })
         });
-        let cut = proof.cut.iter().map(|set| set.iter().map(ToString::to_string).collect()).collect();
-        Some(Certificate { cut, trees: trees.collect(), bound_ps: bound, packed_ps: packed })
+        let (mut cut, mut prices) = (Vec::new(), BTreeMap::new());
+        match &proof.evidence {
+            Evidence::Cut(sets) => {
+                cut = sets.iter().map(|set| set.iter().map(ToString::to_string).collect()).collect();
+            }
+            Evidence::Prices(links) => {
+                prices = links.iter().map(|(link, price)| (link.to_string(), *price)).collect();
+            }
+        }
+        Some(Certificate { cut, prices, trees: trees.collect(), bound_ps: bound, packed_ps: packed })
     }
 }
 
@@ -159,20 +188,63 @@ impl PackedTree {
         let root = self.root;
         self.parents.iter().copied().zip(0..).filter(move |&(_, child)| child != root)
     }
+
+    /// Returns the ranks, every parent before its children.
+    pub(crate) fn order(&self) -> Vec<u32> {
+        let mut children: Vec<Vec<u32>> = vec![Vec::new(); self.parents.len()];
+        for (parent, child) in self.edges() {
+            children[parent as usize].push(child);
+        }
+        let mut order = vec![self.root];
+        let mut next = 0;
+        while let Some(&rank) = order.get(next) {
+            order.append(&mut children[rank as usize]);
+            next += 1;
+        }
+        order
+    }
+
+    /// Number of ranks below each one, itself included.
+    pub(crate) fn ranks_below(&self) -> Vec<u32> {
+        let mut below = vec![1u32; self.parents.len()];
+        for &rank in self.order().iter().skip(1).rev() {
+            below[self.parents[rank as usize] as usize] += below[rank as usize];
+        }
+        below
+    }
 }
 
 impl Forest {
     /// Trees of one edge from each root to every other rank, for ranks that are all linked to each other.
     #[must_use]
-    pub fn stars(ranks: u32, roots: Roots) -> Self {
+    pub fn stars(ranks: u32, roots: Roots, blocks: BlockKind) -> Self {
         let star = |root: u32| PackedTree { root, units: 1, parents: vec![root; ranks as usize] };
-        Self { roots, units: 1, trees: roots.ranks(ranks).map(star).collect() }
+        Self { roots, blocks, units: 1, trees: roots.ranks(ranks).map(star).collect() }
+    }
+
+    /// Number of blocks into which the buffer of a call of `ranks` ranks is divided.
+    #[must_use]
+    pub fn parts(&self, ranks: u32) -> u32 {
+        match self.blocks {
+            BlockKind::Common => self.roots.count(ranks),
+            BlockKind::PerRank => ranks,
+        }
+    }
+
+    /// Units that each edge of a tree carries, by parent and child.
+    pub(crate) fn edge_units(&self, tree: &PackedTree) -> Vec<((u32, u32), u64)> {
+        let blocks = match self.blocks {
+            BlockKind::Common => vec![1; tree.parents.len()],
+            BlockKind::PerRank => tree.ranks_below(),
+        };
+        let units = |child: u32| u64::from(tree.units) * u64::from(blocks[child as usize]);
+        tree.edges().map(|(parent, child)| ((parent, child), units(child))).collect()
     }
 
     /// Returns the forest with blocks divided into `times` as many units.
     pub(crate) fn refined(&self, times: u32) -> Self {
         let refine = |tree: &PackedTree| PackedTree { units: tree.units * times, ..tree.clone() };
-        Self { roots: self.roots, units: self.units * times, trees: self.trees.iter().map(refine).collect() }
+        Self { units: self.units * times, trees: self.trees.iter().map(refine).collect(), ..*self }
     }
 
     /// Number of trees.

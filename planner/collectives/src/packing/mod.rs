@@ -6,13 +6,14 @@
 //!        └► balance: unneeded capacity of switches
 //!        └► splitting: graph without switches ─► arborescences: trees with multiplicities
 //! Fabric, Router ─► packer: graph of the links that routes use ─► forest: trees over ranks, with claims (proof)
-//!                     └► routes: load of the trees on links
+//!                     └► routes: load of the trees on links ─► personalised: trees for a block per rank
 //! ```
 //!
 //! The method is that of Zhao et al., *ForestColl* (arXiv 2402.06787). The optimal throughput of all_gather is the
 //! minimum over all cuts of bandwidth ÷ ranks on the sending side; trees of that rate are packed so that no link carries
 //! more of them than its bandwidth allows. For reduce_scatter all arcs are reversed. A broadcast needs trees from one
-//! root only. Transfers follow the router's paths between the two ranks of an edge; where these differ from those that
+//! root only. In all_to_all, scatter and gather, each edge carries the blocks of the ranks below it, and the trees are
+//! those of a multicommodity flow ([`personalised`]). Transfers follow the router's paths between the two ranks of an edge; where these differ from those that
 //! the removal of a switch assumed, the load of the routes, not of the graph, determines the claimed time.
 
 mod arborescences;
@@ -22,6 +23,7 @@ mod digraph;
 mod forest;
 mod optimum;
 mod packer;
+mod personalised;
 mod requirement;
 mod routes;
 mod series;
@@ -30,8 +32,8 @@ mod splitting;
 mod tests;
 mod variant;
 
+pub use forest::{BlockKind, Evidence, Forest, Forests, LinkSharing, PackedTree, Proof};
 pub(crate) use forest::{Connection, DividedLoad};
-pub use forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
 pub use optimum::Ratio;
 pub use packer::{MAX_PACKED_RANKS, PackingError, TreePacker};
 pub use requirement::Roots;

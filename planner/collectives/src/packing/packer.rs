@@ -5,13 +5,14 @@ use std::sync::{Arc, OnceLock};
 
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::route::Router;
-use fabricast_topologies::{Fabric, NodeId};
+use fabricast_topologies::{Fabric, LinkId, NodeId};
 use rustc_hash::FxHashSet;
 
 use super::arborescences::{Arborescence, pack};
 use super::digraph::Digraph;
-use super::forest::{Forest, Forests, LinkSharing, PackedTree, Proof};
+use super::forest::{BlockKind, Evidence, Forest, Forests, LinkSharing, PackedTree, Proof};
 use super::optimum::{Optimum, Ratio, ScaledGraph, optimum, scale_to_optimum, scale_to_units};
+use super::personalised::{self, Network};
 use super::requirement::{Requirement, Roots};
 use super::routes::{Flow, Routes};
 use super::series::contract_series;
@@ -88,12 +89,33 @@ pub enum PackingError {
     },
 }
 
-/// Trees of one direction, and the cut that limits them.
+/// Trees of one direction, and the proof of their lower bound.
 #[derive(Clone, Debug)]
 struct PackedForest {
     forest: Arc<Forest>,
-    cut: Vec<Box<str>>,
+    evidence: Evidence,
     lower: Ratio,
+}
+
+/// Trees of one direction that a collective needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Need {
+    roots: Roots,
+    blocks: BlockKind,
+    flow: Flow,
+}
+
+impl Need {
+    /// Number of different needs of a root.
+    const COUNT: usize = 8;
+
+    /// Number below [`Self::COUNT`].
+    fn index(self) -> usize {
+        let Self { roots, blocks, flow } = self;
+        usize::from(flow == Flow::Collect)
+            + 2 * usize::from(roots == Roots::All)
+            + 4 * usize::from(blocks == BlockKind::PerRank)
+    }
 }
 
 /// Packs trees into the links of a fabric, on first use per direction and root.
@@ -106,6 +128,8 @@ pub struct TreePacker {
     devices: Vec<NodeId>,
     /// Name of each vertex's device.
     names: Vec<Box<str>>,
+    /// Name of each link that routes use and that has a rate.
+    link_names: BTreeMap<LinkId, Box<str>>,
     /// Host of each rank's device.
     hosts: Vec<u32>,
     routes: Arc<Routes>,
@@ -120,17 +144,15 @@ pub struct TreePacker {
 #[derive(Debug)]
 struct PackedVariant {
     variant: TreeVariant,
-    /// Trees of all roots, for each direction.
-    all: [OnceLock<Result<PackedForest, PackingError>>; 2],
-    /// Trees of one root, for each direction.
-    rooted: [OnceLock<Result<PackedForest, PackingError>>; 2],
+    /// Trees of one direction, for each need.
+    packed: [OnceLock<Result<PackedForest, PackingError>>; Need::COUNT],
     /// Trees of each of [`COLLECTIVES`].
     forests: [OnceLock<Result<Forests, PackingError>>; COLLECTIVES.len()],
 }
 
 impl PackedVariant {
     fn new(variant: TreeVariant) -> Self {
-        Self { variant, all: Default::default(), rooted: Default::default(), forests: Default::default() }
+        Self { variant, packed: Default::default(), forests: Default::default() }
     }
 
     /// Returns the trees of a collective; `None` if they have not been requested.
@@ -140,12 +162,15 @@ impl PackedVariant {
 }
 
 /// Collectives that run over packed trees.
-const COLLECTIVES: [Collective; 5] = [
+const COLLECTIVES: [Collective; 8] = [
     Collective::AllGather,
     Collective::ReduceScatter,
     Collective::AllReduce,
     Collective::Broadcast,
     Collective::Reduce,
+    Collective::AllToAll,
+    Collective::Scatter,
+    Collective::Gather,
 ];
 
 /// Index of a collective in [`COLLECTIVES`].
@@ -199,13 +224,15 @@ impl TreePacker {
             // The capacity of an unlimited wire is at least that of all limited wires.
             graph.add(wire.from, wire.to, u64::try_from(wire.capacity).map_or(total, |capacity| capacity.min(total)));
         }
+        let routes = Routes::new(fabric, router, placement);
         Ok(Self {
             core: contract_series(&graph),
             graph,
             names: wiring.devices.iter().map(|&device| fabric.node(device).id.clone()).collect(),
             devices: wiring.devices,
             hosts: placement.iter().map(|&device| fabric.node(device).host.0).collect(),
-            routes: Arc::new(Routes::new(fabric, router, placement)),
+            link_names: routes.limited_links().map(|(id, _)| (id, fabric.link_name(id).into())).collect(),
+            routes: Arc::new(routes),
             root: root.min(ranks as u32 - 1),
             sharing: OnceLock::new(),
             variants: trees.map_or(VARIANTS.to_vec(), |only| vec![only]).into_iter().map(PackedVariant::new).collect(),
@@ -253,17 +280,20 @@ impl TreePacker {
 
     /// Packs the trees of a variant, and determines what a call over them needs.
     fn assemble(&self, collective: Collective, variant: &PackedVariant) -> Result<Forests, PackingError> {
-        use Collective::{AllGather, AllReduce, Broadcast, Reduce, ReduceScatter};
-        let (spreads, collects) = match collective {
-            AllGather => (Some(Roots::All), None),
-            ReduceScatter => (None, Some(Roots::All)),
-            AllReduce => (Some(Roots::All), Some(Roots::All)),
-            Broadcast => (Some(Roots::One(self.root)), None),
-            Reduce => (None, Some(Roots::One(self.root))),
+        use BlockKind::{Common, PerRank};
+        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
+        let (roots, blocks) = match collective {
+            AllGather | ReduceScatter | AllReduce => (Roots::All, Common),
+            Broadcast | Reduce => (Roots::One(self.root), Common),
+            AllToAll => (Roots::All, PerRank),
+            Scatter | Gather => (Roots::One(self.root), PerRank),
             _ => return Err(PackingError::OtherCollective(collective)),
         };
-        let spread = spreads.map(|roots| self.packed(variant, roots, Flow::Spread)).transpose()?;
-        let collect = collects.map(|roots| self.packed(variant, roots, Flow::Collect)).transpose()?;
+        let spreads = !matches!(collective, ReduceScatter | Reduce | Gather);
+        let collects = matches!(collective, ReduceScatter | Reduce | Gather | AllReduce);
+        let packed = |flow: Flow| self.packed(variant, Need { roots, blocks, flow });
+        let spread = spreads.then(|| packed(Flow::Spread)).transpose()?;
+        let collect = collects.then(|| packed(Flow::Collect)).transpose()?;
         let parts = [(&spread, Flow::Spread), (&collect, Flow::Collect)];
         let loads: Vec<(&Forest, Flow)> =
             parts.iter().filter_map(|(packed, flow)| Some((&*packed.as_ref()?.forest, *flow))).collect();
@@ -273,7 +303,7 @@ impl TreePacker {
         let proof = upper.and_then(|upper| match (&spread, &collect) {
             (Some(_), Some(_)) => self.all_reduce_proof(upper),
             (Some(packed), None) | (None, Some(packed)) => {
-                Some(Proof { cut: vec![packed.cut.clone()], lower: packed.lower, upper })
+                Some(Proof { evidence: packed.evidence.clone(), lower: packed.lower, upper })
             }
             (None, None) => None,
         });
@@ -333,7 +363,8 @@ impl TreePacker {
             }
         }
         let (lower, sets) = best?;
-        Some(Proof { cut: sets.iter().map(|set| self.device_names(set)).collect(), lower, upper })
+        let cut = sets.iter().map(|set| self.device_names(set)).collect();
+        Some(Proof { evidence: Evidence::Cut(cut), lower, upper })
     }
 
     /// Ids of devices, in alphabetical order.
@@ -345,14 +376,27 @@ impl TreePacker {
         names
     }
 
-    fn packed(&self, packed: &PackedVariant, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
-        let directions = if roots == Roots::All { &packed.all } else { &packed.rooted };
-        directions[usize::from(flow == Flow::Collect)].get_or_init(|| self.pack(packed, roots, flow)).clone()
+    fn packed(&self, packed: &PackedVariant, need: Need) -> Result<PackedForest, PackingError> {
+        let pack = || match need.blocks {
+            BlockKind::Common => self.pack(packed, need),
+            BlockKind::PerRank => self.pack_per_rank(packed.variant, need),
+        };
+        packed.packed[need.index()].get_or_init(pack).clone()
     }
 
-    fn pack(&self, packed: &PackedVariant, roots: Roots, flow: Flow) -> Result<PackedForest, PackingError> {
+    /// Finds trees whose edges carry a block per rank below them.
+    fn pack_per_rank(&self, variant: TreeVariant, need: Need) -> Result<PackedForest, PackingError> {
+        let network = Network::new(&self.routes, need.roots, need.flow);
+        let personalised::PersonalisedForest { forest, prices, lower } = personalised::trees(&network, variant)?;
+        let named = (0..).zip(prices).filter(|&(_, price)| price > 0);
+        let named = named.filter_map(|(link, price)| Some((self.link_names.get(&network.link(link)?)?.clone(), price)));
+        Ok(PackedForest { forest: Arc::new(forest), evidence: Evidence::Prices(named.collect()), lower })
+    }
+
+    fn pack(&self, packed: &PackedVariant, need: Need) -> Result<PackedForest, PackingError> {
+        let Need { roots, flow, .. } = need;
         if flow == Flow::Collect && self.graph == self.graph.reversed() {
-            let spread = self.packed(packed, roots, Flow::Spread)?;
+            let spread = self.packed(packed, Need { flow: Flow::Spread, ..need })?;
             let times = [Flow::Spread, Flow::Collect].map(|flow| self.routes.time_per_byte(&[(&spread.forest, flow)]));
             // The reverse of a cut of a graph whose links are alike in both directions is a cut of the same capacity.
             let others = |set: &[Box<str>]| {
@@ -363,7 +407,11 @@ impl TreePacker {
                 outside
             };
             if times[0] == times[1] && self.check_routes(&spread.forest, flow).is_ok() {
-                return Ok(PackedForest { cut: others(&spread.cut), ..spread });
+                let evidence = match spread.evidence {
+                    Evidence::Cut(sets) => Evidence::Cut(sets.iter().map(|set| others(set)).collect()),
+                    prices @ Evidence::Prices(_) => prices,
+                };
+                return Ok(PackedForest { evidence, ..spread });
             }
         }
         let graph = match flow {
@@ -383,7 +431,7 @@ impl TreePacker {
         let mut scaled = scale(&core, roots, rate, variant).ok_or(PackingError::NoTrees)?;
         let first = self.variants.first().filter(|first| first.variant != variant && variant.widening() == 1);
         if let Some(first) = first.filter(|first| scale(&core, roots, rate, first.variant).as_ref() == Some(&scaled)) {
-            return self.packed(first, roots, flow);
+            return self.packed(first, need);
         }
         scaled.graph = scaled.graph.map(|capacity| capacity.saturating_mul(variant.widening().into()));
         let logical = self.without_switches(&scaled, flow);
@@ -417,7 +465,7 @@ impl TreePacker {
             [(lower, _), other] if other.0.is_above(lower) == Some(true) => other,
             [first, _] => first,
         };
-        Ok(PackedForest { forest: Arc::new(forest), cut: self.device_names(&set), lower })
+        Ok(PackedForest { forest: Arc::new(forest), evidence: Evidence::Cut(vec![self.device_names(&set)]), lower })
     }
 
     /// Returns the devices on the side of a cut that sends in the fabric. A device of which only some turns are on that
@@ -501,6 +549,7 @@ fn forest(requirement: Requirement, trees: Vec<Arborescence>) -> Result<Forest, 
         .map(|tree| Ok(PackedTree { root: tree.root, units: units(tree.units)?, parents: tree.parents }));
     Ok(Forest {
         roots: requirement.roots,
+        blocks: BlockKind::Common,
         units: units(requirement.units)?,
         trees: trees.collect::<Result<_, PackingError>>()?,
     })

@@ -6,9 +6,9 @@ use super::digraph::Digraph;
 /// Ranks at which trees begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Roots {
-    /// Every rank: all_gather and, with reversed trees, reduce_scatter.
+    /// Every rank: all_gather, all_to_all and, with reversed trees, reduce_scatter.
     All,
-    /// One rank: broadcast and, with reversed trees, reduce.
+    /// One rank: broadcast, scatter and, with reversed trees, reduce and gather.
     One(u32),
 }
 

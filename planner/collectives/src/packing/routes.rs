@@ -119,16 +119,16 @@ impl Routes {
         self.links.values().filter(|link| is_counted(link)).map(|link| link.rate.map(u128::from)).sum()
     }
 
-    /// Time that the busiest link needs for the data of a forest, in seconds per byte of the call, whose buffer the
-    /// roots share equally; `None` if an edge has no route or the numbers exceed 128 bits. Several forests share links.
+    /// Time that the busiest link needs for the data of a forest, in seconds per byte of the call, whose buffer is
+    /// divided into equal blocks; `None` if an edge has no route or the numbers exceed 128 bits. Several forests share links.
     pub(crate) fn time_per_byte(&self, forests: &[(&Forest, Flow)]) -> Option<Ratio> {
         let mut loads: FxHashMap<LinkId, Ratio> = FxHashMap::default();
         for &(forest, flow) in forests {
-            let parts = u128::from(forest.units) * u128::from(forest.roots.count(self.ranks));
+            let parts = u128::from(forest.units) * u128::from(forest.parts(self.ranks));
             let mut units: FxHashMap<(u32, u32), u128> = FxHashMap::default();
             for tree in &forest.trees {
-                for (parent, child) in tree.edges() {
-                    *units.entry(flow.ends(parent, child)).or_default() += u128::from(tree.units);
+                for ((parent, child), carried) in forest.edge_units(tree) {
+                    *units.entry(flow.ends(parent, child)).or_default() += u128::from(carried);
                 }
             }
             for ((from, to), units) in units {
@@ -155,6 +155,16 @@ impl Routes {
     pub(crate) fn longest_latency(&self, forest: &Forest, flow: Flow) -> Picos {
         let ends = forest.trees.iter().flat_map(PackedTree::edges).map(|(parent, child)| flow.ends(parent, child));
         ends.filter_map(|(from, to)| Some(self.route(from, to)?.latency)).max().unwrap_or_default()
+    }
+
+    /// Hops of the route between two ranks; none if there is no route.
+    pub(super) fn hops(&self, from: u32, to: u32) -> &[Hop] {
+        self.route(from, to).map_or(&[], |route| &route.hops)
+    }
+
+    /// Links with a rate that some route uses, with their bytes per second.
+    pub(super) fn limited_links(&self) -> impl Iterator<Item = (LinkId, u64)> + '_ {
+        self.links.iter().filter_map(|(&id, link)| Some((id, link.rate?)))
     }
 
     /// Number of ranks.

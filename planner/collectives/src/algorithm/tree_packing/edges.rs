@@ -7,16 +7,22 @@ use fabricast_sim::schedule::{Buffer, Collective, OpKind};
 
 use crate::packing::{Forest, PackedTree};
 
-/// Edge of a tree, over which one part of a root's block moves in each loop.
+/// Place of a block: a buffer, and the part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub buffer: Buffer,
+    pub part: u32,
+}
+
+/// Edge of a tree, over which some units of a block move in each loop.
 #[derive(Clone, Debug)]
 pub(super) struct TreeEdge {
     pub from: u32,
     pub to: u32,
     pub kind: OpKind,
-    pub src: Buffer,
-    pub dst: Buffer,
-    pub root: u32,
-    /// First unit of the part within the root's block.
+    pub src: Place,
+    pub dst: Place,
+    /// First of the units within the block.
     pub first_unit: u32,
     pub units: u32,
     /// Slot of the first loop.
@@ -25,7 +31,7 @@ pub(super) struct TreeEdge {
     pub waits: Vec<usize>,
 }
 
-/// Returns the edges of both phases of a collective. `sums`: buffer in which ranks other than the root accumulate sums.
+/// Returns the edges of both phases of a collective over trees of common blocks. `sums`: buffer in which ranks other than the root accumulate sums.
 pub(super) fn tree_edges(
     collective: Collective,
     ranks: u32,
@@ -33,7 +39,8 @@ pub(super) fn tree_edges(
     collect: Option<&Forest>,
     spread: Option<&Forest>,
 ) -> Vec<TreeEdge> {
-    let mut builder = EdgeBuilder { edges: Vec::new(), ranks, sums };
+    let is_rooted = matches!(collective, Collective::Broadcast | Collective::Reduce);
+    let mut builder = EdgeBuilder { edges: Vec::new(), ranks, sums, is_rooted };
     let mut completions = Vec::new();
     if let Some(forest) = collect {
         for_each_tree(forest, |tree, first_unit| builder.collect(tree, first_unit, &mut completions));
@@ -58,6 +65,8 @@ struct EdgeBuilder {
     edges: Vec<TreeEdge>,
     ranks: u32,
     sums: Buffer,
+    /// True if the buffer is the block of the only root.
+    is_rooted: bool,
 }
 
 /// Edge that completes the sum of some units at their root.
@@ -72,6 +81,11 @@ struct Completion {
 }
 
 impl EdgeBuilder {
+    /// Block of a root in a buffer.
+    fn block(&self, buffer: Buffer, root: u32) -> Place {
+        Place { buffer, part: if self.is_rooted { 0 } else { root } }
+    }
+
     /// Adds the edges over which the parts of a tree reach its leaves. `start`: lag of the root's edges.
     fn spread(
         &mut self,
@@ -100,9 +114,8 @@ impl EdgeBuilder {
                     from,
                     to,
                     kind: OpKind::Put,
-                    src,
-                    dst: Buffer::Output,
-                    root: tree.root,
+                    src: self.block(src, tree.root),
+                    dst: self.block(Buffer::Output, tree.root),
                     first_unit,
                     units: tree.units,
                     lag,
@@ -118,12 +131,7 @@ impl EdgeBuilder {
     fn collect(&mut self, tree: &PackedTree, first_unit: u32, completions: &mut Vec<Completion>) {
         let children = children(tree);
         // Ranks by decreasing distance from the root, so that children come before parents.
-        let mut order = vec![tree.root];
-        let mut next = 0;
-        while let Some(&rank) = order.get(next) {
-            order.extend(&children[rank as usize]);
-            next += 1;
-        }
+        let order = tree.order();
         let first_edge = self.edges.len();
         // Slot in which the sum of a rank is complete, and the edge that completes it.
         let mut ready: Vec<(u32, Option<usize>)> = vec![(0, None); self.ranks as usize];
@@ -139,9 +147,8 @@ impl EdgeBuilder {
                     from: child,
                     to: parent,
                     kind: if previous.is_none() { OpKind::PutReduceInput } else { OpKind::PutReduce },
-                    src: if sum.is_none() { Buffer::Input } else { self.sums },
-                    dst: if parent == tree.root { Buffer::Output } else { self.sums },
-                    root: tree.root,
+                    src: self.block(if sum.is_none() { Buffer::Input } else { self.sums }, tree.root),
+                    dst: self.block(if parent == tree.root { Buffer::Output } else { self.sums }, tree.root),
                     first_unit,
                     units: tree.units,
                     lag: slot.max(after),
@@ -173,7 +180,7 @@ impl EdgeBuilder {
 }
 
 /// Calls a function for each tree, with the first of the units of its root's block that it carries.
-fn for_each_tree(forest: &Forest, mut action: impl FnMut(&PackedTree, u32)) {
+pub(super) fn for_each_tree(forest: &Forest, mut action: impl FnMut(&PackedTree, u32)) {
     let mut used: BTreeMap<u32, u32> = BTreeMap::new();
     for tree in &forest.trees {
         let first = used.entry(tree.root).or_default();

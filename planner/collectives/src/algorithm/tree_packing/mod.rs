@@ -1,10 +1,11 @@
-//! Trees packed into the links of a fabric: all_gather, reduce_scatter, all_reduce, broadcast and reduce at the bandwidth
-//! bound of any fabric, intact or damaged.
+//! Trees packed into the links of a fabric: all collectives that move data at the bandwidth bound of any fabric, intact or
+//! damaged.
 //!
 //! Every root divides its block among spanning trees in proportion to their rates ([`crate::packing`]). An all_gather
 //! sends the parts from the roots to the leaves; a reduce_scatter sends partial sums from the leaves to the roots, and
 //! each rank adds the sums of its children, one child after the other; an all_reduce is a reduce_scatter followed by an
-//! all_gather. Data travels along the edges of the trees, so that transfers go only between neighbours. Without trees
+//! all_gather. In an all_to_all or scatter, the part of the block of a rank moves along its path in each tree, and in a
+//! gather against it. Data travels along the edges of the trees, so that transfers go only between neighbours. Without trees
 //! from a fabric, every rank is linked to every other, and each tree is a star; the closed forms below are those of
 //! stars.
 //!
@@ -49,6 +50,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod block_paths;
 mod edges;
 mod pipelined;
 mod streams;
@@ -61,15 +63,16 @@ use fabricast_sim::schedule::{
 };
 use fabricast_topologies::{Bytes, Picos};
 
-use super::cut::Chunking;
+use super::cut::{Chunking, check_chunks};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 use crate::bound::line::gcd;
-use crate::packing::{Forest, Forests, LinkSharing, Roots};
-use edges::{TreeEdge, tree_edges};
+use crate::packing::{BlockKind, Forest, Forests, LinkSharing, Roots};
+use block_paths::block_edges;
+use edges::{Place, TreeEdge, tree_edges};
 pub(crate) use pipelined::PipelinedTrees;
-use streams::Pieces;
 pub(crate) use streams::StreamDivision;
+use streams::{EdgePiece, Pieces};
 pub(crate) use transfer_costs::TransferCosts;
 
 /// Schedule generator of collectives over packed trees.
@@ -77,6 +80,8 @@ pub(super) struct TreePacking {
     header: Header,
     cut: Chunking,
     layout: TreeLayout,
+    /// First part of scratch for the blocks of an all_to_all in place; `None` for other calls.
+    swap_parts: Option<u32>,
 }
 
 /// Edges of packed trees, divided among the channels of a call.
@@ -104,6 +109,12 @@ impl TreeLayout {
         let pieces = Pieces::new(&edges, ranks, streams);
         Self { units: common_units(collect, spread) * streams.times, edges, pieces }
     }
+
+    /// Number of parts of scratch that blocks need at the rank that relays most of them.
+    fn relay_parts(&self) -> u32 {
+        let places = self.edges.iter().flat_map(|edge| [edge.src, edge.dst]);
+        places.filter(|place| place.buffer == Buffer::Scratch).map(|place| place.part + 1).max().unwrap_or(0)
+    }
 }
 
 /// Units into which both phases divide a root's block.
@@ -123,6 +134,10 @@ fn common_edges(
     let units = common_units(collect, spread) * times;
     let refine = |forest: Option<&Forest>| forest.map(|forest| forest.refined(units / forest.units.max(1)));
     let (collect, spread) = (refine(collect), refine(spread));
+    let per_rank = [&collect, &spread].into_iter().flatten().find(|forest| forest.blocks == BlockKind::PerRank);
+    if let Some(forest) = per_rank {
+        return block_edges(collective, forest);
+    }
     tree_edges(collective, ranks, sum_buffer(collective), collect.as_ref(), spread.as_ref())
 }
 
@@ -131,14 +146,16 @@ impl TreePacking {
         let collective = shape.call.collective;
         let ranks = shape.call.ranks;
         let root = shape.call.root.0;
-        let roots = match collective {
-            Collective::Broadcast | Collective::Reduce => Roots::One(root),
-            _ => Roots::All,
+        let (roots, blocks) = match collective {
+            Collective::Broadcast | Collective::Reduce => (Roots::One(root), BlockKind::Common),
+            Collective::Scatter | Collective::Gather => (Roots::One(root), BlockKind::PerRank),
+            Collective::AllToAll => (Roots::All, BlockKind::PerRank),
+            _ => (Roots::All, BlockKind::Common),
         };
-        let stars = || Arc::new(Forest::stars(ranks, roots));
+        let stars = || Arc::new(Forest::stars(ranks, roots, blocks));
         let forests = shape.forests.clone().unwrap_or_else(|| Forests {
             variant: None,
-            collect: collects(collective).then(stars),
+            collect: moves_to_roots(collective).then(stars),
             spread: spreads(collective).then(stars),
             proof: None,
             channels: 1,
@@ -147,34 +164,68 @@ impl TreePacking {
         });
         let of_call = |forest: &Option<Arc<Forest>>, is_needed: bool| match forest {
             Some(forest) if is_needed => {
-                let fits =
-                    forest.roots == roots && forest.trees.iter().all(|tree| tree.parents.len() == ranks as usize);
+                let fits = (forest.roots, forest.blocks) == (roots, blocks)
+                    && forest.trees.iter().all(|tree| tree.parents.len() == ranks as usize);
                 fits.then(|| Some(forest.clone())).ok_or(Unsupported::OtherTrees { ranks, collective })
             }
             None if is_needed => Err(Unsupported::OtherTrees { ranks, collective }),
             _ => Ok(None),
         };
-        let collect = of_call(&forests.collect, collects(collective))?;
+        let collect = of_call(&forests.collect, moves_to_roots(collective))?;
         let spread = of_call(&forests.spread, spreads(collective))?;
         let trees =
             TreeLayout::new(collective, ranks, shape.channels, collect.as_deref(), spread.as_deref(), forests.sharing);
         let widest = u64::from(trees.pieces.widest());
         let shape = Shape { chunk: shape.chunk.map(|chunk| Bytes((chunk.0 / widest).max(1))), ..shape.clone() };
-        let (cut, layout) = match roots {
-            Roots::All => Chunking::by_blocks_in_lanes(&shape, trees.units)?,
-            Roots::One(_) => Chunking::by_loops(&shape, trees.units, 1)?,
+        let (cut, layout) = match (roots, blocks) {
+            (Roots::One(_), BlockKind::Common) => Chunking::by_loops(&shape, trees.units, 1)?,
+            _ => Chunking::by_blocks_in_lanes(&shape, trees.units)?,
         };
-        let slots = if collects(collective) && sum_buffer(collective) == Buffer::Scratch { layout.chunks() } else { 0 };
-        Ok(Self { header: shape.header(Algorithm::TreePacking, layout, slots), cut, layout: trees })
+        let relay_parts = trees.relay_parts();
+        let slots = match blocks {
+            BlockKind::PerRank => {
+                let swapped = if swaps_in_place(&shape) { ranks } else { 0 };
+                check_chunks(u64::from(relay_parts + swapped) * u64::from(layout.chunks() / ranks))?
+            }
+            BlockKind::Common if collects(collective) && sum_buffer(collective) == Buffer::Scratch => layout.chunks(),
+            BlockKind::Common => 0,
+        };
+        let swap_parts = swaps_in_place(&shape).then_some(relay_parts);
+        Ok(Self { header: shape.header(Algorithm::TreePacking, layout, slots), cut, layout: trees, swap_parts })
     }
 
-    /// Chunks of units of a root's block in all loops.
-    fn walk(&self, root: u32, first_unit: u32) -> Walk {
-        let part = match self.header.call.collective {
-            Collective::Broadcast | Collective::Reduce => 0,
-            _ => root,
-        };
-        self.cut.over_loops(part, first_unit)
+    /// Place in which a block arrives. In place, the output of an all_to_all is the input that is still being sent.
+    fn arrival(&self, edge: &TreeEdge) -> Place {
+        match (self.swap_parts, edge.dst.buffer) {
+            (Some(first), Buffer::Output) => Place { buffer: Buffer::Scratch, part: first + edge.dst.part },
+            _ => edge.dst,
+        }
+    }
+
+    /// Copies the blocks that arrived at a rank in scratch to the output, each when it has arrived and the block that it
+    /// replaces was sent.
+    fn swap(&self, rank: Rank, program: &mut Program) {
+        let TreeLayout { edges, pieces: Pieces { pieces, leaving }, .. } = &self.layout;
+        let sent = leaving.get(rank.0 as usize).into_iter().flatten().map(|&number| &pieces[number]);
+        let sent: Vec<&EdgePiece> = sent.filter(|piece| edges[piece.edge].src.buffer == Buffer::Input).collect();
+        for piece in pieces {
+            let edge = &edges[piece.edge];
+            if edge.to != rank.0 || edge.dst.buffer != Buffer::Output {
+                continue;
+            }
+            let overlaps = |other: &&&EdgePiece| {
+                edges[other.edge].src.part == edge.dst.part
+                    && other.first_unit < piece.first_unit + piece.units
+                    && piece.first_unit < other.first_unit + other.units
+            };
+            let sent = sent.iter().filter(overlaps).map(|other| Dependency::shifted(rank, other.position, 0));
+            let arrived = Dependency::shifted(Rank(edge.from), piece.position, 0);
+            let dependencies: Vec<Dependency> = sent.chain([arrived]).collect();
+            let chunks = |place: Place| (place.buffer, self.cut.over_loops(place.part, piece.first_unit));
+            let at = Lane { rank: rank.0, channel: piece.channel };
+            let copy = at.local(OpKind::Copy, self.cut.loops, chunks(self.arrival(edge)), chunks(edge.dst));
+            program.push(Run { span: piece.units, ..copy }, &dependencies);
+        }
     }
 
     /// Dependencies of a piece on data, and on the operations before it on its stream.
@@ -227,14 +278,17 @@ impl ScheduleGenerator for TreePacking {
             let piece = &pieces[number];
             let edge = &edges[piece.edge];
             let at = Lane { rank: rank.0, channel: piece.channel };
-            let chunks = self.walk(edge.root, piece.first_unit);
-            let (src, dst) = ((edge.src, chunks), (edge.dst, chunks));
+            let chunks = |place: Place| (place.buffer, self.cut.over_loops(place.part, piece.first_unit));
+            let (src, dst) = (chunks(edge.src), chunks(self.arrival(edge)));
             let run = at.transfer(edge.kind, self.cut.loops, Walk::fixed(edge.to), src, dst);
             program.push(Run { span: piece.units, ..run }, &self.dependencies(number));
         }
+        if self.swap_parts.is_some() {
+            self.swap(rank, program);
+        }
         let owns_block = match call.collective {
-            Collective::AllGather => true,
-            Collective::Broadcast => rank == call.root,
+            Collective::AllGather | Collective::AllToAll => true,
+            Collective::Broadcast | Collective::Scatter | Collective::Gather => rank == call.root,
             _ => false,
         };
         if owns_block && call.buffers == BufferUse::OutOfPlace {
@@ -243,7 +297,8 @@ impl ScheduleGenerator for TreePacking {
             for channel in 0..channels {
                 let (first, end) = (first_unit(channel), first_unit(channel + 1));
                 let at = Lane { rank: rank.0, channel: channel as u16 };
-                let chunks = self.walk(rank.0, first);
+                let part = if call.collective == Collective::Broadcast { 0 } else { rank.0 };
+                let chunks = self.cut.over_loops(part, first);
                 if first < end {
                     let copy =
                         at.local(OpKind::Copy, self.cut.loops, (Buffer::Input, chunks), (Buffer::Output, chunks));
@@ -259,14 +314,25 @@ fn sum_buffer(collective: Collective) -> Buffer {
     if collective == Collective::AllReduce { Buffer::Output } else { Buffer::Scratch }
 }
 
+/// Returns true if the blocks that arrive replace those that are sent.
+fn swaps_in_place(shape: &Shape) -> bool {
+    shape.call.collective == Collective::AllToAll && shape.call.buffers == BufferUse::InPlace
+}
+
+/// Returns true if a collective moves data from the leaves of trees to their roots.
+fn moves_to_roots(collective: Collective) -> bool {
+    collects(collective) || collective == Collective::Gather
+}
+
 /// Returns true if a collective reduces over the trees.
 pub(crate) fn collects(collective: Collective) -> bool {
     matches!(collective, Collective::ReduceScatter | Collective::Reduce | Collective::AllReduce)
 }
 
-/// Returns true if a collective copies over the trees.
+/// Returns true if a collective moves data from the roots of trees to their leaves.
 fn spreads(collective: Collective) -> bool {
-    matches!(collective, Collective::AllGather | Collective::Broadcast | Collective::AllReduce)
+    use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Scatter};
+    matches!(collective, AllGather | Broadcast | AllReduce | AllToAll | Scatter)
 }
 
 fn lcm(a: u32, b: u32) -> u32 {

@@ -92,8 +92,8 @@ impl PipelinedTrees {
     fn new(call: Call, channels: u16, costs: TransferCosts<'_>, forests: Forests) -> Self {
         let pipeline = pipeline(call, channels, &forests);
         let parts = [&forests.collect, &forests.spread].into_iter().flatten();
-        let roots = parts.map(|forest| forest.roots.count(call.ranks)).max().unwrap_or(1);
-        let units = u64::from(pipeline.units) * u64::from(roots);
+        let blocks = parts.map(|forest| forest.parts(call.ranks)).max().unwrap_or(1);
+        let units = u64::from(pipeline.units) * u64::from(blocks);
         let slowdown = StreamDivision::new(call.collective, &forests, call.ranks).slowdown(channels);
         let share = forests.proof.as_ref().map(|proof| proof.share_of_bound() / slowdown);
         let widest = call.bytes.0.div_ceil(units.max(1)).saturating_mul(pipeline.widest.into());
@@ -160,7 +160,7 @@ impl Slot<'_> {
 struct Pipeline {
     /// Slots that one loop needs: one more than the largest lag.
     depth: u32,
-    /// Units into which a root's block is divided.
+    /// Units into which a block is divided.
     units: u32,
     /// Largest number of units that a message carries.
     widest: u32,

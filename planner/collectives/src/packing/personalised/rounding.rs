@@ -1,0 +1,122 @@
+//! Rounding of a mixture of trees to whole units of blocks.
+
+use super::linear_program::Mixture;
+use super::network::Network;
+use crate::packing::forest::{BlockKind, Forest, PackedTree};
+
+/// Divides the block of each root into `units` units, and gives every tree of a mixture a whole number of them: its share
+/// rounded down, and of the remaining units the next to the tree with which the busiest link is least busy. Then single
+/// units move between trees of a root as long as that shortens the time.
+pub(super) fn rounded(network: &Network, mixture: &Mixture, units: u32) -> Forest {
+    let units = units.max(1);
+    let mut division = Division::new(network, mixture, units);
+    for root in network.roots().ranks(network.ranks()) {
+        let trees: Vec<usize> =
+            (0..mixture.trees.len()).filter(|&tree| mixture.trees[tree].tree.root == root).collect();
+        let given: u32 = trees.iter().map(|&tree| division.counts[tree]).sum();
+        for _ in given..units {
+            let Some(best) = division.least_busy(trees.iter().copied(), None) else { break };
+            division.add(best, 1);
+        }
+        division.of_root.push(trees);
+    }
+    for _ in 0..units as usize * division.of_root.len() {
+        if !division.improve() {
+            break;
+        }
+    }
+    let trees = mixture.trees.iter().zip(division.counts).filter(|&(_, count)| count > 0);
+    let trees = trees.map(|(mixed, units)| PackedTree { units, ..mixed.tree.clone() });
+    Forest { roots: network.roots(), units, trees: trees.collect(), blocks: BlockKind::PerRank }
+}
+
+/// Units of trees, and what they make of links.
+struct Division {
+    /// Units of each tree of a mixture.
+    counts: Vec<u32>,
+    /// Time of each link for a unit of each tree.
+    times: Vec<Vec<f64>>,
+    /// Time of each link for all units.
+    busy: Vec<f64>,
+    /// Trees of each root.
+    of_root: Vec<Vec<usize>>,
+}
+
+/// Time of the busiest link, and the sum of the squares of the times of all links, which weighs busy ones most.
+type Load = [f64; 2];
+
+/// Relative difference by which a change must improve a load.
+const IMPROVEMENT: f64 = 1e-9;
+
+impl Division {
+    fn new(network: &Network, mixture: &Mixture, units: u32) -> Self {
+        let counts = mixture.trees.iter().map(|tree| (tree.share * f64::from(units) + 1e-9) as u32).collect::<Vec<_>>();
+        let times = mixture.trees.iter().map(|mixed| network.times(&mixed.tree)).collect();
+        let of_root = Vec::new();
+        let mut division = Self { counts: vec![0; counts.len()], times, busy: vec![0.0; network.links()], of_root };
+        for (tree, count) in counts.into_iter().enumerate() {
+            division.add(tree, count);
+        }
+        division
+    }
+
+    fn add(&mut self, tree: usize, count: u32) {
+        self.counts[tree] += count;
+        for (busy, time) in self.busy.iter_mut().zip(&self.times[tree]) {
+            *busy += time * f64::from(count);
+        }
+    }
+
+    fn remove(&mut self, tree: usize) {
+        self.counts[tree] -= 1;
+        for (busy, time) in self.busy.iter_mut().zip(&self.times[tree]) {
+            *busy -= time;
+        }
+    }
+
+    /// Load with a unit of `to` more and one of `from` less.
+    fn load(&self, to: Option<usize>, from: Option<usize>) -> Load {
+        let time = |tree: Option<usize>, link: usize| tree.map_or(0.0, |tree| self.times[tree][link]);
+        let times = self.busy.iter().enumerate().map(|(link, busy)| busy + time(to, link) - time(from, link));
+        times.fold([0.0; 2], |[largest, squares], time: f64| [largest.max(time), squares + time * time])
+    }
+
+    /// Returns the tree to which a unit is added best.
+    fn least_busy(&self, trees: impl Iterator<Item = usize>, from: Option<usize>) -> Option<usize> {
+        let loads = trees.map(|tree| (self.load(Some(tree), from), tree));
+        loads.min_by(|a, b| a.0[0].total_cmp(&b.0[0]).then(a.0[1].total_cmp(&b.0[1]))).map(|(_, tree)| tree)
+    }
+
+    /// Moves the unit whose move improves the load most, from trees that use a busiest link; returns false if none does.
+    fn improve(&mut self) -> bool {
+        let [largest, squares] = self.load(None, None);
+        let is_busiest = |link: &usize| self.busy[*link] >= largest * (1.0 - IMPROVEMENT);
+        let busiest: Vec<usize> = (0..self.busy.len()).filter(is_busiest).collect();
+        let mut best: Option<(Load, usize, usize)> = None;
+        for trees in &self.of_root {
+            for &from in trees {
+                let is_on_busiest = busiest.iter().any(|&link| self.times[from][link] > 0.0);
+                if self.counts[from] == 0 || !is_on_busiest {
+                    continue;
+                }
+                let others = trees.iter().copied().filter(|&tree| tree != from);
+                let Some(to) = self.least_busy(others, Some(from)) else { continue };
+                let load = self.load(Some(to), Some(from));
+                if best.is_none_or(|(known, ..)| load < known) {
+                    best = Some((load, from, to));
+                }
+            }
+        }
+        let is_better = |load: Load| {
+            load[0] < largest * (1.0 - IMPROVEMENT) || load[0] <= largest && load[1] < squares * (1.0 - IMPROVEMENT)
+        };
+        match best.filter(|&(load, ..)| is_better(load)) {
+            Some((_, from, to)) => {
+                self.remove(from);
+                self.add(to, 1);
+                true
+            }
+            None => false,
+        }
+    }
+}
