@@ -229,6 +229,22 @@ fn blocks_with_many_peers_exchange_at_the_rate_of_their_copies() {
     }
 }
 
+/// Within a host each peer has its own blocks, which those of a schedule represent, unless there are fewer channels than
+/// peers.
+#[test]
+fn peers_on_a_host_share_blocks_if_channels_do_not_suffice() {
+    let step = Profile::named("nccl-2.28-h200").unwrap().protocol(Protocol::Simple).step.0 as f64;
+    for (gpus, channels, peers) in [(8, 8, 1), (8, 4, 2), (8, 1, 7), (4, 1, 3)] {
+        let lane = 128 << 10;
+        let time = |loops| exchange(1, gpus, channels, NetworkCosts::FREE, (lane, loops * u64::from(channels)));
+        let each = (time(65) - time(1)) / 64.0;
+        let messages = f64::from(gpus - 1);
+        let copies = half_block_copies(lane, false) * COPYING_WARPS[0] / COPYING_WARPS[peers - 1];
+        let expected = messages * (copies + step);
+        assert!((each / expected - 1.0).abs() < 0.02, "{gpus} GPUs, {channels} channels: {each} and {expected}");
+    }
+}
+
 /// The proxies post the messages of a block to its peers when they are complete, which they are at the same time, and a
 /// block receives the last messages after that. Both together need the time of an exchange.
 #[test]
