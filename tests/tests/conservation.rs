@@ -10,8 +10,8 @@ use fabricast_collectives::bound::{Bounds, RateEfficiency};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{ChannelLimit, NetworkCosts, Profile, largest_message};
 use fabricast_sim::schedule::{
-    BlockSplit, Buffer, BufferUse, ChunkMessages, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId,
-    Schedule,
+    BlockSplit, Buffer, BufferUse, Call, ChunkMessages, Collective, Dependency, OpKind, Operation, Protocol, Rank,
+    RunId, Schedule,
 };
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
@@ -434,6 +434,19 @@ fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
             let (testbed, case) = all_reduce_over_hosts(Algorithm::Tree, hosts, protocol, 2, (3_000_000, 400_000));
             check_loads(&testbed, &case).unwrap();
         }
+    }
+}
+
+/// Peers on the own host divide the warps of a block in calls over several hosts as those on other hosts do, and on one
+/// host if there are fewer channels than peers.
+#[test]
+fn blocks_of_exchanges_carry_the_load_of_their_warps() {
+    for (hosts, channels) in [((2, 8), 2), ((3, 2), 3), ((2, 3), 1), ((1, 8), 8), ((1, 8), 3), ((1, 4), 1)] {
+        let (testbed, case) = all_reduce_over_hosts(Algorithm::Direct, hosts, Protocol::Simple, channels, (0, 100_000));
+        let call = Call { collective: Collective::AllToAll, bytes: Bytes(20_000_000), ..case.shape.call };
+        let nics_per_node = if hosts.0 > 1 { 8 } else { 0 };
+        let shape = Shape { call, nics_per_node, ..case.shape };
+        check_loads(&testbed, &Case { shape, ..case }).unwrap();
     }
 }
 
