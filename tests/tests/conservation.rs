@@ -184,12 +184,12 @@ impl<'a> Ledger<'a> {
     }
 
     /// Returns the number of peers among which the block of an operation divides its warps: all on its channel in a call
-    /// over several hosts, and on one host as many as the channels do not suffice for.
+    /// over several hosts, and on one host as many of a group of eight as the channels do not suffice for.
     fn block_peers(&self, op: &Operation) -> usize {
         let (header, peers) = (self.schedule.header(), self.concurrent_peers(op));
         let ranks = &self.placement[..header.call.ranks as usize];
         let is_on_one_host = ranks.iter().all(|&gpu| self.router.island_of(gpu) == self.router.island_of(ranks[0]));
-        if is_on_one_host { peers.div_ceil(usize::from(header.channels)) } else { peers }
+        if is_on_one_host { peers.min(8).div_ceil(usize::from(header.channels)) } else { peers }
     }
 
     /// Returns the number of peers to which the block of an operation sends concurrently, without waiting for other

@@ -425,10 +425,11 @@ impl<'a> OperationCosts<'a> {
 
     /// Returns the number of peers among which the warps of a block are divided if the rank sends to `partners` peers on the
     /// block's channel. A schedule divides the data of each peer of a host over all channels, which represents separate
-    /// blocks for each peer.
+    /// blocks for each peer. Of the peers that share a channel within a host, those of a group of eight run concurrently,
+    /// and the groups in sequence (NCCL 2.30.7 src/enqueue.cc, `ncclAddWorkBatchToPlan`).
     fn peers_of_block(&self, peer_blocks: PeerBlocks, partners: u32) -> u32 {
         match peer_blocks {
-            PeerBlocks::Separate => partners.div_ceil(self.channels.max(1)),
+            PeerBlocks::Separate => partners.min(MAX_EXCHANGE_PEERS).div_ceil(self.channels.max(1)),
             PeerBlocks::Shared => partners,
         }
     }
