@@ -124,6 +124,8 @@ pub struct Timeline {
     pub band: PredictionInterval,
     /// Completion time of each schedule instance, defined as `time` is.
     pub instance_times: Vec<Picos>,
+    /// Ends of the schedules on the devices: their times without the launch. One entry as for `instance_times`.
+    pub instance_ends: Vec<Picos>,
     /// Costs of the chain of operations that ended last. They add up to `time`; launch costs count as software.
     pub costs: Costs,
     /// Number of operations of the schedule.
@@ -213,7 +215,7 @@ pub fn simulate_concurrent(
     let time = launched(outcome.end);
     let launch = time - outcome.end;
     let ends = if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, run_folded, &outcome) };
-    let party_times = ends.into_iter().map(launched).collect();
+    let party_times = ends.iter().copied().map(launched).collect();
     let mut costs = outcome.costs;
     let decides = mode.bottleneck(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
     let band = band(parties, mode, decides);
@@ -230,6 +232,7 @@ pub fn simulate_concurrent(
     Ok(Timeline {
         time,
         instance_times: party_times,
+        instance_ends: ends,
         launch,
         bottleneck: decides,
         band,

@@ -264,11 +264,11 @@ pub struct SimulateArgs {
     /// ranks (default: all; calls may share ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
     #[arg(long = "call", value_name = "NAME[:key=value,…]", conflicts_with_all = ["collective", "groups", "schedule", "flows", "trace", "critical_path", "utilization_over_time"])]
     pub calls: Vec<GroupedCall>,
-    /// Run the calls of --call as one group of NCCL: one launch, whose calls divide the channels
+    /// Run all calls of --call in one kernel, as NCCL runs a group of calls
     ///
-    /// As calls between ncclGroupStart and ncclGroupEnd: NCCL chooses algorithms and protocols jointly and places the
-    /// calls on consecutive channels. Calls on the same channel run in sequence, others concurrently. Collectives of all
-    /// ranks only.
+    /// NCCL does so with calls between ncclGroupStart and ncclGroupEnd. It chooses their algorithms and protocols jointly and
+    /// divides the channels among them. Calls on the same channel run in sequence, others concurrently. Only collectives
+    /// of all ranks can be in a group.
     #[arg(long, conflicts_with_all = ["algorithm", "protocol", "channels", "chunk"])]
     pub nccl_group: bool,
     /// Simulate every operation, even if ranks are proved to be interchangeable

@@ -5,7 +5,7 @@ use fabricast_collectives::bound::Bounds;
 use fabricast_libraries::nccl::ChannelRange;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_search::group_launch::{GroupedInstance, simulate_group};
+use fabricast_search::group_launch::{GroupInstance, simulate_group};
 use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
 use fabricast_sim::engine::Recording;
 use fabricast_sim::lower::Environment;
@@ -43,7 +43,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let device_delays: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(rank_delays).collect();
     let base = strategy::RunSetting { fabric, router: &router, placement: &ranks, profile: &profile, mode };
     let Schedules { members, generators, channels } = match (args.nccl_group, placements.first()) {
-        (true, Some(placement)) => grouped_schedules(args, members, strategy::RunSetting { placement, ..base })?,
+        (true, Some(placement)) => group_schedules(args, members, strategy::RunSetting { placement, ..base })?,
         _ => {
             let purpose = strategy::SchedulePurpose::Timed;
             let generator = |(placement, member): (&Vec<NodeId>, &Member)| {
@@ -72,7 +72,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         let concurrent = match &channels {
             Some(channels) => {
                 let calls = instances.iter().zip(channels);
-                let calls = calls.map(|(&instance, &channels)| GroupedInstance { instance, channels });
+                let calls = calls.map(|(&instance, &channels)| GroupInstance { instance, channels });
                 simulate_group(&calls.collect::<Vec<_>>(), mode, options, watch)?
             }
             None => simulate_concurrent(&instances, mode, options, watch)?,
@@ -106,7 +106,7 @@ struct Schedules {
 }
 
 /// Returns the schedules of calls that NCCL runs as one group, in the order in which channels run them.
-fn grouped_schedules(
+fn group_schedules(
     args: &SimulateArgs,
     members: Vec<Member>,
     setting: strategy::RunSetting<'_>,
@@ -125,7 +125,7 @@ fn grouped_schedules(
     let mut members: Vec<Option<Member>> = members.into_iter().map(Some).collect();
     let mut ordered = Schedules { members: Vec::new(), generators: Vec::new(), channels: None };
     let mut channels = Vec::new();
-    for strategy::GroupedSchedule { call, channels: range, generator } in schedules {
+    for strategy::GroupSchedule { call, channels: range, generator } in schedules {
         ordered.members.extend(members.get_mut(call).and_then(Option::take));
         ordered.generators.push(generator);
         channels.push(range);

@@ -151,7 +151,7 @@ pub fn single(
 }
 
 /// Strategy of a call of a group that the library runs as one kernel, and its schedule.
-pub struct GroupedSchedule {
+pub struct GroupSchedule {
     /// Index of the call.
     pub call: usize,
     /// Channels of the call.
@@ -169,7 +169,7 @@ pub fn group(
     library: &LibraryArgs,
     strategy: &StrategyArgs,
     setting: RunSetting<'_>,
-) -> Result<Vec<GroupedSchedule>, Failure> {
+) -> Result<Vec<GroupSchedule>, Failure> {
     let RunSetting { fabric, router, placement, profile, .. } = setting;
     let Some(used) = setup::library(library, profile) else {
         return Err(Failure::input_with_help("--nccl-group needs a library", "--library nccl"));
@@ -190,7 +190,7 @@ pub fn group(
         };
         let generator = algorithm::timing_generator(choice.strategy.algorithm, &shape, router.options().buffers);
         let generator = generator.map_err(|error| Failure::input(error.to_string()));
-        Some(generator.map(|generator| GroupedSchedule { call: choice.call, channels: choice.channels, generator }))
+        Some(generator.map(|generator| GroupSchedule { call: choice.call, channels: choice.channels, generator }))
     };
     choices.into_iter().filter_map(schedule).collect()
 }

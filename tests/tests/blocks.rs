@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::generators::Case;
-use crate::testbed::{Testbed, fabric_specs, switch};
+use crate::testbed::{Testbed, fabric_specs, sending_warps, switch};
 
 const LINK: (u64, u64) = (450_000_000_000, 350_000);
 /// Link efficiency of the test profile, as a fraction.
@@ -188,7 +188,7 @@ impl Setup {
     }
 
     /// Returns the cost of one of `turns` messages of `chunk` bytes to a peer. Half of the block's threads send; the
-    /// other half receives the messages of `partners` ranks. Messages with flags in every line are received as they
+    /// other half receives the messages of `partners` ranks, which divide the warps of the block. Messages with flags in every line are received as they
     /// arrive; of other messages the first and the last are moved alone, in half the time.
     fn exchange(&self, chunk: f64, turns: f64, partners: f64) -> Hop {
         let passes = self.passes();
@@ -197,6 +197,9 @@ impl Setup {
         let separate = (passes.send.0 + passes.receive.0) as f64 + 2.0 * warps;
         let pass = passes.exchange.map_or(separate, |pass| pass.0 as f64);
         let both = (chunk - 1e-9).ceil() / (passes.bytes_per_thread.0 as f64 * half) * pass;
+        let [alone, shared] =
+            [1.0, partners].map(|peers| sending_warps(self.threads, peers as usize, self.costs.stream.is_some()));
+        let both = both * alone as f64 / shared as f64;
         let single = if self.costs.stream.is_some() { 0.0 } else { both / 2.0 };
         let hop = self.hop(chunk, self.threads, 1.0, (Origin::Here, OperationKind::Copy, Retention::No));
         let wire = chunk / self.costs.wire_efficiency / (LINK.0 as f64 * 1e-12 * LINK_EFFICIENCY);

@@ -10,8 +10,8 @@ use fabricast_collectives::bound::{Bounds, RateEfficiency};
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::{ChannelLimit, NetworkCosts, Profile, largest_message};
 use fabricast_sim::schedule::{
-    BlockSplit, Buffer, BufferUse, ChunkMessages, Collective, Dependency, OpKind, Operation, Protocol, Rank, RunId,
-    Schedule,
+    BlockSplit, Buffer, BufferUse, Call, ChunkMessages, Collective, Dependency, OpKind, Operation, Protocol, Rank,
+    RunId, Schedule,
 };
 use fabricast_sim::sharing::WHOLE;
 use fabricast_sim::{Folding, Timeline};
@@ -25,7 +25,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use crate::generators::Case;
-use crate::testbed::{Testbed, buffer_locations, call_templates, scenes, single_channel_case, switch};
+use crate::testbed::{Testbed, buffer_locations, call_templates, scenes, sending_warps, single_channel_case, switch};
 use capacities::{BYTES_OF_A_PICOSECOND, capacity};
 
 /// Computes the load that operations put on capacities, from the routes and the profile's definitions.
@@ -44,22 +44,6 @@ enum AdditionalWork {
     AddsAnother,
     SendsTheSame,
     DoneByAnother,
-}
-
-/// Returns the number of warps that copy what a block of `threads` threads sends to several peers: half of each peer's
-/// warps, of which one signals if there are at least three and the protocol has no flags.
-fn sending_warps(threads: u16, peers: usize, has_flags: bool) -> usize {
-    let block = usize::from(threads.div_ceil(32));
-    let peers = peers.min(8).min(block / 2).max(1);
-    // Sending warps for 2, 3, … 20 warps of a peer (NCCL 2.30.7 src/device/sendrecv.h).
-    let sending = match block / peers {
-        0..=3 => 1,
-        4 => 2,
-        odd if odd % 2 == 1 => odd / 2 + 1,
-        even => even / 2,
-    };
-    let signals = !has_flags && sending > 2;
-    peers * if signals { sending - 1 } else { sending }
 }
 
 impl<'a> Ledger<'a> {
@@ -189,14 +173,23 @@ impl<'a> Ledger<'a> {
             }
             None => pass_time(send.0 + warps) + pass_time(passes.receive.0 + warps),
         };
-        // Between hosts several peers share a block, and fewer warps copy.
+        // Several peers that share a block have fewer warps that copy.
         let copying = |peers| sending_warps(block, peers, costs.stream.is_some()) as f64;
-        let both = (both * copying(1) / copying(if leaves { self.concurrent_peers(op) } else { 1 }) + 1e-9).floor();
+        let both = (both * copying(1) / copying(self.block_peers(op)) + 1e-9).floor();
         let messages = if self.is_serialized(op) { f64::from(self.schedule.run(op.run).len) } else { 1.0 };
         let first = if costs.stream.is_some() { 0.0 } else { ((both / 2.0).floor() / messages).floor() };
         let has_costs = self.testbed.profile.network != NetworkCosts::FREE || self.testbed.profile.messages.is_some();
         let complete = if leaves && has_costs { first } else { 0.0 };
         (both - first - complete) * BYTES_OF_A_PICOSECOND
+    }
+
+    /// Returns the number of peers among which the block of an operation divides its warps: all on its channel in a call
+    /// over several hosts, and on one host as many of a group of eight as the channels do not suffice for.
+    fn block_peers(&self, op: &Operation) -> usize {
+        let (header, peers) = (self.schedule.header(), self.concurrent_peers(op));
+        let ranks = &self.placement[..header.call.ranks as usize];
+        let is_on_one_host = ranks.iter().all(|&gpu| self.router.island_of(gpu) == self.router.island_of(ranks[0]));
+        if is_on_one_host { peers.min(8).div_ceil(usize::from(header.channels)) } else { peers }
     }
 
     /// Returns the number of peers to which the block of an operation sends concurrently, without waiting for other
@@ -441,6 +434,19 @@ fn tree_blocks_over_hosts_carry_the_load_of_their_primitives() {
             let (testbed, case) = all_reduce_over_hosts(Algorithm::Tree, hosts, protocol, 2, (3_000_000, 400_000));
             check_loads(&testbed, &case).unwrap();
         }
+    }
+}
+
+/// Peers on the own host divide the warps of a block in calls over several hosts as those on other hosts do, and on one
+/// host if there are fewer channels than peers.
+#[test]
+fn blocks_of_exchanges_carry_the_load_of_their_warps() {
+    for (hosts, channels) in [((2, 8), 2), ((3, 2), 3), ((2, 3), 1), ((1, 8), 8), ((1, 8), 3), ((1, 4), 1)] {
+        let (testbed, case) = all_reduce_over_hosts(Algorithm::Direct, hosts, Protocol::Simple, channels, (0, 100_000));
+        let call = Call { collective: Collective::AllToAll, bytes: Bytes(20_000_000), ..case.shape.call };
+        let nics_per_node = if hosts.0 > 1 { 8 } else { 0 };
+        let shape = Shape { call, nics_per_node, ..case.shape };
+        check_loads(&testbed, &Case { shape, ..case }).unwrap();
     }
 }
 

@@ -1,9 +1,10 @@
 //! Groups of calls that NCCL runs as one kernel: channels, strategies and times.
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
-use fabricast_libraries::nccl::{ChannelKind, ChannelRange, ChosenCall, Function, GroupedCall, place};
+use fabricast_collectives::strategy::Strategy;
+use fabricast_libraries::nccl::{CallChoice, ChannelKind, ChannelRange, Function, GroupCall, place};
 use fabricast_libraries::{Chooser, Conditions, Library, Unknown};
-use fabricast_search::group_launch::{GroupedInstance, simulate_group};
+use fabricast_search::group_launch::{GroupInstance, simulate_group};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
@@ -42,10 +43,10 @@ fn group_times(testbed: &Testbed, calls: &[(u64, ChannelRange)]) -> (Vec<Picos>,
         profile: &testbed.profile,
         delays: &testbed.delays,
     };
-    let grouped: Vec<GroupedInstance<'_>> = generators
+    let grouped: Vec<GroupInstance<'_>> = generators
         .iter()
         .zip(calls)
-        .map(|(generator, &(_, channels))| GroupedInstance {
+        .map(|(generator, &(_, channels))| GroupInstance {
             instance: ScheduleInstance { generator: generator.as_ref(), setting },
             channels,
         })
@@ -132,6 +133,13 @@ fn nccl_divides_its_channels_among_the_calls_of_a_group() {
     let send = Call { collective: Collective::SendRecv, ..all_reduce(1 << 20, 8) };
     assert!(matches!(chooser.choose_group(&[send]), Err(Unknown::GroupNotModelled { .. })));
     assert_eq!(chooser.choose_group(&[]), Ok(Vec::new()));
+    // A call without data changes nothing for the others.
+    let with_empty = choose(&[gather(64 << 20), gather(0), gather(64 << 20), gather(64 << 20), gather(64 << 20)]);
+    let shape = |choices: &[(usize, Strategy, ChannelRange)]| {
+        choices.iter().map(|&(_, strategy, channels)| (strategy, channels)).collect::<Vec<_>>()
+    };
+    assert_eq!(shape(&with_empty[..4]), shape(&four));
+    assert_eq!((with_empty[4].0, with_empty[4].2.count), (1, 0));
 }
 
 proptest! {
@@ -143,13 +151,13 @@ proptest! {
         max_channels in 1u16..33,
         available in 1u16..65,
     ) {
-        let chosen = |&bytes: &u64| ChosenCall {
-            call: GroupedCall { function: Function::AllReduce, bytes: Bytes(bytes) },
+        let chosen = |&bytes: &u64| CallChoice {
+            call: GroupCall { function: Function::AllReduce, bytes: Bytes(bytes) },
             kind: ChannelKind::Usual,
             traffic_per_byte: 2,
             max_channels,
         };
-        let calls: Vec<ChosenCall> = sizes.iter().map(chosen).collect();
+        let calls: Vec<CallChoice> = sizes.iter().map(chosen).collect();
         let mut next = 0;
         for ChannelRange { first, count } in place(&calls, 8, Bytes(32 << 10), |_| available) {
             prop_assert!(count >= 1 && first + count <= available, "{first} {count}");

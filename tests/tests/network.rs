@@ -208,8 +208,9 @@ fn exchange(nodes: u32, gpus: u32, channels: u16, network: NetworkCosts, (chunk,
     let (collective, ranks, buffers) = (Collective::AllToAll, testbed.ranks(), BufferUse::OutOfPlace);
     let bytes = Bytes(chunk * loops * u64::from(ranks));
     let call = Call { collective, bytes, ranks, root: Rank(0), buffers };
-    let shape =
-        Shape { channels, chunk: Some(Bytes(chunk)), ranks_per_node: gpus, ..Shape::new(call, Protocol::Simple) };
+    let chunk = Some(Bytes(chunk));
+    let nics_per_node = if nodes > 1 { gpus } else { 0 };
+    let shape = Shape { channels, chunk, ranks_per_node: gpus, nics_per_node, ..Shape::new(call, Protocol::Simple) };
     let case = Case { algorithm: Algorithm::Direct, shape };
     testbed.run(&*case.generator(), Folding::WhereProved).unwrap().time.0 as f64
 }
@@ -226,6 +227,36 @@ fn blocks_with_many_peers_exchange_at_the_rate_of_their_copies() {
         let expected =
             half_block_copies(chunk * peers, nodes > 1) * COPYING_WARPS[0] / COPYING_WARPS[peers as usize - 1];
         assert!((each / expected - 1.0).abs() < 0.02, "{nodes} x {gpus}: {each} and {expected}");
+    }
+}
+
+/// In calls over several hosts, a block divides its warps among the peers on its own host as well, and overlaps the waits
+/// for one with copies for the others. Copies to other GPUs are slower than those for NICs.
+#[test]
+fn peers_on_the_own_host_share_blocks_in_calls_over_several_hosts() {
+    let network = NetworkCosts { post: Picos(1), ..NetworkCosts::FREE };
+    for (gpus, chunk) in [(8, 16 << 10), (4, 32 << 10)] {
+        let time = |loops| exchange(2, gpus, 2, network, (chunk, loops));
+        let each = (time(65) - time(1)) / 64.0;
+        let copies = half_block_copies(chunk * u64::from(gpus - 1), false);
+        let expected = copies * COPYING_WARPS[0] / COPYING_WARPS[gpus as usize - 2];
+        assert!((each / expected - 1.0).abs() < 0.02, "{gpus} GPUs per host: {each} and {expected}");
+    }
+}
+
+/// Within a host each peer has its own blocks, which those of a schedule represent, unless there are fewer channels than
+/// peers.
+#[test]
+fn peers_on_a_host_share_blocks_if_channels_do_not_suffice() {
+    let step = Profile::named("nccl-2.28-h200").unwrap().protocol(Protocol::Simple).step.0 as f64;
+    for (gpus, channels, peers) in [(8, 8, 1), (8, 4, 2), (8, 1, 7), (4, 1, 3)] {
+        let lane = 128 << 10;
+        let time = |loops| exchange(1, gpus, channels, NetworkCosts::FREE, (lane, loops * u64::from(channels)));
+        let each = (time(65) - time(1)) / 64.0;
+        let messages = f64::from(gpus - 1);
+        let copies = half_block_copies(lane, false) * COPYING_WARPS[0] / COPYING_WARPS[peers - 1];
+        let expected = messages * (copies + step);
+        assert!((each / expected - 1.0).abs() < 0.02, "{gpus} GPUs, {channels} channels: {each} and {expected}");
     }
 }
 

@@ -463,3 +463,19 @@ pub(crate) fn call_templates() -> impl Strategy<Value = CallTemplate> {
         },
     )
 }
+
+/// Returns the number of warps that copy what a block of `threads` threads sends to several peers: half of each peer's
+/// warps, of which one signals if there are at least three and the protocol has no flags.
+pub fn sending_warps(threads: u16, peers: usize, has_flags: bool) -> usize {
+    let block = usize::from(threads.div_ceil(32));
+    let peers = peers.min(8).min(block / 2).max(1);
+    // Sending warps for 2, 3, … 20 warps of a peer (NCCL 2.30.7 src/device/sendrecv.h).
+    let sending = match block / peers {
+        0..=3 => 1,
+        4 => 2,
+        odd if odd % 2 == 1 => odd / 2 + 1,
+        even => even / 2,
+    };
+    let signals = !has_flags && sending > 2;
+    peers * if signals { sending - 1 } else { sending }
+}

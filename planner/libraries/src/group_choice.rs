@@ -5,8 +5,8 @@ use fabricast_sim::schedule::{Call, DataType, ReduceOp};
 use fabricast_topologies::Bytes;
 
 use crate::nccl::{
-    AlgoProto, ChannelKind, ChannelRange, ChosenCall, Function, GroupedCall, Proto, Request, joint_choices, kernel,
-    kernel_with_max_channels, min_channel_traffic, pick_in_group, place,
+    AlgoProto, CallChoice, ChannelKind, ChannelRange, Function, GroupCall, Proto, Request, joint_choices, kernel,
+    kernel_with_max_channels, min_channel_traffic, pick_group_call, place,
 };
 use crate::{BufferRegistration, Chooser, Unknown};
 
@@ -19,6 +19,17 @@ pub struct GroupChoice {
     pub strategy: Strategy,
     /// Channels of the call. Calls with common channels run in sequence.
     pub channels: ChannelRange,
+}
+
+/// Call of a group whose algorithm and protocol are chosen, without its channels.
+#[derive(Clone, Copy)]
+struct JointChoice {
+    /// Index of the call.
+    call: usize,
+    /// Properties that determine the channels.
+    choice: CallChoice,
+    cell: AlgoProto,
+    threads: u16,
 }
 
 impl Chooser {
@@ -44,52 +55,55 @@ impl Chooser {
         else {
             return Err(unknown(first));
         };
-        let grouped = |call: &Call| {
+        let group_call = |call: &Call| {
             let function = Function::from_collective(call.collective).ok_or_else(|| unknown(call))?;
-            Ok(GroupedCall { function, bytes: call.bytes })
+            Ok(GroupCall { function, bytes: call.bytes })
         };
-        let grouped: Vec<GroupedCall> = calls.iter().map(grouped).collect::<Result<_, Unknown>>()?;
+        let group_calls: Vec<GroupCall> = calls.iter().map(group_call).collect::<Result<_, Unknown>>()?;
+        let (empty, with_data): (Vec<usize>, Vec<usize>) =
+            (0..calls.len()).partition(|&number| group_calls[number].bytes.0 == 0);
+        let with_data_calls: Vec<GroupCall> = with_data.iter().map(|&number| group_calls[number]).collect();
         let (ranks, settings) = (communicator.ranks, self.settings());
         let (dtype, op): (DataType, ReduceOp) = (self.conditions().dtype, self.conditions().op);
         let available = communicator.channels(settings);
-        let per_channel = (calls.len() as u32).div_ceil(u32::from(available.max(1)));
-        let mut chosen: Vec<(usize, ChosenCall, AlgoProto, u16)> = Vec::with_capacity(calls.len());
-        for joint in joint_choices(&grouped, ranks) {
+        let per_channel = (with_data.len() as u32).div_ceil(u32::from(available.max(1)));
+        let mut choices: Vec<JointChoice> = Vec::with_capacity(with_data.len());
+        for joint in joint_choices(&with_data_calls, ranks) {
             let Some(&one) = joint.first() else { continue };
-            let function = grouped[one].function;
-            let bytes = joint.iter().fold(0u64, |sum, &number| sum.saturating_add(grouped[number].bytes.0));
+            let function = with_data_calls[one].function;
+            let bytes = joint.iter().fold(0u64, |sum, &number| sum.saturating_add(with_data_calls[number].bytes.0));
             let request = Request { function, bytes: Bytes(bytes), dtype, op };
-            let pick = pick_in_group(communicator, available, version, table, &request, per_channel);
+            let pick = pick_group_call(communicator, available, version, table, &request, per_channel);
             let pick = pick.ok_or(Unknown::NothingAllowed { library })?;
-            let algo_and_proto = AlgoProto { algo: pick.algo, proto: pick.proto };
-            let shape = kernel(communicator, version, settings, table, &request, algo_and_proto);
+            let cell = AlgoProto { algo: pick.algo, proto: pick.proto };
+            let shape = kernel(communicator, version, settings, table, &request, cell);
             let kind = if pick.algo.is_nvls() { ChannelKind::Nvls } else { ChannelKind::Usual };
             for number in joint {
-                let call = grouped[number];
+                let call = with_data_calls[number];
                 let traffic = match function {
                     Function::AllReduce => 2,
                     Function::AllGather | Function::ReduceScatter => u64::from(ranks),
                     Function::Broadcast | Function::Reduce => 1,
                 };
                 let traffic_per_byte = if pick.proto == Proto::Ll { 4 * traffic } else { traffic };
-                let of_kind = ChosenCall { call, kind, traffic_per_byte, max_channels: shape.max_channels };
-                chosen.push((number, of_kind, algo_and_proto, shape.threads));
+                let choice = CallChoice { call, kind, traffic_per_byte, max_channels: shape.max_channels };
+                choices.push(JointChoice { call: with_data[number], choice, cell, threads: shape.threads });
             }
         }
-        chosen.sort_by_key(|&(_, of_kind, ..)| of_kind.kind);
-        let order: Vec<ChosenCall> = chosen.iter().map(|&(_, of_kind, ..)| of_kind).collect();
+        choices.sort_by_key(|joint| joint.choice.kind);
+        let order: Vec<CallChoice> = choices.iter().map(|joint| joint.choice).collect();
         let channels_of = |kind| match kind {
             ChannelKind::Usual => available,
             ChannelKind::Nvls => communicator.nvls_shape(version, settings).channels,
         };
-        let placed = place(&order, ranks, min_traffic, channels_of);
-        let strategy = |((number, of_kind, algo_and_proto, threads), channels): (_, ChannelRange)| {
-            let ChosenCall { call: GroupedCall { function, bytes }, .. } = of_kind;
+        let ranges = place(&order, ranks, min_traffic, channels_of);
+        let with_channels = |(joint, channels): (JointChoice, ChannelRange)| {
+            let JointChoice { call, choice, cell, threads } = joint;
+            let GroupCall { function, bytes } = choice.call;
             let request = Request { function, bytes, dtype, op };
             let count = Some(channels.count);
-            let shape =
-                kernel_with_max_channels(communicator, version, settings, table, &request, algo_and_proto, count);
-            let AlgoProto { algo, proto } = algo_and_proto;
+            let shape = kernel_with_max_channels(communicator, version, settings, table, &request, cell, count);
+            let AlgoProto { algo, proto } = cell;
             let algorithm =
                 algo.to_algorithm().ok_or_else(|| Unknown::NoSchedule { library, name: format!("{algo} {proto}") })?;
             let strategy = Strategy {
@@ -97,8 +111,13 @@ impl Chooser {
                 chunk: Some(shape.chunk),
                 ..Strategy::new(algorithm, proto.to_protocol(), channels.count)
             };
-            Ok(GroupChoice { call: number, strategy, channels })
+            Ok(GroupChoice { call, strategy, channels })
         };
-        chosen.into_iter().zip(placed).map(strategy).collect()
+        // NCCL discards calls without data (src/enqueue.cc, `collTaskAppend`).
+        let discarded = empty.into_iter().map(|call| {
+            let strategy = self.choose(&calls[call])?.strategy;
+            Ok(GroupChoice { call, strategy, channels: ChannelRange::EMPTY })
+        });
+        choices.into_iter().zip(ranges).map(with_channels).chain(discarded).collect()
     }
 }

@@ -11,7 +11,6 @@
 use fabricast_libraries::nccl::ChannelRange;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
-use fabricast_sim::profile::{LaunchCosts, Profile};
 use fabricast_sim::{LaunchMode, ScheduleInstance, SimulateError, SimulationOptions, Timeline, simulate_concurrent};
 use fabricast_topologies::Picos;
 
@@ -21,7 +20,7 @@ const EMPTY_KERNEL: Picos = Picos(1_300_000);
 
 /// A call of a group, with its schedule and channels.
 #[derive(Clone, Copy)]
-pub struct GroupedInstance<'a> {
+pub struct GroupInstance<'a> {
     /// Schedule and placement of the call.
     pub instance: ScheduleInstance<'a>,
     /// Channels of the call.
@@ -34,35 +33,34 @@ pub struct GroupedInstance<'a> {
 /// # Errors
 /// [`SimulateError`]: no call, ranks without devices or paths, a deadlock, an interrupt.
 pub fn simulate_group(
-    calls: &[GroupedInstance<'_>],
+    calls: &[GroupInstance<'_>],
     mode: LaunchMode,
     options: SimulationOptions<'_>,
     watch: Watch<'_>,
 ) -> Result<Timeline, SimulateError> {
-    let profile = calls.first().ok_or(SimulateError::NoParties)?.instance.setting.profile;
-    let unlaunched = Profile { launches: [[LaunchCosts::default(); 2]; 2], ..profile.clone() };
     let mut starts = vec![Picos::ZERO; calls.len()];
-    // Each simulation fixes the start of at least one more call of every chain of calls.
+    let mut timeline = simulate_at(calls, &starts, mode, options, watch)?;
+    // Each further simulation fixes the start of at least one more call of every chain of calls.
     for _ in 0..calls.len() {
-        let ends = simulate_at(calls, &unlaunched, &starts, mode, options, watch)?.instance_times;
-        let next: Vec<Picos> = (0..calls.len()).map(|number| start(calls, &ends, number)).collect();
+        let next: Vec<Picos> = (0..calls.len()).map(|number| start(calls, &timeline.instance_ends, number)).collect();
         if next == starts {
             break;
         }
         starts = next;
+        timeline = simulate_at(calls, &starts, mode, options, watch)?;
     }
-    simulate_at(calls, profile, &starts, mode, options, watch)
+    Ok(timeline)
 }
 
 /// Start of a call: the time from which its start-up counts, after the calls before it on its channels.
-fn start(calls: &[GroupedInstance<'_>], ends: &[Picos], number: usize) -> Picos {
+fn start(calls: &[GroupInstance<'_>], ends: &[Picos], number: usize) -> Picos {
     let Some(call) = calls.get(number) else { return Picos::ZERO };
     let earlier = || calls.iter().zip(ends).take(number).filter(|(other, _)| other.channels.overlaps(call.channels));
     let is_used = |channel| earlier().any(|(other, _)| other.channels.contains(channel));
     if !(call.channels.first..call.channels.first + call.channels.count).all(is_used) {
         return Picos::ZERO;
     }
-    let end = earlier().map(|(_, &end)| end).max().unwrap_or_default();
+    let Some(end) = earlier().map(|(_, &end)| end).max() else { return Picos::ZERO };
     let header = call.instance.generator.header();
     let costs = call.instance.setting.profile.protocol(header.protocol);
     let threads = header.blocks.threads.unwrap_or(costs.threads);
@@ -72,8 +70,7 @@ fn start(calls: &[GroupedInstance<'_>], ends: &[Picos], number: usize) -> Picos 
 
 /// Simulates all calls, each of which starts at the time in `starts`.
 fn simulate_at(
-    calls: &[GroupedInstance<'_>],
-    profile: &Profile,
+    calls: &[GroupInstance<'_>],
     starts: &[Picos],
     mode: LaunchMode,
     options: SimulationOptions<'_>,
@@ -92,7 +89,7 @@ fn simulate_at(
         .iter()
         .zip(&delays)
         .map(|(call, delays)| ScheduleInstance {
-            setting: Environment { profile, delays, ..call.instance.setting },
+            setting: Environment { delays, ..call.instance.setting },
             ..call.instance
         })
         .collect();

@@ -421,10 +421,10 @@ def simulate(
             collective and settings that override the other flags, for example
             ``all_gather:ranks=0-3,bytes=1MiB,algorithm=ring``. Keys: ranks (default: all; calls may share
             ranks), bytes, algorithm, protocol, channels, chunk, root, matrix, grid.
-        nccl_group: Run the calls of ``call`` as one group of NCCL: one launch, whose calls divide the
-            channels. As calls between ncclGroupStart and ncclGroupEnd: NCCL chooses algorithms and protocols
-            jointly and places the calls on consecutive channels. Calls on the same channel run in sequence,
-            others concurrently. Collectives of all ranks only.
+        nccl_group: Run all calls of ``call`` in one kernel, as NCCL runs a group of calls. NCCL does so with
+            calls between ncclGroupStart and ncclGroupEnd. It chooses their algorithms and protocols jointly
+            and divides the channels among them. Calls on the same channel run in sequence, others
+            concurrently. Only collectives of all ranks can be in a group.
         no_fold: Simulate every operation, even if ranks are proved to be interchangeable.
         trace: Write a Chrome trace for Perfetto: a track per rank and channel, link utilization. Of a job:
             tracks of each rank for computation, waiting and each communication group, with arrows to what

@@ -48,7 +48,7 @@ pub use error::LowerError;
 pub use first_groups::lower_first_groups;
 pub(crate) use first_groups::{find_representative_group, lower_first_ranks};
 pub(crate) use network::{Crossing, Latency};
-use operation_cost::{ConnectionExtent, OutgoingExtents, RunCosts, Task};
+use operation_cost::{ConnectionExtent, OutgoingExtents, PeerBlocks, RunCosts, Task};
 pub(crate) use operation_cost::{OperationCost, OperationCosts, Start, Tasks};
 use pass_sharing::PassSharing;
 use passages::PassageBuilder;
@@ -191,6 +191,16 @@ fn extent_between(setting: &Environment<'_>, one: Rank, other: Rank) -> Connecti
     }
 }
 
+/// Returns the assignment of the peers of pairwise exchanges to blocks, by the extent of the whole call.
+fn peer_blocks(setting: &Environment<'_>) -> PeerBlocks {
+    let mut islands = setting.placement.iter().map(|&device| setting.router.island_of(device));
+    let first = islands.next();
+    match islands.all(|island| Some(island) == first) {
+        true => PeerBlocks::Separate,
+        false => PeerBlocks::Shared,
+    }
+}
+
 /// Returns the extent of the connection that determines a run's costs. For messages in `RunOrder::InTurn`, it is the
 /// connection to their peer; for others, the connection on which the awaited data arrives.
 fn connection_extent(
@@ -245,6 +255,7 @@ fn add_party(
         (Partners::default(), PassSharing::default(), ConnectionLines::default());
     let mut destinations = SumDestinations::default();
     let first_start = setting.delays.iter().copied().min().unwrap_or(Picos::ZERO);
+    let peer_blocks = peer_blocks(&setting);
     for rank in RankClasses::lowered_ranks(survey.classes, header.call.ranks) {
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
@@ -273,7 +284,11 @@ fn add_party(
             let is_pairwise = header.call.collective.is_pairwise();
             let to = |extent: ConnectionExtent| {
                 let task = if is_ordered { task.with_outgoing(extent) } else { task };
-                if is_pairwise { task.with_send_buffer(extent.send_buffer()) } else { task }
+                if is_pairwise {
+                    task.with_send_buffer(extent.send_buffer()).with_peer_blocks(peer_blocks)
+                } else {
+                    task
+                }
             };
             let outgoing = match is_ordered || is_pairwise {
                 true => outgoing_extents(&setting, rank, run),

@@ -47,6 +47,8 @@ pub(crate) struct OperationCosts<'a> {
     concurrent_peers: u16,
     /// Limit on the number of peers with which a block exchanges messages concurrently.
     max_partners: u32,
+    /// Number of channels of the schedule.
+    channels: u32,
     /// Number of ranks whose data a switch reduces.
     team: u64,
 }
@@ -74,6 +76,19 @@ pub(crate) struct Task {
     outgoing: ConnectionExtent,
     /// Buffer into which a pairwise exchange copies the data that it sends.
     send_buffer: SendBuffer,
+    /// Assignment of the peers of a pairwise exchange to blocks.
+    peer_blocks: PeerBlocks,
+}
+
+/// Assignment of the peers of a pairwise exchange to thread blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PeerBlocks {
+    /// Each peer has its own blocks as long as there are enough: a call within a host (NCCL 2.30.7
+    /// src/include/channel.h, `ncclP2pChannelBaseForRound`: the channels of a peer begin at a number of its own).
+    Separate,
+    /// All peers of a channel share a block: a call over several hosts, in which the peers of a group of up to eight
+    /// ranks have the same channels, those on the own host as well.
+    Shared,
 }
 
 /// Extent of a connection: within a host, or over a network.
@@ -108,6 +123,11 @@ impl Task {
     /// Returns the task with another buffer for the data that a pairwise exchange sends.
     pub fn with_send_buffer(self, send_buffer: SendBuffer) -> Self {
         Self { send_buffer, ..self }
+    }
+
+    /// Returns the task with another assignment of peers to blocks.
+    pub fn with_peer_blocks(self, peer_blocks: PeerBlocks) -> Self {
+        Self { peer_blocks, ..self }
     }
 
     /// Returns the task with another extent of its connection.
@@ -286,6 +306,7 @@ impl<'a> OperationCosts<'a> {
             buffers: header.call.buffers,
             concurrent_peers: header.concurrent_peers(),
             max_partners: max_partners(header),
+            channels: header.channels.into(),
             team: header.teams.first().map_or(0, |team| team.len() as u64),
         }
     }
@@ -393,6 +414,7 @@ impl<'a> OperationCosts<'a> {
             extent: ConnectionExtent::Host,
             outgoing: ConnectionExtent::Host,
             send_buffer: SendBuffer::Receiver,
+            peer_blocks: PeerBlocks::Separate,
         }
     }
 
@@ -401,15 +423,24 @@ impl<'a> OperationCosts<'a> {
         matches!(self.costs.channel_limit, ChannelLimit::Passes(_))
     }
 
+    /// Returns the number of peers among which the warps of a block are divided if the rank sends to `partners` peers on the
+    /// block's channel. A schedule divides the data of each peer of a host over all channels, which represents separate
+    /// blocks for each peer. Of the peers that share a channel within a host, those of a group of eight run concurrently,
+    /// and the groups in sequence (NCCL 2.30.7 src/enqueue.cc, `ncclAddWorkBatchToPlan`).
+    fn peers_of_block(&self, peer_blocks: PeerBlocks, partners: u32) -> u32 {
+        match peer_blocks {
+            PeerBlocks::Separate => partners.min(MAX_EXCHANGE_PEERS).div_ceil(self.channels.max(1)),
+            PeerBlocks::Shared => partners,
+        }
+    }
+
     /// Computes the costs of an operation that moves `bytes` of payload and `on_wire` with framing.
     pub fn operation_cost(&self, task: Task, bytes: Bytes, on_wire: Work) -> OperationCost {
-        let Task { kind, role, order, half, turns, partners, shared, destination, extent, outgoing, send_buffer } =
-            task;
+        let Task {
+            kind, role, order, half, turns, partners, shared, destination, extent, outgoing, send_buffer, ..
+        } = task;
         let partners = partners.min(self.max_partners);
-        // Within a host, each peer has its own blocks (NCCL 2.30.7 src/include/channel.h): those of a schedule, on which all
-        // peers share all blocks, represent them.
-        let peers = if send_buffer == SendBuffer::Sender { partners } else { 1 };
-        let exchange = PairwiseExchange { buffer: send_buffer, peers };
+        let exchange = PairwiseExchange { buffer: send_buffer, peers: self.peers_of_block(task.peer_blocks, partners) };
         let threads = self.channel_threads[usize::from(half % 2)];
         let operation =
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
@@ -481,11 +512,13 @@ impl<'a> OperationCosts<'a> {
             RunOrder::InTurn if pairs => {
                 let alone = busy.map_or(Picos::ZERO, |busy| busy + self.costs.step);
                 let all = |one: Picos| Picos(one.0.saturating_mul(partners.into()));
-                match extent {
-                    ConnectionExtent::Host => all(alone),
-                    // A block has finished a message once the proxy can see it. Each peer of a block has its own warps,
-                    // so that waiting for one peer overlaps with copying for the others.
-                    ConnectionExtent::Network => {
+                match (task.peer_blocks, extent) {
+                    (PeerBlocks::Separate, ConnectionExtent::Host) => all(alone),
+                    // Each peer of a block has its own warps, so that waiting for one peer overlaps with copying for
+                    // the others.
+                    (PeerBlocks::Shared, ConnectionExtent::Host) => alone.max(all(busy.unwrap_or_default())),
+                    // A block has finished a message once the proxy can see it.
+                    (_, ConnectionExtent::Network) => {
                         let visible = alone + self.network.visible_after(self.protocol);
                         visible.max(all(busy.unwrap_or_default()))
                     }

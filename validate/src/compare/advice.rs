@@ -166,14 +166,14 @@ pub(super) fn advise(
     let measured = |compared| Some((compared, Compared::measured_row(compared, request.measurements)?));
     let cases: Vec<(&Compared, &Row)> =
         sample_evenly(&group.usable_rows(rows), MAX_ROWS).into_iter().filter_map(measured).collect();
-    let known = KnownTimes::default();
-    let described = Predictions::with_known(measurement, request.routes, &cases, &profile, &known);
+    let cache = TimeCache::default();
+    let described = Predictions::predict(measurement, request.routes, &cases, &profile, &cache);
     let advice: Vec<Advice> = settings
         .into_par_iter()
         .filter_map(|setting| {
             let configuration = setting.applied_to(&measurement.configuration);
             let changed = Measurement { rows: Vec::new(), rejected: Vec::new(), configuration, ..measurement.clone() };
-            let predicted = Predictions::with_known(&changed, request.routes, &cases, &profile, &known);
+            let predicted = Predictions::predict(&changed, request.routes, &cases, &profile, &cache);
             gain(setting, &cases, &described, &predicted)
         })
         .collect();
@@ -281,26 +281,26 @@ struct Predictions(Vec<Option<Picos>>);
 /// Times of rows with strategies that were simulated before, by the index of the row. They hold for measurements that
 /// differ only in settings that select the strategy.
 #[derive(Default)]
-struct KnownTimes(Mutex<HashMap<(usize, Strategy), Option<KnownTime>>>);
+struct TimeCache(Mutex<HashMap<(usize, Strategy), Option<RowTime>>>);
 
 /// Simulated time of a row, and the number of events of its simulation.
 #[derive(Clone, Copy)]
-struct KnownTime {
+struct RowTime {
     time: Picos,
     events: u64,
 }
 
-impl KnownTimes {
-    /// Returns a known time, or the result of `simulate`, which becomes known.
+impl TimeCache {
+    /// Returns a cached time, or the result of `simulate`, which is then cached.
     fn get_or_simulate(
         &self,
         row: usize,
         strategy: Strategy,
-        simulate: impl FnOnce() -> Option<KnownTime>,
-    ) -> Option<KnownTime> {
+        simulate: impl FnOnce() -> Option<RowTime>,
+    ) -> Option<RowTime> {
         let key = (row, strategy);
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
-        known.unwrap_or_else(|| {
+        let cached = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        cached.unwrap_or_else(|| {
             let simulated = simulate();
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, simulated);
             simulated
@@ -310,16 +310,16 @@ impl KnownTimes {
 
 impl Predictions {
     fn new(measurement: &Measurement, routes: RouteOptions, cases: &[(&Compared, &Row)], profile: &Profile) -> Self {
-        Self::with_known(measurement, routes, cases, profile, &KnownTimes::default())
+        Self::predict(measurement, routes, cases, profile, &TimeCache::default())
     }
 
-    /// Predicts rows; a strategy that is already known for a row is not simulated again.
-    fn with_known(
+    /// Predicts rows; a strategy whose time for a row is cached is not simulated again.
+    fn predict(
         measurement: &Measurement,
         routes: RouteOptions,
         cases: &[(&Compared, &Row)],
         profile: &Profile,
-        known: &KnownTimes,
+        cache: &TimeCache,
     ) -> Self {
         let simulation = MeasurementSimulation::new(measurement, routes);
         let strategies = simulation.strategies();
@@ -329,10 +329,10 @@ impl Predictions {
                 return None;
             }
             let strategy = strategies.strategy(row)?;
-            let predicted = known.get_or_simulate(number, strategy, || {
+            let predicted = cache.get_or_simulate(number, strategy, || {
                 let schedule = simulation.schedule(strategy, row, profile)?;
                 let simulated = simulation.simulate(&*schedule, profile)?;
-                Some(KnownTime { time: simulated.time, events: simulated.events })
+                Some(RowTime { time: simulated.time, events: simulated.events })
             })?;
             events += predicted.events;
             Some(predicted.time)
@@ -371,14 +371,14 @@ mod tests {
     fn a_strategy_of_a_row_is_simulated_once() {
         let [ring, tree] =
             [Algorithm::Ring, Algorithm::Tree].map(|algorithm| Strategy::new(algorithm, Protocol::Ll, 1));
-        let known = KnownTimes::default();
+        let cache = TimeCache::default();
         let mut simulations = 0;
         let mut time = |row, strategy| {
             let simulate = || {
                 simulations += 1;
-                Some(KnownTime { time: Picos(simulations), events: 1 })
+                Some(RowTime { time: Picos(simulations), events: 1 })
             };
-            known.get_or_simulate(row, strategy, simulate).map(|known| known.time.0)
+            cache.get_or_simulate(row, strategy, simulate).map(|row| row.time.0)
         };
         let times = [time(0, ring), time(0, tree), time(1, ring), time(0, ring), time(1, ring)];
         assert_eq!(times, [Some(1), Some(2), Some(3), Some(1), Some(3)]);

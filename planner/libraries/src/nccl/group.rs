@@ -21,7 +21,7 @@ const GRAIN: u64 = 16;
 
 /// Call of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GroupedCall {
+pub struct GroupCall {
     /// NCCL function of the call.
     pub function: Function,
     /// Message size as in nccl-tests: the larger buffer of a rank.
@@ -33,11 +33,14 @@ pub struct GroupedCall {
 pub struct ChannelRange {
     /// First channel.
     pub first: u16,
-    /// Number of channels, at least 1.
+    /// Number of channels; 0 for a call without data.
     pub count: u16,
 }
 
 impl ChannelRange {
+    /// Range of a call without data.
+    pub const EMPTY: Self = Self { first: 0, count: 0 };
+
     /// Returns true if the call uses a channel.
     #[must_use]
     pub fn contains(self, channel: u16) -> bool {
@@ -47,7 +50,7 @@ impl ChannelRange {
     /// Returns true if both calls use a common channel.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
-        self.first < other.first + other.count && other.first < self.first + self.count
+        self.first.max(other.first) < (self.first + self.count).min(other.first + other.count)
     }
 }
 
@@ -60,11 +63,11 @@ pub enum ChannelKind {
     Nvls,
 }
 
-/// Call whose algorithm and protocol are chosen.
+/// Call with the choices that determine its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChosenCall {
+pub struct CallChoice {
     /// The call.
-    pub call: GroupedCall,
+    pub call: GroupCall,
     /// Kind of its channels.
     pub kind: ChannelKind,
     /// Traffic in bytes per byte of a rank's part, four times as much with LL.
@@ -73,7 +76,7 @@ pub struct ChosenCall {
     pub max_channels: u16,
 }
 
-/// Least traffic of a channel with work, in bytes (`MinTrafficPerChannel`); `None` for versions that divide channels by
+/// Minimum traffic of a channel with work, in bytes (`MinTrafficPerChannel`); `None` for versions that divide channels by
 /// other rules.
 pub(crate) fn min_channel_traffic(version: NcclVersion) -> Option<Bytes> {
     match version.rules().channel_split {
@@ -83,7 +86,7 @@ pub(crate) fn min_channel_traffic(version: NcclVersion) -> Option<Bytes> {
 }
 
 /// Bytes of a rank's part of a call, as NCCL counts them, and the channel traffic in bytes per byte.
-fn rank_traffic(call: GroupedCall, ranks: u32) -> (u64, u64) {
+fn rank_traffic(call: GroupCall, ranks: u32) -> (u64, u64) {
     let ranks = u64::from(ranks.max(1));
     match call.function {
         Function::AllReduce => (call.bytes.0, 2),
@@ -93,7 +96,7 @@ fn rank_traffic(call: GroupedCall, ranks: u32) -> (u64, u64) {
 }
 
 /// Traffic of a call over all its channels, in bytes, without the factor of LL.
-fn traffic(call: GroupedCall, ranks: u32) -> u64 {
+fn traffic(call: GroupCall, ranks: u32) -> u64 {
     let (bytes, per_byte) = rank_traffic(call, ranks);
     bytes.saturating_mul(per_byte)
 }
@@ -101,7 +104,7 @@ fn traffic(call: GroupedCall, ranks: u32) -> u64 {
 /// Calls whose algorithm and protocol NCCL chooses jointly: indices of the calls, in the order in which they are placed.
 /// All have the same function.
 #[must_use]
-pub fn joint_choices(calls: &[GroupedCall], ranks: u32) -> Vec<Vec<usize>> {
+pub fn joint_choices(calls: &[GroupCall], ranks: u32) -> Vec<Vec<usize>> {
     let mut by_size: Vec<usize> = (0..calls.len()).collect();
     by_size.sort_by_key(|&number| std::cmp::Reverse(traffic(calls[number], ranks)));
     // Functions in the order of their largest calls, and the calls of each with the smallest first.
@@ -128,53 +131,53 @@ pub fn joint_choices(calls: &[GroupedCall], ranks: u32) -> Vec<Vec<usize>> {
     choices
 }
 
-/// Returns the channels of each call, in the order of `calls`, which is the order of placement. `min_traffic`: smallest
+/// Returns the channels of each call, in the order of `calls`, which is the order of placement. `min_traffic`: minimum
 /// traffic of a channel with work. `available`: number of channels of each kind.
 #[must_use]
 pub fn place(
-    calls: &[ChosenCall],
+    calls: &[CallChoice],
     ranks: u32,
     min_traffic: Bytes,
     available: impl Fn(ChannelKind) -> u16,
 ) -> Vec<ChannelRange> {
-    let mut placed = Vec::with_capacity(calls.len());
-    let mut current: Option<Filling> = None;
-    for chosen in calls {
-        let filling = match current {
-            Some(filling) if filling.kind == chosen.kind => filling,
-            _ => Filling::new(calls, chosen.kind, ranks, min_traffic.0.max(1), available(chosen.kind)),
+    let mut ranges = Vec::with_capacity(calls.len());
+    let mut current: Option<ChannelCursor> = None;
+    for choice in calls {
+        let cursor = match current {
+            Some(cursor) if cursor.kind == choice.kind => cursor,
+            _ => ChannelCursor::new(calls, choice.kind, ranks, min_traffic.0.max(1), available(choice.kind)),
         };
-        let (range, filling) = filling.place(chosen, ranks);
-        placed.push(range);
-        current = Some(filling);
+        let (range, next) = cursor.place(choice, ranks);
+        ranges.push(range);
+        current = Some(next);
     }
-    placed
+    ranges
 }
 
-/// Channels of one kind, of which the first ones have their share of the traffic.
+/// Position in the channels of one kind, of which those before have their share of the traffic.
 #[derive(Clone, Copy, Debug)]
-struct Filling {
+struct ChannelCursor {
     kind: ChannelKind,
-    /// Least traffic of a channel with work.
+    /// Minimum traffic of a channel with work, in bytes.
     min_traffic: u64,
     /// Number of channels.
     max: u64,
     /// Share of the traffic of a channel.
     per_channel: u64,
-    /// Channel that is filled next.
+    /// Channel of the next call.
     channel: u64,
-    /// Traffic that this channel has.
-    filled: u64,
+    /// Traffic of this channel, in bytes.
+    traffic: u64,
 }
 
-impl Filling {
-    fn new(calls: &[ChosenCall], kind: ChannelKind, ranks: u32, min_traffic: u64, available: u16) -> Self {
+impl ChannelCursor {
+    fn new(calls: &[CallChoice], kind: ChannelKind, ranks: u32, min_traffic: u64, available: u16) -> Self {
         let max = u64::from(available.max(1));
-        let of_kind = || calls.iter().filter(move |chosen| chosen.kind == kind);
-        let channels = of_kind().map(|chosen| u64::from(chosen.max_channels)).sum::<u64>().clamp(1, max);
-        let share = |chosen: &ChosenCall| {
-            let (bytes, _) = rank_traffic(chosen.call, ranks);
-            bytes.saturating_mul(chosen.traffic_per_byte).max(min_traffic)
+        let of_kind = || calls.iter().filter(move |choice| choice.kind == kind);
+        let channels = of_kind().map(|choice| u64::from(choice.max_channels)).sum::<u64>().clamp(1, max);
+        let share = |choice: &CallChoice| {
+            let (bytes, _) = rank_traffic(choice.call, ranks);
+            bytes.saturating_mul(choice.traffic_per_byte).max(min_traffic)
         };
         let traffic = of_kind().map(share).fold(0, u64::saturating_add);
         Self {
@@ -183,20 +186,20 @@ impl Filling {
             max,
             per_channel: (traffic / channels).div_ceil(GRAIN) * GRAIN,
             channel: 0,
-            filled: 0,
+            traffic: 0,
         }
     }
 
     /// Places a call, and returns its channels and the state after it.
-    fn place(mut self, chosen: &ChosenCall, ranks: u32) -> (ChannelRange, Self) {
-        let (bytes, _) = rank_traffic(chosen.call, ranks);
-        let per_byte = chosen.traffic_per_byte.max(1);
+    fn place(mut self, choice: &CallChoice, ranks: u32) -> (ChannelRange, Self) {
+        let (bytes, _) = rank_traffic(choice.call, ranks);
+        let per_byte = choice.traffic_per_byte.max(1);
         let cell = self.min_traffic.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
         let cell_traffic = cell * per_byte;
         let cells = bytes.div_ceil(cell).max(1);
         let each = cells.min(self.per_channel.div_ceil(cell_traffic)).max(1);
         let is_last = self.channel + 1 == self.max;
-        let room = self.per_channel.saturating_sub(self.filled);
+        let room = self.per_channel.saturating_sub(self.traffic);
         let mut low = if is_last { cells } else { cells.min(room.div_ceil(cell_traffic)) };
         let (mut middle, mut high) = ((cells - low) / each, (cells - low) % each);
         let mut middle_cells = each;
@@ -212,22 +215,22 @@ impl Filling {
         if low == 0 {
             self.channel += 1;
             (low, middle, high) = if middle == 0 { (high, 0, 0) } else { (middle_cells, middle - 1, high) };
-            self.filled = 0;
+            self.traffic = 0;
         }
         let count = u64::from(low > 0) + middle + u64::from(high > 0);
         let first = self.channel;
         if high > 0 {
             self.channel += count - 1;
-            self.filled = high * cell_traffic;
+            self.traffic = high * cell_traffic;
         } else if middle > 0 {
             self.channel += count;
-            self.filled = 0;
+            self.traffic = 0;
         } else {
-            self.filled += low * cell_traffic;
+            self.traffic += low * cell_traffic;
         }
-        if self.filled >= self.per_channel && self.channel + 1 != self.max {
+        if self.traffic >= self.per_channel && self.channel + 1 != self.max {
             self.channel += 1;
-            self.filled = 0;
+            self.traffic = 0;
         }
         (ChannelRange { first: first as u16, count: count as u16 }, self)
     }
@@ -237,13 +240,13 @@ impl Filling {
 mod tests {
     use super::*;
 
-    fn all_reduce(bytes: u64) -> GroupedCall {
-        GroupedCall { function: Function::AllReduce, bytes: Bytes(bytes) }
+    fn all_reduce(bytes: u64) -> GroupCall {
+        GroupCall { function: Function::AllReduce, bytes: Bytes(bytes) }
     }
 
     /// Simple all_reduces of these sizes, on up to `max_channels` channels each.
-    fn chosen(sizes: &[u64], max_channels: u16) -> Vec<ChosenCall> {
-        let call = |&bytes: &u64| ChosenCall {
+    fn choices(sizes: &[u64], max_channels: u16) -> Vec<CallChoice> {
+        let call = |&bytes: &u64| CallChoice {
             call: all_reduce(bytes),
             kind: ChannelKind::Usual,
             traffic_per_byte: 2,
@@ -253,8 +256,8 @@ mod tests {
     }
 
     fn ranges(sizes: &[u64], max_channels: u16, available: u16) -> Vec<(u16, u16)> {
-        let placed = place(&chosen(sizes, max_channels), 8, Bytes(32 << 10), |_| available);
-        placed.into_iter().map(|range| (range.first, range.count)).collect()
+        let ranges = place(&choices(sizes, max_channels), 8, Bytes(32 << 10), |_| available);
+        ranges.into_iter().map(|range| (range.first, range.count)).collect()
     }
 
     #[test]
@@ -269,8 +272,17 @@ mod tests {
     }
 
     #[test]
+    fn calls_without_data_overlap_no_other_call() {
+        let range = |first, count| ChannelRange { first, count };
+        assert!(range(2, 3).overlaps(range(4, 1)) && !range(2, 3).overlaps(range(5, 1)));
+        for other in [range(0, 4), range(2, 1), ChannelRange::EMPTY] {
+            assert!(!range(1, 0).overlaps(other) && !other.overlaps(range(1, 0)), "{other:?}");
+        }
+    }
+
+    #[test]
     fn calls_within_a_factor_of_four_are_chosen_jointly() {
-        let gather = GroupedCall { function: Function::AllGather, bytes: Bytes(1 << 20) };
+        let gather = GroupCall { function: Function::AllGather, bytes: Bytes(1 << 20) };
         let calls = [all_reduce(4096), all_reduce(1024), gather, all_reduce(4095), all_reduce(64 << 20)];
         assert_eq!(joint_choices(&calls, 8), [vec![1, 3], vec![0], vec![4], vec![2]]);
         assert_eq!(joint_choices(&[], 8), Vec::<Vec<usize>>::new());

@@ -24,7 +24,7 @@ mod version;
 
 pub use channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
 pub use communicator::{Communicator, Cpu, Nic, NicDistance};
-pub use group::{ChannelKind, ChannelRange, ChosenCall, GroupedCall, joint_choices, place};
+pub use group::{CallChoice, ChannelKind, ChannelRange, GroupCall, joint_choices, place};
 pub use index::{Algo, AlgoProto, Function, Proto};
 pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_channels};
 pub use lists::{ListError, Lists};
@@ -39,5 +39,5 @@ pub use version::{NcclVersion, UnknownNcclVersion};
 pub(crate) use group::min_channel_traffic;
 pub(crate) use kernel::{channels_with_work, justified_channels};
 pub(crate) use p2p::{ChannelLimits, PeerChannels, SendHosts, bytes_per_peer};
-pub(crate) use time::pick_in_group;
+pub(crate) use time::pick_group_call;
 pub(crate) use version::{ChannelSplit, SendParts};

@@ -75,7 +75,7 @@ pub fn expected_time(
     algo: Algo,
     proto: Proto,
 ) -> Option<Picos> {
-    expected_time_in_group(communicator, channels, version, table, request, AlgoProto { algo, proto }, 1)
+    expected_group_call_time(communicator, channels, version, table, request, AlgoProto { algo, proto }, 1)
 }
 
 /// Number of collectives whose work structures a channel reads at a time (1024 bytes of 128 each); without rings, NCCL
@@ -84,7 +84,7 @@ const CALLS_PER_BATCH: u32 = 8;
 
 /// Variant of [`expected_time`] for a group with `per_channel` calls on each channel. The request has the bytes of all
 /// calls that are chosen jointly.
-fn expected_time_in_group(
+fn expected_group_call_time(
     communicator: &Communicator,
     channels: u16,
     version: NcclVersion,
@@ -142,11 +142,11 @@ pub fn pick(
     table: &CostTable,
     request: &Request,
 ) -> Option<Pick> {
-    pick_in_group(communicator, channels, version, table, request, 1)
+    pick_group_call(communicator, channels, version, table, request, 1)
 }
 
 /// Variant of [`pick`] for a group with `per_channel` calls on each channel.
-pub(crate) fn pick_in_group(
+pub(crate) fn pick_group_call(
     communicator: &Communicator,
     channels: u16,
     version: NcclVersion,
@@ -161,7 +161,7 @@ pub(crate) fn pick_in_group(
     for algo in Algo::ALL {
         for proto in Proto::ALL {
             let cell = AlgoProto { algo, proto };
-            let time = expected_time_in_group(communicator, channels, version, table, request, cell, per_channel);
+            let time = expected_group_call_time(communicator, channels, version, table, request, cell, per_channel);
             let Some(time) = time else { continue };
             let is_better = match (best, version.rules().ties) {
                 (None, _) => true,
