@@ -1,11 +1,11 @@
 //! Kernels of the optimizer update, and the duration of the update.
 
-use fabricast_topologies::{Bandwidth, Bytes, Picos};
+use fabricast_topologies::{Bandwidth, Bytes, HostDrives, Picos};
 
 use super::efficiency::Efficiency;
 use super::kernel::Kernel;
 use super::peak_rates::PeakRates;
-use fabricast_workload::job::{MasterWeights, OptimizerDevice, Training};
+use fabricast_workload::job::{Layout, MasterWeights, OptimizerDevice, Overlap, Tier, Training, weight_shard};
 
 /// Number of bytes of a 32-bit number.
 const FP32_BYTES: u64 = 4;
@@ -42,15 +42,63 @@ const CPU_ADAM_EFFICIENCY: f64 = 0.43;
 /// update runs at the rank's share of the host memory bandwidth, and weights are sent back.
 pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
     if job.optimizer_device == OptimizerDevice::Cpu {
-        let sent = Bytes(parameters * (job.gradient_bytes() + job.precision.bytes()));
+        // Weights in the CPU's memory are not sent back.
+        let returned = if job.weights_tier == Tier::Hbm { job.precision.bytes() } else { 0 };
+        let sent = Bytes(parameters * (job.gradient_bytes() + returned));
         let transfers = speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(sent, rate));
         // The gradient is read, and the state is read and written (DeepSpeed, csrc/includes/cpu_adam.h).
         let moved = parameters * (job.gradient_bytes() + 2 * job.state_bytes());
         let share = speeds.host_memory_bandwidth.unwrap_or(ASSUMED_CPU_BANDWIDTH);
         let seconds = moved as f64 / (share.0.max(1) as f64 * CPU_ADAM_EFFICIENCY);
-        return transfers + Picos((seconds * 1e12).round() as u64);
+        let update = Picos((seconds * 1e12).round() as u64);
+        let [read, written] = drive_times(job, parameters, speeds);
+        // The next group of parameters is read while one is updated and the last one is written (DeepSpeed,
+        // deepspeed/runtime/swap_tensor/pipelined_optimizer_swapper.py).
+        return transfers
+            + match job.overlap {
+                Overlap::On => update.max(read).max(written),
+                Overlap::Off => update + read + written,
+            };
     }
     let kernels = curve.total(&optimizer(job, parameters), speeds);
     let state = Bytes(parameters * job.state_bytes());
     kernels.max(speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(state, rate)))
+}
+
+/// Returns the times to read and to write data on drives in the update of `parameters` parameters: states and 32-bit
+/// gradients are read, states and, if they are there as well, weights are written (DeepSpeed,
+/// deepspeed/runtime/swap_tensor/optimizer_utils.py).
+fn drive_times(job: &Training, parameters: u64, speeds: &PeakRates) -> [Picos; 2] {
+    let Some(HostDrives { read, write }) = speeds.drives else { return [Picos::ZERO; 2] };
+    let stored = |tier: Tier, bytes: u64| if tier == Tier::Nvme { bytes } else { 0 };
+    let states = stored(job.optimizer_tier, job.state_bytes());
+    let gradients = stored(job.optimizer_tier, FP32_BYTES);
+    let weights = stored(job.weights_tier, job.precision.bytes());
+    [drive_time(parameters * (states + gradients), read), drive_time(parameters * (states + weights), write)]
+}
+
+fn drive_time(bytes: u64, rate: Bandwidth) -> Picos {
+    Picos((u128::from(bytes) * 1_000_000_000_000 / u128::from(rate.0.max(1))) as u64)
+}
+
+/// Returns the shortest duration of the passes of all `micro_batches` micro-batches: the time to read offloaded weights
+/// for both passes of each, or to write the gradients of `parameters` parameters to drives. Both overlap with the
+/// passes.
+pub(super) fn offloaded_passes(
+    job: &Training,
+    layout: &Layout,
+    parameters: u64,
+    speeds: &PeakRates,
+    curve: &Efficiency,
+) -> Picos {
+    let passes = 2 * layout.micro_batches(job);
+    let weights = speeds.weights_bandwidth.map_or(Picos::ZERO, |rate| {
+        let shard = Bytes(passes * weight_shard(job, layout).0);
+        if job.weights_tier == Tier::Nvme { drive_time(shard.0, rate) } else { curve.transfer_time(shard, rate) }
+    });
+    let gradients = match (job.optimizer_tier, speeds.drives) {
+        (Tier::Nvme, Some(drives)) => drive_time(parameters * FP32_BYTES, drives.write),
+        _ => Picos::ZERO,
+    };
+    weights.max(gradients)
 }

@@ -135,6 +135,9 @@ pub(super) const SPEEDS: PeakRates = PeakRates {
     block_scheduling: BlockScheduling::Dynamic,
     offload_bandwidth: None,
     host_memory_bandwidth: None,
+    weights_bandwidth: None,
+    adapter_bandwidth: None,
+    drives: None,
 };
 
 pub(super) fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {
