@@ -14,7 +14,7 @@ use fabricast_topologies::{Bandwidth, Bytes, Picos};
 use super::steady_state::StepTokens;
 use crate::step::{Efficiency, Kernel, KernelKind, PeakRates};
 use crate::time::scaled;
-use fabricast_workload::job::{AdapterTarget, Flops, HostAllocation, Layout, Serving, WeightMatrix};
+use fabricast_workload::job::{AdapterLoading, AdapterTarget, Flops, HostAllocation, Layout, Serving, WeightMatrix};
 
 /// Bytes of an element of the product with A.
 const PRODUCT_BYTES: f64 = 4.0;
@@ -79,8 +79,7 @@ pub(super) fn swap_time(job: &Serving, layout: &Layout, speeds: &PeakRates, curv
 }
 
 /// Returns the mean time in a step during which its requests wait for adapters that are not resident: each request
-/// whose adapter is missing exchanges one before its first step (vLLM, `vllm/v1/worker/lora_model_runner_mixin.py`,
-/// `set_active_loras`).
+/// whose adapter is missing exchanges one before its first step. Zero if copies overlap with steps.
 pub(super) fn mean_swap_wait(
     job: &Serving,
     layout: &Layout,
@@ -88,7 +87,8 @@ pub(super) fn mean_swap_wait(
     speeds: &PeakRates,
     curve: &Efficiency,
 ) -> Picos {
-    let Some(served) = &job.adapters else { return Picos::ZERO };
+    let blocking = job.adapters.as_ref().filter(|served| served.loading == AdapterLoading::Blocking);
+    let Some(served) = blocking else { return Picos::ZERO };
     let swaps = served.miss_probability() * mix.finished_prefills;
     let each = swap_time(job, layout, speeds, curve).unwrap_or_default();
     Picos((each.0 as f64 * swaps).round() as u64)
@@ -153,6 +153,7 @@ mod tests {
     #[test]
     fn layers_contain_adapter_kernels() {
         let (all, some) = (job("rank = 16, number = 8"), job("rank = 16, number = 8, resident = 2"));
+        let overlapped = job("rank = 16, number = 8, resident = 2, loading = \"overlapped\"");
         let layout = layout(&all);
         let mix = StepTokens { decode: 8.0, finished_prefills: 0.5, ..StepTokens::default() };
         let plain = served(
@@ -165,6 +166,7 @@ mod tests {
         assert_eq!(count(&all), count(&plain) + 8);
         let curve = Efficiency::default();
         assert_eq!(mean_swap_wait(&all, &layout, &mix, &H200, &curve), Picos::ZERO);
+        assert_eq!(mean_swap_wait(&overlapped, &layout, &mix, &H200, &curve), Picos::ZERO);
         let (wait, swap) =
             (mean_swap_wait(&some, &layout, &mix, &H200, &curve), swap_time(&some, &layout, &H200, &curve).unwrap());
         assert!((wait.0 as f64 / swap.0 as f64 - 0.75 * 0.5).abs() < 1e-6);

@@ -14,6 +14,7 @@
 //! errors are known only then (for example degrees whose product is not the number of ranks). They still name the
 //! location in the job file, which the job stores in [`JobSpans`].
 
+mod activations;
 mod cache;
 mod checkpoint;
 mod disaggregation;
@@ -62,7 +63,7 @@ pub use open_loop::{LengthDistribution, OpenLoop, RequestVariation};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
-pub use served_adapters::{HostAllocation, ServedAdapters};
+pub use served_adapters::{AdapterLoading, HostAllocation, ServedAdapters};
 pub use serving::{
     Arrivals, Batching, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing, Serving,
     TensorAllReduce,

@@ -19,6 +19,19 @@ pub struct ServedAdapters {
     pub resident: u64,
     /// Allocation of the adapters in host memory.
     pub host_memory: HostAllocation,
+    /// Wait for an adapter that is not resident.
+    pub loading: AdapterLoading,
+}
+
+/// Wait for an adapter that is copied from host memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdapterLoading {
+    /// All requests of the step wait (vLLM, `vllm/v1/worker/lora_model_runner_mixin.py`, `set_active_loras`).
+    #[default]
+    Blocking,
+    /// The copy overlaps with steps of the other requests (Punica, section 5.2; S-LoRA, section 5.1).
+    Overlapped,
 }
 
 /// Allocation of data in host memory that GPUs read.
@@ -145,6 +158,7 @@ mod tests {
                 number,
                 resident: resident.min(number),
                 host_memory: HostAllocation::Pinned,
+                loading: AdapterLoading::Blocking,
             };
             let distinct = served.distinct(requests);
             prop_assert!(distinct >= 1.0 && distinct <= served.resident as f64 && distinct <= requests.max(1.0) + 1e-9);

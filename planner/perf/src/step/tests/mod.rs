@@ -99,7 +99,7 @@ fn one_curve_matches_measured_steps() {
 }
 
 /// Cost model with a fixed bandwidth in bytes per second and no latency; calls use no SMs.
-struct FlatBandwidth(u64);
+pub(super) struct FlatBandwidth(pub u64);
 
 /// Variant of [`FlatBandwidth`] whose calls occupy a number of SMs and move a multiple of their bytes in memory.
 struct FlatWithSmUsage(FlatBandwidth, u32, u64);

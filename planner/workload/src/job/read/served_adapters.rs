@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::{HostAllocation, JobError, Model, ServedAdapters};
+use super::super::{AdapterLoading, HostAllocation, JobError, Model, ServedAdapters};
 use super::Validator;
 use super::lora::{AdapterText, TargetsText};
 
@@ -19,12 +19,13 @@ pub(super) struct ServedAdaptersText {
     number: Spanned<u64>,
     resident: Option<Spanned<u64>>,
     host_memory: Option<HostAllocation>,
+    loading: Option<AdapterLoading>,
 }
 
 impl ServedAdaptersText {
     /// Returns the adapters of a model.
     pub(super) fn adapters(&self, check: Validator<'_>, model: &Model) -> Result<ServedAdapters, JobError> {
-        let Self { rank, targets, number, resident, host_memory } = self;
+        let Self { rank, targets, number, resident, host_memory, loading } = self;
         let adapter = AdapterText { key: "adapters", rank, targets: targets.as_ref() }.adapter(check, model)?;
         let count = |key: &str, value: &Spanned<u64>, max: u64| match *value.get_ref() {
             count if (1..=max).contains(&count) => Ok(count),
@@ -35,7 +36,13 @@ impl ServedAdaptersText {
         };
         let number = count("number", number, MAX_ADAPTERS)?;
         let resident = resident.as_ref().map_or(Ok(number), |resident| count("resident", resident, number))?;
-        Ok(ServedAdapters { adapter, number, resident, host_memory: host_memory.unwrap_or_default() })
+        Ok(ServedAdapters {
+            adapter,
+            number,
+            resident,
+            host_memory: host_memory.unwrap_or_default(),
+            loading: loading.unwrap_or_default(),
+        })
     }
 }
 
@@ -52,6 +59,9 @@ mod tests {
         let adapters = adapters.adapters.unwrap();
         assert_eq!((adapters.adapter.rank, adapters.number, adapters.resident), (8, 20, 4));
         assert_eq!(adapters.host_memory, HostAllocation::Pageable);
+        assert_eq!(adapters.loading, AdapterLoading::Blocking);
+        let overlapped = served("adapters = { rank = 8, number = 2, loading = \"overlapped\" }\n").adapters.unwrap();
+        assert_eq!(overlapped.loading, AdapterLoading::Overlapped);
         let resident = served("adapters = { rank = 8, number = 20 }\n").adapters.unwrap();
         assert_eq!((resident.resident, resident.host_memory), (20, HostAllocation::Pinned));
         assert_eq!(served("").adapters, None);

@@ -442,6 +442,7 @@ pub(crate) mod tests {
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
             ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
+            ("kv_tier = \"nvme\"", "job.toml:2:11", "drives is not modelled"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
             ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
             ("requests = 10\nttft_s = 1", "job.toml:3:10", "requests are queued"),
