@@ -525,6 +525,12 @@ mod tests {
             ("price_usd = 1\n[constraints]\nbudget_usd = 1e300", "s.toml:6:14", "budget_usd: 1e300 is not"),
             ("price_usd = 1\n[assumptions]\nusd_per_kwh = 1e300", "s.toml:6:15", "usd_per_kwh: 1e300 is not"),
             ("network = { kind = \"star\" }", "s.toml:4:11", "one of `rail`"),
+            (
+                "nvme = { read_gb_per_s = 0, write_gb_per_s = 1 }",
+                "s.toml:4:26",
+                "read_gb_per_s: 0 is not from 0.001 to 10000",
+            ),
+            ("nvme = { read_gb_per_s = 7 }", "s.toml:4:8", "write_gb_per_s"),
             ("nodes = 0.5", "s.toml:4:9", ""),
             ("nodes = 0", "s.toml:4:9", "1 host or more, not 0"),
             ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "is given twice"),

@@ -166,6 +166,8 @@ mod tests {
         };
         let (hbm, nvme) = (memory(""), memory("optimizer_tier = \"nvme\"\n"));
         let parameters = hbm.optimizer.0 / 12;
+        // Sharded gradients are sent to the CPU during the backward pass.
+        assert_eq!((hbm.gradients, nvme.gradients), (Bytes(2 * parameters), Bytes(0)));
         assert_eq!((nvme.optimizer, nvme.host), (Bytes(0), Bytes(4 * 4 * parameters)));
         let both = memory("optimizer_tier = \"nvme\"\nweights_tier = \"nvme\"\n");
         // Gathered weights of two layers remain.

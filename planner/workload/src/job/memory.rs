@@ -241,16 +241,22 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         Tier::Host => (0, Bytes(host.0 + stored_weights)),
         Tier::Nvme => (0, Bytes(host.0 + WEIGHT_BUFFERS.min(stored_weights))),
     };
+    // Sharded gradients for an update on the CPU are sent there during the backward pass (Ren et al., ZeRO-Offload, arXiv
+    // 2101.06840, section 4.1).
+    let sends_gradients = job.optimizer_device == OptimizerDevice::Cpu
+        && job.zero >= Zero::Gradients
+        && job.gradient_accumulation(layout) == Accumulate::Shards;
+    let gradient_bytes = match sends_gradients {
+        true => 0,
+        false => job.gradient_addition.stored_bytes(job.precision.bytes(), job.gradient_bytes()),
+    };
     Footprint {
         weights: Bytes(
             weights
                 + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }
                 + converted_weight_bytes(job, layout),
         ),
-        gradients: shard_bytes(
-            job.gradient_addition.stored_bytes(job.precision.bytes(), job.gradient_bytes()),
-            job.gradient_accumulation(layout) == Accumulate::Shards,
-        ),
+        gradients: shard_bytes(gradient_bytes, job.gradient_accumulation(layout) == Accumulate::Shards),
         optimizer,
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
