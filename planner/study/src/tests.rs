@@ -328,12 +328,14 @@ fn drives_belong_to_candidates() {
     let drives = "nvme = { read_gb_per_s = 14, write_gb_per_s = 7 }\n";
     let named = machine(drives).replace(&format!("name = \"{drives}\""), "name = \"drives\"");
     assert_eq!(check_text(&format!("{named}{job}")), Ok(()));
-    let key = |text: &str| {
+    let run_key = |text: &str| {
         let study = read_study(&format!("{text}{job}"), "s.toml").unwrap();
-        crate::key::fabric_key(&load(&study.candidates[0].fabric).unwrap())
+        key::fabric_key(&load(&study.candidates[0].fabric).unwrap())
     };
     let slower = named.replace("= 14", "= 12");
-    assert!(key(&named) != key(&slower) && key(&named) == key(&named.replace("\"drives\"", "\"others\"")));
+    assert!(
+        run_key(&named) != run_key(&slower) && run_key(&named) == run_key(&named.replace("\"drives\"", "\"others\""))
+    );
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub struct Serving {
     /// Speculative decoding; `None` for one token per step.
     pub speculation: Option<Speculation>,
     /// Adapters that requests use; `None` if all use the weights of the model.
-    pub adapters: Option<ServedAdapters>,
+    pub adapters: Option<Box<ServedAdapters>>,
     /// Part of a request that the machine processes.
     pub disaggregation: Disaggregation,
     /// GPUs for prefill only; `None` if all GPUs process the same part of requests.

@@ -190,9 +190,8 @@ mod tests {
             let lines = text(&format!("lora = {value}\n"));
             let line = lines.lines().position(|line| line.starts_with("lora")).unwrap() + 1;
             let error = read_job(&lines, "job.toml").unwrap_err().to_string();
-            // Columns count from the start of the line.
             assert!(
-                error.starts_with(&format!("job.toml:{line}:{}: ", column - 0)) && error.contains(expected),
+                error.starts_with(&format!("job.toml:{line}:{column}: ")) && error.contains(expected),
                 "{value}: {error}"
             );
         }

@@ -123,7 +123,11 @@ impl JobText {
                 None => None,
                 Some(text) => Some(SpeculationText::speculation(text, check)?),
             },
-            adapters: self.adapters.as_ref().map(|text| text.get_ref().adapters(check, &model)).transpose()?,
+            adapters: self
+                .adapters
+                .as_ref()
+                .map(|text| text.get_ref().adapters(check, &model).map(Box::new))
+                .transpose()?,
             disaggregation,
             prefill_pool,
             host: self.host_times(check, software, &model)?,
