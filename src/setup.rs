@@ -34,6 +34,7 @@ pub fn fabric(name: &str, size: &ClusterArgs, what_if: &WhatIfArgs, output: &Out
         gpus: size.gpus,
         network: size.network.clone(),
         gpu: size.gpu_model.clone(),
+        drives: None,
     };
     let loaded = if name == "auto" { detect_fabric(&request)? } else { fabricast_topologies::load(&request)? };
     let mut fabric = partition::apply(loaded, &size.mig)?;

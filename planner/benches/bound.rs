@@ -14,7 +14,8 @@ use fabricast_topologies::{Bytes, Fabric, FabricRequest, load};
 
 fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     let network = network.parse().ok();
-    let request = FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None };
+    let request =
+        FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None, drives: None };
     load(&request).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -73,6 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             gpus: None,
             network: network_spec,
             gpu: None,
+            drives: None,
         };
         let fabric = load(&request)?;
         let runs: Vec<Run> = (0..REPEATS).map(|_| run(&fabric)).collect();

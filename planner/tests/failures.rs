@@ -47,6 +47,7 @@ impl Machine {
                     gpus: Some(*gpus),
                     network,
                     gpu: None,
+                    drives: None,
                 };
                 load(&request).ok()?
             }

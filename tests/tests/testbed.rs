@@ -59,6 +59,7 @@ impl FabricSpec {
                     gpus: Some(*gpus),
                     network,
                     gpu: None,
+                    drives: None,
                 };
                 load(&request).unwrap()
             }

@@ -70,7 +70,7 @@ pub mod visible;
 pub mod write;
 
 pub use error::{Error, Origin, Result, SourceLocation};
-pub use fabric::{Fabric, FabricBuilder, HostId, Link, LinkId, LinkKind, LinkSpec, Node, NodeId, NodeKind};
+pub use fabric::{Fabric, FabricBuilder, HostDrives, HostId, Link, LinkId, LinkKind, LinkSpec, Node, NodeId, NodeKind};
 pub use lines::LineIndex;
 pub use load::{FabricRequest, expand, load, read_request, read_text};
 pub use network_spec::{ClusterSpec, NetworkKind, NetworkSpec};

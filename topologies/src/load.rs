@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::cluster;
 use crate::error::{Error, Result};
-use crate::fabric::{Figures, Node, NodeKind};
+use crate::fabric::{Figures, HostDrives, Node, NodeKind};
 use crate::gpus::{self, GpuModel};
 use crate::network_spec::{ClusterSpec, NetworkSpec};
 use crate::read::{self, Topology};
@@ -27,6 +27,8 @@ pub struct FabricRequest {
     pub network: Option<NetworkSpec>,
     /// Model of the GPUs where the file does not state it; a name accepted by [`gpus::name::find`].
     pub gpu: Option<String>,
+    /// Drives of each host. `None`: not stated.
+    pub drives: Option<HostDrives>,
 }
 
 impl FabricRequest {
@@ -44,7 +46,7 @@ impl FabricRequest {
 /// [`Error::Invalid`] for files, [`Error::Request`] for hosts, GPUs or a network that the fabric cannot have.
 pub fn load(request: &FabricRequest) -> Result<Fabric> {
     let source = Source::find(&request.fabric, None)?;
-    source.fabric(request, 0)
+    Ok(source.fabric(request, 0)?.with_drives(request.drives))
 }
 
 /// Builds the fabric that a text in any supported format describes; `source` names the text in errors.
@@ -62,7 +64,7 @@ pub fn read_text(text: &str, source: &str) -> Result<Fabric> {
 /// The errors of [`load`].
 pub fn read_request(text: &str, request: &FabricRequest) -> Result<Fabric> {
     let source = Source { name: request.fabric.clone(), text: text.to_owned(), folder: None };
-    source.fabric(request, 0)
+    Ok(source.fabric(request, 0)?.with_drives(request.drives))
 }
 
 /// Text of a preset or file, and its name in errors.

@@ -30,6 +30,17 @@ def job_class(path, job, fabric, candidate, figure):
     name = path.stem
     if name in NOT_TRUSTED and NOT_TRUSTED[name] in candidate:
         return "not trusted"
+    if figure == "adapter_swap_s":
+        return "exchange of an adapter" + (", fitted" if name == "lora-h200" and job["name"].endswith("pageable") else "")
+    if name == "nvme-zero3":
+        return "optimizer states on NVMe" + (", fitted" if job["name"] == "40B" else "")
+    if name == "punica-a100":
+        return "serving of 2023, with adapters and without"
+    if name == "lora-h200":
+        is_fitted = " b1 " in f"{job['name']} " and job["name"].startswith("small") and "checkpointed" not in job["name"]
+        return ("training of adapters, host time fitted" if is_fitted else "training of adapters") if "lora" in job else "full training next to adapters"
+    if "lora" in job:
+        return "training of adapters"
     if figure == "kv_transfer_s":
         return "transfer of keys and values" + ("" if job["name"].startswith("40 GB") else ", fitted")
     if name.startswith(FITTED):

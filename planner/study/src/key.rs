@@ -93,6 +93,9 @@ pub fn fabric_key(fabric: &Fabric) -> Key {
     for (_, link) in fabric.links() {
         fingerprint.hash(&(link.from.0, link.to.0, link.kind, link.lanes, link.bandwidth, link.latency.0, link.failed));
     }
+    if let Some(drives) = fabric.drives() {
+        fingerprint.hash(&drives);
+    }
     fingerprint.key()
 }
 

@@ -36,6 +36,8 @@ pub enum Figure {
     Latency,
     /// Time of the transfer of a prompt's keys and values from prefill to decode, alone.
     KvTransfer,
+    /// Time to copy an adapter from host memory to the GPUs of a replica.
+    AdapterSwap,
     /// Training or output tokens per second over all GPUs.
     Throughput,
     /// Training or output tokens per second per GPU.
@@ -69,6 +71,7 @@ impl Figure {
             Self::TpotP99 => "tpot_p99_s",
             Self::Latency => "latency_s",
             Self::KvTransfer => "kv_transfer_s",
+            Self::AdapterSwap => "adapter_swap_s",
             Self::Throughput => "tokens_per_s",
             Self::PerGpu => "tokens_per_s_per_gpu",
             Self::Samples => "samples_per_s",
@@ -116,6 +119,7 @@ impl Figure {
             Job::Inference(job) => match self {
                 Self::Step | Self::Tflops | Self::CausalTflops => false,
                 Self::KvTransfer => job.prefill_pool.is_some(),
+                Self::AdapterSwap => job.adapters.is_some(),
                 Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. } | Arrivals::OpenLoop(_)),
                 Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
                     matches!(job.arrivals, Arrivals::OpenLoop(_))
@@ -143,6 +147,7 @@ impl Figure {
                 self.statistic(service?.latencies.as_deref()).map(seconds)
             }
             Self::KvTransfer => service?.disaggregation.as_deref().map(|pools| seconds(pools.transfer.time)),
+            Self::AdapterSwap => service?.adapter_swap.map(seconds),
             Self::Throughput => prediction.tokens_per_s,
             Self::PerGpu => Some(prediction.tokens_per_s? / ranks),
             Self::Samples => prediction.samples_per_s,
@@ -183,7 +188,8 @@ impl Figure {
                     | Self::TpotP50
                     | Self::TpotP99
                     | Self::Latency
-                    | Self::KvTransfer => None,
+                    | Self::KvTransfer
+                    | Self::AdapterSwap => None,
                 });
             }
             Job::Inference(job) => (best_service(job, machine)?.service, job.output_tokens),
@@ -200,6 +206,7 @@ impl Figure {
                 self.statistic(service.latencies.as_ref())
             }
             Self::KvTransfer => service.disaggregation.map(|pools| pools.transfer.time),
+            Self::AdapterSwap => service.adapter_swap,
             Self::Throughput => Some(self.time(service.tokens_per_s)),
             Self::PerGpu => Some(self.time(service.tokens_per_s / ranks)),
             Self::Samples => Some(self.time(service.tokens_per_s / output_tokens.max(1) as f64)),

@@ -139,6 +139,7 @@ pub(super) fn inference_prediction(job: &Serving, run: InferenceRun<'_>) -> Pred
             tpot: service.tpot,
             prefill_step: Some(service.with_prefill),
             decode_step: service.without_prefill,
+            adapter_swap: service.adapter_swap,
             slo_violations: service.slo_violations.clone(),
             concurrent_requests: Some(service.concurrent_requests),
             requests_that_fit: check.map(|check| check.requests),

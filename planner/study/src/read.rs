@@ -9,7 +9,9 @@ mod sensitivity;
 
 use std::collections::BTreeMap;
 
-use fabricast_topologies::{FabricRequest, LineIndex, NetworkSpec, Origin, Picos, SourceLocation};
+use fabricast_topologies::{
+    Bandwidth, FabricRequest, HostDrives, LineIndex, NetworkSpec, Origin, Picos, SourceLocation,
+};
 use rustc_hash::FxHashSet;
 use serde::Deserialize;
 use toml::{Spanned, Value};
@@ -53,6 +55,7 @@ struct CandidateText {
     gpus: Option<Spanned<u32>>,
     gpu: Option<Spanned<String>>,
     network: Option<Spanned<toml::Table>>,
+    nvme: Option<Spanned<DrivesText>>,
     efficiency: Option<Spanned<EfficiencyText>>,
     price_usd: Option<Spanned<BandText>>,
     price_per_hour_usd: Option<Spanned<BandText>>,
@@ -65,6 +68,14 @@ struct CandidateText {
     racks: Option<Spanned<f64>>,
     nodes_per_rack: Option<Spanned<u32>>,
     reliability: Option<Spanned<ReliabilityText>>,
+}
+
+/// Drives of a host as a candidate states them.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a table as `{ read_gb_per_s = 28, write_gb_per_s = 14 }`")]
+struct DrivesText {
+    read_gb_per_s: Spanned<f64>,
+    write_gb_per_s: Spanned<f64>,
 }
 
 #[derive(Deserialize)]
@@ -282,6 +293,12 @@ pub fn read_only_job(
 /// Maximum valid power in kW: 100 GW.
 const MAX_KW: f64 = 1e8;
 
+/// Smallest valid bandwidth of the drives of a host, in GB/s.
+const MIN_DRIVE_GB_PER_S: f64 = 0.001;
+
+/// Largest valid bandwidth of the drives of a host, in GB/s.
+const MAX_DRIVE_GB_PER_S: f64 = 10_000.0;
+
 /// Maximum valid number of racks, or of items of a price list.
 const MAX_ITEMS: f64 = 1e7;
 
@@ -338,6 +355,7 @@ impl Reader<'_> {
             gpus: text.gpus.as_ref().map(|gpus| *gpus.get_ref()),
             network: spec,
             gpu: text.gpu.as_ref().map(|gpu| gpu.get_ref().clone()),
+            drives: text.nvme.as_ref().map(|drives| self.drives(drives)).transpose()?,
         };
         let (price, listed) = self.price(text, list)?.unzip();
         Ok(Candidate {
@@ -358,6 +376,22 @@ impl Reader<'_> {
             location,
             fabric_location: self.origin.locate(text.fabric.span()),
             gpus_location: self.origin.locate(text.gpus.as_ref().map_or_else(|| text.fabric.span(), Spanned::span)),
+        })
+    }
+
+    /// Reads the bandwidths of the drives of a host.
+    ///
+    /// # Errors
+    /// [`JobError`] at a bandwidth that is out of range.
+    fn drives(self, text: &Spanned<DrivesText>) -> Result<HostDrives, JobError> {
+        let DrivesText { read_gb_per_s, write_gb_per_s } = text.get_ref();
+        let bandwidth = |name: &str, value: &Spanned<f64>| {
+            let stated = self.between(name, Some(value), MIN_DRIVE_GB_PER_S, MAX_DRIVE_GB_PER_S)?;
+            Ok::<_, JobError>(Bandwidth((stated.unwrap_or_default() * 1e9) as u64))
+        };
+        Ok(HostDrives {
+            read: bandwidth("read_gb_per_s", read_gb_per_s)?,
+            write: bandwidth("write_gb_per_s", write_gb_per_s)?,
         })
     }
 
@@ -491,6 +525,12 @@ mod tests {
             ("price_usd = 1\n[constraints]\nbudget_usd = 1e300", "s.toml:6:14", "budget_usd: 1e300 is not"),
             ("price_usd = 1\n[assumptions]\nusd_per_kwh = 1e300", "s.toml:6:15", "usd_per_kwh: 1e300 is not"),
             ("network = { kind = \"star\" }", "s.toml:4:11", "one of `rail`"),
+            (
+                "nvme = { read_gb_per_s = 0, write_gb_per_s = 1 }",
+                "s.toml:4:26",
+                "read_gb_per_s: 0 is not from 0.001 to 10000",
+            ),
+            ("nvme = { read_gb_per_s = 7 }", "s.toml:4:8", "write_gb_per_s"),
             ("nodes = 0.5", "s.toml:4:9", ""),
             ("nodes = 0", "s.toml:4:9", "1 host or more, not 0"),
             ("[[candidate]]\nname = \"a\"\nfabric = \"gh200\"", "s.toml:5:8", "is given twice"),

@@ -311,6 +311,33 @@ fn unreachable_tier_is_an_error_with_location() {
     assert_eq!(check_text(&format!("{}{}{job}", machine(1), machine(2))), Ok(()));
 }
 
+/// States on drives need a candidate that states its drives, which are inputs of its runs.
+#[test]
+fn drives_belong_to_candidates() {
+    let machine = |drives: &str| format!("[[candidate]]\nname = \"{drives}\"\nfabric = \"hgx-h100\"\n{drives}");
+    let job = format!("{}zero = 3\noptimizer_tier = \"nvme\"\n", JOB.replace("layers = 32", "layers = 2"));
+    let check_text = |study: &str| {
+        let study = read_study(study, "s.toml").unwrap();
+        let fabrics: Vec<_> = study.candidates.iter().map(|candidate| load(&candidate.fabric).unwrap()).collect();
+        check(&study, &fabrics).map_err(|error| error.to_string())
+    };
+    let study = format!("{}{job}", machine("").replace("name = \"\"", "name = \"none\""));
+    let line = 1 + study.lines().position(|line| line.starts_with("optimizer_tier")).unwrap();
+    let error = check_text(&study).unwrap_err();
+    assert!(error.starts_with(&format!("s.toml:{line}:18: ")) && error.contains("nvme = { read_gb_per_s"), "{error}");
+    let drives = "nvme = { read_gb_per_s = 14, write_gb_per_s = 7 }\n";
+    let named = machine(drives).replace(&format!("name = \"{drives}\""), "name = \"drives\"");
+    assert_eq!(check_text(&format!("{named}{job}")), Ok(()));
+    let run_key = |text: &str| {
+        let study = read_study(&format!("{text}{job}"), "s.toml").unwrap();
+        key::fabric_key(&load(&study.candidates[0].fabric).unwrap())
+    };
+    let slower = named.replace("= 14", "= 12");
+    assert!(
+        run_key(&named) != run_key(&slower) && run_key(&named) == run_key(&named.replace("\"drives\"", "\"others\""))
+    );
+}
+
 #[test]
 fn own_prices_override_shipped_prices() {
     let entry = |item: &str, currency: &str| {

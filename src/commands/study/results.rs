@@ -58,6 +58,8 @@ struct OptionalColumns {
     requests: bool,
     /// True if percentiles of latencies are shown, which jobs with a rate of arrivals have.
     percentiles: bool,
+    /// True if times to exchange an adapter are shown, which jobs with adapters have.
+    adapters: bool,
     /// True if the number of concurrent requests is shown, because memory capacity and not the job determines it.
     in_flight: bool,
     /// True if the cost of a step is shown, in addition to the costs per hour and per token.
@@ -88,6 +90,9 @@ fn main_fields<'a>(optional_columns: &OptionalColumns) -> Vec<ResultField<'a>> {
     if optional_columns.requests {
         fields.push(number("ttft_s", "TTFT s", |row| row.ttft_s));
         fields.push(number("tpot_s", "TPOT s", |row| row.tpot_s));
+    }
+    if optional_columns.adapters {
+        fields.push(number("adapter_swap_s", "adapter swap s", |row| row.adapter_swap_s));
     }
     if optional_columns.percentiles {
         fields.push(number("ttft_p50_s", "TTFT p50 s", |row| Some(row.latencies?.ttft_s?.p50)).optional());
@@ -135,6 +140,7 @@ pub fn csv(answer: &Answer) -> Table {
     fields.extend(main_fields(&OptionalColumns {
         requests: true,
         percentiles: true,
+        adapters: true,
         in_flight: true,
         step_cost: true,
     }));
@@ -168,6 +174,7 @@ pub fn results(answer: &Answer) -> Table {
     let optional_columns = OptionalColumns {
         requests: has_kind(JobKind::Inference),
         percentiles: answer.results.iter().any(|row| row.latencies.is_some()),
+        adapters: answer.results.iter().any(|row| row.adapter_swap_s.is_some()),
         in_flight,
         step_cost: has_kind(JobKind::Trace),
     };

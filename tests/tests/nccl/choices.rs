@@ -134,7 +134,8 @@ fn sends_before_2_29_use_ll_by_the_capacity_of_all_channels_of_a_peer() {
 
 fn preset(name: &str, nodes: u32) -> Fabric {
     let network = (nodes > 1).then(|| "rail".parse().unwrap());
-    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None }).unwrap()
+    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None, drives: None })
+        .unwrap()
 }
 
 fn call(collective: Collective, ranks: u32, bytes: u64) -> Call {

@@ -11,12 +11,20 @@ use fabricast_topologies::{Fabric, FabricRequest, load};
 
 fn preset(name: &str, nodes: u32, gpus: u32) -> Fabric {
     let network = (nodes > 1).then(|| "rail".parse().unwrap());
-    load(&FabricRequest { fabric: name.to_owned(), nodes: Some(nodes), gpus: Some(gpus), network, gpu: None }).unwrap()
+    load(&FabricRequest {
+        fabric: name.to_owned(),
+        nodes: Some(nodes),
+        gpus: Some(gpus),
+        network,
+        gpu: None,
+        drives: None,
+    })
+    .unwrap()
 }
 
 fn file(name: &str) -> Fabric {
     let path = format!("{}/data/topologies/{name}", env!("CARGO_MANIFEST_DIR"));
-    load(&FabricRequest { fabric: path, nodes: None, gpus: None, network: None, gpu: None }).unwrap()
+    load(&FabricRequest { fabric: path, nodes: None, gpus: None, network: None, gpu: None, drives: None }).unwrap()
 }
 
 fn search(fabric: &Fabric) -> Result<Communicator, SearchNotModelled> {
@@ -92,9 +100,15 @@ fn graphs_of_gpus_on_pcie() {
 fn graphs_of_partial_nodes_and_racks() {
     assert_eq!(summary(&preset("hgx-h100", 1, 2)).0, (12, 30.0, 30.0));
     assert_eq!(summary(&preset("hgx-h100", 1, 1)).0.0, 1);
-    let rack =
-        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: Some(4), gpus: None, network: None, gpu: None })
-            .unwrap();
+    let rack = load(&FabricRequest {
+        fabric: "gb200-nvl72".to_owned(),
+        nodes: Some(4),
+        gpus: None,
+        network: None,
+        gpu: None,
+        drives: None,
+    })
+    .unwrap();
     let comm = search(&rack).unwrap();
     assert_eq!((comm.nodes, comm.ranks, comm.graphs.ring.channels), (1, 16, 16));
 }
@@ -150,8 +164,15 @@ fn uncovered_machines_give_a_reason() {
     for name in ["dgx-v100", "gh200"] {
         assert_eq!(
             search(
-                &load(&FabricRequest { fabric: name.to_owned(), nodes: None, gpus: None, network: None, gpu: None })
-                    .unwrap()
+                &load(&FabricRequest {
+                    fabric: name.to_owned(),
+                    nodes: None,
+                    gpus: None,
+                    network: None,
+                    gpu: None,
+                    drives: None
+                })
+                .unwrap()
             )
             .err(),
             Some(SearchNotModelled::Mesh),
@@ -159,9 +180,15 @@ fn uncovered_machines_give_a_reason() {
         );
     }
     assert_eq!(search(&preset("mi300x", 1, 8)).err(), Some(SearchNotModelled::NotNvidia));
-    let rack =
-        load(&FabricRequest { fabric: "gb200-nvl72".to_owned(), nodes: None, gpus: None, network: None, gpu: None })
-            .unwrap();
+    let rack = load(&FabricRequest {
+        fabric: "gb200-nvl72".to_owned(),
+        nodes: None,
+        gpus: None,
+        network: None,
+        gpu: None,
+        drives: None,
+    })
+    .unwrap();
     // The number of heads is NCCL's maximum (NCCL_MAX_NVLS_ARITY), at the highest speed at which 33 channels fit a
     // GPU's NVLinks.
     let heads = search(&rack).unwrap().graphs.nvls.unwrap();
@@ -182,8 +209,14 @@ fn topology_files_are_covered_or_rejected() {
     let folder = format!("{}/data/topologies", env!("CARGO_MANIFEST_DIR"));
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let request =
-            FabricRequest { fabric: path.display().to_string(), nodes: None, gpus: None, network: None, gpu: None };
+        let request = FabricRequest {
+            fabric: path.display().to_string(),
+            nodes: None,
+            gpus: None,
+            network: None,
+            gpu: None,
+            drives: None,
+        };
         let Ok(fabric) = load(&request) else { continue };
         if fabric.gpus().is_empty() {
             continue;

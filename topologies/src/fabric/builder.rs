@@ -57,6 +57,7 @@ impl FabricBuilder {
             sources: Vec::new(),
             warnings: Vec::new(),
             gpu_candidates: Vec::new(),
+            drives: None,
             intact: super::as_built::IntactCopy::default(),
         };
         Self { fabric, host_ids: FxHashMap::default() }
@@ -69,6 +70,7 @@ impl FabricBuilder {
         builder.fabric.sources.clone_from(&fabric.sources);
         builder.fabric.warnings.clone_from(&fabric.warnings);
         builder.fabric.gpu_candidates.clone_from(&fabric.gpu_candidates);
+        builder.fabric.drives = fabric.drives;
         builder.fabric.routing = fabric.routing;
         builder
     }

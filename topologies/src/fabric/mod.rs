@@ -7,6 +7,7 @@ mod as_built;
 mod builder;
 mod degrade;
 mod device;
+mod drives;
 mod link;
 mod names;
 mod suggestions;
@@ -17,6 +18,7 @@ use rustc_hash::FxHashMap;
 
 pub use builder::{FabricBuilder, LinkSpec};
 pub use device::{Attributes, CpuArch, CpuFigures, Figures, GpuFigures, NicFigures, Node, NodeKind, SwitchFigures};
+pub use drives::HostDrives;
 pub use link::{Link, LinkKind};
 pub use suggestions::suggest_names;
 
@@ -57,6 +59,7 @@ pub struct Fabric {
     pub(crate) sources: Vec<String>,
     pub(crate) warnings: Vec<String>,
     pub(crate) gpu_candidates: Vec<String>,
+    pub(crate) drives: Option<HostDrives>,
     pub(crate) intact: as_built::IntactCopy,
 }
 

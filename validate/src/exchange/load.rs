@@ -169,7 +169,8 @@ impl Loader<'_> {
         let path = self.folder.join(&entry.fabric);
         let is_file = preset::text(&entry.fabric).is_none() && path.exists();
         let fabric = if is_file { path.display().to_string() } else { entry.fabric.clone() };
-        let request = FabricRequest { fabric, nodes: Some(nodes), gpus, network: entry.network.clone(), gpu: None };
+        let request =
+            FabricRequest { fabric, nodes: Some(nodes), gpus, network: entry.network.clone(), gpu: None, drives: None };
         let key = format!("{request:?}");
         if let Some(known) = self.fabrics.get(&key) {
             return Ok(Arc::clone(known));

@@ -34,7 +34,8 @@ fn rate(fabric: &Fabric, in_network: InNetwork, collective: Collective) -> f64 {
 
 fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
     let network = (nodes > 1).then(|| network.parse().unwrap());
-    load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None }).unwrap()
+    load(&FabricRequest { fabric: preset.to_owned(), nodes: Some(nodes), gpus: None, network, gpu: None, drives: None })
+        .unwrap()
 }
 
 /// Returns the topology drawn in ForestColl's paper: GPUs on an NVSwitch, each with a separate link to a single network

@@ -18,6 +18,7 @@
 
 use fabricast_topologies::Bytes;
 
+use super::adapters::adapter_kernels;
 use super::attention_context::AttentionContext;
 use super::steady_state::StepTokens;
 use super::traffic::step_kind;
@@ -155,6 +156,7 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, context
     let activations = tokens * hidden / degrees.token_shares() as f64;
     let mut work = Work::default();
 
+    work.kernels.extend(adapter_kernels(job, layout, mix));
     let matrices = LayerMatrices::new(model, degrees.tensor, degrees.tensor);
     work.stream(4.0 * a * activations);
     projections(job, matrices.projections, mix, context, &mut work);

@@ -17,6 +17,7 @@
 //! batches as there are stages. A stream's step passes through all stages, and its next step starts when the slowest
 //! stage has processed all streams.
 
+mod adapters;
 mod attention_context;
 mod batch;
 mod closed_loop;

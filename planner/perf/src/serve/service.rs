@@ -2,6 +2,7 @@
 
 use fabricast_topologies::Picos;
 
+use super::adapters::swap_time;
 use super::attention_context::AttentionContext;
 use super::batch::seconds;
 use super::closed_loop::ClosedLoop;
@@ -41,6 +42,8 @@ pub struct Service {
     pub concurrent_requests: u64,
     /// Percentiles of the latencies of an open loop; `None` for other loads, and if more requests arrive than are served.
     pub latencies: Option<RequestLatencies>,
+    /// Time to exchange a resident adapter; `None` without adapters.
+    pub adapter_swap: Option<Picos>,
     /// Result of the memory check; `None` if the memory is unknown.
     pub memory_check: Option<MemoryCheck>,
     /// Pools of GPUs and their transfers; `None` if all GPUs process the same part of requests.
@@ -112,6 +115,7 @@ pub fn simulate_service(
         slo_violations: slo_violations(job, ttft, tpot),
         concurrent_requests: job.concurrent_requests,
         latencies: None,
+        adapter_swap: swap_time(job, layout, costs.speeds, costs.curve),
         memory_check: None,
         disaggregation: None,
     };

@@ -3,6 +3,7 @@
 use fabricast_topologies::{Bytes, Picos};
 use rayon::prelude::*;
 
+use super::adapters::mean_swap_wait;
 use super::attention_context::AttentionContext;
 use super::custom_all_reduce::custom_all_reduce_time;
 use super::kernels::{AttentionKernel, Work, embedding, layer, logits};
@@ -95,7 +96,7 @@ impl StepCosts<'_> {
         Ok(StreamStep {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },
-            host_time: job.host.step,
+            host_time: job.host.step + mean_swap_wait(job, layout, mix, self.speeds, self.curve),
             requests_host_time: share(job.host.step_request, mix.decode + mix.chunks),
             first: (self.work(&embedding(job, mix)), total(Phase::Embedding)),
             last: (self.work(&logits(job, layout, mix)) + draft.compute, total(Phase::Logits) + draft.tensor),

@@ -27,7 +27,7 @@ use super::timeline::{Activity, Timeline, TimelinePart, Track};
 use crate::communication::{CommunicationCostModel, Exchange};
 use crate::time::scaled;
 use fabricast_search::plan::PlanError;
-use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, Training, parameters};
+use fabricast_workload::job::{CollectiveCandidates, Dimension, Layout, Training, parameters, trained_parameters};
 
 /// Host time of a kernel launch, measured for NCCL's launches on eight H200 from one thread (validate/data/h200-node: 7
 /// µs per GPU on a stream). A PyTorch operator that is called from Python takes at least as long.
@@ -93,7 +93,8 @@ impl<'a> SequentialStep<'a> {
         let parameter_count = parameters(job, layout).total();
         let tokens = job.micro_batch * job.model.seq * gpus;
         let outputs = tokens * job.model.vocab * job.precision.bytes();
-        let gradients = (parameter_count * u64::from(job.gradient_bits)).div_ceil(8);
+        let trained_count = trained_parameters(job, layout).total();
+        let gradients = (trained_count * u64::from(job.gradient_bits)).div_ceil(8);
         let each = vec![
             // Token ids have eight bytes.
             (Activity::Outputs, Share::Data, time(Collective::Scatter, 8 * tokens)?),
@@ -115,7 +116,7 @@ impl<'a> SequentialStep<'a> {
             layout,
             each,
             micro: layout.micro_batches(job),
-            optimizer: optimizer_time(job, parameter_count, speeds, curve),
+            optimizer: optimizer_time(job, trained_count, speeds, curve),
             alone: single_gpu_time(job, speeds, curve),
             collectives: job.collectives,
         })

@@ -336,6 +336,9 @@ mod tests {
                 block_scheduling: BlockScheduling::Dynamic,
                 offload_bandwidth: None,
                 host_memory_bandwidth: None,
+                weights_bandwidth: None,
+                adapter_bandwidth: None,
+                drives: None,
             },
         );
         let efficiency = |flops: u128, bytes: u64| {
@@ -368,6 +371,9 @@ mod tests {
             block_scheduling: BlockScheduling::Dynamic,
             offload_bandwidth: None,
             host_memory_bandwidth: None,
+            weights_bandwidth: None,
+            adapter_bandwidth: None,
+            drives: None,
         };
         let ms = |kind, flops: u128, bytes| {
             let kernel = Kernel { kind, flops: Flops(flops), bytes: Bytes(bytes) };
@@ -502,6 +508,9 @@ mod tests {
             block_scheduling: BlockScheduling::Persistent,
             offload_bandwidth: None,
             host_memory_bandwidth: None,
+            weights_bandwidth: None,
+            adapter_bandwidth: None,
+            drives: None,
         };
         let mut errors = Vec::new();
         for line in lines.map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {

@@ -143,6 +143,19 @@ impl ElementwiseTraffic {
         }
     }
 
+    /// Returns the traffic of the kernels that scale the outputs of an adapter, add them to those of the frozen layer,
+    /// and add the gradients of the inputs. Eager: one kernel each (peft, `src/peft/tuners/lora/layer.py`:
+    /// `result + lora_B(lora_A(x)) * scaling`). Compiled: one kernel for scaling and addition, and one read more in the
+    /// sum of the gradients. Fused: GEMMs accumulate in place (Unsloth, `unsloth/kernels/fast_lora.py`, `addmm_`).
+    pub(super) fn adapter(self, outputs: u64, inputs: u64) -> PassBytes {
+        let e = self.e;
+        match self.fusion {
+            KernelFusion::Eager => PassBytes::new(5 * e * outputs, 2 * e * outputs + 3 * e * inputs),
+            KernelFusion::Compiled => PassBytes::new(3 * e * outputs, 2 * e * outputs + e * inputs),
+            KernelFusion::Fused => PassBytes::new(e * outputs, e * inputs),
+        }
+    }
+
     /// Returns the traffic of the kernels over `scores` materialized attention scores: masking with softmax, then
     /// dropout.
     pub(super) fn attention_scores(self, scores: u64) -> [PassBytes; 2] {

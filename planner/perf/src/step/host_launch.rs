@@ -22,6 +22,8 @@
 //! | hooks of gradient buckets | 0.036 ms a tensor | per step |
 //! | addition of gradients | 0.037 ms a tensor | for each micro-batch after the first, without FSDP |
 //! | rest | 1 ms | per step |
+//! | adapter, eager | 0.21 ms | one for each adapted linear layer, both passes ([`EAGER_ADAPTER`]) |
+//! | adapter, compiled | 0.075 ms | |
 //!
 //! Fitted by least squares of logarithms to 44 steps of 24 layers on two H100 with PyTorch 2.11
 //! (`planner/data/host-steps.csv`); 60 other steps differ by 11 % in the median and 30 % at the 90th percentile. Equal
@@ -33,8 +35,8 @@ use fabricast_topologies::Picos;
 use super::expert_launch;
 use crate::time::{micros, scaled};
 use fabricast_workload::job::{
-    Accumulate, Dimension, GradientAddition, KernelFusion, LaunchMode, Layout, Model, Recompute, Training,
-    WeightLifetime, Zero,
+    Accumulate, Dimension, GradientAddition, KernelFusion, LaunchMode, Layout, Recompute, Training, WeightLifetime,
+    Zero,
 };
 
 /// Launch time of a layer of a Llama-like model, both passes, one kernel per operator.
@@ -48,6 +50,15 @@ const FUSED: Picos = micros(1420);
 
 /// Launch time of the recomputation of a layer that is compiled or consists of fused kernels.
 const FUSED_RECOMPUTATION: Picos = micros(2100);
+
+/// Launch time of an adapter, both passes, one kernel per operator: 0.11 of that of the layer without adapters, the
+/// median of eight pairs of steps with and without adapters on one H200 with PyTorch 2.11, 0.07 to 0.16
+/// (`planner/data/jobs/lora-h200.toml`). A count of about 30 operators at 5.5 µs gives 0.17 ms.
+const EAGER_ADAPTER: Picos = micros(210);
+
+/// Launch time of an adapter in a layer that is compiled or consists of fused kernels, both passes: 0.053 of that of the
+/// layer in the same measurement.
+const FUSED_ADAPTER: Picos = micros(75);
 
 /// Host time of a call among tensor-parallel ranks.
 const TENSOR_CALL: Picos = micros(157);
@@ -113,12 +124,17 @@ impl LayerTimes {
     }
 
     fn of_kernels(job: &Training, expert_degree: u32, fusion: KernelFusion) -> Self {
+        let adapters = job.lora.as_ref().map_or(0, |lora| lora.adapter.targets.len() as u64);
         let dense = match fusion {
             KernelFusion::Eager => {
-                let passes = if job.model.ffn_matrices == 3 { EAGER_GATED } else { EAGER };
+                let layer = if job.model.ffn_matrices == 3 { EAGER_GATED } else { EAGER };
+                let passes = layer + scaled(EAGER_ADAPTER, adapters);
                 Self { passes, recomputation: passes }
             }
-            KernelFusion::Compiled | KernelFusion::Fused => Self { passes: FUSED, recomputation: FUSED_RECOMPUTATION },
+            KernelFusion::Compiled | KernelFusion::Fused => Self {
+                passes: FUSED + scaled(FUSED_ADAPTER, adapters),
+                recomputation: FUSED_RECOMPUTATION + scaled(FUSED_ADAPTER, adapters),
+            },
         };
         let passes = match (job.launch, fusion) {
             (LaunchMode::Graph, _) => return Self::ZERO,
@@ -186,11 +202,6 @@ pub(super) fn pass_times(job: &Training) -> [Picos; 2] {
     [Picos(both.0 / 3), Picos(both.0 - both.0 / 3)]
 }
 
-/// Returns the number of weight tensors of a layer. A matrix of all experts of a rank counts as one tensor.
-fn layer_tensors(job: &Training) -> u64 {
-    Model { experts: job.model.experts.min(1), shared_experts: 0, ..job.model }.layer_tensors()
-}
-
 /// Returns the time that the processes need to launch a step: that of the slowest stage.
 #[must_use]
 pub fn host_time(job: &Training, layout: &Layout) -> Picos {
@@ -202,7 +213,7 @@ pub fn host_time(job: &Training, layout: &Layout) -> Picos {
 
 fn stage_host_time(job: &Training, layout: &Layout, stage: u32) -> Picos {
     let layers = layout.stage_layers(&job.model, stage);
-    let (micro_batches, tensors) = (layout.micro_batches(job).max(1), layers * layer_tensors(job));
+    let (micro_batches, tensors) = (layout.micro_batches(job).max(1), layers * job.trained_layer_tensors());
     let times = LayerTimes::new(job, layout.degrees.expert);
     let (replicas, is_sharded) = (has_replicas(layout), shards_weights(job, layout));
     let reductions = match job.gradient_accumulation(layout) {

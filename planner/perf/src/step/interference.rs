@@ -166,6 +166,9 @@ mod tests {
         block_scheduling: BlockScheduling::Dynamic,
         offload_bandwidth: None,
         host_memory_bandwidth: None,
+        weights_bandwidth: None,
+        adapter_bandwidth: None,
+        drives: None,
     };
 
     const MEASURED: &str = include_str!("../../../data/h200-steps/overlap.jsonl");

@@ -104,6 +104,9 @@ impl PassKernels {
     /// Adds GEMMs whose k × n matrix contains weights of the job. The gradient of the weights is accumulated in a
     /// buffer of the gradient width, which is read and written. In all other respects this is [`Self::add_gemm`].
     pub(super) fn add_weight_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
+        if job.lora.is_some() {
+            return self.add_frozen_gemm(job, kind, shape, times);
+        }
         let GemmShape { m, n, k } = shape;
         let (element, gradient) = (job.precision.bytes(), job.gradient_bytes());
         // For 8-bit GEMMs, a cast reads 16-bit operands and writes them in 8 bits, both as they are and transposed:
@@ -122,6 +125,21 @@ impl PassKernels {
         }
     }
 
+    /// Adds GEMMs with frozen weights, for which the backward pass computes only the gradient of the input. Operands of
+    /// 8-bit GEMMs are cast without a transposed copy, which only weight gradients need.
+    fn add_frozen_gemm(&mut self, job: &Training, kind: KernelKind, shape: GemmShape, times: u64) {
+        let GemmShape { m, n, k } = shape;
+        let is_fp8 = (job.precision, kind) == (Precision::Fp8, KernelKind::Gemm);
+        if is_fp8 {
+            self.add_stream(PassBytes { forward: 3 * times * m * k, backward: 3 * times * m * n });
+        }
+        self.add_gemm(kind, shape, job.precision.bytes(), times);
+        self.backward.pop();
+        if let Some(input_gemm) = self.backward.last_mut().filter(|_| is_fp8) {
+            input_gemm.kind = KernelKind::GemmExactSums;
+        }
+    }
+
     /// Adds the grouped GEMM of `experts` experts with weights of the job. `shape`: shape of the GEMM of each expert.
     pub(super) fn add_experts(&mut self, job: &Training, shape: GemmShape, experts: u64) {
         let GemmShape { m: rows, n, k } = shape;
@@ -134,6 +152,12 @@ impl PassKernels {
         };
         if let Some(forward) = self.forward.last_mut() {
             group_gemms(forward, k, computed);
+        }
+        if job.lora.is_some() {
+            if let Some(row_gemm) = self.backward.last_mut() {
+                group_gemms(row_gemm, n, computed);
+            }
+            return;
         }
         // The weight gradient is summed over the rows of an expert.
         if let [.., row_gemm, weight_gemm] = self.backward.as_mut_slice() {

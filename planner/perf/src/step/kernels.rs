@@ -11,12 +11,13 @@
 
 use fabricast_topologies::Bytes;
 
+use super::adapter_kernels::AdapterKernels;
 use super::elementwise::{HeadElements, PassBytes};
 use super::kernel::{GemmShape, Kernel, KernelKind, PassKernels};
 use super::software_traffic::SoftwareTraffic;
 use fabricast_workload::job::{
-    Accumulate, Attention, AttentionProjections, FeedForward, Flops, GroupCall, LayerMatrices, Layout, Phase,
-    Recompute, StepKind, Training, WeightMatrix, logits_matrix, rank_parameters,
+    Accumulate, AdapterTarget, Attention, AttentionProjections, FeedForward, Flops, GroupCall, LayerMatrices, Layout,
+    Phase, Recompute, StepKind, Training, WeightMatrix, logits_matrix,
 };
 
 /// Returns the kernels of a layer, for one micro-batch on one rank.
@@ -33,9 +34,11 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     let (norm, residual) =
         (software.bytes(|kernels| kernels.norm(elements)), software.bytes(|kernels| kernels.residual(elements)));
 
-    passes.add_stream(gradient_addition(job, layout, rank_parameters(&job.model, layout, 1, 0).total()));
+    passes.add_stream(gradient_addition(job, layout, job.trained_layer_parameters(layout).total()));
     passes.add_stream(norm);
     projections(job, layout, tokens, matrices.projections, &mut passes);
+    let adapters = AdapterKernels::new(job, layout);
+    adapters.add(&mut passes, tokens, &[AdapterTarget::Query, AdapterTarget::Key, AdapterTarget::Value]);
     let core = attention(job, layout, tokens);
     passes.forward.extend_from_slice(&core.forward);
     passes.backward.extend_from_slice(&core.backward);
@@ -43,6 +46,7 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         HeadElements { queries: tokens * model.query_width() / tensor, keys: tokens * model.key_width() / tensor };
     passes.add_stream(software.bytes(|kernels| kernels.heads(heads, tokens * h / tensor)));
     passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(tokens, matrices.attention_output), 1);
+    adapters.add(&mut passes, tokens, &[AdapterTarget::Output]);
     passes.add_stream(residual);
 
     passes.add_stream(norm);
@@ -79,10 +83,12 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
     };
     let FeedForward { width: f, up, down } = matrices.feed_forward;
     add_gemms(&mut passes, up);
+    adapters.add(&mut passes, rows, &[AdapterTarget::Gate, AdapterTarget::Up]);
     passes.add_stream(software.bytes(|kernels| kernels.activation(routed * f, routed * h)));
     // The input of the last GEMM is the last saved activation.
     let saved = passes.forward.len();
     add_gemms(&mut passes, down);
+    adapters.add(&mut passes, rows, &[AdapterTarget::Down]);
     let feed_forward_end = passes.forward.len();
     passes.add_stream(residual);
     // Output widths of the GEMMs with biases: queries, keys and values; attention projection; both GEMMs of the
@@ -213,10 +219,12 @@ pub fn embedding(job: &Training, layout: &Layout) -> PassKernels {
     let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
     let bytes = job.precision.bytes() * tokens * job.model.hidden;
     let mut passes = PassKernels::default();
-    passes.add_stream(PassBytes { forward: 2 * bytes, backward: 2 * bytes });
+    // A frozen embedding needs no gradients.
+    let backward = if job.lora.is_some() { 0 } else { 2 * bytes };
+    passes.add_stream(PassBytes { forward: 2 * bytes, backward });
     passes.add_stream(PassBytes {
         forward: 3 * bytes / degrees.token_shares(),
-        backward: 2 * bytes / degrees.token_shares(),
+        backward: backward / degrees.token_shares(),
     });
     passes
 }
@@ -230,7 +238,7 @@ pub fn logits(job: &Training, layout: &Layout) -> PassKernels {
     let mut passes = PassKernels::default();
     let matrix = logits_matrix(model, degrees.tensor);
     passes.add_weight_gemm(job, KernelKind::Gemm16Bit, GemmShape::with_weights(tokens, matrix), 1);
-    passes.add_stream(gradient_addition(job, layout, model.vocab * model.hidden / tensor));
+    passes.add_stream(gradient_addition(job, layout, job.trained_end_parameters(model.vocab * model.hidden / tensor)));
     let scores = tokens * model.vocab / tensor;
     for bytes in SoftwareTraffic::new(job).kernels(|software| software.logits(scores)) {
         passes.add_stream(bytes);

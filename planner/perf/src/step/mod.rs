@@ -12,6 +12,7 @@
 //! that overlap with gradients, weights, keys or values are slowed by them (`interference`). Pipeline transfers, and
 //! weights that arrive during the first forward pass, slow no kernel.
 
+mod adapter_kernels;
 mod block_scheduling;
 mod call_costs;
 mod data_parallel_single_process;

@@ -6,7 +6,7 @@
 
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
-use fabricast_topologies::{Bandwidth, Bytes, Fabric, LinkId, NodeId, SourceLocation};
+use fabricast_topologies::{Bandwidth, Bytes, Fabric, HostDrives, LinkId, NodeId, SourceLocation};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::machine::Machine;
@@ -37,6 +37,12 @@ impl<'a> OffloadedData<'a> {
         Self { tier, access: AccessPattern::Updated, key: "optimizer_tier", placement }
     }
 
+    /// Weights that are gathered for each pass.
+    fn weights(job: &'a Training) -> Self {
+        let (tier, placement) = (job.weights_tier, &job.placement);
+        Self { tier, access: AccessPattern::Read, key: "weights_tier", placement }
+    }
+
     fn kv_cache(job: &'a Serving) -> Self {
         let (tier, placement) = (job.kv_tier, &job.placement);
         Self { tier, access: AccessPattern::Read, key: "kv_tier", placement }
@@ -48,17 +54,45 @@ impl<'a> OffloadedData<'a> {
 /// # Errors
 /// [`JobError`] at the job's key for the memory tier, or at its placement if the fabric does not have these GPUs.
 pub fn check_tier(job: &Job, fabric: &Fabric) -> Result<(), JobError> {
+    let spans = job.spans();
     let data = match job {
-        Job::Training(job) => OffloadedData::optimizer_state(job),
-        Job::Inference(job) => OffloadedData::kv_cache(job),
+        Job::Training(job) => {
+            vec![(OffloadedData::optimizer_state(job), &spans.tier), (OffloadedData::weights(job), &spans.weights_tier)]
+        }
+        Job::Inference(job) => vec![(OffloadedData::kv_cache(job), &spans.tier)],
         Job::Trace(_) => return Ok(()),
     };
-    if data.tier == Tier::Hbm {
-        return Ok(());
+    for (data, location) in data.iter().filter(|(data, _)| data.tier != Tier::Hbm) {
+        let router = Router::new(fabric, RouteOptions::default());
+        let ranks = job.rank_devices(fabric)?;
+        offload_bandwidth(data, &router, &ranks, &HostClasses::new(fabric), location)?;
+        drive_share(data, fabric, &ranks, location)?;
     }
-    let router = Router::new(fabric, RouteOptions::default());
-    offload_bandwidth(&data, &router, &job.rank_devices(fabric)?, &HostClasses::new(fabric), &job.spans().tier)
-        .map(drop)
+    Ok(())
+}
+
+/// Returns the share of a rank in the bandwidths of its host's drives, on the host with the most ranks; `None` if the
+/// data is elsewhere.
+fn drive_share(
+    data: &OffloadedData<'_>,
+    fabric: &Fabric,
+    ranks: &[NodeId],
+    location: &SourceLocation,
+) -> Result<Option<HostDrives>, JobError> {
+    if data.tier != Tier::Nvme {
+        return Ok(None);
+    }
+    let Some(HostDrives { read, write }) = fabric.drives() else {
+        let message = format!(
+            "{} \"nvme\": the bandwidth of the drives of `{}` is not stated: expected nvme = {{ read_gb_per_s = …, \
+             write_gb_per_s = … }} in its [[candidate]]",
+            data.key,
+            fabric.name()
+        );
+        return Err(JobError::at(location, message));
+    };
+    let most = fabric.group_by_host(ranks).iter().map(Vec::len).max().unwrap_or_default().max(1) as u64;
+    Ok(Some(HostDrives { read: Bandwidth(read.0 / most), write: Bandwidth(write.0 / most) }))
 }
 
 impl Machine<'_> {
@@ -67,7 +101,18 @@ impl Machine<'_> {
     /// # Errors
     /// [`JobError`] of [`PeakRates::new`], or if a GPU has no route to the data that the job offloads.
     pub fn training_rates(&self, job: &Training) -> Result<PeakRates, JobError> {
-        self.peak_rates(job.precision, &job.spans, &OffloadedData::optimizer_state(job))
+        let (states, weights) = (OffloadedData::optimizer_state(job), OffloadedData::weights(job));
+        let fabric = self.router.fabric();
+        let classes = self.simulated.host_classes();
+        let drives = [(&states, &job.spans.tier), (&weights, &job.spans.weights_tier)]
+            .map(|(data, location)| drive_share(data, fabric, self.ranks, location));
+        let [state_drives, weight_drives] = drives;
+        let path = offload_bandwidth(&weights, self.router, self.ranks, classes, &job.spans.weights_tier)?;
+        let weight_drives = weight_drives?;
+        // Weights on drives pass through the memory of the CPU.
+        let weights_bandwidth = path.map(|path| weight_drives.map_or(path, |drives| path.min(drives.read)));
+        let rates = self.peak_rates(job.precision, &job.spans, &states)?;
+        Ok(PeakRates { weights_bandwidth, drives: state_drives?.or(weight_drives), ..rates })
     }
 
     /// Returns the peak rates of the GPUs that serve a job.
@@ -75,7 +120,15 @@ impl Machine<'_> {
     /// # Errors
     /// See [`Machine::training_rates`].
     pub fn serving_rates(&self, job: &Serving) -> Result<PeakRates, JobError> {
-        self.peak_rates(job.precision, &job.spans, &OffloadedData::kv_cache(job))
+        let rates = self.peak_rates(job.precision, &job.spans, &OffloadedData::kv_cache(job))?;
+        if job.adapters.is_none() {
+            return Ok(rates);
+        }
+        let host =
+            OffloadedData { tier: Tier::Host, access: AccessPattern::Read, key: "adapters", placement: &job.placement };
+        let path = offload_bandwidth(&host, self.router, self.ranks, self.simulated.host_classes(), &job.spans.job);
+        // Hosts whose CPUs are not part of the fabric have no path.
+        Ok(PeakRates { adapter_bandwidth: path.ok().flatten(), ..rates })
     }
 
     /// Returns the memory available to each rank; `None` if a GPU does not state its memory. CPUs that do not state
@@ -111,7 +164,7 @@ impl Machine<'_> {
     ) -> Result<PeakRates, JobError> {
         let bandwidth = offload_bandwidth(data, self.router, self.ranks, self.simulated.host_classes(), &spans.tier)?;
         let host_memory_bandwidth =
-            (data.tier == Tier::Host).then(|| self.host_memory_bandwidth(data.placement)).flatten();
+            data.tier.is_behind_cpu().then(|| self.host_memory_bandwidth(data.placement)).flatten();
         let rates = PeakRates::new(self.router.fabric(), precision, spans)?;
         Ok(PeakRates { offload_bandwidth: bandwidth, host_memory_bandwidth, ..rates })
     }
@@ -160,7 +213,7 @@ fn offload_bandwidth(
     for host_gpus in gpus_by_host(data.tier, data.placement, fabric, ranks, host_classes) {
         for (index, &gpu) in host_gpus.iter().enumerate() {
             let memory_node = match data.tier {
-                Tier::Host => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
+                Tier::Host | Tier::Nvme => router.nearest_cpu(gpu).map_err(|error| refuse(error.to_string()))?,
                 _ => host_gpus
                     .get((index + 1) % host_gpus.len())
                     .copied()
@@ -212,7 +265,7 @@ fn gpus_by_host(
         let mut seen = FxHashSet::default();
         hosts.retain(|host| host.first().is_some_and(|&gpu| seen.insert(host_classes.class(fabric.node(gpu).host))));
     }
-    match tier != Tier::Host && hosts.iter().any(|host| host.len() < 2) {
+    match !tier.is_behind_cpu() && hosts.iter().any(|host| host.len() < 2) {
         true => vec![ranks.to_vec()],
         false => hosts,
     }

@@ -2,7 +2,7 @@
 
 use fabricast_topologies::fabric::{Figures, GpuFigures};
 use fabricast_topologies::gpus::find_model;
-use fabricast_topologies::{Bandwidth, Fabric};
+use fabricast_topologies::{Bandwidth, Fabric, HostDrives};
 
 use super::block_scheduling::BlockScheduling;
 use fabricast_workload::job::{FlashKernel, JobError, JobSpans, Precision};
@@ -33,6 +33,13 @@ pub struct PeakRates {
     pub offload_bandwidth: Option<Bandwidth>,
     /// Share of a rank in the memory bandwidth of its CPU; `None` if it is not known or no data is stored there.
     pub host_memory_bandwidth: Option<Bandwidth>,
+    /// Bandwidth to weights that are not in the GPU's own memory, for reads; `None` if they are.
+    pub weights_bandwidth: Option<Bandwidth>,
+    /// Bandwidth from host memory for adapters that are not resident; `None` if the job has none or the fabric states no
+    /// path.
+    pub adapter_bandwidth: Option<Bandwidth>,
+    /// Share of a rank in the bandwidths of its host's drives; `None` if no data is stored there.
+    pub drives: Option<HostDrives>,
 }
 
 impl PeakRates {
@@ -97,6 +104,9 @@ impl PeakRates {
                 block_scheduling: BlockScheduling::new(capability),
                 offload_bandwidth: None,
                 host_memory_bandwidth: None,
+                weights_bandwidth: None,
+                adapter_bandwidth: None,
+                drives: None,
             };
             slowest = Some(slowest.map_or(rates, |other| Self {
                 flops_per_s: rates.flops_per_s.min(other.flops_per_s),
@@ -108,6 +118,9 @@ impl PeakRates {
                 block_scheduling: rates.block_scheduling.min(other.block_scheduling),
                 offload_bandwidth: None,
                 host_memory_bandwidth: None,
+                weights_bandwidth: None,
+                adapter_bandwidth: None,
+                drives: None,
             }));
         }
         slowest.ok_or_else(|| JobError::at(&spans.job, format!("fabric `{}` has no GPU", fabric.name())))

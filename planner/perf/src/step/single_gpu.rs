@@ -18,6 +18,6 @@ pub(super) fn single_gpu_time(job: &Training, speeds: &PeakRates, curve: &Effici
     let even = Training { skew: 1.0, ..job.clone() };
     let layers: Picos = layers(&even, &layout).iter().map(|(layer, n)| scaled(total(layer), *n)).sum();
     let micro_batch_time = layers + total(&embedding(&even, &layout)) + total(&logits(&even, &layout));
-    let states = curve.total(&optimizer(job, job.model.parameters()), speeds);
+    let states = curve.total(&optimizer(job, job.trained_model_parameters()), speeds);
     scaled(micro_batch_time, job.global_batch / job.micro_batch) + states
 }

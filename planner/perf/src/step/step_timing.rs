@@ -8,7 +8,7 @@ use super::gradients::{Buckets, PassWork};
 use super::host_launch::host_time;
 use super::interference::OverlappedCall;
 use super::kernels::layer;
-use super::optimizer::optimizer_time;
+use super::optimizer::{offloaded_passes, optimizer_time};
 use super::passes::{PassTime, SharingCalls, StagePasses};
 use super::peak_rates::PeakRates;
 use super::pipeline::{Pass, Pipeline, StageTime, TimedPass};
@@ -18,8 +18,8 @@ use super::timeline::{Activity, Interval, Timeline, TimelinePart, Track};
 use crate::communication::CommunicationCostModel;
 use crate::time::scaled;
 use fabricast_workload::job::{
-    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, StatePartition, Training, expert_calls, parameters,
-    traffic,
+    Dimension, JobError, Layout, Overlap, ParameterCounts, Phase, StatePartition, Training, expert_calls, traffic,
+    trained_parameters,
 };
 
 /// Largest number of forward passes in a pipeline schedule that is computed pass by pass.
@@ -43,6 +43,8 @@ pub(super) struct StepTiming<'a> {
     buckets: Buckets,
     /// Time of the optimizer update.
     optimizer_time: Picos,
+    /// Shortest duration of all passes, for which offloaded data is read and written.
+    offloaded_passes: Picos,
     /// Time of the gradient all-reduce of the embedding shared by the first and the last pipeline stage.
     embedding_gradients: Picos,
     /// Time to gather updated weights after the optimizer.
@@ -106,10 +108,11 @@ impl<'a> StepTiming<'a> {
             overlap: job.overlap,
             buckets: (job.overlap == Overlap::On).then_some(buckets),
         };
-        let ParameterCounts { shared, experts } = parameters(job, layout);
+        let ParameterCounts { shared, experts } = trained_parameters(job, layout);
         let local_parameters = job.local_state_parameters(layout, Dimension::Data, shared)
             + job.local_state_parameters(layout, Dimension::ExpertData, experts);
         let update_time = optimizer_time(job, local_parameters, speeds, &slowest_curve);
+        let offloaded_passes = offloaded_passes(job, layout, local_parameters, speeds, &slowest_curve);
         let weight_gather = call_costs.phase_time(Phase::UpdatedWeights, None)?;
         let embedding_gradients = call_costs.phase_time(Phase::EmbeddingGradients, None)?;
         let timing = Self {
@@ -121,6 +124,7 @@ impl<'a> StepTiming<'a> {
             pipeline,
             buckets,
             optimizer_time: update_time,
+            offloaded_passes,
             embedding_gradients,
             weight_gather,
             weight_links,
@@ -187,10 +191,21 @@ impl<'a> StepTiming<'a> {
             (Overlap::On, StatePartition::Shards) => self.weight_gather - first,
             (Overlap::On, StatePartition::Tensors) | (Overlap::Off, _) => self.weight_gather,
         };
-        let device_time = gradients_done + self.optimizer_time + updated_exposed;
+        let update = self.update_time(gradients_done);
+        let device_time = gradients_done + update + updated_exposed;
         // (A negative difference of times is 0.)
         let launch = host_time(self.job, self.layout) - device_time;
         Ok(StepEnd { slowest, gradients_done, launch, updated_exposed, time: device_time + launch })
+    }
+
+    /// Time of the optimizer update and of the wait for offloaded data before it, if the gradients are reduced at
+    /// `gradients_done`. A negative wait is 0.
+    fn update_time(&self, gradients_done: Picos) -> Picos {
+        let passes = match self.job.overlap {
+            Overlap::On => self.offloaded_passes - gradients_done,
+            Overlap::Off => self.offloaded_passes,
+        };
+        passes + self.optimizer_time
     }
 
     /// Completion time of the step.
@@ -211,7 +226,7 @@ impl<'a> StepTiming<'a> {
         let shares = vec![
             (Share::Compute, pass_time.compute),
             (Share::Slowdown, pass_time.slowed + time.slowed),
-            (Share::Optimizer, self.optimizer_time),
+            (Share::Optimizer, self.update_time(gradients_done)),
             (Share::Tensor, pass_time.tensor),
             (Share::Context, pass_time.context),
             (Share::Expert, pass_time.expert),
@@ -265,7 +280,7 @@ impl<'a> StepTiming<'a> {
                 let gradients = part(Activity::Gradients, self.embedding_gradients);
                 timeline.add_sequence(communication, done - self.embedding_gradients, &[gradients]);
             }
-            let end = timeline.add_sequence(track, done, &[part(Activity::Optimizer, self.optimizer_time)]);
+            let end = timeline.add_sequence(track, done, &[part(Activity::Optimizer, self.update_time(done))]);
             let end = timeline.add_sequence(communication, end, &[part(Activity::Weights, updated_exposed)]);
             if stage == slowest as u64 {
                 timeline.add_sequence(track, end, &[part(Activity::Launch, launch)]);

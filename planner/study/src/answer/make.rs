@@ -221,7 +221,7 @@ fn measured_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<MeasuredRow> {
                 [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor))
             }
             // It does not depend on the steps.
-            Figure::KvTransfer => [None, None],
+            Figure::KvTransfer | Figure::AdapterSwap => [None, None],
             _ => ends,
         };
         let [low, high] = if step.figure.is_rate() { [ends[1], ends[0]] } else { ends };

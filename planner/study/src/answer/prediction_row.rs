@@ -49,6 +49,7 @@ impl ResultRow {
             disaggregation: service.disaggregation.as_deref().map(DisaggregationRow::new),
             prefill_step_s: service.prefill_step.map(seconds),
             decode_step_s: service.decode_step.map(seconds),
+            adapter_swap_s: service.adapter_swap.map(seconds),
             slo_violations: service.slo_violations.clone(),
             concurrent_requests: service.concurrent_requests,
             requests_that_fit: service.requests_that_fit,

@@ -59,6 +59,9 @@ pub struct ResultRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "answer_step_s")]
     pub decode_step_s: Option<f64>,
+    /// Time to copy an adapter from host memory to the GPUs of a replica in seconds; absent without adapters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter_swap_s: Option<f64>,
     /// SLO violations, each with the limit, the predicted value and the requested value; inference only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(alias = "late")]

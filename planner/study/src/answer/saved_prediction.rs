@@ -109,6 +109,7 @@ impl ResultRow {
             tpot: self.tpot_s.map(from_seconds),
             prefill_step: self.prefill_step_s.map(from_seconds),
             decode_step: self.decode_step_s.map(from_seconds),
+            adapter_swap: self.adapter_swap_s.map(from_seconds),
             slo_violations: self.slo_violations.clone(),
             concurrent_requests: self.concurrent_requests,
             requests_that_fit: self.requests_that_fit,

@@ -78,12 +78,12 @@ impl LoadedServing<'_> {
 pub fn serving_footprint(job: &LoadedServing<'_>, layout: &Layout) -> Footprint {
     let (kv_cache, host) = match job.kv_tier {
         Tier::Hbm | Tier::Peer => (job.kv_cache_per_rank(layout), Bytes(0)),
-        Tier::Host => (Bytes(0), job.kv_cache_per_rank(layout)),
+        Tier::Host | Tier::Nvme => (Bytes(0), job.kv_cache_per_rank(layout)),
     };
     Footprint {
-        weights: Bytes(job.weight_bytes_per_rank(layout)),
+        weights: Bytes(job.weight_bytes_per_rank(layout) + job.resident_adapter_bytes(layout).0),
         kv_cache,
-        host,
+        host: Bytes(host.0 + job.host_adapter_bytes(layout).0),
         activations: Bytes(activations(job, layout)),
         runtime: RUNTIME,
         ..Footprint::default()
@@ -117,7 +117,7 @@ pub(super) fn max_concurrent_requests(job: &Serving, layout: &Layout, memories: 
     let usable = job.usable_memory(memories);
     let gpu_limit =
         usable.gpu.0.saturating_sub(empty.total().0) / (one_request_each.total().0 - empty.total().0).max(1);
-    let host_limit = usable.host.0 / one_request_each.host.0.max(1);
+    let host_limit = usable.host.0.saturating_sub(empty.host.0) / (one_request_each.host.0 - empty.host.0).max(1);
     gpu_limit.min(host_limit).saturating_mul(replicas)
 }
 

@@ -50,12 +50,12 @@ pub enum WriteSpeed {
 }
 
 impl Training {
-    /// Size of a checkpoint: weights and optimizer states of the whole model, each written once. Published sizes agree:
+    /// Size of a checkpoint: trained weights and optimizer states of the whole model, each written once. Published sizes agree:
     /// BLOOM-176B has 2.3 TB (Hugging Face, "The Technology Behind BLOOM Training", 2022), 13 bytes per parameter, and 14
     /// follow here.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> Bytes {
-        Bytes(self.model.parameters().saturating_mul(self.precision.bytes() + self.state_bytes()))
+        Bytes(self.trained_model_parameters().saturating_mul(self.precision.bytes() + self.state_bytes()))
     }
 }
 

@@ -10,9 +10,10 @@
 
 use fabricast_topologies::Bytes;
 
+use super::activations::activations;
 use super::{
-    Accumulate, Attention, Dimension, Dropout, KernelFusion, Layout, Model, OptimizerDevice, Recompute, Tier, Training,
-    WeightLifetime, Zero,
+    Accumulate, AdapterTarget, BaseWeights, Dimension, Layout, Model, OptimizerDevice, Tier, Training, WeightLifetime,
+    Zero,
 };
 
 /// Memory use of a rank, by content.
@@ -105,10 +106,61 @@ impl ParameterCounts {
     }
 }
 
+/// Number of buffers in host memory through which optimizer states pass on their way between drives and the CPU
+/// (DeepSpeed, deepspeed/runtime/zero/offload_config.py, `buffer_count` of `offload_optimizer`).
+const STATE_BUFFERS: u64 = 4;
+
+/// Largest number of 32-bit elements of such a buffer: those of a group of parameters that is updated together
+/// (DeepSpeed, deepspeed/runtime/zero/config.py, `sub_group_size`).
+const SWAPPED_ELEMENTS: u64 = 1_000_000_000;
+
+/// Size in bytes of the buffers in host memory through which weights pass: five of 100 million 16-bit elements
+/// (DeepSpeed, deepspeed/runtime/zero/offload_config.py, `buffer_count` and `buffer_size` of `offload_param`).
+const WEIGHT_BUFFERS: u64 = 5 * 100_000_000 * 2;
+
+/// Returns the size of the shard of the weights that a rank stores, in any memory tier, largest over all stages.
+#[must_use]
+pub fn weight_shard(job: &Training, layout: &Layout) -> Bytes {
+    let ranks =
+        |dimension: Dimension| if job.zero == Zero::Weights { u64::from(layout.size(dimension)).max(1) } else { 1 };
+    let shard = |stage: u32| {
+        let ParameterCounts { shared, experts } = stage_weight_bytes(job, layout, stage);
+        shared.div_ceil(ranks(Dimension::Data)) + experts.div_ceil(ranks(Dimension::ExpertData))
+    };
+    Bytes(layout.fullest_stages().into_iter().map(shard).max().unwrap_or_default())
+}
+
 /// Returns the numbers of parameters of a rank on the stage with the most parameters.
 pub fn parameters(job: &Training, layout: &Layout) -> ParameterCounts {
     let stages = layout.fullest_stages().map(|stage| stage_parameters(job, layout, stage));
     stages.into_iter().max_by_key(ParameterCounts::total).unwrap_or_default()
+}
+
+/// Returns the numbers of trained parameters of a rank on the stage with the most of them.
+pub fn trained_parameters(job: &Training, layout: &Layout) -> ParameterCounts {
+    let stages = layout.fullest_stages().map(|stage| trained_stage_parameters(job, layout, stage));
+    stages.into_iter().max_by_key(ParameterCounts::total).unwrap_or_default()
+}
+
+fn trained_stage_parameters(job: &Training, layout: &Layout, stage: u32) -> ParameterCounts {
+    if job.lora.is_none() {
+        return stage_parameters(job, layout, stage);
+    }
+    let layers = layout.stage_layers(&job.model, stage);
+    let ParameterCounts { shared, experts } = job.trained_layer_parameters(layout);
+    ParameterCounts { shared: layers * shared, experts: layers * experts }
+}
+
+/// Returns the number of bytes of a stage's weights on a rank without sharding, of those that all tokens use and of the
+/// rank's experts.
+fn stage_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> ParameterCounts {
+    if job.lora.is_none() {
+        let ParameterCounts { shared, experts } = stage_parameters(job, layout, stage);
+        return ParameterCounts { shared: shared * job.precision.bytes(), experts: experts * job.precision.bytes() };
+    }
+    let ends = rank_parameters(&job.model, layout, 0, stage_embedding_parameters(&job.model, layout, stage)).shared;
+    let layers = job.layer_weight_bytes(layout, layout.stage_layers(&job.model, stage));
+    ParameterCounts { shared: layers.shared + ends * job.precision.bytes(), ..layers }
 }
 
 fn stage_parameters(job: &Training, layout: &Layout, stage: u32) -> ParameterCounts {
@@ -155,13 +207,15 @@ pub fn footprint(job: &Training, layout: &Layout) -> Footprint {
 }
 
 fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
-    let ParameterCounts { shared, experts } = stage_parameters(job, layout, stage);
+    let ParameterCounts { shared, experts } = trained_stage_parameters(job, layout, stage);
     let [replicas, expert_replicas] =
         [Dimension::Data, Dimension::ExpertData].map(|dimension| u64::from(layout.size(dimension)));
+    let shard = |whole: ParameterCounts, is_sharded: bool| {
+        let part = |bytes: u64, ranks: u64| bytes.div_ceil(if is_sharded { ranks.max(1) } else { 1 });
+        Bytes(part(whole.shared, replicas) + part(whole.experts, expert_replicas))
+    };
     let shard_bytes = |bytes: u64, is_sharded: bool| {
-        let part =
-            |parameters: u64, ranks: u64| (parameters * bytes).div_ceil(if is_sharded { ranks.max(1) } else { 1 });
-        Bytes(part(shared, replicas) + part(experts, expert_replicas))
+        shard(ParameterCounts { shared: shared * bytes, experts: experts * bytes }, is_sharded)
     };
     let gathers_per_pass = job.weight_lifetime(layout) == WeightLifetime::Pass;
     let state = Bytes(
@@ -172,19 +226,37 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     let (optimizer, host) = match job.optimizer_tier {
         Tier::Hbm | Tier::Peer => (state, Bytes(0)),
         Tier::Host => (Bytes(0), state),
+        Tier::Nvme => (Bytes(0), Bytes(STATE_BUFFERS * SWAPPED_ELEMENTS.min(state.0 / job.state_bytes().max(1)) * 4)),
     };
-    // For an update on the CPU, the gradients are read there.
-    let host = match job.optimizer_device {
-        OptimizerDevice::Cpu => Bytes(host.0 + shard_bytes(job.gradient_bytes(), job.zero > Zero::None).0),
-        OptimizerDevice::Gpu => host,
+    // For an update on the CPU, the gradients are read there; those of states on drives are there, too.
+    let host = match (job.optimizer_device, job.optimizer_tier) {
+        (OptimizerDevice::Cpu, Tier::Hbm | Tier::Peer | Tier::Host) => {
+            Bytes(host.0 + shard_bytes(job.gradient_bytes(), job.zero > Zero::None).0)
+        }
+        (OptimizerDevice::Cpu, Tier::Nvme) | (OptimizerDevice::Gpu, _) => host,
     };
-    let Bytes(weights) = shard_bytes(job.precision.bytes(), gathers_per_pass);
+    let Bytes(stored_weights) = shard(stage_weight_bytes(job, layout, stage), gathers_per_pass);
+    let (weights, host) = match job.weights_tier {
+        Tier::Hbm | Tier::Peer => (stored_weights, host),
+        Tier::Host => (0, Bytes(host.0 + stored_weights)),
+        Tier::Nvme => (0, Bytes(host.0 + WEIGHT_BUFFERS.min(stored_weights))),
+    };
+    // Sharded gradients for an update on the CPU are sent there during the backward pass (Ren et al., ZeRO-Offload, arXiv
+    // 2101.06840, section 4.1).
+    let sends_gradients = job.optimizer_device == OptimizerDevice::Cpu
+        && job.zero >= Zero::Gradients
+        && job.gradient_accumulation(layout) == Accumulate::Shards;
+    let gradient_bytes = match sends_gradients {
+        true => 0,
+        false => job.gradient_addition.stored_bytes(job.precision.bytes(), job.gradient_bytes()),
+    };
     Footprint {
-        weights: Bytes(weights + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }),
-        gradients: shard_bytes(
-            job.gradient_addition.stored_bytes(job.precision.bytes(), job.gradient_bytes()),
-            job.gradient_accumulation(layout) == Accumulate::Shards,
+        weights: Bytes(
+            weights
+                + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }
+                + converted_weight_bytes(job, layout),
         ),
+        gradients: shard_bytes(gradient_bytes, job.gradient_accumulation(layout) == Accumulate::Shards),
         optimizer,
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
@@ -193,125 +265,35 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
     }
 }
 
-/// Returns the number of bytes of a logit while the loss is computed: its value and gradient in 32 bits in the same
-/// memory. In eager mode, PyTorch stores it in the computed type, its copy in 32 bits, the logarithm of the softmax,
-/// and the gradient (torch/nn/functional.py, `cross_entropy`; transformers, `ForCausalLMLoss`, which converts logits to
-/// 32 bits).
-fn logit_bytes(job: &Training) -> u64 {
-    match job.fusion {
-        Some(KernelFusion::Eager) => job.precision.bytes() + 3 * 4,
-        Some(KernelFusion::Fused | KernelFusion::Compiled) | None => 4,
-    }
-}
-
 /// Returns the size in bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next
 /// one, which is prefetched (as in PyTorch's FSDP2).
 fn gathered_weight_bytes(job: &Training, layout: &Layout, stage: u32) -> u64 {
-    let ParameterCounts { shared, experts } = rank_parameters(&job.model, layout, 1, 0);
-    let sharded = |parameters: u64, dimension: Dimension| if layout.size(dimension) > 1 { parameters } else { 0 };
+    let ParameterCounts { shared, experts } = job.layer_weight_bytes(layout, 1);
+    let sharded = |bytes: u64, dimension: Dimension| if layout.size(dimension) > 1 { bytes } else { 0 };
     let (shared, experts) = (sharded(shared, Dimension::Data), sharded(experts, Dimension::ExpertData));
-    layout.stage_layers(&job.model, stage).min(2) * job.precision.bytes() * (shared + experts)
+    layout.stage_layers(&job.model, stage).min(2) * (shared + experts)
 }
 
-/// Returns the size of the activations that a rank of a stage retains, of those of a layer being recomputed, and of the
-/// logits on the last stage.
-fn activations(job: &Training, layout: &Layout, stage: u32) -> Bytes {
-    let degrees = layout.degrees;
-    let (stages, chunks) = (u64::from(degrees.pipeline), u64::from(degrees.interleave));
-    let layers = layout.stage_layers(&job.model, stage);
-    let (is_last, index) = (layout.is_last(stage), u64::from(stage));
-    // Number of micro-batches whose activations a stage holds. Under 1F1B it is the number of stages from this one to
-    // the last. With interleaved chunks, (p − 1) / v of a stage's activations are added (equations 5 and 6); each
-    // further stage has two chunks less.
-    let in_flight = if chunks > 1 { stages } else { stages - index };
-    // If exchanges of experts overlap, the forward pass of another micro-batch runs during a backward pass, and its
-    // chunk is held in addition (DualPipe, arXiv 2412.19437, table 2: p + 1 instead of p).
-    let overlapped = u64::from(job.overlaps_experts(layout));
-    let micro_batches = layout.micro_batches(job);
-    let retained = match job.recompute {
-        Recompute::Full | Recompute::EarlyStop => layer_input(job, layout),
-        Recompute::None | Recompute::Selective | Recompute::FeedForward => {
-            layer_activation_bytes(job, layout, job.recompute)
+/// Returns the size in bytes of the largest matrix of a layer after its conversion to the precision of the job; 0 if
+/// weights are not quantized.
+fn converted_weight_bytes(job: &Training, layout: &Layout) -> u64 {
+    match job.lora.as_ref().map(|lora| lora.base) {
+        None | Some(BaseWeights::Unquantized) => 0,
+        Some(BaseWeights::Nf4) => {
+            let matrices = AdapterTarget::ALL.map(|target| target.matrix(&job.model, layout.degrees.tensor));
+            matrices
+                .iter()
+                .map(|matrix| job.precision.bytes() * matrix.inner * matrix.columns)
+                .max()
+                .unwrap_or_default()
         }
-    };
-    let unrecomputed = layers - job.recomputed_stage_layers(layout, stage);
-    let chunk = (retained * (layers - unrecomputed)
-        + layer_activation_bytes(job, layout, Recompute::None) * unrecomputed)
-        / chunks;
-    let warmup_chunks = if chunks > 1 { (stages - 1).saturating_sub(2 * index) } else { 0 };
-    let retained_chunks = (in_flight * chunks + warmup_chunks + overlapped).min(micro_batches * chunks);
-    // A recomputed layer temporarily holds all of its activations.
-    let recomputed = if job.recompute == Recompute::None || (layers > 0 && unrecomputed == layers) {
-        0
-    } else {
-        layer_activation_bytes(job, layout, Recompute::None)
-            - retained.min(layer_activation_bytes(job, layout, Recompute::None))
-    };
-    let tokens = job.micro_batch * job.model.seq / u64::from(degrees.context);
-    // Dropout mask of the embedding.
-    let embedding_mask = match (stage, job.dropout) {
-        (0, Dropout::On) => {
-            tokens * job.model.hidden / degrees.token_shares() * (in_flight + overlapped).min(micro_batches)
-        }
-        _ => 0,
-    };
-    // Logits and their 32-bit gradient, for one piece of the tokens.
-    let loss_tokens = tokens.div_ceil(job.loss_chunks.max(1));
-    let logits =
-        (4 * tokens * job.model.hidden + logit_bytes(job) * loss_tokens * job.model.vocab) / u64::from(degrees.tensor);
-    let logits = if is_last { logits } else { 0 };
-    Bytes(chunk * retained_chunks + recomputed + embedding_mask + logits)
-}
-
-/// Returns the size in bytes of a layer's input on a rank, for a micro-batch.
-fn layer_input(job: &Training, layout: &Layout) -> u64 {
-    let tokens = job.micro_batch * job.model.seq / u64::from(layout.degrees.context);
-    job.precision.bytes() * tokens * job.model.hidden / layout.degrees.token_shares()
-}
-
-/// Returns the number of bytes that a layer retains on a rank for a micro-batch.
-fn layer_activation_bytes(job: &Training, layout: &Layout, recompute: Recompute) -> u64 {
-    let (model, degrees) = (&job.model.sharded_over(layout.degrees.tensor), layout.degrees);
-    let (e, tensor) = (job.precision.bytes(), u64::from(degrees.tensor));
-    let tokens = job.micro_batch * model.seq / u64::from(degrees.context);
-    // Inputs of attention, of the feed-forward layer and of both norms; with dropout, also two masks of one byte per
-    // element.
-    let masks = if job.dropout == Dropout::On { 2 } else { 0 };
-    let norms_and_dropouts = tokens * model.hidden * (4 * e + masks) / degrees.token_shares();
-    let latent_width = model.latent.map_or(0, |latent| latent.latent_width());
-    let attention = tokens * model.attention_width() * e / tensor + tokens * latent_width * e / degrees.token_shares();
-    // Feed-forward columns of the tokens that the rank processes, and the tokens copied for routed experts (Megatron
-    // Core's dispatchers permute tokens by expert, and GEMMs retain their inputs).
-    let (columns, routed_inputs) = match model.experts {
-        // Only the input is retained.
-        _ if recompute == Recompute::FeedForward => (0, 0),
-        0 => (tokens * model.ffn / tensor, 0),
-        _ => {
-            let routed = job.routed_tokens(layout);
-            let shared = tokens * model.shared_experts * model.ffn / tensor;
-            (shared + routed * model.ffn / u64::from(degrees.expert_tensor()), routed * model.hidden * e)
-        }
-    };
-    let ffn = columns * model.ffn_matrices * e + routed_inputs;
-    let scores = match (recompute, job.attention) {
-        (Recompute::None | Recompute::FeedForward, Attention::Unfused) => {
-            let elements =
-                job.micro_batch * model.heads / tensor * (model.seq / u64::from(degrees.context)) * model.seq;
-            elements * (2 * e + 1)
-        }
-        _ => 0,
-    };
-    // In eager mode, RMS norms retain their input in 32 bits and their output, and the output of the activation
-    // function is retained in addition to the gated product.
-    let unfused = match (job.fusion, model.ffn_matrices) {
-        (Some(KernelFusion::Eager), 3) => 2 * tokens * model.hidden * (4 + e) / degrees.token_shares() + columns * e,
-        _ => 0,
-    };
-    norms_and_dropouts + attention + ffn + scores + unfused
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Recompute;
+    use super::super::activations::{layer_activation_bytes, layer_input};
     use super::super::read::tests::job;
     use super::*;
 

@@ -14,6 +14,7 @@
 //! errors are known only then (for example degrees whose product is not the number of ranks). They still name the
 //! location in the job file, which the job stores in [`JobSpans`].
 
+mod activations;
 mod cache;
 mod checkpoint;
 mod disaggregation;
@@ -24,11 +25,13 @@ mod framework;
 mod groups;
 mod layer_matrices;
 mod layout;
+mod lora;
 mod memory;
 mod model;
 mod open_loop;
 mod placement;
 mod read;
+mod served_adapters;
 mod serving;
 mod sharding;
 mod speculation;
@@ -51,12 +54,16 @@ pub use groups::GroupShape;
 pub use groups::{Dimension, Order};
 pub use layer_matrices::{AttentionProjections, FeedForward, LayerMatrices, WeightMatrix, logits_matrix};
 pub use layout::{Degrees, EndAccounting, ExpertSharding, Layout, SequenceParallelism};
-pub use memory::{Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters};
+pub use lora::{Adapter, AdapterTarget, BaseWeights, Lora};
+pub use memory::{
+    Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters, trained_parameters, weight_shard,
+};
 pub use model::{ExpertGroups, Flops, LatentAttention, Model};
 pub use open_loop::{LengthDistribution, OpenLoop, RequestVariation};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
+pub use served_adapters::{AdapterLoading, HostAllocation, ServedAdapters};
 pub use serving::{
     Arrivals, Batching, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing, Serving,
     TensorAllReduce,
@@ -98,6 +105,8 @@ pub struct JobSpans {
     pub shard: SourceLocation,
     /// Location of the memory tier: `optimizer_tier` of training, `kv_tier` of inference.
     pub tier: SourceLocation,
+    /// Location of the key `weights_tier`.
+    pub weights_tier: SourceLocation,
     /// Location of the key `dispatcher`.
     pub dispatcher: SourceLocation,
     /// Location of the key `placement`.

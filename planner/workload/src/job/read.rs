@@ -8,9 +8,11 @@ mod checkpoint;
 mod disaggregation;
 mod experts;
 mod hugging_face;
+mod lora;
 mod model;
 mod open_loop;
 mod placement;
+mod served_adapters;
 mod serving;
 mod speculation;
 mod traced;
@@ -121,6 +123,7 @@ pub struct JobText {
     shard: Option<Spanned<u64>>,
     zero_partition: Option<Spanned<StatePartition>>,
     optimizer_tier: Option<Spanned<Tier>>,
+    weights_tier: Option<Spanned<Tier>>,
     optimizer_device: Option<Spanned<OptimizerDevice>>,
     moment_bits: Option<Spanned<u32>>,
     master_weights: Option<Spanned<bool>>,
@@ -132,6 +135,7 @@ pub struct JobText {
     accumulate: Option<Spanned<Accumulate>>,
     bucket_mb: Option<Spanned<u64>>,
     gradient_bits: Option<Spanned<u32>>,
+    lora: Option<Spanned<lora::LoraText>>,
     recompute: Option<Spanned<Recompute>>,
     recompute_layers: Option<Spanned<u64>>,
     flash_attention: Option<Spanned<FlashText>>,
@@ -152,6 +156,7 @@ pub struct JobText {
     disaggregation: Option<Spanned<disaggregation::DisaggregationText>>,
     batching: Option<Spanned<Batching>>,
     speculation: Option<Spanned<speculation::SpeculationText>>,
+    adapters: Option<Spanned<served_adapters::ServedAdaptersText>>,
     host_time: Option<Spanned<serving::HostText>>,
     requests: Option<Spanned<u64>>,
     max_num_seqs: Option<Spanned<u64>>,
@@ -287,6 +292,7 @@ impl JobText {
             precision: locate(self.precision.as_ref().map(Spanned::span)),
             shard: locate(self.shard.as_ref().map(Spanned::span)),
             tier: locate(self.optimizer_tier.as_ref().or(self.kv_tier.as_ref()).map(Spanned::span)),
+            weights_tier: locate(self.weights_tier.as_ref().map(Spanned::span)),
             dispatcher: locate(self.dispatcher.as_ref().map(Spanned::span)),
             placement: locate(self.placement.as_ref().map(Spanned::span)),
             largest_gpu: locate(self.largest_gpu_span()),

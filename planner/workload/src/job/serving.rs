@@ -13,6 +13,7 @@ use serde::Deserialize;
 use super::cache::max_concurrent_requests;
 use super::disaggregation::{Disaggregation, PrefillPool};
 use super::open_loop::{OpenLoop, RequestVariation};
+use super::served_adapters::ServedAdapters;
 use super::speculation::Speculation;
 use super::{
     CollectiveCandidates, Dispatch, JobSpans, Layout, MemoryLimits, Model, Parallel, Placement, Precision, Tier,
@@ -41,6 +42,8 @@ pub struct Serving {
     pub batching: Batching,
     /// Speculative decoding; `None` for one token per step.
     pub speculation: Option<Speculation>,
+    /// Adapters that requests use; `None` if all use the weights of the model.
+    pub adapters: Option<Box<ServedAdapters>>,
     /// Part of a request that the machine processes.
     pub disaggregation: Disaggregation,
     /// GPUs for prefill only; `None` if all GPUs process the same part of requests.

@@ -20,8 +20,7 @@ use fabricast_topologies::Bytes;
 use serde::Deserialize;
 
 use super::layout::Degrees;
-use super::memory::rank_parameters;
-use super::{Dimension, JobError, Layout, Training};
+use super::{Dimension, JobError, Layout, Tier, Training};
 
 /// Bucket size of PyTorch's DistributedDataParallel, in bytes (`bucket_cap_mb`; Li et al., arXiv 2006.15704).
 const DDP_BUCKET: u64 = 25 << 20;
@@ -171,6 +170,8 @@ impl Training {
         let stages = layout.degrees.pipeline > 1;
         match (self.zero, self.reshard) {
             (Zero::None | Zero::Optimizer | Zero::Gradients, _) => WeightLifetime::Step,
+            // Weights that are not in the GPU's memory are read for each pass.
+            (Zero::Weights, _) if self.weights_tier != Tier::Hbm => WeightLifetime::Pass,
             (Zero::Weights, None) if stages => WeightLifetime::Step,
             (Zero::Weights, None | Some(Reshard::AfterForward)) => WeightLifetime::Pass,
             (Zero::Weights, Some(Reshard::AfterBackward)) if stages => WeightLifetime::Step,
@@ -198,7 +199,7 @@ impl Training {
             (Some(mib), _) => return Bytes(u64::from(mib) << 20),
             (None, Zero::None) if layout.is_pure_data_parallel() => return Bytes(DDP_BUCKET),
             (None, Zero::None | Zero::Optimizer | Zero::Gradients) => megatron_bucket(layout),
-            (None, Zero::Weights) => rank_parameters(&self.model, layout, 1, 0).total(),
+            (None, Zero::Weights) => self.trained_layer_parameters(layout).total(),
         };
         Bytes(parameters.saturating_mul(self.gradient_bytes()))
     }

@@ -1,4 +1,4 @@
-//! Memory tiers that are available to a GPU.
+//! Memory tiers that are available to a GPU, and buffers of data on drives.
 
 use serde::Deserialize;
 
@@ -15,9 +15,18 @@ pub enum Tier {
     /// Memory of the attached CPU (Grace over NVLink-C2C, others over PCIe), shared by the CPU's GPUs. Unlimited if the
     /// fabric does not state its size.
     Host,
+    /// NVMe drives of the host, shared by its GPUs, through buffers in the memory of the CPU (Rajbhandari et al.,
+    /// ZeRO-Infinity, arXiv 2104.07857, section 5). Only for training.
+    Nvme,
 }
 
 impl Tier {
+    /// Returns true if the data passes through the memory of the CPU.
+    #[must_use]
+    pub fn is_behind_cpu(self) -> bool {
+        matches!(self, Self::Host | Self::Nvme)
+    }
+
     /// Returns the name of the tier in job files.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -25,6 +34,7 @@ impl Tier {
             Self::Hbm => "hbm",
             Self::Peer => "peer",
             Self::Host => "host",
+            Self::Nvme => "nvme",
         }
     }
 }

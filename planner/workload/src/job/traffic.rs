@@ -24,7 +24,7 @@ use strum::{EnumCount, VariantArray};
 
 use super::expert_traffic::{CollectiveTokens, expert_collectives, expert_tokens};
 use super::layout::SequenceParallelism;
-use super::memory::{ParameterCounts, rank_parameters, stage_embedding_parameters};
+use super::memory::{ParameterCounts, stage_embedding_parameters};
 use super::{Accumulate, Dimension, Layout, StatePartition, Training, WeightLifetime, Zero};
 
 /// Phase of a step in which a call happens.
@@ -225,20 +225,28 @@ fn end_stage_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) 
 fn data_parallel_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCall>) {
     let degrees = layout.degrees;
     let tensor = u64::from(degrees.tensor);
-    let ParameterCounts { shared, experts } = rank_parameters(&job.model, layout, 1, 0);
+    let ParameterCounts { shared, experts } = job.trained_layer_parameters(layout);
+    let layer_weights = job.layer_weight_bytes(layout, 1);
     let embedding_parameters = |stage| stage_embedding_parameters(&job.model, layout, stage).div_ceil(tensor);
     let gradient = |parameters: u64| (parameters * u64::from(job.gradient_bits)).div_ceil(8);
     let weight = |parameters: u64| parameters * job.precision.bytes();
-    for (dimension, replicas, layer, embeddings) in [
-        (Dimension::Data, Dimension::Replica, shared, 1),
-        (Dimension::ExpertData, Dimension::ExpertReplica, experts, 0),
+    for (dimension, replicas, layer, layer_bytes, embeddings) in [
+        (Dimension::Data, Dimension::Replica, shared, layer_weights.shared, 1),
+        (Dimension::ExpertData, Dimension::ExpertReplica, experts, layer_weights.experts, 0),
     ] {
         let mut add = |dimension, phase, collective, bytes| {
             calls.push(GroupCall { phase, dimension, collective, bytes: Bytes(bytes), count: 1 });
         };
-        let stage_parameters =
-            |stage| layer * layout.stage_layers(&job.model, stage) + embeddings * embedding_parameters(stage);
+        // Trained parameters, and bytes of weights whether or not they are trained.
+        let stage_parameters = |stage| {
+            layer * layout.stage_layers(&job.model, stage)
+                + job.trained_end_parameters(embeddings * embedding_parameters(stage))
+        };
+        let stage_bytes = |stage| {
+            layer_bytes * layout.stage_layers(&job.model, stage) + weight(embeddings * embedding_parameters(stage))
+        };
         let total = layout.fullest_stages().into_iter().map(stage_parameters).max().unwrap_or_default();
+        let total_bytes = layout.fullest_stages().into_iter().map(stage_bytes).max().unwrap_or_default();
         let embedding =
             embeddings * layout.fullest_stages().into_iter().map(embedding_parameters).max().unwrap_or_default();
         if job.zero == Zero::None {
@@ -273,16 +281,18 @@ fn data_parallel_calls(job: &Training, layout: &Layout, calls: &mut Vec<GroupCal
             Accumulate::Whole => reduce(Phase::Gradients, total),
             Accumulate::Shards => {
                 reduce(Phase::LayerGradients, layer);
-                reduce(Phase::Gradients, embedding);
+                reduce(Phase::Gradients, job.trained_end_parameters(embedding));
             }
         }
         let (gather_phases, updated) = match job.weight_lifetime(layout) {
-            WeightLifetime::Step => (&[][..], total),
-            WeightLifetime::MicroBatch => (&[Phase::WeightsForward][..], embedding),
-            WeightLifetime::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], embedding),
+            // Frozen weights are gathered only where they are sharded.
+            WeightLifetime::Step if job.zero == Zero::Weights => (&[][..], total_bytes),
+            WeightLifetime::Step => (&[][..], weight(total)),
+            WeightLifetime::MicroBatch => (&[Phase::WeightsForward][..], weight(embedding)),
+            WeightLifetime::Pass => (&[Phase::WeightsForward, Phase::WeightsBackward][..], weight(embedding)),
         };
-        gather_phases.iter().for_each(|&phase| add(dimension, phase, Collective::AllGather, weight(layer)));
-        add(dimension, Phase::UpdatedWeights, Collective::AllGather, weight(updated));
+        gather_phases.iter().for_each(|&phase| add(dimension, phase, Collective::AllGather, layer_bytes));
+        add(dimension, Phase::UpdatedWeights, Collective::AllGather, updated);
     }
 }
 
@@ -297,7 +307,13 @@ fn tied_embedding_call(job: &Training, layout: &Layout) -> Option<GroupCall> {
     let bytes = Bytes((parameters.div_ceil(shards) * u64::from(job.gradient_bits)).div_ceil(8));
     let (phase, dimension, collective) =
         (Phase::EmbeddingGradients, Dimension::FirstAndLastStage, Collective::AllReduce);
-    (job.model.untied_embeddings == 0).then_some(GroupCall { phase, dimension, collective, bytes, count: 1 })
+    (job.model.untied_embeddings == 0 && job.lora.is_none()).then_some(GroupCall {
+        phase,
+        dimension,
+        collective,
+        bytes,
+        count: 1,
+    })
 }
 
 #[cfg(test)]

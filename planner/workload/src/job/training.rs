@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     Accumulate, Checkpointing, CollectiveCandidates, Degrees, Dimension, Dispatch, ExpertOverlap, JobSpans, Layout,
-    Model, Parallel, Placement, Precision, Reshard, StatePartition, Tier, Zero,
+    Lora, Model, Parallel, Placement, Precision, Reshard, StatePartition, Tier, Zero,
 };
 
 /// Training job: a model, its batch, and the configuration of the training software.
@@ -21,6 +21,8 @@ pub struct Training {
     pub global_batch: u64,
     /// Micro-batch size: sequences per forward pass of a rank.
     pub micro_batch: u64,
+    /// Adapter that is trained instead of the weights, which are frozen; `None` for all weights.
+    pub lora: Option<Lora>,
     /// Parallel degrees, fixed or to be searched.
     pub parallel: Parallel,
     /// ZeRO stage: the states that data-parallel ranks shard.
@@ -31,6 +33,9 @@ pub struct Training {
     /// Memory tier of the optimizer states. The GPU updates them in any tier; outside HBM they are transferred for the
     /// update.
     pub optimizer_tier: Tier,
+    /// Memory tier of the sharded weights, which are read for each gather (DeepSpeed, `offload_param`). Only with ZeRO
+    /// stage 3 if it is not HBM.
+    pub weights_tier: Tier,
     /// Division of the optimizer states among ranks.
     pub state_partition: StatePartition,
     /// Device that computes the optimizer update.
@@ -164,7 +169,7 @@ pub enum OptimizerDevice {
     /// The GPU, in any memory tier of the state.
     #[default]
     Gpu,
-    /// The CPU next to the GPU, from its own memory, as DeepSpeed's CPUAdam.
+    /// The CPU next to the GPU, from its own memory or its drives, as DeepSpeed's CPUAdam.
     Cpu,
 }
 

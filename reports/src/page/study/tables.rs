@@ -107,6 +107,7 @@ pub(super) fn results(answer: &Answer) -> Table {
             number("step_time_s", "step s") => |row: &ResultRow| Value::Number(row.step_time_s).into(),
             number("concurrent_requests", "concurrent requests") => |row: &ResultRow| Value::or_missing(row.concurrent_requests, Value::Count).into(),
             number("ttft_s", "TTFT s") => move |row: &ResultRow| seconds(row.ttft_s),
+            number("adapter_swap_s", "Adapter swap s") => move |row: &ResultRow| seconds(row.adapter_swap_s),
             number("ttft_p99_s", "TTFT p99 s") => move |row: &ResultRow| seconds(row.latencies.and_then(|latencies| Some(latencies.ttft_s?.p99))),
             number("tpot_s", "TPOT s") => move |row: &ResultRow| seconds(row.tpot_s),
             number("tokens_per_s", "tokens/s") => |row: &ResultRow| optional_number(row.tokens_per_s),

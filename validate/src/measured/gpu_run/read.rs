@@ -201,6 +201,7 @@ impl<'a> TextOrigin<'a> {
             gpus: Some(document.gpus),
             network: None,
             gpu: None,
+            drives: None,
         };
         let (request, fabric) = match &document.fabric_spec {
             Some(spec) => {

@@ -98,6 +98,7 @@ fn request(entry: &ManifestEntry, machines: HostLayout, folder: &Path) -> Fabric
         gpus: machines.gpus,
         network: entry.network.clone(),
         gpu: entry.gpu.clone(),
+        drives: None,
     }
 }
 

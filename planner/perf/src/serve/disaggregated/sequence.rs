@@ -226,6 +226,7 @@ impl Pools<'_> {
             slo_violations: Vec::new(),
             concurrent_requests: whole(load.prefill + load.transfer + load.decode),
             latencies: served.latencies,
+            adapter_swap: decoded.adapter_swap,
             memory_check: combined_check(prefill_check, decode_check),
             disaggregation: Some(DisaggregatedService {
                 prefill: pool(self.prefill, capacities.prefill, prefill_requests),

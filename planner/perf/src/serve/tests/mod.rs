@@ -68,7 +68,7 @@ impl CommunicationCostModel for FlatCosts {
     }
 }
 
-const H100: PeakRates = PeakRates {
+pub(crate) const H100: PeakRates = PeakRates {
     flops_per_s: 989e12,
     wide_flops_per_s: 989e12,
     exact_flops_per_s: 989e12,
@@ -78,6 +78,9 @@ const H100: PeakRates = PeakRates {
     block_scheduling: BlockScheduling::Persistent,
     offload_bandwidth: None,
     host_memory_bandwidth: None,
+    weights_bandwidth: None,
+    adapter_bandwidth: None,
+    drives: None,
 };
 
 fn specified_layout(job: &Serving) -> Layout {

@@ -99,7 +99,7 @@ fn one_curve_matches_measured_steps() {
 }
 
 /// Cost model with a fixed bandwidth in bytes per second and no latency; calls use no SMs.
-struct FlatBandwidth(u64);
+pub(super) struct FlatBandwidth(pub u64);
 
 /// Variant of [`FlatBandwidth`] whose calls occupy a number of SMs and move a multiple of their bytes in memory.
 struct FlatWithSmUsage(FlatBandwidth, u32, u64);
@@ -135,6 +135,9 @@ pub(super) const SPEEDS: PeakRates = PeakRates {
     block_scheduling: BlockScheduling::Dynamic,
     offload_bandwidth: None,
     host_memory_bandwidth: None,
+    weights_bandwidth: None,
+    adapter_bandwidth: None,
+    drives: None,
 };
 
 pub(super) fn flat(text: &str, ranks: u32, bandwidth: u64) -> Step {

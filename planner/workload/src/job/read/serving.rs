@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::super::{
     Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, LengthDistribution, Lengths,
-    Limits, Model, OpenLoop, Precision, RequestVariation, Serving, find_framework,
+    Limits, Model, OpenLoop, Precision, RequestVariation, Serving, Tier, find_framework,
 };
 use super::speculation::SpeculationText;
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
@@ -43,6 +43,7 @@ impl JobText {
             kind_key("disaggregation", &self.disaggregation),
             kind_key("batching", &self.batching),
             kind_key("speculation", &self.speculation),
+            kind_key("adapters", &self.adapters),
             kind_key("host_time", &self.host_time),
             kind_key("requests", &self.requests),
             kind_key("max_num_seqs", &self.max_num_seqs),
@@ -122,6 +123,11 @@ impl JobText {
                 None => None,
                 Some(text) => Some(SpeculationText::speculation(text, check)?),
             },
+            adapters: self
+                .adapters
+                .as_ref()
+                .map(|text| text.get_ref().adapters(check, &model).map(Box::new))
+                .transpose()?,
             disaggregation,
             prefill_pool,
             host: self.host_times(check, software, &model)?,
@@ -133,7 +139,7 @@ impl JobText {
             },
             prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, 0.0..=1.0, 0.0)?,
             kv_precision: self.kv_precision.as_ref().map(|precision| *precision.get_ref()).unwrap_or_default(),
-            kv_tier: self.kv_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
+            kv_tier: self.kv_tier(check)?,
             kv_bytes_per_token: match &self.kv_bytes_per_token {
                 None => None,
                 Some(bytes) => Some(check.count("kv_bytes_per_token", bytes)?),
@@ -175,6 +181,18 @@ impl JobText {
             return Err(JobError::at(&job.spans.model, message));
         }
         Ok(job)
+    }
+
+    /// Returns the validated memory tier of the KV cache.
+    fn kv_tier(&self, check: Validator<'_>) -> Result<Tier, JobError> {
+        match self.kv_tier.as_ref().map(|tier| (*tier.get_ref(), tier.span())) {
+            None => Ok(Tier::default()),
+            Some((Tier::Nvme, place)) => {
+                let message = "kv_tier: a KV cache on drives is not modelled: expected \"hbm\", \"peer\" or \"host\"";
+                Err(check.error(place, message.to_owned()))
+            }
+            Some((tier, _)) => Ok(tier),
+        }
     }
 
     fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {
@@ -428,6 +446,7 @@ pub(crate) mod tests {
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
             ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
+            ("kv_tier = \"nvme\"", "job.toml:2:11", "drives is not modelled"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
             ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
             ("requests = 10\nttft_s = 1", "job.toml:3:10", "requests are queued"),

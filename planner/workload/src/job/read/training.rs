@@ -12,6 +12,7 @@ use super::super::{
     Overlap, Precision, Processes, Reshard, StatePartition, Tier, Training, Zero, expected_version, find_framework,
     frameworks,
 };
+use super::lora::LoraText;
 use super::{JobText, KindKey, MAX_TOTAL, Validator, kind_key, nearest, overflow_bound};
 
 /// Attention implementation that the key `flash_attention` selects: true, false, or a version.
@@ -54,6 +55,7 @@ impl JobText {
             kind_key("zero_partition", &self.zero_partition),
             kind_key("shard", &self.shard),
             kind_key("optimizer_tier", &self.optimizer_tier),
+            kind_key("weights_tier", &self.weights_tier),
             kind_key("optimizer_device", &self.optimizer_device),
             kind_key("moment_bits", &self.moment_bits),
             kind_key("master_weights", &self.master_weights),
@@ -65,6 +67,7 @@ impl JobText {
             kind_key("accumulate", &self.accumulate),
             kind_key("bucket_mb", &self.bucket_mb),
             kind_key("gradient_bits", &self.gradient_bits),
+            kind_key("lora", &self.lora),
             kind_key("recompute", &self.recompute),
             kind_key("recompute_layers", &self.recompute_layers),
             kind_key("flash_attention", &self.flash_attention),
@@ -110,10 +113,12 @@ impl JobText {
             precision,
             global_batch: check.count("global_batch", global_batch)?,
             micro_batch: self.micro_batch.as_ref().map_or(Ok(1), |micro| check.count("micro_batch", micro))?,
+            lora: self.lora.as_ref().map(|text| LoraText::lora(text, check, &model, precision)).transpose()?,
             parallel,
             zero,
             shard: self.shard(check, zero)?,
             optimizer_tier: self.optimizer_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default(),
+            weights_tier: self.weights_tier(check, zero)?,
             state_partition: self.state_partition(check, zero, software.zero_partition)?,
             optimizer_device: self.optimizer_device(check)?,
             moment_bits: self.moment_bits(check, software.moment_bits)?,
@@ -232,6 +237,20 @@ impl JobText {
         Ok(framework)
     }
 
+    /// Returns the validated memory tier of the weights.
+    fn weights_tier(&self, check: Validator<'_>, zero: Zero) -> Result<Tier, JobError> {
+        let Some(tier) = &self.weights_tier else { return Ok(Tier::Hbm) };
+        let message = match *tier.get_ref() {
+            Tier::Hbm => return Ok(Tier::Hbm),
+            Tier::Peer => "weights_tier: zero 3 shards weights over GPUs: expected \"hbm\", \"host\" or \"nvme\"",
+            Tier::Host | Tier::Nvme if zero < Zero::Weights => {
+                "weights_tier: only zero 3 gathers weights for each pass: expected zero = 3"
+            }
+            tier => return Ok(tier),
+        };
+        Err(check.error(tier.span(), message.to_owned()))
+    }
+
     fn moment_bits(&self, check: Validator<'_>, software: Option<u32>) -> Result<u32, JobError> {
         match &self.moment_bits {
             None => Ok(software.unwrap_or(32)),
@@ -241,12 +260,18 @@ impl JobText {
     }
 
     fn optimizer_device(&self, check: Validator<'_>) -> Result<OptimizerDevice, JobError> {
-        let Some(device) = &self.optimizer_device else { return Ok(OptimizerDevice::default()) };
-        let in_host = self.optimizer_tier.as_ref().is_some_and(|tier| *tier.get_ref() == Tier::Host);
+        let tier = self.optimizer_tier.as_ref().map(|tier| *tier.get_ref()).unwrap_or_default();
+        let Some(device) = &self.optimizer_device else {
+            return Ok(if tier == Tier::Nvme { OptimizerDevice::Cpu } else { OptimizerDevice::default() });
+        };
         match *device.get_ref() {
-            OptimizerDevice::Cpu if !in_host => {
-                let message =
-                    "optimizer_device: a CPU updates state in its own memory: expected optimizer_tier = \"host\"";
+            OptimizerDevice::Cpu if !tier.is_behind_cpu() => {
+                let message = "optimizer_device: a CPU updates state in its own memory or on its drives: expected \
+                               optimizer_tier = \"host\" or \"nvme\"";
+                Err(check.error(device.span(), message.to_owned()))
+            }
+            OptimizerDevice::Gpu if tier == Tier::Nvme => {
+                let message = "optimizer_device: state on drives is updated by the CPU: expected \"cpu\"";
                 Err(check.error(device.span(), message.to_owned()))
             }
             device => Ok(device),

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::footprint;
+use super::super::rank_parameters;
 use super::super::read::tests::{job, text, trained};
 use super::*;
 
