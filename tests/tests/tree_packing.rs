@@ -470,6 +470,5 @@ fn mutate_certificates(collective: Collective, optimum: impl Fn(&Fabric) -> f64)
             }
         }
     }
-    println!("{rejected} rejected, {accepted} accepted");
     assert!(rejected > count / 2, "{rejected} rejected, {accepted} accepted");
 }

@@ -13,7 +13,7 @@
 //! minimum over all cuts of bandwidth ÷ ranks on the sending side; trees of that rate are packed so that no link carries
 //! more of them than its bandwidth allows. For reduce_scatter all arcs are reversed. A broadcast needs trees from one
 //! root only. In all_to_all, scatter and gather, each edge carries the blocks of the ranks below it, and the trees are
-//! those of a multicommodity flow ([`personalised`]). Transfers follow the router's paths between the two ranks of an edge; where these differ from those that
+//! those of a multicommodity flow (`personalised`). Transfers follow the router's paths between the two ranks of an edge; where these differ from those that
 //! the removal of a switch assumed, the load of the routes, not of the graph, determines the claimed time.
 
 mod arborescences;

@@ -61,7 +61,7 @@ impl Network {
                 }
                 let uses = routes.hops(from, to).iter().filter_map(|hop| {
                     let link = links.binary_search_by_key(&hop.link, |&(id, _)| id).ok()?;
-                    let (numerator, denominator) = (hop.share.numerator.into(), hop.share.denominator.into());
+                    let (numerator, denominator) = (hop.share.numerator, hop.share.denominator);
                     let share = f64::from(numerator) / f64::from(denominator);
                     Some(LinkUse { link, numerator, denominator, time: share * slowest as f64 / links[link].1 as f64 })
                 });
