@@ -404,8 +404,11 @@ fn mutate(certificate: &mut Certificate, part: usize, place: usize, value: u32) 
         3 => tree.units = value % 64,
         4 => drop(certificate.trees.remove(place % trees)),
         5 => tree.root = Rank(value % 9),
+        6 if certificate.cut.is_empty() && value % 16 == 0 => certificate.prices.clear(),
         _ if certificate.cut.is_empty() => {
-            let name = format!("g{}->g{}", value % 9, value / 9 % 8);
+            // Names with a blank or a number are other names of the same link.
+            let (blank, number) = (["", " "][place % 2], ["", "#0"][place / 2 % 2]);
+            let name = format!("{blank}g{}->g{}{number}", value % 9, value / 9 % 8);
             *certificate.prices.entry(name).or_default() = u64::from(value) << (place % 40);
         }
         _ => {

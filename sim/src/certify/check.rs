@@ -53,9 +53,10 @@ pub fn check<'s>(
     if placement.len() != call.ranks as usize || distinct.len() != placement.len() {
         return Err(CertificateError::Devices { ranks: call.ranks, devices: distinct.len() });
     }
-    let proven = match certificate.prices.is_empty() {
-        true => proven_bound(certificate, schedule, fabric, router, placement)?,
-        false => super::prices::proven_bound(certificate, &call, fabric, router, placement)?,
+    let proven = match (certificate.cut.is_empty(), certificate.prices.is_empty()) {
+        (true, true) => return Err(CertificateError::NoEvidence),
+        (_, true) => proven_bound(certificate, schedule, fabric, router, placement)?,
+        (_, false) => super::prices::proven_bound(certificate, &call, fabric, router, placement)?,
     };
     if certificate.bound_ps > proven {
         return Err(CertificateError::Bound { claimed: certificate.bound_ps, proven });

@@ -1,8 +1,8 @@
 //! Certificates of synthesised schedules, and a checker that trusts nothing of the synthesis.
 //!
 //! A certificate states two times, without latencies and software costs. No schedule is faster than `bound_ps`: the
-//! bytes that must leave some set of devices need this time on the links that leave it, or prices of links show that all
-//! blocks need more of them in less time. The schedule can be pipelined
+//! bytes that must leave some set of devices need this time on the links that leave it, or the cheapest paths of all blocks
+//! cost, at given prices of links, as much as all bandwidth in this time. The schedule can be pipelined
 //! in `packed_ps`: its trees span all ranks, its transfers follow them, and no link is busy for longer.
 //!
 //! The checker counts capacities of links across the cut, edges of trees, and bytes on the routes of transfers, without
@@ -27,9 +27,9 @@ pub struct Certificate {
     /// all_reduce also several, which bytes enter. Empty if prices prove the bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<Vec<String>>,
-    /// Price per byte of links, by name; others are free. All blocks pay for their cheapest paths, and all bandwidth
-    /// together costs what it earns in a unit of time, so that no schedule of an all_to_all, scatter or gather is faster
-    /// than the ratio of both (the dual of a multicommodity flow: Shahrokhi & Matula, J. ACM 1990).
+    /// Price per byte of links, by name; others are free. In an all_to_all, scatter or gather, each block pays at least
+    /// for its cheapest path, and in a second the links earn at most their bandwidth times their price, so that no schedule
+    /// is faster than the ratio of both (the dual of a multicommodity flow: Shahrokhi & Matula, J. ACM 1990).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, u64>,
     /// Lower bound on the time of any schedule for this call, in picoseconds.
@@ -78,6 +78,9 @@ pub enum CertificateError {
         /// Devices of the fabric.
         devices: usize,
     },
+    /// The certificate has neither a cut nor prices.
+    #[error("the certificate has no evidence of its bound: a cut or prices of links")]
+    NoEvidence,
     /// Certificates of this collective do not exist.
     #[error("certificates of {0} do not exist")]
     Collective(Collective),

@@ -31,7 +31,11 @@ pub(super) fn proven_bound(
             return invalid(format!("{name} is not one direction of a link with a price above 0"));
         };
         let Some(rate) = fabric.link(link).bandwidth else { return invalid(format!("{name} has no rate")) };
-        if used.contains(&link) && prices.insert(link, price.into()).is_none() {
+        if prices.insert(link, price.into()).is_some() {
+            return invalid(format!("{name} is another name of a link that has a price"));
+        }
+        // Links that no route uses carry nothing, so that their bandwidth need not be paid.
+        if used.contains(&link) {
             let cost = u128::from(rate.0).checked_mul(price.into()).ok_or(TOO_LARGE)?;
             bandwidth = bandwidth.checked_add(cost).ok_or(TOO_LARGE)?;
         }

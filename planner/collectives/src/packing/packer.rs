@@ -79,6 +79,12 @@ pub enum PackingError {
     /// Trees of equal rates do not exist at a whole rate.
     #[error("finds no trees of equal rates, because bandwidths differ too much")]
     NoTrees,
+    /// The linear program of a collective with a block for each rank has no solution in floating point.
+    #[error("finds no rates on paths, because bandwidths differ too much")]
+    NoMixture,
+    /// Routes are divided among numbers of paths with a common multiple of more than 128 bits.
+    #[error("cannot compute loads exactly, because routes are divided among too many different numbers of equal paths")]
+    TooManyPaths,
     /// An edge of the trees has no route.
     #[error("needs a route between ranks {from} and {to}, but there is none")]
     NoRoute {

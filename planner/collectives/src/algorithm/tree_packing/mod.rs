@@ -1,5 +1,5 @@
-//! Trees packed into the links of a fabric: all collectives that move data at the bandwidth bound of any fabric, intact or
-//! damaged.
+//! Trees packed into the links of a fabric: all collectives but all_to_allv, send_recv and barrier at the bandwidth bound of
+//! any fabric, whole or damaged.
 //!
 //! Every root divides its block among spanning trees in proportion to their rates ([`crate::packing`]). An all_gather
 //! sends the parts from the roots to the leaves; a reduce_scatter sends partial sums from the leaves to the roots, and

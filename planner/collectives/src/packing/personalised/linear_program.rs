@@ -2,8 +2,8 @@
 //!
 //! The program in the prices of links has a constraint per tree: what a root pays is at most the price of the tree. Trees
 //! are added as they are violated: for given prices, the tree of the cheapest paths of each root is the most violated one
-//! (the cutting planes of Kelley, J. SIAM 1960; column generation in the program of the rates). When none is, the rates
-//! follow from a program over the trees that were found.
+//! (the cutting planes of Kelley, J. SIAM 1960; column generation in the program of the rates). When no tree is violated, the
+//! rates follow from a program over the trees that were found.
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 
@@ -50,8 +50,9 @@ struct Column {
     hops: f64,
 }
 
-/// Price of the time of the busiest link, relative to that of hops: a mixture takes up to a ten-thousandth longer than
-/// possible where that halves the hops, and prices prove a bound of as much less.
+/// Price of the shortest time that equal prices of links prove, relative to the hops of the trees of the fewest hops. A
+/// mixture takes up to a ten-thousandth of that time longer for each such number of hops that it avoids, and the prices of
+/// links prove as much less.
 const TIME_PRICE: f64 = 1e4;
 
 /// Relative difference up to which prices are equal.
@@ -218,7 +219,7 @@ impl Master {
         self.prices.iter().map(|&price| self.solution.var_value(price).max(0.0)).collect()
     }
 
-    /// What a root pays.
+    /// Payment of a root.
     fn payment(&self, root: usize) -> f64 {
         self.solution.var_value(self.payments[root])
     }

@@ -42,19 +42,19 @@ pub(super) struct PersonalisedForest {
 /// Finds trees of a variant.
 ///
 /// # Errors
-/// [`PackingError::Disconnected`] if a root cannot reach some rank, [`PackingError::NoTrees`] if the program has no
-/// solution in floating point.
+/// [`PackingError::Disconnected`] if a root cannot reach some rank, [`PackingError::NoMixture`] if the program has no
+/// solution in floating point, [`PackingError::TooManyPaths`] if exact shares of paths exceed 128 bits.
 pub(super) fn trees(network: &Network, variant: TreeVariant) -> Result<PersonalisedForest, PackingError> {
     if let Some(rank) = network.unreachable() {
         return Err(PackingError::Disconnected { rank });
     }
-    let fastest = solve(network, Objective::ShortestTime).ok_or(PackingError::NoTrees)?;
+    let fastest = solve(network, Objective::ShortestTime).ok_or(PackingError::NoMixture)?;
     let prices = network.integer_prices(&fastest.prices);
-    let lower = network.proven_time(&prices).ok_or(PackingError::NoTrees)?;
+    let lower = network.proven_time(&prices).ok_or(PackingError::TooManyPaths)?;
     let time = lower.value() / network.block_time() * f64::from(variant.widening());
     let mixture = match variant.widening() {
         1 => fastest,
-        _ => solve(network, Objective::FewestHops { time }).ok_or(PackingError::NoTrees)?,
+        _ => solve(network, Objective::FewestHops { time }).ok_or(PackingError::NoMixture)?,
     };
     let forest = match variant {
         TreeVariant::AtMost(units) => rounded(network, &mixture, units),

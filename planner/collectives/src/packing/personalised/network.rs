@@ -160,20 +160,26 @@ impl Network {
     /// numbers exceed 128 bits.
     pub(super) fn proven_time(&self, prices: &[u64]) -> Option<Ratio> {
         let denominators = self.edges.iter().flat_map(|edge| edge.uses.iter().map(|used| used.denominator));
-        let common = denominators.map(u128::from).fold(1, |common, part| common / gcd(common, part) * part);
+        let mut denominators = denominators.map(u128::from);
+        let common = denominators.try_fold(1u128, |common, part| (common / gcd(common, part)).checked_mul(part))?;
         let price = |edge: &Edge| {
-            let prices = edge.uses.iter().map(|used| {
-                let part = common / u128::from(used.denominator) * u128::from(used.numerator);
-                part * u128::from(prices.get(used.link).copied().unwrap_or(0))
-            });
-            prices.sum::<u128>()
+            edge.uses.iter().try_fold(0u128, |sum, used| {
+                let part = (common / u128::from(used.denominator)).checked_mul(used.numerator.into())?;
+                let price = part.checked_mul(prices.get(used.link).copied().unwrap_or(0).into())?;
+                sum.checked_add(price)
+            })
         };
+        // A path has fewer edges than there are ranks, and a root as many paths.
+        let most = self.edges.iter().map(price).try_fold(0u128, |most, price| Some(most.max(price?)))?;
+        most.checked_mul(u128::from(self.ranks).pow(2))?;
+        let price = |edge: &Edge| price(edge).unwrap_or(most);
         let mut paid = 0u128;
         for root in self.roots.ranks(self.ranks) {
             paid = paid.checked_add(shortest_tree(self, root, |edge| price(self.edge(edge))).total())?;
         }
         let bandwidth = self.links.iter().zip(prices).map(|(&(_, rate), &price)| u128::from(rate) * u128::from(price));
-        let bandwidth = bandwidth.sum::<u128>();
+        let mut bandwidth = bandwidth;
+        let bandwidth = bandwidth.try_fold(0u128, u128::checked_add)?;
         let denominator = bandwidth.checked_mul(common)?.checked_mul(self.ranks.into())?;
         (denominator > 0).then(|| Ratio::new(paid, denominator))
     }

@@ -5,8 +5,8 @@ use super::network::Network;
 use crate::packing::forest::{BlockKind, Forest, PackedTree};
 
 /// Divides the block of each root into `units` units, and gives every tree of a mixture a whole number of them: its share
-/// rounded down, and of the remaining units the next to the tree with which the busiest link is least busy. Then single
-/// units move between trees of a root as long as that shortens the time.
+/// rounded down, and of the remaining units each to the tree with which the busiest link is least busy. Then single units
+/// move between trees of a root as long as that shortens the time.
 pub(super) fn rounded(network: &Network, mixture: &Mixture, units: u32) -> Forest {
     let units = units.max(1);
     let mut division = Division::new(network, mixture, units);
@@ -18,9 +18,9 @@ pub(super) fn rounded(network: &Network, mixture: &Mixture, units: u32) -> Fores
             let Some(best) = division.least_busy(trees.iter().copied(), None) else { break };
             division.add(best, 1);
         }
-        division.of_root.push(trees);
+        division.trees_by_root.push(trees);
     }
-    for _ in 0..units as usize * division.of_root.len() {
+    for _ in 0..units as usize * division.trees_by_root.len() {
         if !division.improve() {
             break;
         }
@@ -30,7 +30,7 @@ pub(super) fn rounded(network: &Network, mixture: &Mixture, units: u32) -> Fores
     Forest { roots: network.roots(), units, trees: trees.collect(), blocks: BlockKind::PerRank }
 }
 
-/// Units of trees, and what they make of links.
+/// Units of each tree, and the resulting time of each link.
 struct Division {
     /// Units of each tree of a mixture.
     counts: Vec<u32>,
@@ -39,7 +39,7 @@ struct Division {
     /// Time of each link for all units.
     busy: Vec<f64>,
     /// Trees of each root.
-    of_root: Vec<Vec<usize>>,
+    trees_by_root: Vec<Vec<usize>>,
 }
 
 /// Time of the busiest link, and the sum of the squares of the times of all links, which weighs busy ones most.
@@ -52,8 +52,8 @@ impl Division {
     fn new(network: &Network, mixture: &Mixture, units: u32) -> Self {
         let counts = mixture.trees.iter().map(|tree| (tree.share * f64::from(units) + 1e-9) as u32).collect::<Vec<_>>();
         let times = mixture.trees.iter().map(|mixed| network.times(&mixed.tree)).collect();
-        let of_root = Vec::new();
-        let mut division = Self { counts: vec![0; counts.len()], times, busy: vec![0.0; network.links()], of_root };
+        let trees_by_root = Vec::new();
+        let mut division = Self { counts: vec![0; counts.len()], times, busy: vec![0.0; network.links()], trees_by_root };
         for (tree, count) in counts.into_iter().enumerate() {
             division.add(tree, count);
         }
@@ -81,7 +81,7 @@ impl Division {
         times.fold([0.0; 2], |[largest, squares], time: f64| [largest.max(time), squares + time * time])
     }
 
-    /// Returns the tree to which a unit is added best.
+    /// Returns the tree whose additional unit loads the busiest link least.
     fn least_busy(&self, trees: impl Iterator<Item = usize>, from: Option<usize>) -> Option<usize> {
         let loads = trees.map(|tree| (self.load(Some(tree), from), tree));
         loads.min_by(|a, b| a.0[0].total_cmp(&b.0[0]).then(a.0[1].total_cmp(&b.0[1]))).map(|(_, tree)| tree)
@@ -93,7 +93,7 @@ impl Division {
         let is_busiest = |link: &usize| self.busy[*link] >= largest * (1.0 - IMPROVEMENT);
         let busiest: Vec<usize> = (0..self.busy.len()).filter(is_busiest).collect();
         let mut best: Option<(Load, usize, usize)> = None;
-        for trees in &self.of_root {
+        for trees in &self.trees_by_root {
             for &from in trees {
                 let is_on_busiest = busiest.iter().any(|&link| self.times[from][link] > 0.0);
                 if self.counts[from] == 0 || !is_on_busiest {
