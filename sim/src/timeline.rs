@@ -148,6 +148,29 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// Returns the timeline of `instances` schedule instances without operations and without a launch, which take no
+    /// time.
+    #[must_use]
+    pub fn without_operations(instances: usize) -> Self {
+        Self {
+            time: Picos::ZERO,
+            launch: Picos::ZERO,
+            bottleneck: Bottleneck::Latency,
+            band: PredictionInterval { low: 1.0, high: 1.0 },
+            instance_times: vec![Picos::ZERO; instances],
+            instance_ends: vec![Picos::ZERO; instances],
+            costs: Costs::default(),
+            operations: 0,
+            fold_factor: None,
+            events: 0,
+            utilization: Vec::new(),
+            spans: Spans::default(),
+            critical_path: Vec::new(),
+            load: None,
+            rank_starts: Vec::new(),
+        }
+    }
+
     /// Returns the rank that executes a run.
     #[must_use]
     pub fn run_rank(&self, run: u32) -> Rank {

@@ -77,7 +77,13 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
             }
             None => simulate_concurrent(&instances, mode, options, watch)?,
         };
-        let isolated = instances.iter().map(|&instance| simulate_concurrent(&[instance], mode, options, watch));
+        // A call that NCCL discards has no time of its own.
+        let is_run = |number: usize| {
+            channels.as_ref().and_then(|channels| channels.get(number)).is_none_or(|channels| channels.count > 0)
+        };
+        let isolated = instances.iter().enumerate().map(|(number, &instance)| {
+            is_run(number).then(|| simulate_concurrent(&[instance], mode, options, watch)).transpose()
+        });
         Ok::<_, Failure>((concurrent, isolated.collect::<Result<Vec<_>, _>>()?))
     })?;
     let groups = members.iter().zip(&instances).zip(concurrent.instance_times.iter().zip(&isolated));
@@ -85,8 +91,10 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
         let call = instance.generator.header().call;
         let bounds = Bounds::new(fabric, &router, instance.setting.placement, call.root.0);
         let bounds = bounds.with_in_network(setup::in_network(&args.strategy));
-        let bound = bounds.with_matrix(instance.generator.header().matrix().as_ref()).bound(&call).time;
-        Group::new(&member.ranks, instance.generator.header(), time, isolated.time, bound)
+        let bounds = bounds.with_matrix(instance.generator.header().matrix().as_ref());
+        let isolated =
+            isolated.as_ref().map(|isolated| IsolatedCall { time: isolated.time, bound: bounds.bound(&call).time });
+        Group::new(&member.ranks, instance.generator.header(), time, isolated)
     });
     let answer = ConcurrentCallsAnswer::new(&concurrent, groups.collect(), kind);
     let text = match output.format {
@@ -235,46 +243,55 @@ struct Group {
     algorithm: String,
     /// Protocol of the strategy.
     protocol: &'static str,
-    /// Number of channels of the strategy.
+    /// Number of channels of the strategy; 0 for a call without data of a group, which NCCL discards.
     channels: u16,
-    /// Predicted time with the concurrent calls, in µs.
+    /// Predicted time with the concurrent calls, in µs; 0 without channels.
     time_us: f64,
-    /// Predicted time without the concurrent calls, in µs.
-    #[serde(rename = "alone_us")]
-    isolated_us: f64,
+    /// Predicted time without the concurrent calls, in µs; absent without channels.
+    #[serde(rename = "alone_us", skip_serializing_if = "Option::is_none")]
+    isolated_us: Option<f64>,
     /// Algorithm bandwidth, size ÷ time, in GB/s (10⁹ bytes per second).
     algbw_gb_per_s: f64,
     /// Bus bandwidth as nccl-tests defines it, in GB/s (10⁹ bytes per second).
     busbw_gb_per_s: f64,
-    /// Lower bound on the time of any schedule on this fabric, in µs.
-    bound_us: f64,
+    /// Lower bound on the time of any schedule on this fabric, in µs; absent without channels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bound_us: Option<f64>,
     #[serde(skip)]
     name: String,
     #[serde(skip)]
     time: Picos,
     #[serde(skip)]
-    isolated: Picos,
-    #[serde(skip)]
+    isolated: Option<IsolatedCall>,
+}
+
+/// A call without the concurrent ones.
+#[derive(Clone, Copy)]
+struct IsolatedCall {
+    /// Predicted time.
+    time: Picos,
+    /// Lower bound on the time of any schedule on the fabric.
     bound: Picos,
 }
 
 impl Group {
-    fn new(set: &RankSet, header: &Header, time: Picos, isolated: Picos, bound: Picos) -> Self {
+    fn new(set: &RankSet, header: &Header, time: Picos, isolated: Option<IsolatedCall>) -> Self {
         let call = header.call;
+        // A call that NCCL discards has no bandwidth.
+        let rate = |rate: f64| if isolated.is_some() { rate } else { 0.0 };
         Self {
             ranks: set.ranks.clone(),
             algorithm: header.name.clone(),
             protocol: header.protocol.name(),
-            channels: header.channels,
+            channels: if isolated.is_some() { header.channels } else { 0 },
             time_us: time.us(),
-            isolated_us: isolated.us(),
-            algbw_gb_per_s: algbw_gb_per_s(header.size(), time),
-            busbw_gb_per_s: busbw_gb_per_s(call.collective, header.size(), time, call.ranks),
-            bound_us: bound.us(),
+            isolated_us: isolated.map(|call| call.time.us()),
+            algbw_gb_per_s: rate(algbw_gb_per_s(header.size(), time)),
+            busbw_gb_per_s: rate(busbw_gb_per_s(call.collective, header.size(), time, call.ranks)),
+            bound_us: isolated.map(|call| call.bound.us()),
             name: set.text.clone(),
             time,
             isolated,
-            bound,
             collective: call.collective.name(),
             bytes: call.bytes,
         }
@@ -329,10 +346,10 @@ impl ConcurrentCallsAnswer {
                 Value::text(group.protocol),
                 Value::Count(group.channels.into()),
                 Value::Time(group.time),
-                Value::Time(group.isolated),
-                Value::Rate(group.algbw_gb_per_s),
-                Value::Rate(group.busbw_gb_per_s),
-                Value::Time(group.bound),
+                Value::or_missing(group.isolated, |call| Value::Time(call.time)),
+                Value::or_missing(group.isolated, |_| Value::Rate(group.algbw_gb_per_s)),
+                Value::or_missing(group.isolated, |_| Value::Rate(group.busbw_gb_per_s)),
+                Value::or_missing(group.isolated, |call| Value::Time(call.bound)),
             ];
             let call_values = call_values.into_iter().filter(|_| !self.calls.is_empty());
             table.row(call_values.chain(values).map(Into::into).collect());

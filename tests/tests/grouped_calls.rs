@@ -32,7 +32,7 @@ fn group_times(testbed: &Testbed, calls: &[(u64, ChannelRange)]) -> (Vec<Picos>,
     let (router, placement) = (testbed.router(), testbed.placement());
     let case = |&(bytes, range): &(u64, ChannelRange)| {
         let call = all_reduce(bytes, testbed.ranks());
-        let shape = Shape { channels: range.count, ..Shape::new(call, Protocol::Ll) };
+        let shape = Shape { channels: range.count.max(1), ..Shape::new(call, Protocol::Ll) };
         Case { algorithm: Algorithm::Ring, shape }.generator()
     };
     let generators: Vec<_> = calls.iter().map(case).collect();
@@ -103,6 +103,18 @@ fn calls_of_a_group_are_launched_once() {
     assert_eq!(all, one + one - Picos(1_300_000));
     let (times, all) = group_times(&testbed, &[(1 << 10, range(0, 1)), (1 << 10, range(1, 1))]);
     assert!(all < one + Picos(200_000) && times[0] == times[1], "{all:?} and {one:?}");
+}
+
+/// NCCL discards calls without data: they take no time and change nothing for the others.
+#[test]
+fn empty_calls_of_a_group_take_no_time() {
+    let profile = Profile::named("nccl-2.28-h200").unwrap();
+    let testbed = Testbed { profile, ..Testbed::ideal(switch(8, Bandwidth(450_000_000_000), Picos(300_000))) };
+    let one = group_times(&testbed, &[(1 << 10, range(0, 1))]).1;
+    let (empty, data) = ((0, ChannelRange::EMPTY), (1 << 10, range(0, 1)));
+    assert_eq!(group_times(&testbed, &[data, empty]), (vec![one, Picos::ZERO], one));
+    assert_eq!(group_times(&testbed, &[empty, data, empty]), (vec![Picos::ZERO, one, Picos::ZERO], one));
+    assert_eq!(group_times(&testbed, &[empty; 2]), (vec![Picos::ZERO; 2], Picos::ZERO));
 }
 
 #[test]

@@ -31,7 +31,7 @@ def job_class(path, job, fabric, candidate, figure):
     if name in NOT_TRUSTED and NOT_TRUSTED[name] in candidate:
         return "not trusted"
     if figure == "adapter_swap_s":
-        return "exchange of an adapter" + (", fitted" if name == "lora-h200" and job["name"].endswith("pageable") else "")
+        return "swap of an adapter" + (", fitted" if name == "lora-h200" and job["name"].endswith("pageable") else "")
     if name == "nvme-zero3":
         return "optimizer states on NVMe" + (", fitted" if job["name"] == "40B" else "")
     if name == "punica-a100":

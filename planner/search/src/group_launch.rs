@@ -4,7 +4,7 @@
 //! Calls on different channels run concurrently and share the fabric. A call whose channels all have other calls before it
 //! starts when the slowest of these has ended: all ranks are assumed to begin it at that time, or later if they are late. A call that has a channel of its
 //! own starts with the group: a channel that it shares with the call before has only the rest of its share of the traffic.
-//! The launch counts once.
+//! The launch counts once. Calls without data have no channel and take no time: NCCL discards them.
 //! A block that goes on to its next call loads its work, connections and parameters again, but is not launched: that is
 //! assumed to take the start-up of a call less the time of an empty kernel.
 
@@ -28,11 +28,35 @@ pub struct GroupInstance<'a> {
 }
 
 /// Simulates a group of calls in the order in which channels run them. The times of the calls in the result
-/// ([`Timeline::instance_times`]) are counted from the start of the group.
+/// ([`Timeline::instance_times`]) are counted from the start of the group; that of a call without channels is 0.
 ///
 /// # Errors
 /// [`SimulateError`]: no call, ranks without devices or paths, a deadlock, an interrupt.
 pub fn simulate_group(
+    calls: &[GroupInstance<'_>],
+    mode: LaunchMode,
+    options: SimulationOptions<'_>,
+    watch: Watch<'_>,
+) -> Result<Timeline, SimulateError> {
+    let with_data: Vec<GroupInstance<'_>> = calls.iter().copied().filter(|call| call.channels.count > 0).collect();
+    if with_data.is_empty() && !calls.is_empty() {
+        return Ok(Timeline::without_operations(calls.len()));
+    }
+    let timeline = simulate_calls(&with_data, mode, options, watch)?;
+    let for_all = |times: &[Picos]| -> Vec<Picos> {
+        let mut times = times.iter().copied();
+        let time = |call: &GroupInstance<'_>| if call.channels.count > 0 { times.next() } else { None };
+        calls.iter().map(time).map(Option::unwrap_or_default).collect()
+    };
+    Ok(Timeline {
+        instance_times: for_all(&timeline.instance_times),
+        instance_ends: for_all(&timeline.instance_ends),
+        ..timeline
+    })
+}
+
+/// Simulates the calls of a group that have channels.
+fn simulate_calls(
     calls: &[GroupInstance<'_>],
     mode: LaunchMode,
     options: SimulationOptions<'_>,

@@ -12,7 +12,7 @@ use fabricast_topologies::route::{RouteOptions, Router};
 
 use super::statements::group_by_statement;
 use super::{Candidate, EfficiencyOverrides, Study};
-use fabricast_workload::job::{Job, Serving, Training};
+use fabricast_workload::job::{Job, Serving, Tier, Training};
 use fabricast_workload::trace::EventKind;
 
 /// Kind of work, as distinguished by the published figures.
@@ -78,6 +78,66 @@ pub(super) struct Accuracy {
     pub error_percent: [f64; 2],
     /// Median of the signed error of predicted times, in percent. Negative if predicted times are too short.
     pub bias: f64,
+}
+
+/// Property of a job that the jobs of [`ACCURACIES`] lack, so that their errors do not apply to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OtherProperty {
+    /// Training of low-rank adapters.
+    TrainedAdapters,
+    /// Inference with low-rank adapters.
+    ServedAdapters,
+    /// Training with optimizer states on drives.
+    StatesOnDrives,
+    /// Data in another memory tier, or several of these properties: no measured figure.
+    Unmeasured,
+}
+
+impl OtherProperty {
+    /// Returns the property of a job; `None` for jobs as those of [`ACCURACIES`].
+    fn new(job: &Job) -> Option<Self> {
+        match job {
+            Job::Training(job) => {
+                let tiers = (job.optimizer_tier, job.weights_tier);
+                match (job.lora.is_some(), tiers) {
+                    (false, (Tier::Hbm, Tier::Hbm)) => None,
+                    _ if job.model.experts > 0 => Some(Self::Unmeasured),
+                    (true, (Tier::Hbm, Tier::Hbm)) => Some(Self::TrainedAdapters),
+                    (false, (Tier::Nvme, _)) => Some(Self::StatesOnDrives),
+                    _ => Some(Self::Unmeasured),
+                }
+            }
+            Job::Inference(job) => match (job.adapters.is_some(), job.kv_tier) {
+                (false, Tier::Hbm) => None,
+                (true, Tier::Hbm) if job.model.experts == 0 => Some(Self::ServedAdapters),
+                _ => Some(Self::Unmeasured),
+            },
+            Job::Trace(_) => None,
+        }
+    }
+
+    /// Returns the accuracy of predictions of such jobs on any GPU, as in docs/accuracy.md ("Jobs as others measured
+    /// them"), without the final period.
+    fn statement(self, work: Work, model: &str) -> String {
+        let (name, figures, [median, p90]) = match self {
+            Self::TrainedAdapters => {
+                ("training of low-rank adapters", "46 figures on A100, H200 and RTX 4090", [12, 41])
+            }
+            Self::ServedAdapters => {
+                ("inference with low-rank adapters", "6 published figures of 2023 on A100", [46, 58])
+            }
+            Self::StatesOnDrives => {
+                ("training with optimizer states on drives", "4 published figures of DeepSpeed on H100", [7, 7])
+            }
+            Self::Unmeasured => {
+                let name = work.name();
+                return format!("{name} on {model}: no published figure with these adapters or memory tiers");
+            }
+        };
+        format!(
+            "{name} on {model}: predictions of {figures} differ from measurement by {median} % in the median and {p90} % at the 90th percentile"
+        )
+    }
 }
 
 const ANY: RangeInclusive<u32> = 0..=u32::MAX;
@@ -273,16 +333,17 @@ fn gpu_model(fabric: &Fabric) -> String {
 pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
     let statement = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::new(job) {
         Some(_) if candidate.efficiency != EfficiencyOverrides::default() => None,
-        Some(work) => Some(Accuracy::new(work, fabric).map_or_else(
-            || {
-                format!(
-                    "{} on {}: no published figure here (docs/accuracy.md, \"Jobs as others measured them\", has more)",
-                    work.name(),
-                    gpu_model(fabric)
-                )
-            },
-            |accuracy| accuracy.statement(&gpu_model(fabric)),
-        )),
+        Some(work) => {
+            let model = gpu_model(fabric);
+            Some(match (OtherProperty::new(job), Accuracy::new(work, fabric)) {
+                (Some(property), _) => property.statement(work, &model),
+                (None, Some(accuracy)) => accuracy.statement(&model),
+                (None, None) => format!(
+                    "{} on {model}: no published figure here (docs/accuracy.md, \"Jobs as others measured them\", has more)",
+                    work.name()
+                ),
+            })
+        }
         None => computes(job).then(|| "kernels of a trace keep their recorded times on every GPU".to_owned()),
     };
     let statements = study.candidates.iter().zip(fabrics).enumerate().flat_map(|(number, (candidate, fabric))| {

@@ -23,7 +23,8 @@ fn ineffective_recompute(job: &Job) -> Option<String> {
         .then(|| "recompute = \"selective\" has no effect: flash_attention already recomputes attention".to_owned())
 }
 
-/// Returns a note that some requests of a fixed concurrency wait, because their keys and values do not fit in memory.
+/// Returns a note that some requests of a fixed concurrency wait, because their keys and values do not fit in memory
+/// or their adapters are not resident.
 pub(super) fn waiting_requests(job: &Serving, service: &Service) -> Option<String> {
     if service.disaggregation.is_some() {
         return None;
@@ -31,9 +32,15 @@ pub(super) fn waiting_requests(job: &Serving, service: &Service) -> Option<Strin
     let has_room = service.memory_check.as_ref().is_none_or(|check| check.missing.is_none());
     let running = Some(service.concurrent_requests).filter(|_| has_room)?;
     let waiting = LoadedServing { job, concurrent_requests: running }.waiting_requests();
+    let limits = match &job.adapters {
+        Some(served) if served.resident < served.number => {
+            format!("the memory, max_num_seqs or {} resident adapters of {} admit", served.resident, served.number)
+        }
+        _ => "the memory or max_num_seqs admits".to_owned(),
+    };
     (waiting > 0).then(|| {
         format!(
-            "{running} of {} concurrent requests run: the memory or max_num_seqs admits no more, and TTFT includes the wait of the others",
+            "{running} of {} concurrent requests run: {limits} no more, and TTFT includes the wait of the others",
             running + waiting
         )
     })

@@ -73,7 +73,7 @@ pub struct PredictedService {
     pub prefill_step: Option<Picos>,
     /// Time of a decode-only step; `None` if all steps carry prefill.
     pub decode_step: Option<Picos>,
-    /// Time to exchange a resident adapter; `None` without adapters.
+    /// Time to swap a resident adapter; `None` without adapters.
     pub adapter_swap: Option<Picos>,
     /// SLO violations, each with the limit, the predicted value and the requested value.
     pub slo_violations: Vec<String>,

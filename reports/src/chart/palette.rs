@@ -27,7 +27,7 @@ const NEUTRAL: usize = COLOURS.len();
 
 /// Colours of parts of steps and of memory, by their names on pages. A part has one colour in all charts; parts that
 /// occur in one chart have different ones.
-const PARTS: [(&str, usize); 32] = [
+const PARTS: [(&str, usize); 34] = [
     ("compute", 0),
     ("kernels", 0),
     ("forward", 0),
@@ -38,6 +38,8 @@ const PARTS: [(&str, usize); 32] = [
     ("tensor", 2),
     ("tensor calls", 2),
     ("optimizer", 3),
+    ("offload", 9),
+    ("waits for offloaded data", 7),
     ("bubble", 4),
     ("waits for other streams", 4),
     ("data", 5),

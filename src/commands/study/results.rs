@@ -58,7 +58,7 @@ struct OptionalColumns {
     requests: bool,
     /// True if percentiles of latencies are shown, which jobs with a rate of arrivals have.
     percentiles: bool,
-    /// True if times to exchange an adapter are shown, which jobs with adapters have.
+    /// True if times to swap an adapter are shown, which jobs with adapters have.
     adapters: bool,
     /// True if the number of concurrent requests is shown, because memory capacity and not the job determines it.
     in_flight: bool,

@@ -1,4 +1,4 @@
-//! Kernels of low-rank adapters in an inference step, and the time to exchange a resident adapter.
+//! Kernels of low-rank adapters in an inference step, and the time to swap a resident adapter.
 //!
 //! The requests of a batch use different adapters. For each packed linear layer, one kernel multiplies the tokens with
 //! the A of their adapters and one with the B, and adds the result to the output of the layer (Punica's SGMV, arXiv
@@ -72,14 +72,15 @@ pub(super) fn swap_time(job: &Serving, layout: &Layout, speeds: &PeakRates, curv
         HostAllocation::Pinned => curve.transfer_time(bytes, path) - curve.start,
         HostAllocation::Pageable => {
             let rate = PAGEABLE_BANDWIDTH.min(path);
-            Picos((u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1))) as u64)
+            let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1));
+            Picos(u64::try_from(picos).unwrap_or(u64::MAX))
         }
     };
     Some(copy + scaled(curve.start, job.adapter_tensors_per_rank(layout)))
 }
 
 /// Returns the mean time in a step during which its requests wait for adapters that are not resident: each request
-/// whose adapter is missing exchanges one before its first step. Zero if copies overlap with steps.
+/// whose adapter is missing swaps one before its first step. Zero if copies overlap with steps.
 pub(super) fn mean_swap_wait(
     job: &Serving,
     layout: &Layout,
@@ -130,6 +131,15 @@ mod tests {
         }
     }
 
+    /// Copies over a slow path take at most the largest time.
+    #[test]
+    fn swap_times_saturate() {
+        let slow = PeakRates { adapter_bandwidth: Some(Bandwidth(1)), ..H200 };
+        let curve = Efficiency { start: Picos::ZERO, ..Efficiency::default() };
+        let job = job("rank = 64, number = 2, host_memory = \"pageable\"");
+        assert_eq!(swap_time(&job, &layout(&job), &slow, &curve), Some(Picos(u64::MAX)));
+    }
+
     /// A step reads each adapter of its batch once, with two kernels for each of four packed layers.
     #[test]
     fn kernels_read_each_adapter_of_the_batch() {
@@ -149,7 +159,7 @@ mod tests {
         assert!(adapter_kernels(&job, &layout, &tokens(8.0)).is_empty());
     }
 
-    /// Kernels of adapters add to those of a layer, and exchanges only occur if adapters are missing.
+    /// Kernels of adapters add to those of a layer, and swaps only occur if adapters are missing.
     #[test]
     fn layers_contain_adapter_kernels() {
         let (all, some) = (job("rank = 16, number = 8"), job("rank = 16, number = 8, resident = 2"));

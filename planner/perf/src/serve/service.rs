@@ -42,7 +42,7 @@ pub struct Service {
     pub concurrent_requests: u64,
     /// Percentiles of the latencies of an open loop; `None` for other loads, and if more requests arrive than are served.
     pub latencies: Option<RequestLatencies>,
-    /// Time to exchange a resident adapter; `None` without adapters.
+    /// Time to swap a resident adapter; `None` without adapters.
     pub adapter_swap: Option<Picos>,
     /// Result of the memory check; `None` if the memory is unknown.
     pub memory_check: Option<MemoryCheck>,

@@ -27,18 +27,24 @@ impl<'a> AdapterKernels<'a> {
     /// Adds the kernels of `targets`, whose frozen GEMMs have `rows` rows: conversion of their weights, and adapters.
     pub(super) fn add(&self, passes: &mut PassKernels, rows: u64, targets: &[AdapterTarget]) {
         let Some(lora) = &self.job.lora else { return };
-        let (model, e) = (&self.job.model, self.job.precision.bytes());
+        let model = &self.job.model;
         let targets = targets.iter().filter(|target| target.exists_in(model));
         for &target in targets {
             let matrix = target.matrix(model, self.tensor);
-            if lora.base == BaseWeights::Nf4 {
-                let weights = matrix.inner * matrix.columns;
-                let converted = lora.base.bytes(weights, self.job.precision) + e * weights;
-                passes.add_stream(PassBytes { forward: converted, backward: converted });
-            }
+            self.add_conversion(passes, matrix, 1);
             if lora.adapter.targets.contains(&target) {
                 self.add_adapter(passes, rows, matrix, lora.adapter.rank);
             }
+        }
+    }
+
+    /// Adds the kernels that convert `count` matrices of weights in 4 bits, one each; none for unquantized weights.
+    pub(super) fn add_conversion(&self, passes: &mut PassKernels, matrix: WeightMatrix, count: u64) {
+        let Some(lora) = self.job.lora.as_ref().filter(|lora| lora.base == BaseWeights::Nf4) else { return };
+        let weights = matrix.inner * matrix.columns;
+        let converted = lora.base.bytes(weights, self.job.precision) + self.job.precision.bytes() * weights;
+        for _ in 0..count {
+            passes.add_stream(PassBytes { forward: converted, backward: converted });
         }
     }
 
@@ -116,6 +122,35 @@ mod tests {
             let expected = weights * (4.127 / 8.0 + 2.0);
             assert!((added(|passes| &passes.forward) / expected - 1.0).abs() < 1e-4);
             assert!((added(|passes| &passes.backward) / (expected * repeated) - 1.0).abs() < 1e-4);
+        }
+    }
+
+    /// All routed experts of a rank and the shared ones are converted, however many tokens they have.
+    #[test]
+    fn quantized_weights_of_all_experts_are_converted() {
+        let added = |experts: &str, lines: &str| {
+            let lora = |base: &str| {
+                let job = read(&format!(
+                    "name = \"j\"\nglobal_batch = 2\nflash_attention = true\ndropout = false\n{lines}\
+                     model = {{ layers = 4, hidden = 1024, heads = 8, ffn = 4096, gated = true, vocab = 512, seq = 512{experts} }}\n\
+                     lora = {{ rank = 16, targets = \"attention\"{base} }}\n"
+                ));
+                let ranks = if lines.contains("ep = 2") { 2 } else { 1 };
+                layer(&job, &Layout::specified_by(&job, ranks).unwrap().unwrap())
+            };
+            let (plain, quantized) = (lora(""), lora(", base = \"nf4\""));
+            (bytes(&quantized.forward) - bytes(&plain.forward)) as f64 / (4.127 / 8.0 + 2.0)
+        };
+        let (attention, expert) = (f64::from(4 * 1024 * 1024), f64::from(3 * 1024 * 4096));
+        let (one, two) = ("parallel = { tp = 1 }\n", "parallel = { dp = 2, ep = 2 }\n");
+        for (experts, lines, expected) in [
+            ("", one, 1.0),
+            (", experts = 8, experts_per_token = 2", one, 8.0),
+            (", experts = 8, experts_per_token = 2", two, 4.0),
+            (", experts = 8, experts_per_token = 2, shared_experts = 1", one, 9.0),
+        ] {
+            let ratio = added(experts, lines) / (attention + expected * expert);
+            assert!((ratio - 1.0).abs() < 1e-4, "{experts} {lines}: {ratio}");
         }
     }
 }

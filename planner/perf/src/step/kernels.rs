@@ -71,6 +71,8 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         }
     };
     if let Some(FeedForward { width, up, down }) = matrices.shared_experts {
+        adapters.add_conversion(&mut passes, up, 1);
+        adapters.add_conversion(&mut passes, down, 1);
         passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(tokens, up), 1);
         passes.add_stream(software.bytes(|kernels| kernels.activation(tokens * width, tokens * h)));
         passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(tokens, down), 1);
@@ -81,14 +83,19 @@ pub fn layer(job: &Training, layout: &Layout) -> PassKernels {
         0 => passes.add_weight_gemm(job, KernelKind::Gemm, GemmShape::with_weights(rows, matrix), 1),
         _ => passes.add_experts(job, GemmShape::with_weights(rows, matrix), local_experts),
     };
+    // Routed experts have no adapters.
+    let add_adapters = |passes: &mut PassKernels, matrix: WeightMatrix, targets: &[AdapterTarget]| match model.experts {
+        0 => adapters.add(passes, rows, targets),
+        _ => adapters.add_conversion(passes, matrix, local_experts),
+    };
     let FeedForward { width: f, up, down } = matrices.feed_forward;
     add_gemms(&mut passes, up);
-    adapters.add(&mut passes, rows, &[AdapterTarget::Gate, AdapterTarget::Up]);
+    add_adapters(&mut passes, up, &[AdapterTarget::Gate, AdapterTarget::Up]);
     passes.add_stream(software.bytes(|kernels| kernels.activation(routed * f, routed * h)));
     // The input of the last GEMM is the last saved activation.
     let saved = passes.forward.len();
     add_gemms(&mut passes, down);
-    adapters.add(&mut passes, rows, &[AdapterTarget::Down]);
+    add_adapters(&mut passes, down, &[AdapterTarget::Down]);
     let feed_forward_end = passes.forward.len();
     passes.add_stream(residual);
     // Output widths of the GEMMs with biases: queries, keys and values; attention projection; both GEMMs of the

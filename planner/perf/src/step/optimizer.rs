@@ -38,7 +38,7 @@ const ASSUMED_CPU_BANDWIDTH: Bandwidth = Bandwidth(204_800_000_000 / 4);
 const CPU_ADAM_EFFICIENCY: f64 = 0.43;
 
 /// Returns the duration of the optimizer update of a rank's own shard: that of its kernels, or of the transfer of an
-/// offloaded state if that is longer. For an update on the CPU, the times add up: gradients are sent to the CPU, the
+/// offloaded state or of the write of updated weights to drives if that is longer. For an update on the CPU, the times add up: gradients are sent to the CPU, the
 /// update runs at the rank's share of the host memory bandwidth, and weights are sent back.
 pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates, curve: &Efficiency) -> Picos {
     if job.optimizer_device == OptimizerDevice::Cpu {
@@ -62,7 +62,12 @@ pub(super) fn optimizer_time(job: &Training, parameters: u64, speeds: &PeakRates
     }
     let kernels = curve.total(&optimizer(job, parameters), speeds);
     let state = Bytes(parameters * job.state_bytes());
-    kernels.max(speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(state, rate)))
+    let update = kernels.max(speeds.offload_bandwidth.map_or(Picos::ZERO, |rate| curve.transfer_time(state, rate)));
+    let drives = drive_time_of_update(job, parameters, speeds);
+    match job.overlap {
+        Overlap::On => update.max(drives),
+        Overlap::Off => update + drives,
+    }
 }
 
 /// Returns the time of the drives in the update of `parameters` parameters: states and 32-bit gradients are read, states
@@ -79,7 +84,8 @@ fn drive_time_of_update(job: &Training, parameters: u64, speeds: &PeakRates) -> 
 }
 
 fn drive_time(bytes: u64, rate: Bandwidth) -> Picos {
-    Picos((u128::from(bytes) * 1_000_000_000_000 / u128::from(rate.0.max(1))) as u64)
+    let picos = u128::from(bytes) * 1_000_000_000_000 / u128::from(rate.0.max(1));
+    Picos(u64::try_from(picos).unwrap_or(u64::MAX))
 }
 
 /// Returns the shortest duration of all passes: the time to read offloaded weights for both passes of each micro-batch,
@@ -155,6 +161,28 @@ mod tests {
             prop_assert!(overlapped.0 >= overlapped.1 * 0.999, "{overlapped:?}");
             prop_assert!(sequential.0 >= overlapped.0);
         }
+    }
+
+    /// Updated weights are written to drives by a GPU's update as well.
+    #[test]
+    fn updates_on_gpus_write_weights_to_drives() {
+        let time = |write: u64, overlap: bool| {
+            let job = job(&format!("global_batch = 4\noverlap = {overlap}\nweights_tier = \"nvme\"\n"));
+            let speeds = PeakRates { offload_bandwidth: None, ..speeds(7_000_000_000, write) };
+            optimizer_time(&job, 1_000_000_000, &speeds, &Efficiency::default())
+        };
+        let (fast, slow) = (time(u64::MAX, true), time(100_000_000, true));
+        assert_eq!(slow, Picos(20 * 1_000_000_000_000));
+        assert!(fast.0 > 0 && fast < Picos(1_000_000_000_000));
+        let sequential = slow + time(u64::MAX, false);
+        assert!((time(100_000_000, false).0).abs_diff(sequential.0) < 1000);
+    }
+
+    /// Times of slow drives above the range are limited to it.
+    #[test]
+    fn times_of_drives_saturate() {
+        assert_eq!(drive_time(1 << 50, Bandwidth(1)), Picos(u64::MAX));
+        assert_eq!(drive_time(7_000_000_000, Bandwidth(7_000_000_000)), Picos(1_000_000_000_000));
     }
 
     /// States on drives need only buffers in host memory, and none on the GPU.

@@ -16,6 +16,8 @@ pub enum Share {
     Slowdown,
     /// Optimizer update of the parameters.
     Optimizer,
+    /// Wait for offloaded weights and gradients of the passes.
+    Offload,
     /// Exposed tensor-parallel communication.
     Tensor,
     /// Exposed context-parallel communication (keys and values).
@@ -43,6 +45,7 @@ impl Share {
             Self::Compute => "compute",
             Self::Slowdown => "slowed",
             Self::Optimizer => "optimizer",
+            Self::Offload => "offload",
             Self::Tensor => "tensor",
             Self::Context => "context",
             Self::Expert => "expert",

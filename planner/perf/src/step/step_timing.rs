@@ -191,21 +191,20 @@ impl<'a> StepTiming<'a> {
             (Overlap::On, StatePartition::Shards) => self.weight_gather - first,
             (Overlap::On, StatePartition::Tensors) | (Overlap::Off, _) => self.weight_gather,
         };
-        let update = self.update_time(gradients_done);
+        let update = self.offload_wait(gradients_done) + self.optimizer_time;
         let device_time = gradients_done + update + updated_exposed;
         // (A negative difference of times is 0.)
         let launch = host_time(self.job, self.layout) - device_time;
         Ok(StepEnd { slowest, gradients_done, launch, updated_exposed, time: device_time + launch })
     }
 
-    /// Time of the optimizer update and of the wait for offloaded data before it, if the gradients are reduced at
+    /// Wait for the offloaded data of the passes before the optimizer update, if the gradients are reduced at
     /// `gradients_done`. A negative wait is 0.
-    fn update_time(&self, gradients_done: Picos) -> Picos {
-        let passes = match self.job.overlap {
+    fn offload_wait(&self, gradients_done: Picos) -> Picos {
+        match self.job.overlap {
             Overlap::On => self.offloaded_passes - gradients_done,
             Overlap::Off => self.offloaded_passes,
-        };
-        passes + self.optimizer_time
+        }
     }
 
     /// Completion time of the step.
@@ -223,10 +222,12 @@ impl<'a> StepTiming<'a> {
             .iter()
             .fold(PassTime::default(), |sum, [f, b]| sum.plus(*f).plus(*b))
             .times(micro);
-        let shares = vec![
+        let offload = self.offload_wait(gradients_done);
+        let shares = [
             (Share::Compute, pass_time.compute),
             (Share::Slowdown, pass_time.slowed + time.slowed),
-            (Share::Optimizer, self.update_time(gradients_done)),
+            (Share::Optimizer, self.optimizer_time),
+            (Share::Offload, offload),
             (Share::Tensor, pass_time.tensor),
             (Share::Context, pass_time.context),
             (Share::Expert, pass_time.expert),
@@ -235,6 +236,8 @@ impl<'a> StepTiming<'a> {
             (Share::Bubble, time.end - time.busy - time.transfer),
             (Share::Launch, pass_time.launch + launch),
         ];
+        // Only jobs with offloaded data have this share.
+        let shares = shares.into_iter().filter(|share| share.0 != Share::Offload || offload > Picos::ZERO).collect();
         let transfers = if degrees.pipeline > 1 {
             scaled(self.pipeline.transfer, 2 * micro * u64::from(degrees.interleave))
         } else {
@@ -280,7 +283,9 @@ impl<'a> StepTiming<'a> {
                 let gradients = part(Activity::Gradients, self.embedding_gradients);
                 timeline.add_sequence(communication, done - self.embedding_gradients, &[gradients]);
             }
-            let end = timeline.add_sequence(track, done, &[part(Activity::Optimizer, self.update_time(done))]);
+            let update =
+                [part(Activity::Offload, self.offload_wait(done)), part(Activity::Optimizer, self.optimizer_time)];
+            let end = timeline.add_sequence(track, done, &update);
             let end = timeline.add_sequence(communication, end, &[part(Activity::Weights, updated_exposed)]);
             if stage == slowest as u64 {
                 timeline.add_sequence(track, end, &[part(Activity::Launch, launch)]);

@@ -22,6 +22,8 @@ pub enum Activity {
     Gradients,
     /// Optimizer update of a rank's own parameters.
     Optimizer,
+    /// Wait for offloaded weights and gradients of the passes.
+    Offload,
     /// Gathering of updated weights after the optimizer.
     Weights,
     /// Kernels of the embedding in an inference step.
@@ -57,6 +59,7 @@ impl Activity {
             Self::PipelineTransfer => "hand_off",
             Self::Gradients => "gradients",
             Self::Optimizer => "optimizer",
+            Self::Offload => "offload",
             Self::Weights => "weights",
             Self::Embedding => "words",
             Self::Compute => "compute",

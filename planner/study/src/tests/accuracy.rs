@@ -61,6 +61,38 @@ fn accuracy_statements_match_published_figures() {
     assert!(differing.is_empty(), "{differing:#?}");
 }
 
+/// Errors of dense jobs are not stated for jobs with adapters or data in other memory tiers.
+#[test]
+fn adapters_and_memory_tiers_have_their_own_accuracy() {
+    let statement = |lines: &str| {
+        let study = format!(
+            "[[candidate]]\nname = \"h100\"\nfabric = \"hgx-h100\"\ngpus = 2\n\
+             nvme = {{ read_gb_per_s = 28, write_gb_per_s = 14 }}\n\
+             [[job]]\nname = \"j\"\nparallel = {{ dp = 2 }}\n\
+             model = {{ layers = 2, hidden = 2048, heads = 8, vocab = 512, seq = 512 }}\n{lines}"
+        );
+        CompletedStudy::new(&study).answer().accuracy.join("; ")
+    };
+    let inference = "kind = \"inference\"\nprompt_tokens = 100\noutput_tokens = 10\nconcurrency = 8\n";
+    for (lines, expected) in [
+        ("global_batch = 8\n".to_owned(), "training of models without experts on H100 SXM: predictions of 109"),
+        (
+            "global_batch = 8\nlora = { rank = 8 }\n".to_owned(),
+            "training of low-rank adapters on H100 SXM: predictions of 46",
+        ),
+        (
+            "global_batch = 8\nzero = 3\noptimizer_tier = \"nvme\"\n".to_owned(),
+            "states on drives on H100 SXM: predictions of 4",
+        ),
+        ("global_batch = 8\nzero = 3\noptimizer_tier = \"host\"\n".to_owned(), "no published figure with these"),
+        (format!("{inference}adapters = {{ rank = 8, number = 2 }}\n"), "6 published figures of 2023"),
+        (format!("{inference}kv_tier = \"host\"\n"), "no published figure with these"),
+    ] {
+        let accuracy = statement(&lines);
+        assert!(accuracy.contains(expected) && !accuracy.contains("; "), "{lines}: {accuracy}");
+    }
+}
+
 /// Each candidate has the known accuracy for its jobs and GPUs, or a statement that there is none. Candidates with
 /// their own efficiency have no statement.
 #[test]

@@ -178,7 +178,7 @@ fn training_of_adapters_is_predicted() {
 
 /// Copies of adapters from host memory. The bandwidth of pageable memory is that of the copies here.
 #[test]
-fn exchanges_of_adapters_are_predicted() {
+fn swaps_of_adapters_are_predicted() {
     let is_copy = |name: &str| name.starts_with("adapter of rank");
     assert_some_predicted(include_str!("../../../data/jobs/lora-h200.toml"), is_copy, 4, 0.12, -0.05..0.15);
 }

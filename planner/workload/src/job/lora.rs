@@ -269,8 +269,8 @@ mod tests {
     }
 
     proptest! {
-        /// Tensor-parallel ranks divide one matrix of each target and replicate the other. More targets, a higher rank
-        /// and recomputation never reduce resp. increase the memory.
+        /// Tensor-parallel ranks divide one matrix of each target and replicate the other. More targets and a higher rank
+        /// never reduce the memory, and recomputation never increases it.
         #[test]
         fn memory_grows_with_rank_and_targets(rank in 1u64..256, count in 1usize..7, degree in 0u32..4) {
             let tensor = 1u32 << degree;

@@ -15,7 +15,7 @@ pub struct ServedAdapters {
     /// Number of adapters, at least 1.
     pub number: u64,
     /// Number of adapters in the memory of each replica's GPUs, 1 to `number`: vLLM's `max_loras`. The others are in host
-    /// memory, and a request for one of them waits until it has replaced another.
+    /// memory, and a request for one of them waits until it has replaced another ([`Self::running_requests`]).
     pub resident: u64,
     /// Allocation of the adapters in host memory.
     pub host_memory: HostAllocation,
@@ -52,12 +52,36 @@ impl ServedAdapters {
         1.0 - self.resident as f64 / self.number.max(1) as f64
     }
 
-    /// Mean number of different adapters of `requests` requests that run together, at most the resident ones.
+    /// Mean number of different adapters of `requests` concurrent requests, at most the resident ones: requests of
+    /// others wait ([`Self::running_requests`]).
     #[must_use]
     pub fn distinct(&self, requests: f64) -> f64 {
         let number = self.number.max(1) as f64;
         let expected = number * (1.0 - (1.0 - 1.0 / number).powf(requests));
         expected.max(1.0).min(self.resident as f64)
+    }
+
+    /// Largest number of requests whose mean number of different adapters is at most that of the resident ones;
+    /// `u64::MAX` if all are resident.
+    #[must_use]
+    pub fn max_resident_requests(&self) -> u64 {
+        if self.resident >= self.number {
+            return u64::MAX;
+        }
+        let (number, resident) = (self.number as f64, self.resident as f64);
+        let requests = (-resident / number).ln_1p() / (-1.0 / number).ln_1p();
+        // One request per adapter is exact; rounding may yield slightly less.
+        ((requests + 1e-6).floor() as u64).max(self.resident)
+    }
+
+    /// Number of requests of a replica that run if `requests` are present. A step only has requests of resident
+    /// adapters, and others wait (vLLM, `vllm/v1/core/sched/scheduler.py`, `max_loras`): the first requests run up to
+    /// the number of resident adapters, and those of the rest that use one of these adapters.
+    #[must_use]
+    pub fn running_requests(&self, requests: u64) -> u64 {
+        let first = requests.min(self.max_resident_requests());
+        let later = u128::from(requests - first) * u128::from(self.resident) / u128::from(self.number.max(1));
+        first + u64::try_from(later).unwrap_or(u64::MAX)
     }
 }
 
@@ -149,7 +173,47 @@ mod tests {
         assert_eq!(with, (100_000_000_000 - bytes) / each);
     }
 
+    /// A step with one resident adapter has one request, and those of the waiting requests that use the same adapter.
+    #[test]
+    fn requests_of_other_adapters_wait() {
+        let running = |concurrency: u64, resident: u64, replicas: u64| {
+            let job = served(&format!(
+                "concurrency = {concurrency}\nparallel = {{ tp = 1, dp = {replicas} }}\n\
+                 model = {{ layers = 32, hidden = 4096, heads = 32, kv_heads = 8, ffn = 14336, gated = true, vocab = 128256 }}\n\
+                 adapters = {{ rank = 16, number = 200, resident = {resident} }}\n"
+            ));
+            let layout = Layout::specified_by_serving(&job, replicas as u32).unwrap().unwrap();
+            let loaded = job.with_concurrency(&layout, None);
+            (loaded.concurrent_requests, loaded.waiting_requests())
+        };
+        assert_eq!(running(64, 200, 1), (64, 0));
+        assert_eq!(running(64, 1, 1), (1, 63));
+        // 76 requests have 63.4 different adapters of 200 in the mean.
+        assert_eq!(running(64, 64, 1), (64, 0));
+        assert_eq!(running(1077, 64, 1), (76 + 1001 * 64 / 200, 1001 - 320));
+        assert_eq!(running(2 * 1077, 64, 2), (2 * (76 + 320), 2 * (1001 - 320)));
+    }
+
     proptest! {
+        /// One more resident adapter admits at least one more request until all run.
+        #[test]
+        fn resident_adapters_admit_requests(number in 2u64..100_000, resident in 1u64..100_000, requests in 1u64..5000) {
+            let served = |resident: u64| ServedAdapters {
+                adapter: Adapter { rank: 1, targets: Vec::new() },
+                number,
+                resident: resident.min(number),
+                host_memory: HostAllocation::Pinned,
+                loading: AdapterLoading::Blocking,
+            };
+            let resident = resident.min(number - 1);
+            let (fewer, more) = (served(resident), served(resident + 1));
+            prop_assert!(more.running_requests(requests) >= requests.min(fewer.running_requests(requests) + 1));
+            prop_assert!(served(number).running_requests(requests) == requests);
+            let first = fewer.max_resident_requests();
+            let mean = number as f64 * (1.0 - (1.0 - 1.0 / number as f64).powf(first as f64));
+            prop_assert!(mean <= resident as f64 + 1e-4 * number as f64, "{mean} of {resident}");
+        }
+
         /// The number of different adapters grows with the requests, up to their number and to the resident ones.
         #[test]
         fn distinct_adapters_are_bounded(number in 1u64..1000, resident in 1u64..1000, requests in 1.0f64..500.0) {

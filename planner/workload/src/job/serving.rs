@@ -97,8 +97,8 @@ impl Serving {
     /// Default of vLLM's `max_num_seqs` on GPUs with 70 GiB or more, except the A100 (`vllm/engine/arg_utils.py`).
     pub const MAX_NUM_SEQS: u64 = 1024;
 
-    /// Returns the job with its number of concurrent requests, at least one: as many as memory and `max_num_seqs`
-    /// permit. If the concurrency is fixed, the remaining requests wait ([`LoadedServing::waiting_requests`]).
+    /// Returns the job with its number of concurrent requests, at least one: as many as memory, `max_num_seqs`
+    /// and resident adapters permit. If the concurrency is fixed, the remaining requests wait ([`LoadedServing::waiting_requests`]).
     #[must_use]
     pub fn with_concurrency(&self, layout: &Layout, memories: Option<MemoryLimits>) -> LoadedServing<'_> {
         let limit_requests = |requests: u64, max_num_seqs: u64| {
@@ -106,7 +106,15 @@ impl Serving {
             // A step has room for the proposed tokens of the requests that decode.
             let in_step = (self.max_batched_tokens / (1 + self.draft_tokens())).max(1);
             let per_replica = if self.speculation.is_some() { max_num_seqs.min(in_step) } else { max_num_seqs };
-            requests.min(per_replica.saturating_mul(layout.degrees.data.into())).min(fitting).max(1)
+            let replicas = u64::from(layout.degrees.data).max(1);
+            let admitted = match (&self.adapters, requests) {
+                (None, _) => u64::MAX,
+                // As many clients as run, so that no further request waits for its adapter.
+                (Some(served), u64::MAX) => served.max_resident_requests(),
+                (Some(served), requests) => served.running_requests(requests.div_ceil(replicas)),
+            };
+            let per_replica = per_replica.min(admitted);
+            requests.min(per_replica.saturating_mul(replicas)).min(fitting).max(1)
         };
         let concurrent_requests = match self.arrivals {
             Arrivals::FixedConcurrency { concurrency, max_num_seqs } => {
@@ -247,7 +255,8 @@ pub struct LoadedServing<'a> {
 }
 
 impl LoadedServing<'_> {
-    /// Number of requests of a fixed concurrency that wait because the memory does not hold their keys and values.
+    /// Number of requests of a fixed concurrency that wait because the memory does not hold their keys and values,
+    /// or their adapters are not resident.
     #[must_use]
     pub fn waiting_requests(&self) -> u64 {
         match self.job.arrivals {

@@ -106,6 +106,7 @@ fn kind(activity: Activity) -> &'static str {
         Activity::PipelineTransfer => "pipeline transfer",
         Activity::Gradients => "gradient communication",
         Activity::Optimizer => "optimizer",
+        Activity::Offload => "waits for offloaded data",
         Activity::Weights => "weight communication",
         Activity::Embedding => "embedding",
         Activity::Compute => "kernels",

@@ -10,7 +10,7 @@ use crate::communication::SimulatedCosts;
 use crate::step::{Efficiency, Machine};
 
 /// Returns the best performance of jobs with these lines on eight H100.
-fn best_on_host<const N: usize>(jobs: [String; N]) -> [ServiceRun; N] {
+pub(super) fn best_on_host<const N: usize>(jobs: [String; N]) -> [ServiceRun; N] {
     let fabric = load(&FabricRequest::new("hgx-h100")).unwrap();
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::for_fabric(&fabric).unwrap();

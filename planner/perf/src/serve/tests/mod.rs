@@ -1,5 +1,6 @@
 //! Inference against closed forms, against the forward pass of training, and against known properties of serving.
 
+mod adapters;
 mod batches;
 mod concurrency;
 mod degrees;

@@ -321,11 +321,12 @@ fn check_timeline(step: &Step, timeline: &Timeline, overlap: Overlap) -> Result<
         let passes = sum(compute, &[Activity::Forward, Activity::Backward]);
         let passes_end = compute
             .iter()
-            .filter(|one| ![Activity::Optimizer, Activity::Launch].contains(&one.activity))
+            .filter(|one| ![Activity::Offload, Activity::Optimizer, Activity::Launch].contains(&one.activity))
             .map(|one| one.end)
             .max()
             .unwrap_or_default();
-        let optimizer = compute.iter().find(|one| one.activity == Activity::Optimizer);
+        let is_update = |one: &&Interval| [Activity::Offload, Activity::Optimizer].contains(&one.activity);
+        let optimizer = compute.iter().find(is_update);
         let gathered = communication
             .iter()
             .filter(|one| one.activity == Activity::Weights && one.begin >= passes_end)
@@ -339,6 +340,7 @@ fn check_timeline(step: &Step, timeline: &Timeline, overlap: Overlap) -> Result<
         passes == work + in_passes + launch
             && sum(compute, &[Activity::PipelineTransfer]) == step.share_time(Share::PipelineTransfer)
             && sum(compute, &[Activity::Optimizer]) == step.share_time(Share::Optimizer)
+            && sum(compute, &[Activity::Offload]) == step.share_time(Share::Offload)
             && passes_end - passes - step.share_time(Share::PipelineTransfer) == step.share_time(Share::Bubble)
             && (overlap == Overlap::On || sum(communication, &[Activity::Gradients]) <= exposed)
     };

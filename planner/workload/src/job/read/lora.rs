@@ -67,8 +67,11 @@ impl AdapterText<'_> {
         let named = |name: &str, span: std::ops::Range<usize>| {
             AdapterTarget::from_name(name).ok_or_else(|| {
                 let names = AdapterTarget::ALL.map(AdapterTarget::name);
-                let message = format!("{key}: `{name}` is no target: expected {}", names.join(", "));
-                JobError { help: nearest(name, names), ..check.error(span, message) }
+                let message = format!("{key}: unknown target `{name}`: expected {}", names.join(", "));
+                // Modules of transformers have names such as `q_proj`.
+                let name = name.strip_suffix("_proj").unwrap_or(name);
+                let module = names.contains(&name).then(|| format!("did you mean `{name}`?"));
+                JobError { help: module.or_else(|| nearest(name, names)), ..check.error(span, message) }
             })
         };
         let place = targets.map_or_else(|| rank.span(), Spanned::span);
@@ -117,7 +120,7 @@ impl AdapterText<'_> {
 
 /// Key `lora` as written in the job file.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table of keys")]
+#[serde(deny_unknown_fields, expecting = "a table as `{ rank = 16, targets = \"all\" }`")]
 pub(super) struct LoraText {
     rank: Spanned<u64>,
     targets: Option<Spanned<TargetsText>>,
@@ -176,12 +179,23 @@ mod tests {
     }
 
     #[test]
+    fn names_of_modules_suggest_targets() {
+        for (name, target) in [("q_proj", "q"), ("gate_proj", "gate"), ("dwn", "down")] {
+            let lines = text(&format!("lora = {{ rank = 8, targets = [\"{name}\"] }}\n"));
+            let help = read_job(&lines, "job.toml").unwrap_err().help;
+            assert_eq!(help, Some(format!("did you mean `{target}`?")));
+        }
+    }
+
+    #[test]
     fn invalid_adapters_are_rejected_with_location() {
         for (value, column, expected) in [
             ("{ rank = 0 }", 17, "rank 0 has no parameters"),
             ("{ rank = 100000 }", 17, "rank 100000 is above the hidden size"),
             ("{ rank = 8, targets = \"attn\" }", 30, "expected \"attention\", \"all\" or a list"),
-            ("{ rank = 8, targets = [\"q\", \"qq\"] }", 36, "`qq` is no target"),
+            ("{ rank = 8, targets = [\"q\", \"qq\"] }", 36, "unknown target `qq`: expected q, k"),
+            ("{ rank = 8, targets = [\"q_proj\"] }", 31, "unknown target `q_proj`"),
+            ("8", 8, "a table as `{ rank = 16, targets = \"all\" }`"),
             ("{ rank = 8, targets = [] }", 30, "no targets"),
             ("{ rank = 8, targets = [\"gate\"] }", 30, "not gated"),
             ("{ rank = 8, base = \"int3\" }", 27, "nf4"),

@@ -12,7 +12,7 @@ const MAX_ADAPTERS: u64 = 1 << 20;
 
 /// Adapters as written in the job file.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a table of keys")]
+#[serde(deny_unknown_fields, expecting = "a table as `{ rank = 16, number = 200 }`")]
 pub(super) struct ServedAdaptersText {
     rank: Spanned<u64>,
     targets: Option<Spanned<TargetsText>>,

@@ -13,7 +13,7 @@ use super::super::{
     Limits, Model, OpenLoop, Precision, RequestVariation, Serving, Tier, find_framework,
 };
 use super::speculation::SpeculationText;
-use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
+use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, nearest, overflow_bound};
 
 /// Largest data-parallel degree of a job with a batch of requests: more than any machine has.
 const MAX_REPLICAS: u64 = 1 << 20;
@@ -185,14 +185,17 @@ impl JobText {
 
     /// Returns the validated memory tier of the KV cache.
     fn kv_tier(&self, check: Validator<'_>) -> Result<Tier, JobError> {
-        match self.kv_tier.as_ref().map(|tier| (*tier.get_ref(), tier.span())) {
-            None => Ok(Tier::default()),
-            Some((Tier::Nvme, place)) => {
-                let message = "kv_tier: a KV cache on drives is not modelled: expected \"hbm\", \"peer\" or \"host\"";
-                Err(check.error(place, message.to_owned()))
-            }
-            Some((tier, _)) => Ok(tier),
-        }
+        const TIERS: [Tier; 3] = [Tier::Hbm, Tier::Peer, Tier::Host];
+        let Some(text) = &self.kv_tier else { return Ok(Tier::default()) };
+        let name = text.get_ref().as_str();
+        TIERS.into_iter().find(|tier| tier.name() == name).ok_or_else(|| {
+            let fault = match name == Tier::Nvme.name() {
+                true => "a KV cache on drives is not modelled".to_owned(),
+                false => format!("unknown tier `{name}`"),
+            };
+            let message = format!("kv_tier: {fault}, expected one of `hbm`, `peer`, `host`");
+            JobError { help: nearest(name, TIERS.map(Tier::name)), ..check.error(text.span(), message) }
+        })
     }
 
     fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {
@@ -445,7 +448,7 @@ pub(crate) mod tests {
             ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: only valid for jobs of kind training"),
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
-            ("kv_tier = \"disk\"", "job.toml:2:11", "hbm"),
+            ("kv_tier = \"disk\"", "job.toml:2:11", "unknown tier `disk`, expected one of `hbm`, `peer`, `host`"),
             ("kv_tier = \"nvme\"", "job.toml:2:11", "drives is not modelled"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
             ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
