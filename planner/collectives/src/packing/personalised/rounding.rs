@@ -53,7 +53,8 @@ impl Division {
         let counts = mixture.trees.iter().map(|tree| (tree.share * f64::from(units) + 1e-9) as u32).collect::<Vec<_>>();
         let times = mixture.trees.iter().map(|mixed| network.times(&mixed.tree)).collect();
         let trees_by_root = Vec::new();
-        let mut division = Self { counts: vec![0; counts.len()], times, busy: vec![0.0; network.links()], trees_by_root };
+        let mut division =
+            Self { counts: vec![0; counts.len()], times, busy: vec![0.0; network.links()], trees_by_root };
         for (tree, count) in counts.into_iter().enumerate() {
             division.add(tree, count);
         }
