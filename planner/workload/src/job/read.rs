@@ -163,7 +163,7 @@ pub struct JobText {
     max_batched_tokens: Option<Spanned<u64>>,
     prefix_hit: Option<Spanned<f64>>,
     kv_precision: Option<Spanned<KvPrecision>>,
-    kv_tier: Option<Spanned<String>>,
+    kv_tier: Option<Spanned<serving::KvTier>>,
     kv_bytes_per_token: Option<Spanned<u64>>,
     redundant_experts: Option<Spanned<u64>>,
     gpu_memory_utilization: Option<Spanned<f64>>,

@@ -13,7 +13,7 @@ use super::super::{
     Limits, Model, OpenLoop, Precision, RequestVariation, Serving, Tier, find_framework,
 };
 use super::speculation::SpeculationText;
-use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, nearest, overflow_bound};
+use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
 
 /// Largest data-parallel degree of a job with a batch of requests: more than any machine has.
 const MAX_REPLICAS: u64 = 1 << 20;
@@ -139,7 +139,7 @@ impl JobText {
             },
             prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, 0.0..=1.0, 0.0)?,
             kv_precision: self.kv_precision.as_ref().map(|precision| *precision.get_ref()).unwrap_or_default(),
-            kv_tier: self.kv_tier(check)?,
+            kv_tier: self.kv_tier.as_ref().map(|tier| Tier::from(*tier.get_ref())).unwrap_or_default(),
             kv_bytes_per_token: match &self.kv_bytes_per_token {
                 None => None,
                 Some(bytes) => Some(check.count("kv_bytes_per_token", bytes)?),
@@ -181,21 +181,6 @@ impl JobText {
             return Err(JobError::at(&job.spans.model, message));
         }
         Ok(job)
-    }
-
-    /// Returns the validated memory tier of the KV cache.
-    fn kv_tier(&self, check: Validator<'_>) -> Result<Tier, JobError> {
-        const TIERS: [Tier; 3] = [Tier::Hbm, Tier::Peer, Tier::Host];
-        let Some(text) = &self.kv_tier else { return Ok(Tier::default()) };
-        let name = text.get_ref().as_str();
-        TIERS.into_iter().find(|tier| tier.name() == name).ok_or_else(|| {
-            let fault = match name == Tier::Nvme.name() {
-                true => "a KV cache on drives is not modelled".to_owned(),
-                false => format!("unknown tier `{name}`"),
-            };
-            let message = format!("kv_tier: {fault}, expected one of `hbm`, `peer`, `host`");
-            JobError { help: nearest(name, TIERS.map(Tier::name)), ..check.error(text.span(), message) }
-        })
     }
 
     fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {
@@ -296,6 +281,25 @@ impl JobText {
                 }
                 Ok(Arrivals::Batch { requests: check.count("requests", requests)?, max_num_seqs })
             }
+        }
+    }
+}
+
+/// Memory tier of the KV cache; on drives it is not modelled.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum KvTier {
+    Hbm,
+    Peer,
+    Host,
+}
+
+impl From<KvTier> for Tier {
+    fn from(tier: KvTier) -> Self {
+        match tier {
+            KvTier::Hbm => Self::Hbm,
+            KvTier::Peer => Self::Peer,
+            KvTier::Host => Self::Host,
         }
     }
 }
@@ -448,8 +452,8 @@ pub(crate) mod tests {
             ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: only valid for jobs of kind training"),
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
-            ("kv_tier = \"disk\"", "job.toml:2:11", "unknown tier `disk`, expected one of `hbm`, `peer`, `host`"),
-            ("kv_tier = \"nvme\"", "job.toml:2:11", "drives is not modelled"),
+            ("kv_tier = \"disk\"", "job.toml:2:11", "unknown variant `disk`, expected one of `hbm`, `peer`, `host`"),
+            ("kv_tier = \"nvme\"", "job.toml:2:11", "expected one of `hbm`, `peer`, `host`"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
             ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
             ("requests = 10\nttft_s = 1", "job.toml:3:10", "requests are queued"),
