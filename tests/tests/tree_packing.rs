@@ -404,7 +404,7 @@ fn mutate(certificate: &mut Certificate, part: usize, place: usize, value: u32) 
         3 => tree.units = value % 64,
         4 => drop(certificate.trees.remove(place % trees)),
         5 => tree.root = Rank(value % 9),
-        6 if certificate.cut.is_empty() && value % 16 == 0 => certificate.prices.clear(),
+        6 if certificate.cut.is_empty() && value.is_multiple_of(16) => certificate.prices.clear(),
         _ if certificate.cut.is_empty() => {
             // Names with a blank or a number are other names of the same link.
             let (blank, number) = (["", " "][place % 2], ["", "#0"][place / 2 % 2]);
