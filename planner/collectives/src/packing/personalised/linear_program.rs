@@ -36,6 +36,8 @@ pub(super) struct Mixture {
 pub(super) struct MixedTree {
     /// Tree of one unit.
     pub tree: PackedTree,
+    /// Time of each link for whole blocks.
+    pub times: Vec<f64>,
     /// Share of the blocks, 0 to 1.
     pub share: f64,
 }
@@ -128,7 +130,7 @@ impl Column {
     }
 
     fn mixed(self, share: f64) -> MixedTree {
-        MixedTree { tree: self.tree, share }
+        MixedTree { tree: self.tree, times: self.times, share }
     }
 }
 

@@ -22,12 +22,12 @@ mod tests;
 
 pub(super) use network::Network;
 
-use super::forest::{BlockKind, Forest};
+use super::forest::Forest;
 use super::optimum::Ratio;
 use super::packer::PackingError;
 use super::variant::TreeVariant;
 use linear_program::{Mixture, Objective, solve};
-use rounding::rounded;
+use rounding::Division;
 
 /// Trees with their lower bound.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub(super) fn trees(network: &Network, variant: TreeVariant) -> Result<Personali
         _ => solve(network, Objective::FewestHops { time }).ok_or(PackingError::NoMixture)?,
     };
     let forest = match variant {
-        TreeVariant::AtMost(units) => rounded(network, &mixture, units),
+        TreeVariant::AtMost(units) => Division::new(network, &mixture, units).forest(),
         TreeVariant::Optimal | TreeVariant::Widened(_) => few_units(network, &mixture, time),
     };
     Ok(PersonalisedForest { forest, prices, lower })
@@ -75,16 +75,15 @@ const MAX_ROUNDING_LOSS: f64 = 0.01;
 
 /// Divides blocks into as few units as a time of the busiest link nearly permits.
 fn few_units(network: &Network, mixture: &Mixture, time: f64) -> Forest {
-    let mut best: Option<(f64, Forest)> = None;
-    for units in (1..=FEW_UNITS).chain(MANY_UNITS) {
-        let forest = rounded(network, mixture, units);
-        let needed = network.time(&forest);
-        if best.as_ref().is_none_or(|(shortest, _)| needed < *shortest) {
-            best = Some((needed, forest));
-        }
-        if needed <= time * (1.0 + MAX_ROUNDING_LOSS) {
+    let mut best = Division::new(network, mixture, 1);
+    for units in (2..=FEW_UNITS).chain(MANY_UNITS) {
+        if best.time() <= time * (1.0 + MAX_ROUNDING_LOSS) {
             break;
         }
+        let division = Division::new(network, mixture, units);
+        if division.time() < best.time() {
+            best = division;
+        }
     }
-    best.map_or_else(|| Forest::stars(network.ranks(), network.roots(), BlockKind::PerRank), |(_, forest)| forest)
+    best.forest()
 }

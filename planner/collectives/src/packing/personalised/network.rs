@@ -6,7 +6,7 @@ use fabricast_topologies::LinkId;
 
 use super::shortest_trees::shortest_tree;
 use crate::bound::line::gcd;
-use crate::packing::forest::{Forest, PackedTree};
+use crate::packing::forest::PackedTree;
 use crate::packing::optimum::Ratio;
 use crate::packing::requirement::Roots;
 use crate::packing::routes::{Flow, Routes};
@@ -128,18 +128,6 @@ impl Network {
             }
         }
         times
-    }
-
-    /// Time of the busiest link for a forest, in units of the time of the slowest link for a block.
-    pub(super) fn time(&self, forest: &Forest) -> f64 {
-        let mut total = vec![0.0; self.links.len()];
-        for tree in &forest.trees {
-            let share = f64::from(tree.units) / f64::from(forest.units.max(1));
-            for (sum, time) in total.iter_mut().zip(self.times(tree)) {
-                *sum += share * time;
-            }
-        }
-        total.into_iter().fold(0.0, f64::max)
     }
 
     /// Rounds prices of links for a block's time to whole prices per byte. All whole prices prove some bound.

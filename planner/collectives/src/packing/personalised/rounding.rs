@@ -3,40 +3,17 @@
 use super::linear_program::Mixture;
 use super::network::Network;
 use crate::packing::forest::{BlockKind, Forest, PackedTree};
+use crate::packing::requirement::Roots;
 
-/// Divides the block of each root into `units` units, and gives every tree of a mixture a whole number of them: its share
-/// rounded down, and of the remaining units each to the tree with which the busiest link is least busy. Then single units
-/// move between trees of a root as long as that shortens the time.
-pub(super) fn rounded(network: &Network, mixture: &Mixture, units: u32) -> Forest {
-    let units = units.max(1);
-    let mut division = Division::new(network, mixture, units);
-    for root in network.roots().ranks(network.ranks()) {
-        let trees: Vec<usize> =
-            (0..mixture.trees.len()).filter(|&tree| mixture.trees[tree].tree.root == root).collect();
-        let given: u32 = trees.iter().map(|&tree| division.counts[tree]).sum();
-        for _ in given..units {
-            let Some(best) = division.least_busy(trees.iter().copied(), None) else { break };
-            division.add(best, 1);
-        }
-        division.trees_by_root.push(trees);
-    }
-    for _ in 0..units as usize * division.trees_by_root.len() {
-        if !division.improve() {
-            break;
-        }
-    }
-    let trees = mixture.trees.iter().zip(division.counts).filter(|&(_, count)| count > 0);
-    let trees = trees.map(|(mixed, units)| PackedTree { units, ..mixed.tree.clone() });
-    Forest { roots: network.roots(), units, trees: trees.collect(), blocks: BlockKind::PerRank }
-}
-
-/// Units of each tree, and the resulting time of each link.
-struct Division {
-    /// Units of each tree of a mixture.
+/// Trees of a mixture with whole units of the blocks of their roots.
+pub(super) struct Division<'a> {
+    mixture: &'a Mixture,
+    roots: Roots,
+    /// Units into which each block is divided.
+    units: u32,
+    /// Units of each tree.
     counts: Vec<u32>,
-    /// Time of each link for a unit of each tree.
-    times: Vec<Vec<f64>>,
-    /// Time of each link for all units.
+    /// Time of each link for all units, a unit taking the time of a block.
     busy: Vec<f64>,
     /// Trees of each root.
     trees_by_root: Vec<Vec<usize>>,
@@ -48,44 +25,78 @@ type Load = [f64; 2];
 /// Relative difference by which a change must improve a load.
 const IMPROVEMENT: f64 = 1e-9;
 
-impl Division {
-    fn new(network: &Network, mixture: &Mixture, units: u32) -> Self {
-        let counts = mixture.trees.iter().map(|tree| (tree.share * f64::from(units) + 1e-9) as u32).collect::<Vec<_>>();
-        let times = mixture.trees.iter().map(|mixed| network.times(&mixed.tree)).collect();
-        let trees_by_root = Vec::new();
-        let mut division =
-            Self { counts: vec![0; counts.len()], times, busy: vec![0.0; network.links()], trees_by_root };
-        for (tree, count) in counts.into_iter().enumerate() {
-            division.add(tree, count);
+impl<'a> Division<'a> {
+    /// Divides the block of each root into `units` units, and gives every tree a whole number of them: its share rounded
+    /// down, and of the remaining units each to the tree with which the busiest link is least busy. Then single units move
+    /// between trees of a root as long as that shortens the time.
+    pub(super) fn new(network: &Network, mixture: &'a Mixture, units: u32) -> Self {
+        let (roots, units) = (network.roots(), units.max(1));
+        let trees_of =
+            |root: u32| (0..mixture.trees.len()).filter(|&tree| mixture.trees[tree].tree.root == root).collect();
+        let mut division = Self {
+            mixture,
+            roots,
+            units,
+            counts: vec![0; mixture.trees.len()],
+            busy: vec![0.0; network.links()],
+            trees_by_root: roots.ranks(network.ranks()).map(trees_of).collect(),
+        };
+        for (tree, mixed) in mixture.trees.iter().enumerate() {
+            division.add(tree, (mixed.share * f64::from(units) + 1e-9) as u32);
+        }
+        for root in 0..division.trees_by_root.len() {
+            let trees = division.trees_by_root[root].clone();
+            let given: u32 = trees.iter().map(|&tree| division.counts[tree]).sum();
+            for _ in given..units {
+                let Some((_, best)) = division.least_busy(trees.iter().copied(), None) else { break };
+                division.add(best, 1);
+            }
+        }
+        for _ in 0..units as usize * division.trees_by_root.len() {
+            if !division.improve() {
+                break;
+            }
         }
         division
     }
 
+    /// Time of the busiest link, in units of the time of the slowest link for a block.
+    pub(super) fn time(&self) -> f64 {
+        self.load(None, None)[0] / f64::from(self.units)
+    }
+
+    /// Returns the trees that have units.
+    pub(super) fn forest(self) -> Forest {
+        let trees = self.mixture.trees.iter().zip(self.counts).filter(|&(_, count)| count > 0);
+        let trees = trees.map(|(mixed, units)| PackedTree { units, ..mixed.tree.clone() });
+        Forest { roots: self.roots, units: self.units, trees: trees.collect(), blocks: BlockKind::PerRank }
+    }
+
     fn add(&mut self, tree: usize, count: u32) {
         self.counts[tree] += count;
-        for (busy, time) in self.busy.iter_mut().zip(&self.times[tree]) {
+        for (busy, time) in self.busy.iter_mut().zip(&self.mixture.trees[tree].times) {
             *busy += time * f64::from(count);
         }
     }
 
     fn remove(&mut self, tree: usize) {
         self.counts[tree] -= 1;
-        for (busy, time) in self.busy.iter_mut().zip(&self.times[tree]) {
+        for (busy, time) in self.busy.iter_mut().zip(&self.mixture.trees[tree].times) {
             *busy -= time;
         }
     }
 
     /// Load with a unit of `to` more and one of `from` less.
     fn load(&self, to: Option<usize>, from: Option<usize>) -> Load {
-        let time = |tree: Option<usize>, link: usize| tree.map_or(0.0, |tree| self.times[tree][link]);
+        let time = |tree: Option<usize>, link: usize| tree.map_or(0.0, |tree| self.mixture.trees[tree].times[link]);
         let times = self.busy.iter().enumerate().map(|(link, busy)| busy + time(to, link) - time(from, link));
         times.fold([0.0; 2], |[largest, squares], time: f64| [largest.max(time), squares + time * time])
     }
 
-    /// Returns the tree whose additional unit loads the busiest link least.
-    fn least_busy(&self, trees: impl Iterator<Item = usize>, from: Option<usize>) -> Option<usize> {
+    /// Returns the tree whose additional unit loads the busiest link least, after that load.
+    fn least_busy(&self, trees: impl Iterator<Item = usize>, from: Option<usize>) -> Option<(Load, usize)> {
         let loads = trees.map(|tree| (self.load(Some(tree), from), tree));
-        loads.min_by(|a, b| a.0[0].total_cmp(&b.0[0]).then(a.0[1].total_cmp(&b.0[1]))).map(|(_, tree)| tree)
+        loads.min_by(|(a, _), (b, _)| a[0].total_cmp(&b[0]).then(a[1].total_cmp(&b[1])))
     }
 
     /// Moves the unit whose move improves the load most, from trees that use a busiest link; returns false if none does.
@@ -96,13 +107,12 @@ impl Division {
         let mut best: Option<(Load, usize, usize)> = None;
         for trees in &self.trees_by_root {
             for &from in trees {
-                let is_on_busiest = busiest.iter().any(|&link| self.times[from][link] > 0.0);
+                let is_on_busiest = busiest.iter().any(|&link| self.mixture.trees[from].times[link] > 0.0);
                 if self.counts[from] == 0 || !is_on_busiest {
                     continue;
                 }
                 let others = trees.iter().copied().filter(|&tree| tree != from);
-                let Some(to) = self.least_busy(others, Some(from)) else { continue };
-                let load = self.load(Some(to), Some(from));
+                let Some((load, to)) = self.least_busy(others, Some(from)) else { continue };
                 if best.is_none_or(|(known, ..)| load < known) {
                     best = Some((load, from, to));
                 }

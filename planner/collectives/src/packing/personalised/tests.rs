@@ -4,6 +4,7 @@ use fabricast_topologies::route::{RouteOptions, Router};
 use fabricast_topologies::{Fabric, FabricRequest, load};
 
 use super::*;
+use crate::packing::forest::BlockKind;
 use crate::packing::requirement::Roots;
 use crate::packing::routes::{Flow, Routes};
 
