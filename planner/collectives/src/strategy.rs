@@ -8,10 +8,10 @@ use fabricast_topologies::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm::tree_packing::{PipelinedTrees, TransferCosts, collects};
+use crate::algorithm::tree_packing::{PipelinedTrees, TransferCosts};
 use crate::algorithm::{Algorithm, Shape};
 use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
-use crate::packing::{Forests, PackingError, TreeVariant};
+use crate::packing::{Forests, PackingError, TreeUse, TreeVariant};
 
 /// Candidate implementation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -93,7 +93,10 @@ impl Strategy {
         TransferCosts {
             protocol,
             threads: self.threads.unwrap_or(protocol.threads),
-            operation: if collects(call.collective) { OperationKind::Reduce } else { OperationKind::Copy },
+            operation: match TreeUse::of(call.collective, call.root.0).is_some_and(TreeUse::reduces) {
+                true => OperationKind::Reduce,
+                false => OperationKind::Copy,
+            },
             link_efficiency: match abilities.hosts {
                 Hosts::One => links.nvlink,
                 Hosts::Several => links.nvlink.min(links.network),

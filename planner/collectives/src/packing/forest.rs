@@ -189,12 +189,18 @@ impl PackedTree {
         self.parents.iter().copied().zip(0..).filter(move |&(_, child)| child != root)
     }
 
-    /// Returns the ranks, every parent before its children.
-    pub(crate) fn order(&self) -> Vec<u32> {
-        let mut children: Vec<Vec<u32>> = vec![Vec::new(); self.parents.len()];
+    /// Children of each rank, ascending.
+    pub(crate) fn children(&self) -> Vec<Vec<u32>> {
+        let mut children = vec![Vec::new(); self.parents.len()];
         for (parent, child) in self.edges() {
             children[parent as usize].push(child);
         }
+        children
+    }
+
+    /// Returns the ranks, every parent before its children.
+    pub(crate) fn order(&self) -> Vec<u32> {
+        let mut children = self.children();
         let mut order = vec![self.root];
         let mut next = 0;
         while let Some(&rank) = order.get(next) {

@@ -30,6 +30,7 @@ mod series;
 mod splitting;
 #[cfg(test)]
 mod tests;
+mod tree_use;
 mod variant;
 
 pub use forest::{BlockKind, Evidence, Forest, Forests, LinkSharing, PackedTree, Proof};
@@ -37,4 +38,5 @@ pub(crate) use forest::{Connection, DividedLoad};
 pub use optimum::Ratio;
 pub use packer::{MAX_PACKED_RANKS, PackingError, TreePacker};
 pub use requirement::Roots;
+pub(crate) use tree_use::TreeUse;
 pub use variant::{MAX_TREES, TreeVariant, UnknownVariant};

@@ -17,6 +17,7 @@ use super::requirement::{Requirement, Roots};
 use super::routes::{Flow, Routes};
 use super::series::contract_series;
 use super::splitting::{Turn, remove_switches};
+use super::tree_use::TreeUse;
 use super::variant::{TreeVariant, VARIANTS};
 use crate::algorithm::tree_packing::StreamDivision;
 use crate::bound::line::gcd;
@@ -286,17 +287,8 @@ impl TreePacker {
 
     /// Packs the trees of a variant, and determines what a call over them needs.
     fn assemble(&self, collective: Collective, variant: &PackedVariant) -> Result<Forests, PackingError> {
-        use BlockKind::{Common, PerRank};
-        use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Gather, Reduce, ReduceScatter, Scatter};
-        let (roots, blocks) = match collective {
-            AllGather | ReduceScatter | AllReduce => (Roots::All, Common),
-            Broadcast | Reduce => (Roots::One(self.root), Common),
-            AllToAll => (Roots::All, PerRank),
-            Scatter | Gather => (Roots::One(self.root), PerRank),
-            _ => return Err(PackingError::OtherCollective(collective)),
-        };
-        let spreads = !matches!(collective, ReduceScatter | Reduce | Gather);
-        let collects = matches!(collective, ReduceScatter | Reduce | Gather | AllReduce);
+        let TreeUse { roots, blocks, collects, spreads } =
+            TreeUse::of(collective, self.root).ok_or(PackingError::OtherCollective(collective))?;
         let packed = |flow: Flow| self.packed(variant, Need { roots, blocks, flow });
         let spread = spreads.then(|| packed(Flow::Spread)).transpose()?;
         let collect = collects.then(|| packed(Flow::Collect)).transpose()?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fabricast_sim::schedule::{Buffer, Collective, OpKind};
 
-use crate::packing::{Forest, PackedTree};
+use crate::packing::{Forest, PackedTree, Roots};
 
 /// Place of a block: a buffer, and the part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(super) fn tree_edges(
     collect: Option<&Forest>,
     spread: Option<&Forest>,
 ) -> Vec<TreeEdge> {
-    let is_rooted = matches!(collective, Collective::Broadcast | Collective::Reduce);
+    let is_rooted = [collect, spread].into_iter().flatten().any(|forest| matches!(forest.roots, Roots::One(_)));
     let mut builder = EdgeBuilder { edges: Vec::new(), ranks, sums, is_rooted };
     let mut completions = Vec::new();
     if let Some(forest) = collect {
@@ -96,7 +96,7 @@ impl EdgeBuilder {
         completions: &[Completion],
     ) {
         let mut arrival: Vec<Option<usize>> = vec![None; self.ranks as usize];
-        let children = children(tree);
+        let children = tree.children();
         let mut open = VecDeque::from([(tree.root, start)]);
         let overlaps = |done: &&Completion| {
             done.root == tree.root
@@ -129,7 +129,7 @@ impl EdgeBuilder {
     /// Adds the edges over which the sums of a tree reach its root. They send as late as the slots of the tree permit, so
     /// that few messages wait at a rank for the sums of its other children.
     fn collect(&mut self, tree: &PackedTree, first_unit: u32, completions: &mut Vec<Completion>) {
-        let children = children(tree);
+        let children = tree.children();
         // Ranks by decreasing distance from the root, so that children come before parents.
         let order = tree.order();
         let first_edge = self.edges.len();
@@ -187,12 +187,4 @@ pub(super) fn for_each_tree(forest: &Forest, mut action: impl FnMut(&PackedTree,
         action(tree, *first);
         *first += tree.units;
     }
-}
-
-fn children(tree: &PackedTree) -> Vec<Vec<u32>> {
-    let mut children = vec![Vec::new(); tree.parents.len()];
-    for (parent, child) in tree.edges() {
-        children[parent as usize].push(child);
-    }
-    children
 }

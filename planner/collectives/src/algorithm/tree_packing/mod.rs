@@ -67,7 +67,7 @@ use super::cut::{Chunking, check_chunks};
 use super::lane::Lane;
 use super::{Algorithm, Shape, Unsupported};
 use crate::bound::line::gcd;
-use crate::packing::{BlockKind, Forest, Forests, LinkSharing, Roots};
+use crate::packing::{BlockKind, Forest, Forests, LinkSharing, Roots, TreeUse};
 use block_paths::block_edges;
 use edges::{Place, TreeEdge, tree_edges};
 pub(crate) use pipelined::PipelinedTrees;
@@ -145,18 +145,14 @@ impl TreePacking {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let collective = shape.call.collective;
         let ranks = shape.call.ranks;
-        let root = shape.call.root.0;
-        let (roots, blocks) = match collective {
-            Collective::Broadcast | Collective::Reduce => (Roots::One(root), BlockKind::Common),
-            Collective::Scatter | Collective::Gather => (Roots::One(root), BlockKind::PerRank),
-            Collective::AllToAll => (Roots::All, BlockKind::PerRank),
-            _ => (Roots::All, BlockKind::Common),
-        };
+        let tree_use = TreeUse::of(collective, shape.call.root.0)
+            .ok_or(Unsupported::Collective { algorithm: Algorithm::TreePacking, collective })?;
+        let TreeUse { roots, blocks, collects, spreads } = tree_use;
         let stars = || Arc::new(Forest::stars(ranks, roots, blocks));
         let forests = shape.forests.clone().unwrap_or_else(|| Forests {
             variant: None,
-            collect: moves_to_roots(collective).then(stars),
-            spread: spreads(collective).then(stars),
+            collect: collects.then(stars),
+            spread: spreads.then(stars),
             proof: None,
             channels: 1,
             sharing: None,
@@ -171,8 +167,8 @@ impl TreePacking {
             None if is_needed => Err(Unsupported::OtherTrees { ranks, collective }),
             _ => Ok(None),
         };
-        let collect = of_call(&forests.collect, moves_to_roots(collective))?;
-        let spread = of_call(&forests.spread, spreads(collective))?;
+        let collect = of_call(&forests.collect, collects)?;
+        let spread = of_call(&forests.spread, spreads)?;
         let trees =
             TreeLayout::new(collective, ranks, shape.channels, collect.as_deref(), spread.as_deref(), forests.sharing);
         let widest = u64::from(trees.pieces.widest());
@@ -182,15 +178,17 @@ impl TreePacking {
             _ => Chunking::by_blocks_in_lanes(&shape, trees.units)?,
         };
         let relay_parts = trees.relay_parts();
+        // In an all_to_all in place, blocks that arrive replace those that are sent.
+        let swaps = collective == Collective::AllToAll && shape.call.buffers == BufferUse::InPlace;
+        let swap_parts = swaps.then_some(relay_parts);
         let slots = match blocks {
             BlockKind::PerRank => {
-                let swapped = if swaps_in_place(&shape) { ranks } else { 0 };
-                check_chunks(u64::from(relay_parts + swapped) * u64::from(layout.chunks() / ranks))?
+                let parts = swap_parts.map_or(relay_parts, |first| first + ranks);
+                check_chunks(u64::from(parts) * u64::from(layout.chunks() / ranks))?
             }
-            BlockKind::Common if collects(collective) && sum_buffer(collective) == Buffer::Scratch => layout.chunks(),
+            BlockKind::Common if tree_use.reduces() && sum_buffer(collective) == Buffer::Scratch => layout.chunks(),
             BlockKind::Common => 0,
         };
-        let swap_parts = swaps_in_place(&shape).then_some(relay_parts);
         Ok(Self { header: shape.header(Algorithm::TreePacking, layout, slots), cut, layout: trees, swap_parts })
     }
 
@@ -213,12 +211,9 @@ impl TreePacking {
             if edge.to != rank.0 || edge.dst.buffer != Buffer::Output {
                 continue;
             }
-            let overlaps = |other: &&&EdgePiece| {
-                edges[other.edge].src.part == edge.dst.part
-                    && other.first_unit < piece.first_unit + piece.units
-                    && piece.first_unit < other.first_unit + other.units
-            };
-            let sent = sent.iter().filter(overlaps).map(|other| Dependency::shifted(rank, other.position, 0));
+            let is_replaced =
+                |other: &&&EdgePiece| edges[other.edge].src.part == edge.dst.part && other.overlaps(piece);
+            let sent = sent.iter().filter(is_replaced).map(|other| Dependency::shifted(rank, other.position, 0));
             let arrived = Dependency::shifted(Rank(edge.from), piece.position, 0);
             let dependencies: Vec<Dependency> = sent.chain([arrived]).collect();
             let chunks = |place: Place| (place.buffer, self.cut.over_loops(place.part, piece.first_unit));
@@ -312,27 +307,6 @@ impl ScheduleGenerator for TreePacking {
 /// Buffer in which ranks other than the root accumulate sums.
 fn sum_buffer(collective: Collective) -> Buffer {
     if collective == Collective::AllReduce { Buffer::Output } else { Buffer::Scratch }
-}
-
-/// Returns true if the blocks that arrive replace those that are sent.
-fn swaps_in_place(shape: &Shape) -> bool {
-    shape.call.collective == Collective::AllToAll && shape.call.buffers == BufferUse::InPlace
-}
-
-/// Returns true if a collective moves data from the leaves of trees to their roots.
-fn moves_to_roots(collective: Collective) -> bool {
-    collects(collective) || collective == Collective::Gather
-}
-
-/// Returns true if a collective reduces over the trees.
-pub(crate) fn collects(collective: Collective) -> bool {
-    matches!(collective, Collective::ReduceScatter | Collective::Reduce | Collective::AllReduce)
-}
-
-/// Returns true if a collective moves data from the roots of trees to their leaves.
-fn spreads(collective: Collective) -> bool {
-    use Collective::{AllGather, AllReduce, AllToAll, Broadcast, Scatter};
-    matches!(collective, AllGather | Broadcast | AllReduce | AllToAll | Scatter)
 }
 
 fn lcm(a: u32, b: u32) -> u32 {

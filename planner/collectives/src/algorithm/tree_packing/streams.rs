@@ -27,6 +27,13 @@ pub(super) struct EdgePiece {
     pub waits: Vec<usize>,
 }
 
+impl EdgePiece {
+    /// Returns true if another piece has some of the units of this one.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        other.first_unit < self.first_unit + self.units && self.first_unit < other.first_unit + other.units
+    }
+}
+
 /// Pieces of all edges.
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
@@ -151,12 +158,9 @@ impl Pieces {
             of_edge[number] = first_piece..pieces.len();
         }
         for index in 0..pieces.len() {
-            let EdgePiece { edge, first_unit, units, .. } = pieces[index];
-            let awaited = edges[edge].waits.iter().flat_map(|&wait| of_edge[wait].clone());
-            let overlaps = |other: &EdgePiece| {
-                other.first_unit < first_unit + units && first_unit < other.first_unit + other.units
-            };
-            pieces[index].waits = awaited.filter(|&other| overlaps(&pieces[other])).collect();
+            let piece = &pieces[index];
+            let awaited = edges[piece.edge].waits.iter().flat_map(|&wait| of_edge[wait].clone());
+            pieces[index].waits = awaited.filter(|&other| pieces[other].overlaps(piece)).collect();
         }
         let mut leaving = vec![Vec::new(); ranks as usize];
         for (number, piece) in pieces.iter().enumerate() {
