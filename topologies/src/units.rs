@@ -52,6 +52,13 @@ impl Bandwidth {
     pub fn gb_per_s(self) -> f64 {
         self.0 as f64 / 1e9
     }
+
+    /// Time of `bytes` at this bandwidth, rounded down to a picosecond; at most the largest time.
+    #[must_use]
+    pub fn transfer_time(self, bytes: Bytes) -> Picos {
+        let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(self.0.max(1));
+        Picos(u64::try_from(picos).unwrap_or(u64::MAX))
+    }
 }
 
 impl Picos {
@@ -245,6 +252,13 @@ impl fmt::Display for Picos {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Times at slow rates above the range are limited to it.
+    #[test]
+    fn transfer_times_saturate() {
+        assert_eq!(Bandwidth(1).transfer_time(Bytes(1 << 50)), Picos(u64::MAX));
+        assert_eq!(Bandwidth(7_000_000_000).transfer_time(Bytes(7_000_000_000)), Picos(1_000_000_000_000));
+    }
 
     #[test]
     fn sizes_parse_with_binary_and_decimal_units() {

@@ -3,7 +3,7 @@
 use fabricast_topologies::route::Staging;
 use fabricast_topologies::{Bandwidth, Bytes, Picos};
 
-use crate::profile::{DataPath, time_at_rate};
+use crate::profile::DataPath;
 
 /// Route of a two-sided message between two ranks.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ impl MessageRoute {
     /// route adds its transfer time for a fragment, except for the slowest section, whose time is part of the transfer
     /// of all fragments.
     pub(super) fn filling(&self, fragment: Bytes) -> Picos {
-        let times = || self.sections.iter().map(|&rate| time_at_rate(fragment, rate));
+        let times = || self.sections.iter().map(|&rate| rate.transfer_time(fragment));
         let slowest = times().max().unwrap_or(Picos::ZERO);
         Picos(times().sum::<Picos>().0.saturating_sub(slowest.0))
     }

@@ -106,9 +106,9 @@ impl MessageCosts {
         let control_round_trip = Picos(2 * (self.control.0 + path.0));
         let more = match (self.is_eager(bytes), ends, carried) {
             _ if bytes.0 == 0 => Picos::ZERO,
-            (true, MemoryKind::Devices, _) => self.copy_in + time_at_rate(bytes, self.copy_in_rate),
+            (true, MemoryKind::Devices, _) => self.copy_in + self.copy_in_rate.transfer_time(bytes),
             // From the sender's bounce buffer to the receiver's memory.
-            (true, MemoryKind::Hosts, _) => time_at_rate(bytes, self.host_rate),
+            (true, MemoryKind::Hosts, _) => self.host_rate.transfer_time(bytes),
             (false, MemoryKind::Hosts, _) | (false, MemoryKind::Devices, DataPath::Nic) => control_round_trip,
             (false, MemoryKind::Devices, DataPath::CopyEngine) => control_round_trip + self.launch,
             (false, MemoryKind::Devices, DataPath::HostStaged) => control_round_trip + self.launch + self.launch,
@@ -120,18 +120,12 @@ impl MessageCosts {
     #[must_use]
     pub fn busy(&self, bytes: Bytes, carried: DataPath) -> Picos {
         if self.is_eager(bytes) {
-            return self.progress + self.copy_out + time_at_rate(bytes, self.copy_out_rate);
+            return self.progress + self.copy_out + self.copy_out_rate.transfer_time(bytes);
         }
         let rests = carried == DataPath::HostStaged;
         let parts = if rests { bytes.0.div_ceil(self.fragment.0.max(1)) } else { 1 };
         Picos(self.progress.0.saturating_mul(parts))
     }
-}
-
-/// Returns the time of `bytes` at a rate, rounded down to a picosecond.
-pub(crate) fn time_at_rate(bytes: Bytes, rate: Bandwidth) -> Picos {
-    let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1));
-    Picos(u64::try_from(picos).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

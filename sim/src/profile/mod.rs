@@ -27,7 +27,6 @@ pub use band::{
     WideningFactors,
 };
 pub use file::Software;
-pub(crate) use message::time_at_rate;
 pub use message::{DataPath, MemoryKind, MessageCosts, ReductionSite};
 pub use network::{LARGEST_ORDERED, NetworkCosts, PacketRouting, QueuePairs, largest_message};
 pub use network_file::MeasuredNetwork;

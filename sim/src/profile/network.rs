@@ -183,7 +183,7 @@ impl NetworkCosts {
             return Picos::ZERO;
         }
         let QueuePairs { count, line_rate, .. } = self.queue_pairs;
-        let transfer = line_rate.map_or(Picos::ZERO, |rate| super::time_at_rate(on_wire, rate));
+        let transfer = line_rate.map_or(Picos::ZERO, |rate| rate.transfer_time(on_wire));
         Picos(waits.saturating_add(transfer.0) / u64::from(count.max(1)))
     }
 

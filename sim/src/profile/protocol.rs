@@ -332,7 +332,7 @@ impl ProtocolCosts {
     /// Time that a block needs to add `bytes` to a sum that stays with its rank.
     #[must_use]
     pub fn reduction_time(&self, bytes: Bytes) -> Picos {
-        self.add.map_or(Picos::ZERO, |rate| super::time_at_rate(bytes, rate))
+        self.add.map_or(Picos::ZERO, |rate| rate.transfer_time(bytes))
     }
 
     /// Part of a step that overlaps with the arrival of its data: data arrives in slices, and the sending block is

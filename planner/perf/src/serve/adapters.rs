@@ -70,11 +70,7 @@ pub(super) fn swap_time(job: &Serving, layout: &Layout, speeds: &PeakRates, curv
     let path = speeds.adapter_bandwidth?;
     let copy = match served.host_memory {
         HostAllocation::Pinned => curve.transfer_time(bytes, path) - curve.start,
-        HostAllocation::Pageable => {
-            let rate = PAGEABLE_BANDWIDTH.min(path);
-            let picos = u128::from(bytes.0) * 1_000_000_000_000 / u128::from(rate.0.max(1));
-            Picos(u64::try_from(picos).unwrap_or(u64::MAX))
-        }
+        HostAllocation::Pageable => PAGEABLE_BANDWIDTH.min(path).transfer_time(bytes),
     };
     Some(copy + scaled(curve.start, job.adapter_tensors_per_rank(layout)))
 }
