@@ -1,5 +1,6 @@
 //! Trees of all_to_all, scatter and gather: optimum by another linear program, and simulated times.
 
+use fabricast_collectives::bound::Bounds;
 use fabricast_collectives::packing::{Evidence, Forests};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Fabric;
@@ -58,6 +59,14 @@ pub(crate) fn fastest_flow(fabric: &Fabric, collective: Collective) -> f64 {
     }
 }
 
+/// Lower bound of a plan, of one byte in seconds, without latencies.
+fn bound(fabric: &Fabric, collective: Collective) -> f64 {
+    let bytes = 1u64 << 30;
+    let router = Router::new(fabric, RouteOptions::default());
+    let bounds = Bounds::new(fabric, &router, fabric.gpus(), 0);
+    bounds.bound(&call(collective, bytes, fabric)).transfer.0 as f64 / (bytes as f64 * 1e12)
+}
+
 /// Largest share of the time that prices fail to prove, because they also weigh hops.
 const PRICES: f64 = 5e-4;
 
@@ -76,6 +85,8 @@ fn check_optimum(fabric: &Fabric, collective: Collective) -> Result<(), TestCase
     prop_assert!((1.0 - PRICES..=1.0 + 1e-9).contains(&lower), "{} {lower}", fabric.name());
     prop_assert!((1.0 - 1e-9..=1.0 + ROUNDING + 1e-9).contains(&upper), "{} {upper}", fabric.name());
     prop_assert!(matches!(proof.evidence, Evidence::Prices(_)));
+    let bound = bound(fabric, collective) / optimum;
+    prop_assert!(bound <= 1.0 + 1e-6, "{} {bound}", fabric.name());
     Ok(())
 }
 
@@ -84,6 +95,8 @@ fn trees_reach_the_optimum_of_known_fabrics() {
     for (fabric, _) in optima().into_iter().filter(|(fabric, _)| fabric.gpus().len() <= 16) {
         for collective in COLLECTIVES {
             check_optimum(&fabric, collective).unwrap();
+            let bound = bound(&fabric, collective) / fastest_flow(&fabric, collective);
+            assert!(bound > 1.0 - 1e-4, "{} {collective}: bound {bound} of the optimum", fabric.name());
         }
     }
 }

@@ -13,13 +13,13 @@ use super::wiring::Wiring;
 /// Returns the first device of each colour, in ascending order. `ranks`: number of ranks per device; `root`: a device
 /// with a separate colour.
 pub(super) fn representatives(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
-    let colours = refine(wiring, ranks, root);
+    let colours = colours(wiring, ranks, root);
     let mut seen: FxHashMap<u32, ()> = FxHashMap::default();
     (0..ranks.len() as u32).filter(|&device| seen.insert(colours[device as usize], ()).is_none()).collect()
 }
 
-/// Returns the colours of all vertices, numbered by first occurrence.
-fn refine(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
+/// Returns the colours of all vertices, numbered by first occurrence. `ranks` and `root`: as of [`representatives`].
+pub(super) fn colours(wiring: &Wiring, ranks: &[u32], root: Option<u32>) -> Vec<u32> {
     let count = wiring.vertices as usize;
     let mut colours: Vec<u32> = (0..wiring.vertices)
         .map(|vertex| match ranks.get(vertex as usize) {

@@ -13,12 +13,28 @@ use super::wiring::Wiring;
 /// Directed graph with edge lengths, which are latencies in picoseconds unless stated otherwise.
 pub(super) struct Distances {
     start: Vec<u32>,
-    /// End vertex and length of each edge, ordered by start vertex.
-    onward: Vec<(u32, u64)>,
+    /// Edges, ordered by start vertex.
+    onward: Vec<Edge>,
     /// Number of devices with ranks; they are the first vertices.
     devices: usize,
     distances: Vec<u64>,
     queue: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+/// Edge of the graph, seen from its start vertex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Edge {
+    pub to: u32,
+    /// Number of the wire.
+    pub wire: u32,
+    pub length: u64,
+}
+
+/// Edge of a tree of shortest paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TreeEdge {
+    pub from: u32,
+    pub edge: Edge,
 }
 
 impl Distances {
@@ -46,11 +62,11 @@ impl Distances {
             start[i] += start[i - 1];
         }
         let mut next_slot = start.clone();
-        let mut onward = vec![(0, 0); wiring.wires.len()];
+        let mut onward = vec![Edge { to: 0, wire: 0, length: 0 }; wiring.wires.len()];
         for (number, wire) in wiring.wires.iter().enumerate() {
             let (from, to) = ends(wire);
             let slot = &mut next_slot[from as usize];
-            onward[*slot as usize] = (to, length(number));
+            onward[*slot as usize] = Edge { to, wire: number as u32, length: length(number) };
             *slot += 1;
         }
         let distances = vec![u64::MAX; wiring.vertices as usize];
@@ -61,6 +77,45 @@ impl Distances {
     pub(super) fn distances_from(&mut self, sources: impl IntoIterator<Item = u32>) -> &[u64] {
         self.search(sources, |_| false);
         &self.distances[..self.devices]
+    }
+
+    /// Replaces the lengths of all edges. `length` returns the length of a wire, given the number of the wire.
+    pub(super) fn set_lengths(&mut self, length: impl Fn(usize) -> u64) {
+        for edge in &mut self.onward {
+            edge.length = length(edge.wire as usize);
+        }
+    }
+
+    /// Returns the shortest paths from a device to all vertices that it reaches, of the fewest edges among paths of equal
+    /// length, as a tree: the edge to each vertex after that to the vertex before it.
+    pub(super) fn tree_from(&mut self, source: u32) -> Vec<TreeEdge> {
+        self.search([source], |_| false);
+        let mut is_reached = vec![false; self.distances.len()];
+        is_reached[source as usize] = true;
+        let mut tree: Vec<TreeEdge> = Vec::new();
+        let mut next = 0;
+        let mut at = source;
+        loop {
+            for &edge in self.edges_from(at) {
+                let is_shortest =
+                    self.distances[at as usize].saturating_add(edge.length) == self.distances[edge.to as usize];
+                if is_shortest && !is_reached[edge.to as usize] {
+                    is_reached[edge.to as usize] = true;
+                    tree.push(TreeEdge { from: at, edge });
+                }
+            }
+            let Some(reached) = tree.get(next) else { return tree };
+            (at, next) = (reached.edge.to, next + 1);
+        }
+    }
+
+    /// Returns the number of vertices.
+    pub(super) fn vertices(&self) -> usize {
+        self.distances.len()
+    }
+
+    fn edges_from(&self, vertex: u32) -> &[Edge] {
+        &self.onward[self.start[vertex as usize] as usize..self.start[vertex as usize + 1] as usize]
     }
 
     /// Returns the latency of the shortest path from one device to another; `None` if there is no path.
@@ -92,7 +147,7 @@ impl Distances {
                 (known, u32::MAX) if known != part => *second = (distance, part),
                 _ => continue,
             }
-            for &(to, length) in &self.onward[self.start[at as usize] as usize..self.start[at as usize + 1] as usize] {
+            for &Edge { to, length, .. } in self.edges_from(at) {
                 let [first, second] = &nearest[to as usize];
                 if second.1 == u32::MAX && first.1 != part {
                     queue.push(Reverse((distance.saturating_add(length), to, part)));
@@ -128,7 +183,8 @@ impl Distances {
             if is_end(at) {
                 return Some(distance);
             }
-            for &(to, length) in &self.onward[self.start[at as usize] as usize..self.start[at as usize + 1] as usize] {
+            let edges = self.start[at as usize] as usize..self.start[at as usize + 1] as usize;
+            for &Edge { to, length, .. } in &self.onward[edges] {
                 let total = distance.saturating_add(length);
                 if total < self.distances[to as usize] {
                     self.distances[to as usize] = total;

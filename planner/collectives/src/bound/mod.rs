@@ -22,8 +22,8 @@
 //!
 //! **All_to_all** crosses each cut in both directions. Its slowest cut is NP-hard to find, so minimum cuts around fixed
 //! sets are taken: all sets of up to 8 devices, hosts and racks of more. The sum over all pairs of bytes × shortest
-//! path, for any lengths of links, must also fit into the capacity of the links: the dual of the multicommodity flow,
-//! here with equal lengths for links of one kind (`lengths`).
+//! path, for any lengths of links, must also fit into the capacity of the links: the dual of the multicommodity flow
+//! (`lengths`). With the best lengths (`best_lengths`), which are sought unless the graph is large, this is nearly exact.
 //!
 //! **All_to_allv** is bounded by the bytes that its matrix moves out of distinguished sets, and by lengths (`uneven`).
 //!
@@ -37,6 +37,7 @@
 //! most the bandwidth of these in total (`parts`). Above [`MAX_SEARCHED_DEVICES`] devices, only the distinguished sets
 //! (parts) are examined, which is also exact for hosts with equal GPUs.
 
+mod best_lengths;
 mod colour;
 mod crossing;
 pub(crate) mod cut;

@@ -216,7 +216,7 @@ fn failures_without_new_routes_lower_no_bound() {
 }
 
 /// Generates wirings of up to ten vertices, with the number of ranks of each device.
-fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
+pub(super) fn wirings() -> impl Strategy<Value = (Wiring, Vec<u32>)> {
     let capacity = prop_oneof![8 => 1u128..20, 2 => (1u128..4).prop_map(|c| c * 1_000_000_007), 1 => Just(UNLIMITED)];
     (2usize..7, 0u32..4).prop_flat_map(move |(devices, switches)| {
         let vertices = devices as u32 + switches;

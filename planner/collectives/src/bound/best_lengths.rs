@@ -1,0 +1,325 @@
+//! Lengths of links with the highest lower bound on an exchange: the dual of the multicommodity flow, solved.
+//!
+//! ```text
+//! maximise  Σ over devices of payment   subject to   Σ over wires of capacity × length ≤ 1,
+//!           payment of a device ≤ Σ over its blocks of the length of their path, for all choices of paths
+//! ```
+//!
+//! A choice of paths is added when the payment exceeds it: the shortest paths by the lengths of the last solution
+//! (cutting planes; Kelley, J. SIAM 1960). Lengths between those of the last solution and the best ones so far need fewer
+//! rounds (Wentges, *Weighted Dantzig-Wolfe decomposition*, 1997).
+//!
+//! All wires between vertices of the same two colours have one length, and one device searches for all of its colour.
+//! Lengths found so are a choice, not a proof: whatever they are, [`super::lengths`] derives a valid bound from them.
+
+use std::collections::BTreeMap;
+
+use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
+
+use super::cut::Direction;
+use super::distance::Distances;
+use super::lengths::Pairs;
+use super::wiring::{Wire, Wiring};
+use crate::flow::UNLIMITED;
+
+/// Limits on (number of searching devices) × (number of wires) and × (number of lengths) up to which lengths are sought.
+const MAX_SEARCH_WORK: usize = 1 << 16;
+const MAX_PROGRAM_SIZE: usize = 1 << 13;
+
+/// Relative difference between the bound of the best lengths and that of the program at which the search ends.
+const GAP: f64 = 1e-5;
+
+/// Weight of the best lengths in those for which paths are sought.
+const CENTRE_WEIGHT: f64 = 0.7;
+
+/// Largest number of rounds in which paths are added.
+const MAX_ROUNDS: usize = 200;
+
+/// Length of the longest wire: fine enough for a bound within a hundred-thousandth.
+const LARGEST: f64 = (1u64 << 20) as f64;
+
+/// Returns a length of each wire; `None` if the graph is too large, or the solver finds no solution in floating point.
+/// `colours`: colour of each vertex; devices of one colour exchange the same amounts.
+pub(super) fn best_lengths(
+    wiring: &Wiring,
+    colours: &[u32],
+    devices: usize,
+    pairs: Pairs<'_>,
+) -> Option<impl Fn(usize) -> u64> {
+    let classes = Classes::new(wiring, colours);
+    let starts = starts(colours.get(..devices)?);
+    let is_small = starts.len() * wiring.wires.len() <= MAX_SEARCH_WORK
+        && starts.len() * classes.capacities.len() <= MAX_PROGRAM_SIZE;
+    if !is_small || classes.capacities.is_empty() || pairs.denominator == 0 {
+        return None;
+    }
+    let distances = Distances::with_lengths(wiring, devices, Direction::Away, |_| 0);
+    let mut search = Search { classes: &classes, devices, starts, pairs, distances };
+    let lengths = search.solve()?;
+    let largest = lengths.iter().copied().fold(0.0, f64::max);
+    let rounded: Vec<u64> = lengths.iter().map(|length| (length / largest * LARGEST).round() as u64).collect();
+    (largest > 0.0).then_some(move |wire: usize| classes.class_of_wire[wire].map_or(0, |class| rounded[class]))
+}
+
+/// Returns the first device of each colour, with the number of devices of this colour.
+fn starts(colours: &[u32]) -> Vec<Start> {
+    let mut by_colour: BTreeMap<u32, Start> = BTreeMap::new();
+    for (&colour, device) in colours.iter().zip(0..) {
+        by_colour.entry(colour).or_insert(Start { device, multiplicity: 0.0 }).multiplicity += 1.0;
+    }
+    by_colour.into_values().collect()
+}
+
+/// Device that searches for all devices of its colour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Start {
+    device: u32,
+    multiplicity: f64,
+}
+
+/// Wires with one length each.
+struct Classes {
+    /// Class of each wire; `None` for wires without a limit.
+    class_of_wire: Vec<Option<usize>>,
+    /// Total capacity of each class, relative to all capacities.
+    capacities: Vec<f64>,
+}
+
+impl Classes {
+    fn new(wiring: &Wiring, colours: &[u32]) -> Self {
+        let colour = |vertex: u32| colours.get(vertex as usize).copied();
+        let mut numbers = BTreeMap::new();
+        let mut capacities: Vec<f64> = Vec::new();
+        let mut class = |wire: &Wire| {
+            if wire.capacity >= UNLIMITED {
+                return None;
+            }
+            let ends = (colour(wire.from), colour(wire.to), wire.ends, wire.capacity);
+            let number = *numbers.entry(ends).or_insert(capacities.len());
+            if number == capacities.len() {
+                capacities.push(0.0);
+            }
+            capacities[number] += wire.capacity as f64;
+            Some(number)
+        };
+        let class_of_wire = wiring.wires.iter().map(&mut class).collect();
+        let all: f64 = capacities.iter().sum();
+        Self { class_of_wire, capacities: capacities.into_iter().map(|capacity| capacity / all.max(1.0)).collect() }
+    }
+}
+
+/// Paths of the blocks of all devices of a colour.
+struct Paths {
+    /// Share of all blocks on the wires of each class.
+    shares: Vec<f64>,
+    /// Total length of the paths.
+    total: f64,
+}
+
+struct Search<'a> {
+    classes: &'a Classes,
+    devices: usize,
+    starts: Vec<Start>,
+    pairs: Pairs<'a>,
+    distances: Distances,
+}
+
+impl Search<'_> {
+    /// Returns the length of each class with the highest bound.
+    fn solve(&mut self) -> Option<Vec<f64>> {
+        let mut centre = vec![1.0; self.classes.capacities.len()];
+        let first = self.shortest_paths(&centre);
+        let mut highest: f64 = first.iter().map(|paths| paths.total).sum();
+        let mut program = Program::new(&self.classes.capacities, &first)?;
+        for _ in 0..MAX_ROUNDS {
+            let lengths = program.lengths();
+            let between = centre.iter().zip(&lengths).map(|(a, b)| CENTRE_WEIGHT * a + (1.0 - CENTRE_WEIGHT) * b);
+            let points = [between.collect(), lengths.clone()];
+            let mut found = false;
+            for point in points {
+                let paths = self.shortest_paths(&point);
+                let bound: f64 = paths.iter().map(|paths| paths.total).sum();
+                if bound > highest {
+                    (highest, centre) = (bound, point);
+                }
+                for (start, paths) in paths.iter().enumerate() {
+                    let allowed: f64 = paths.shares.iter().zip(&lengths).map(|(share, length)| share * length).sum();
+                    if program.payment(start) > allowed * (1.0 + GAP / 10.0) {
+                        program = program.with(start, paths)?;
+                        found = true;
+                    }
+                }
+                if found {
+                    break;
+                }
+            }
+            if !found || program.value() - highest <= GAP * highest {
+                break;
+            }
+        }
+        Some(centre)
+    }
+
+    /// Returns the shortest paths of the blocks of each start.
+    fn shortest_paths(&mut self, lengths: &[f64]) -> Vec<Paths> {
+        let largest = lengths.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+        // Searches are exact in whole lengths, which are finer than those of the result.
+        let whole = |length: f64| (length / largest * LARGEST * LARGEST).round() as u64;
+        let class_of_wire = &self.classes.class_of_wire;
+        self.distances.set_lengths(|wire| class_of_wire[wire].map_or(0, |class| whole(lengths[class])));
+        let starts = std::mem::take(&mut self.starts);
+        let paths = starts.iter().map(|start| self.paths_from(*start, lengths)).collect();
+        self.starts = starts;
+        paths
+    }
+
+    fn paths_from(&mut self, start: Start, lengths: &[f64]) -> Paths {
+        let tree = self.distances.tree_from(start.device);
+        let all = self.pairs.denominator as f64;
+        // Share of all blocks that go to a vertex or beyond it.
+        let mut passing = vec![0.0; self.distances.vertices()];
+        for (device, passing) in (0u32..).zip(&mut passing).take(self.devices) {
+            *passing = (self.pairs.between)(start.device, device) as f64 / all * start.multiplicity;
+        }
+        let mut paths = Paths { shares: vec![0.0; lengths.len()], total: 0.0 };
+        for reached in tree.iter().rev() {
+            let share = passing[reached.edge.to as usize];
+            passing[reached.from as usize] += share;
+            if let Some(class) = self.classes.class_of_wire[reached.edge.wire as usize] {
+                paths.shares[class] += share;
+                paths.total += share * lengths[class];
+            }
+        }
+        paths
+    }
+}
+
+/// The linear program over the paths found so far.
+struct Program {
+    solution: Solution,
+    lengths: Vec<Variable>,
+    payments: Vec<Variable>,
+}
+
+impl Program {
+    /// `paths`: some paths of each start, which bound what it pays.
+    fn new(capacities: &[f64], paths: &[Paths]) -> Option<Self> {
+        let mut problem = Problem::new(OptimizationDirection::Maximize);
+        let lengths: Vec<Variable> = capacities.iter().map(|_| problem.add_var(0.0, (0.0, f64::INFINITY))).collect();
+        let payments: Vec<Variable> = paths.iter().map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();
+        let all: Vec<(Variable, f64)> = lengths.iter().copied().zip(capacities.iter().copied()).collect();
+        problem.add_constraint(all, ComparisonOp::Le, 1.0);
+        for (paths, &payment) in paths.iter().zip(&payments) {
+            problem.add_constraint(constraint(paths, payment, &lengths), ComparisonOp::Le, 0.0);
+        }
+        let solution = problem.solve().ok()?.into_solution().ok()?;
+        Some(Self { solution, lengths, payments })
+    }
+
+    /// Adds paths of a start.
+    fn with(self, start: usize, paths: &Paths) -> Option<Self> {
+        let Self { solution, lengths, payments } = self;
+        let terms = constraint(paths, payments[start], &lengths);
+        let solution = solution.add_constraint(terms, ComparisonOp::Le, 0.0).ok()?.into_solution().ok()?;
+        Some(Self { solution, lengths, payments })
+    }
+
+    fn lengths(&self) -> Vec<f64> {
+        self.lengths.iter().map(|&length| self.solution.var_value(length).max(0.0)).collect()
+    }
+
+    fn payment(&self, start: usize) -> f64 {
+        self.solution.var_value(self.payments[start])
+    }
+
+    /// Upper bound on the value of the program with all paths.
+    fn value(&self) -> f64 {
+        self.solution.objective()
+    }
+}
+
+/// Left side of the constraint of paths: a payment, less the lengths of the paths.
+fn constraint(paths: &Paths, payment: Variable, lengths: &[Variable]) -> Vec<(Variable, f64)> {
+    let used = paths.shares.iter().zip(lengths).filter(|&(&share, _)| share > 0.0);
+    used.map(|(&share, &length)| (length, -share)).chain([(payment, 1.0)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::colour::colours;
+    use super::super::lengths::all_pairs;
+    use super::super::tests::wirings;
+    use super::*;
+    use fabricast_topologies::{Bytes, Picos};
+
+    /// Time per byte of the fastest flows, in picoseconds: a program in the flow of each source on each wire, which is
+    /// independent of shortest paths. `None` if a device does not reach another.
+    fn fastest_flows(wiring: &Wiring, devices: usize, pairs: Pairs<'_>) -> Option<f64> {
+        let mut problem = Problem::new(OptimizationDirection::Minimize);
+        let time = problem.add_var(1.0, (0.0, f64::INFINITY));
+        let all = pairs.denominator as f64;
+        let mut carried: Vec<Vec<(Variable, f64)>> = vec![Vec::new(); wiring.wires.len()];
+        for source in 0..devices as u32 {
+            let flows: Vec<Variable> =
+                wiring.wires.iter().map(|_| problem.add_var(0.0, (0.0, f64::INFINITY))).collect();
+            for (carried, &flow) in carried.iter_mut().zip(&flows) {
+                carried.push((flow, 1.0));
+            }
+            for vertex in (0..wiring.vertices).filter(|&vertex| vertex != source) {
+                let mut balance: BTreeMap<usize, f64> = BTreeMap::new();
+                for (number, wire) in wiring.wires.iter().enumerate().filter(|(_, wire)| wire.from != wire.to) {
+                    if wire.to == vertex {
+                        *balance.entry(number).or_default() += 1.0;
+                    } else if wire.from == vertex {
+                        *balance.entry(number).or_default() -= 1.0;
+                    }
+                }
+                let is_device = (vertex as usize) < devices;
+                let kept = if is_device { (pairs.between)(source, vertex) as f64 / all } else { 0.0 };
+                let terms: Vec<(Variable, f64)> =
+                    balance.into_iter().map(|(number, sign)| (flows[number], sign)).collect();
+                problem.add_constraint(terms, ComparisonOp::Eq, kept);
+            }
+        }
+        for (wire, mut carried) in wiring.wires.iter().zip(carried) {
+            if wire.capacity < UNLIMITED {
+                carried.push((time, -(wire.capacity as f64)));
+                problem.add_constraint(carried, ComparisonOp::Le, 0.0);
+            }
+        }
+        let solution = problem.solve().ok()?.into_solution().ok()?;
+        Some(solution.var_value(time) * 1e12)
+    }
+
+    proptest! {
+        /// The best lengths prove the time of the fastest flows, for equal blocks and for the blocks of a matrix.
+        #[test]
+        fn best_lengths_match_the_fastest_flows(
+            (wiring, ranks) in wirings(),
+            blocks in proptest::collection::vec(0u64..1000, 64),
+        ) {
+            let devices = ranks.len();
+            let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
+            let equal = |from: u32, to: u32| u128::from(ranks[from as usize]) * u128::from(ranks[to as usize]);
+            let uneven = |from: u32, to: u32| {
+                let bytes = blocks.get(from as usize * devices + to as usize).copied().unwrap_or(0);
+                if from == to { 0 } else { u128::from(bytes) }
+            };
+            let none: Vec<u32> = (0..wiring.vertices).collect();
+            let cases: [(&dyn Fn(u32, u32) -> u128, Vec<u32>); 2] =
+                [(&equal, colours(&wiring, &ranks, None)), (&uneven, none)];
+            for (between, colours) in cases {
+                let pairs = Pairs { between, denominator: 1000 };
+                let Some(fastest) = fastest_flows(&wiring, devices, pairs) else { continue };
+                let bytes = Bytes(1000);
+                let lines = all_pairs(&wiring, &each, &colours, pairs, Picos::ZERO);
+                let bound = lines.iter().map(|line| line.at(bytes).transfer.0).max().unwrap_or(0) as f64;
+                let fastest = fastest * bytes.0 as f64;
+                prop_assert!(bound <= fastest * (1.0 + 1e-6) + 1.0, "{bound} above {fastest}");
+                prop_assert!(bound >= fastest * (1.0 - 1e-4) - 1.0, "{bound} below {fastest}");
+            }
+        }
+    }
+}
