@@ -133,7 +133,7 @@ FUNCTIONS = [
         "synthesize",
         ["schedule", "generate"],
         "Packs spanning trees into the links of a fabric and builds the schedule that moves the data over them.",
-        "A schedule of the algorithm tree_packing for 2 to 64 ranks. Its ``certificate`` has a cut, whose bandwidth bounds every "
+        "A schedule of the algorithm tree_packing for 2 to 128 ranks. Its ``certificate`` has a cut, whose bandwidth bounds every "
         "schedule, the trees and both times in picoseconds; ``certify(fabric)`` checks it and returns the gap.",
         SYNTAX + " The fabric has no packing: it is disconnected, bandwidths are missing or differ too much, or ranks "
         "share a device.",

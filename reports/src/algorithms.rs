@@ -141,7 +141,7 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
         (Algorithm::OneShot, _) => "scratch for n buffers",
         (Algorithm::Nvls, _) => "one NVLink domain whose switches reduce and multicast",
         (Algorithm::NvlsTree, _) => "several such domains of equally many ranks",
-        (Algorithm::TreePacking, _) => "2 to 64 ranks, a device each; trees follow the links",
+        (Algorithm::TreePacking, _) => "2 to 128 ranks, a device each; trees follow the links",
         _ => "–",
     }
 }

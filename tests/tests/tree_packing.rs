@@ -162,6 +162,20 @@ fn trees_survive_a_failed_nic() {
     }
 }
 
+/// Each of sixteen hosts receives the blocks of the 120 ranks of the others through eight NICs of 50 GB/s.
+#[test]
+fn sixteen_hosts_receive_at_full_rate() {
+    let request =
+        FabricRequest { nodes: Some(16), network: Some("rail".parse().unwrap()), ..FabricRequest::new("hgx-h100") };
+    let fabric = load(&request).unwrap();
+    let router = Router::new(&fabric, RouteOptions::default());
+    let proof = packer(&fabric, &router, None).unwrap().forests(Collective::AllGather).unwrap().proof.unwrap();
+    let optimum = 120.0 / 128.0 / 400e9;
+    for time in [proof.lower, proof.upper] {
+        assert!((time.value() / optimum - 1.0).abs() < 1e-9, "{} for {optimum}", time.value());
+    }
+}
+
 /// On hosts with latencies, small calls take shallower trees than large ones, and are faster for it.
 #[test]
 fn small_calls_use_shallower_trees() {

@@ -3,7 +3,7 @@
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
 use fabricast_collectives::capabilities::FabricCapabilities;
-use fabricast_collectives::packing::{MAX_PACKED_RANKS, TreePacker, TreeVariant};
+use fabricast_collectives::packing::{TreePacker, TreeVariant};
 use fabricast_collectives::strategy::{Strategy, check_combination};
 use fabricast_libraries::LibraryCapabilities;
 use fabricast_sim::profile::Software;
@@ -68,7 +68,7 @@ impl Restriction {
             // No library runs packed trees.
             [] if self.library.is_some() => false,
             [] => {
-                let is_packable = (2..=MAX_PACKED_RANKS).contains(&placement.len());
+                let is_packable = (2..=MAX_UNNAMED_RANKS).contains(&placement.len());
                 let is_whole = fabric.links().all(|(_, link)| !link.failed);
                 is_packable && is_whole && !router.unreachable_pairs(placement, 1).is_empty()
             }
@@ -83,7 +83,7 @@ impl Restriction {
         let is_rank = |id: NodeId| placement.contains(&id);
         self.algorithms.is_empty()
             && self.library.is_none()
-            && (3..=MAX_PACKED_RANKS).contains(&placement.len())
+            && (3..=MAX_UNNAMED_RANKS).contains(&placement.len())
             && fabric.link_pairs().any(|(_, [link, _])| is_rank(link.from) && is_rank(link.to))
             && !self.includes_packed_trees(ranks)
     }
@@ -100,6 +100,10 @@ impl Restriction {
             && self.library.is_none_or(|offer| offer.runs(strategy.algorithm, strategy.protocol, collective))
     }
 }
+
+/// Largest number of ranks for which packed trees are candidates without being named. Those of more ranks are packed in a
+/// second, but simulated in minutes.
+const MAX_UNNAMED_RANKS: usize = 64;
 
 /// Default channel counts: the powers of two that NCCL uses, and 24, its maximum on NVSwitch hosts
 /// (validate/data/h200-node/nccl-2.28.9-tuning.txt).

@@ -971,7 +971,7 @@ def synthesize(
             exception stops the command. The result does not depend on it.
 
     Returns:
-        A schedule of the algorithm tree_packing for 2 to 64 ranks. Its ``certificate`` has a cut, whose
+        A schedule of the algorithm tree_packing for 2 to 128 ranks. Its ``certificate`` has a cut, whose
         bandwidth bounds every schedule, the trees and both times in picoseconds; ``certify(fabric)`` checks
         it and returns the gap.
 
