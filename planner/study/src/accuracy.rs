@@ -10,55 +10,11 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 
+use super::job_class::{JobClass, OtherProperty, PropertyFigures, Work};
 use super::statements::group_by_statement;
 use super::{Candidate, EfficiencyOverrides, Study};
-use fabricast_workload::job::{Job, Serving, Tier, Training};
+use fabricast_workload::job::Job;
 use fabricast_workload::trace::EventKind;
-
-/// Kind of work, as distinguished by the published figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
-    Training,
-    TrainingExperts,
-    Serving,
-    ServingExperts,
-}
-
-impl Work {
-    /// Returns the kind of work of a job; `None` for a trace, whose kernel times are recorded.
-    fn new(job: &Job) -> Option<Self> {
-        match job {
-            Job::Training(job) => Some(Self::from_training(job)),
-            Job::Inference(job) => Some(Self::from_serving(job)),
-            Job::Trace(_) => None,
-        }
-    }
-
-    /// Returns the kind of work of a training job.
-    pub(super) fn from_training(job: &Training) -> Self {
-        if job.model.experts > 0 { Self::TrainingExperts } else { Self::Training }
-    }
-
-    /// Returns the kind of work of an inference job.
-    pub(super) fn from_serving(job: &Serving) -> Self {
-        if job.model.experts > 0 { Self::ServingExperts } else { Self::Serving }
-    }
-
-    /// Returns the largest known error at the 90th percentile for this kind of work, as a fraction.
-    pub(super) fn largest_error(self) -> f64 {
-        let errors = ACCURACIES.iter().filter(|entry| entry.work == self).map(|entry| entry.error_percent[1]);
-        errors.fold(0.0, f64::max) / 100.0
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Training => "training of models without experts",
-            Self::TrainingExperts => "training of models with experts",
-            Self::Serving => "inference of models without experts",
-            Self::ServingExperts => "inference of models with experts",
-        }
-    }
-}
 
 /// Accuracy of predictions for one kind of work on some GPUs.
 #[derive(Clone, Debug)]
@@ -78,66 +34,6 @@ pub(super) struct Accuracy {
     pub error_percent: [f64; 2],
     /// Median of the signed error of predicted times, in percent. Negative if predicted times are too short.
     pub bias: f64,
-}
-
-/// Property of a job that the jobs of [`ACCURACIES`] lack, so that their errors do not apply to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum OtherProperty {
-    /// Training of low-rank adapters.
-    TrainedAdapters,
-    /// Inference with low-rank adapters.
-    ServedAdapters,
-    /// Training with optimizer states on drives.
-    StatesOnDrives,
-    /// Data in another memory tier, or several of these properties: no measured figure.
-    Unmeasured,
-}
-
-impl OtherProperty {
-    /// Returns the property of a job; `None` for jobs as those of [`ACCURACIES`].
-    fn new(job: &Job) -> Option<Self> {
-        match job {
-            Job::Training(job) => {
-                let tiers = (job.optimizer_tier, job.weights_tier);
-                match (job.lora.is_some(), tiers) {
-                    (false, (Tier::Hbm, Tier::Hbm)) => None,
-                    _ if job.model.experts > 0 => Some(Self::Unmeasured),
-                    (true, (Tier::Hbm, Tier::Hbm)) => Some(Self::TrainedAdapters),
-                    (false, (Tier::Nvme, _)) => Some(Self::StatesOnDrives),
-                    _ => Some(Self::Unmeasured),
-                }
-            }
-            Job::Inference(job) => match (job.adapters.is_some(), job.kv_tier) {
-                (false, Tier::Hbm) => None,
-                (true, Tier::Hbm) if job.model.experts == 0 => Some(Self::ServedAdapters),
-                _ => Some(Self::Unmeasured),
-            },
-            Job::Trace(_) => None,
-        }
-    }
-
-    /// Returns the accuracy of predictions of such jobs on any GPU, as in docs/accuracy.md ("Jobs as others measured
-    /// them"), without the final period.
-    fn statement(self, work: Work, model: &str) -> String {
-        let (name, figures, [median, p90]) = match self {
-            Self::TrainedAdapters => {
-                ("training of low-rank adapters", "46 figures on A100, H200 and RTX 4090", [12, 41])
-            }
-            Self::ServedAdapters => {
-                ("inference with low-rank adapters", "6 published figures of 2023 on A100", [46, 58])
-            }
-            Self::StatesOnDrives => {
-                ("training with optimizer states on drives", "4 published figures of DeepSpeed on H100", [7, 7])
-            }
-            Self::Unmeasured => {
-                let name = work.name();
-                return format!("{name} on {model}: no published figure with these adapters or memory tiers");
-            }
-        };
-        format!(
-            "{name} on {model}: predictions of {figures} differ from measurement by {median} % in the median and {p90} % at the 90th percentile"
-        )
-    }
 }
 
 const ANY: RangeInclusive<u32> = 0..=u32::MAX;
@@ -281,20 +177,33 @@ impl Accuracy {
     }
 }
 
+/// Returns the error at the 90th percentile of jobs of a class on any GPU, in percent: the largest known one of its kind
+/// of work, or that of its property.
+pub(super) fn largest_error(class: JobClass) -> f64 {
+    let of_work = ACCURACIES.iter().filter(|entry| entry.work == class.work);
+    class.error(of_work.map(|entry| entry.error_percent[1]).fold(0.0, f64::max))
+}
+
+/// Returns the accuracy of predictions of jobs with a property, without the final period.
+fn property_statement(class: JobClass, property: OtherProperty, model: &str) -> String {
+    let Some(PropertyFigures { name, figures, count, error_percent: [median, p90] }) = property.figures() else {
+        return format!("{} on {model}: no published figure with these adapters or memory tiers", class.work.name());
+    };
+    format!(
+        "{name} on {model}: predictions of {count} {figures} differ from measurement by {median:.0} % in the median and {p90:.0} % at the 90th percentile"
+    )
+}
+
 /// Standard deviation of ln(time) due to the model's error, for the jobs of a candidate. The errors of all its jobs are
 /// treated as one variable, weighted by the jobs' weights. It is derived from the 90th percentile of the published
 /// figures of the class; a class without figures has the largest known error of its kind of work. Recorded traces have
 /// no such error.
 pub(super) fn model_error(study: &Study, fabrics: &[Fabric], candidate: usize) -> f64 {
-    let deviation = |accuracy: &Accuracy| {
-        let [_, p90] = accuracy.error_percent;
-        (1.0 + p90 / 100.0).ln() / NORMAL_P90
-    };
     let of_job = |job: &Job| {
-        let Some(work) = Work::new(job) else { return 0.0 };
-        let known = fabrics.get(candidate).and_then(|fabric| Accuracy::new(work, fabric));
-        let of_work = ACCURACIES.iter().filter(|entry| entry.work == work).map(deviation).fold(0.0, f64::max);
-        known.map_or(of_work, deviation)
+        let Some(class) = JobClass::new(job) else { return 0.0 };
+        let known = fabrics.get(candidate).and_then(|fabric| Accuracy::new(class.work, fabric));
+        let p90 = known.map_or_else(|| largest_error(class), |accuracy| class.error(accuracy.error_percent[1]));
+        (1.0 + p90 / 100.0).ln() / NORMAL_P90
     };
     let (mut sum, mut weights) = (0.0, 0.0);
     for (_, job) in study.jobs_on(candidate) {
@@ -331,16 +240,16 @@ fn gpu_model(fabric: &Fabric) -> String {
 /// Returns the accuracy statements for a study's jobs on its candidates. Each is a sentence without the final period.
 /// Candidates with their own efficiency parameters have none.
 pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<String> {
-    let statement = |candidate: &Candidate, fabric: &Fabric, job: &Job| match Work::new(job) {
+    let statement = |candidate: &Candidate, fabric: &Fabric, job: &Job| match JobClass::new(job) {
         Some(_) if candidate.efficiency != EfficiencyOverrides::default() => None,
-        Some(work) => {
+        Some(class) => {
             let model = gpu_model(fabric);
-            Some(match (OtherProperty::new(job), Accuracy::new(work, fabric)) {
-                (Some(property), _) => property.statement(work, &model),
+            Some(match (class.property, Accuracy::new(class.work, fabric)) {
+                (Some(property), _) => property_statement(class, property, &model),
                 (None, Some(accuracy)) => accuracy.statement(&model),
                 (None, None) => format!(
                     "{} on {model}: no published figure here (docs/accuracy.md, \"Jobs as others measured them\", has more)",
-                    work.name()
+                    class.work.name()
                 ),
             })
         }

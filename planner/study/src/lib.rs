@@ -57,6 +57,7 @@ mod cost_probability;
 mod decision;
 mod goodput;
 mod job_assignment;
+mod job_class;
 mod job_limits;
 pub mod journal;
 pub mod key;

@@ -9,9 +9,9 @@ use fabricast_topologies::{Fabric, NodeId};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::accuracy::Work;
 use super::assumption_notes::{assumption_notes, replaced_dispatcher, waiting_requests};
 use super::cases::{Cases, RunSpec};
+use super::job_class::JobClass;
 use super::key::Key;
 use super::predict::{
     InferenceRun, StepCommunication, TraceRun, TrainingRun, inference_prediction, predicted_call, predicted_exchange,
@@ -341,7 +341,7 @@ fn run_job(candidate: &str, whole_job: &Job, machine: &Machine<'_>) -> Result<Pr
                 footprint,
                 service: &service,
                 single_host_throughput,
-                interval: StepInterval::around(step.time, spread(Work::from_serving(job), machine)),
+                interval: StepInterval::around(step.time, spread(JobClass::from_serving(job), machine)),
                 timelines,
                 communication,
                 notes: notes(&step.layout).into_iter().chain(waiting_requests(job, &service)).collect(),

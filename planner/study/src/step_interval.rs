@@ -1,13 +1,14 @@
 //! Intervals of predicted step times.
 //!
 //! If the job does not state its software, the interval extends from the fastest to the slowest software. It is widened
-//! by the larger of two errors: the error of published figures of the same kind of work at the 90th percentile
-//! ([`Work::largest_error`]), and the error of the GPU's efficiency curve ([`evidence_spread`]). Host times also differ
+//! by the larger of two errors: the error of published figures of the same class of jobs at the 90th percentile
+//! ([`largest_error`]), and the error of the GPU's efficiency curve ([`evidence_spread`]). Host times also differ
 //! between equal machines ([`HOST_SPREAD`]).
 
 use fabricast_topologies::Picos;
 
-use super::accuracy::Work;
+use super::accuracy::largest_error;
+use super::job_class::JobClass;
 use fabricast_perf::step::{Efficiency, GemmEvidence, HOST_SPREAD, Machine, Share, Step, best_step, host_time};
 use fabricast_workload::job::{KernelFusion, Parallel, Training};
 
@@ -52,14 +53,14 @@ fn evidence_spread(evidence: GemmEvidence) -> f64 {
     }
 }
 
-/// Returns the error of predictions of a kind of work on a machine, as a fraction.
-pub(super) fn spread(work: Work, machine: &Machine<'_>) -> f64 {
-    work.largest_error().max(evidence_spread(Efficiency::evidence(machine.router.fabric())))
+/// Returns the error of predictions of a class of jobs on a machine, as a fraction.
+pub(super) fn spread(class: JobClass, machine: &Machine<'_>) -> f64 {
+    (largest_error(class) / 100.0).max(evidence_spread(Efficiency::evidence(machine.router.fabric())))
 }
 
 /// Returns the interval of the time of a training step with its layout.
 pub(super) fn training_interval(job: &Training, machine: &Machine<'_>, step: &Step) -> StepInterval {
-    let spread = spread(Work::from_training(job), machine);
+    let spread = spread(JobClass::from_training(job), machine);
     let stated = around_host(job, step, spread);
     let with_kernels = |fusion: KernelFusion| {
         let parallel = Parallel::Given { degrees: step.layout.degrees, data: Some(step.layout.degrees.data) };
