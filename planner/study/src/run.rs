@@ -19,7 +19,7 @@ use super::predict::{
 };
 use super::prediction::{MissingMemory, Prediction, StepTimeline, StepVariant};
 use super::setting::{Load, SettingEffect};
-use super::step_interval::{StepInterval, spread, training_interval};
+use super::step_interval::{StepInterval, prediction_error, training_interval};
 use super::{Candidate, MachineSize, Study, UnitCount, link_utilization};
 use fabricast_perf::communication::{CommunicationCostModel, SimulatedCosts, StepCall, StepExchange};
 use fabricast_perf::serve::{
@@ -341,7 +341,7 @@ fn run_job(candidate: &str, whole_job: &Job, machine: &Machine<'_>) -> Result<Pr
                 footprint,
                 service: &service,
                 single_host_throughput,
-                interval: StepInterval::around(step.time, spread(JobClass::from_serving(job), machine)),
+                interval: StepInterval::with_error(step.time, prediction_error(JobClass::from_serving(job), machine)),
                 timelines,
                 communication,
                 notes: notes(&step.layout).into_iter().chain(waiting_requests(job, &service)).collect(),

@@ -24,7 +24,7 @@ use crate::quantities::seconds;
 use crate::rank::{JobResult, RankedCandidate, rank};
 use crate::run::Outcome;
 use crate::setting::Setting;
-use crate::step_interval::{StepInterval, TTFT_SPREAD};
+use crate::step_interval::{StepInterval, TTFT_ERROR, measured_to_predicted};
 use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
 use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 
@@ -218,7 +218,7 @@ fn measured_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<MeasuredRow> {
         let ends = match step.figure {
             // Queueing and host time do not scale with the step time.
             Figure::Ttft | Figure::TtftP50 | Figure::TtftP99 => {
-                [1.0 - TTFT_SPREAD, 1.0 + TTFT_SPREAD].map(|factor| Some(predicted? * factor))
+                measured_to_predicted(TTFT_ERROR).map(|factor| Some(predicted? * factor))
             }
             // It does not depend on the steps.
             Figure::KvTransfer | Figure::AdapterSwap => [None, None],
