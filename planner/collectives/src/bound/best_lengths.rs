@@ -307,10 +307,9 @@ mod tests {
                 let bytes = blocks.get(from as usize * devices + to as usize).copied().unwrap_or(0);
                 if from == to { 0 } else { u128::from(bytes) }
             };
-            let none: Vec<u32> = (0..wiring.vertices).collect();
-            let cases: [(&dyn Fn(u32, u32) -> u128, Vec<u32>); 2] =
-                [(&equal, colours(&wiring, &ranks, None)), (&uneven, none)];
-            for (between, colours) in cases {
+            let different: Vec<u32> = (0..wiring.vertices).collect();
+            let between: [&dyn Fn(u32, u32) -> u128; 2] = [&equal, &uneven];
+            for (between, colours) in between.into_iter().zip([colours(&wiring, &ranks, None), different]) {
                 let pairs = Pairs { between, denominator: 1000 };
                 let Some(fastest) = fastest_flows(&wiring, devices, pairs) else { continue };
                 let bytes = Bytes(1000);
