@@ -40,6 +40,7 @@
 pub mod algorithm;
 pub mod bound;
 pub mod capabilities;
+mod cutting_planes;
 mod flow;
 pub mod packing;
 pub mod strategy;

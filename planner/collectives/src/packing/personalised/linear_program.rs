@@ -2,13 +2,14 @@
 //!
 //! The program in the prices of links has a constraint per tree: what a root pays is at most the price of the tree. Trees
 //! are added as they are violated: for given prices, the tree of the cheapest paths of each root is the most violated one
-//! (the cutting planes of Kelley, J. SIAM 1960; column generation in the program of the rates). When no tree is violated, the
-//! rates follow from a program over the trees that were found.
+//! (`cutting_planes`; column generation in the program of the rates). When no tree is violated, the rates follow from a
+//! program over the trees that were found.
 
-use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
+use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 
 use super::network::Network;
 use super::shortest_trees::{Tree, shortest_tree};
+use crate::cutting_planes::{Cut, LowestCuts, PriceProgram, Prices};
 use crate::packing::forest::PackedTree;
 
 /// Objective of a mixture.
@@ -57,59 +58,24 @@ struct Column {
 /// links prove as much less.
 const TIME_PRICE: f64 = 1e4;
 
-/// Relative difference up to which prices are equal.
-const TOLERANCE: f64 = 1e-7;
-
-/// Relative difference between the bounds of a program at which it is solved.
-const GAP: f64 = 1e-5;
-
-/// Weight of the prices with the highest lower bound in those for which trees are sought (Wentges, *Weighted
-/// Dantzig-Wolfe decomposition*, 1997): fewer rounds than with the prices of the program alone, which jump.
-const CENTRE_WEIGHT: f64 = 0.7;
-
-/// Largest number of rounds in which trees are added.
-const MAX_ROUNDS: usize = 400;
+/// Share of a block below which a tree has none of it.
+const SMALLEST_SHARE: f64 = 1e-7;
 
 /// Finds a mixture of trees; `None` if the solver finds no solution in floating point.
 pub(super) fn solve(network: &Network, objective: Objective) -> Option<Mixture> {
     let program = Program::new(network, objective);
-    let mut columns: Vec<Column> =
+    let columns: Vec<Column> =
         program.roots.iter().map(|&root| program.column(root, shortest_tree(network, root, |_| 1u32))).collect();
     if network.links() == 0 || columns.iter().all(|column| column.times.iter().all(|&time| time == 0.0)) {
         let trees = columns.into_iter().map(|column| column.mixed(1.0)).collect();
         return Some(Mixture { trees, prices: vec![0.0; network.links()] });
     }
-    let mut master = Master::new(&program, &columns)?;
-    // Prices with the highest lower bound so far; at first, the time of every link costs the same.
-    let mut centre = vec![program.price / network.links() as f64; network.links()];
-    let mut highest = f64::NEG_INFINITY;
-    for _ in 0..MAX_ROUNDS {
-        let prices = master.prices();
-        let between =
-            centre.iter().zip(&prices).map(|(centre, price)| CENTRE_WEIGHT * centre + (1.0 - CENTRE_WEIGHT) * price);
-        let mut violated: Vec<(usize, Column)> = Vec::new();
-        for point in [between.collect(), prices.clone()] {
-            let (cheapest, lower) = program.cheapest(&point);
-            if lower > highest {
-                (highest, centre) = (lower, point);
-            }
-            let payments = cheapest.into_iter().enumerate();
-            violated.extend(payments.filter(|(root, column)| column.is_violated(master.payment(*root), &prices)));
-            if !violated.is_empty() {
-                break;
-            }
-        }
-        if violated.is_empty() || master.value() - highest <= GAP * master.value() {
-            break;
-        }
-        for (root, column) in violated {
-            master = master.with(root, &column)?;
-            columns.push(column);
-        }
-    }
+    let of_prices =
+        PriceProgram { weights: vec![1.0; network.links()], limit: program.price, cost: -objective.allowed_time() };
+    let Prices { prices, cuts: columns } = of_prices.solve(columns, |prices| program.cheapest(prices))?;
     let shares = program.shares(&columns)?;
-    let used = columns.into_iter().zip(shares).filter(|&(_, share)| share > TOLERANCE);
-    Some(Mixture { trees: used.map(|(column, share)| column.mixed(share)).collect(), prices: centre })
+    let used = columns.into_iter().zip(shares).filter(|&(_, share)| share > SMALLEST_SHARE);
+    Some(Mixture { trees: used.map(|(column, share)| column.mixed(share)).collect(), prices })
 }
 
 impl Objective {
@@ -123,14 +89,18 @@ impl Objective {
 }
 
 impl Column {
-    /// Returns true if its root pays more than the price of the tree.
-    fn is_violated(&self, payment: f64, prices: &[f64]) -> bool {
-        let price = self.hops + self.times.iter().zip(prices).map(|(time, price)| time * price).sum::<f64>();
-        payment > price + TOLERANCE * payment.abs().max(1.0)
-    }
-
     fn mixed(self, share: f64) -> MixedTree {
         MixedTree { tree: self.tree, times: self.times, share }
+    }
+}
+
+impl Cut for Column {
+    fn amounts(&self) -> &[f64] {
+        &self.times
+    }
+
+    fn constant(&self) -> f64 {
+        self.hops
     }
 }
 
@@ -166,7 +136,7 @@ impl<'a> Program<'a> {
     }
 
     /// Returns the cheapest tree of each root for prices of links, and the lower bound that they prove.
-    fn cheapest(&self, prices: &[f64]) -> (Vec<Column>, f64) {
+    fn cheapest(&self, prices: &[f64]) -> LowestCuts<Column> {
         let price =
             |edge: usize| self.network.edge(edge).uses.iter().map(|used| used.time * prices[used.link]).sum::<f64>();
         let mut lower = -self.allowed * prices.iter().sum::<f64>();
@@ -176,66 +146,8 @@ impl<'a> Program<'a> {
             lower += tree.total();
             columns.push(self.column(root, tree));
         }
-        (columns, lower)
+        LowestCuts { cuts: columns, lower }
     }
-}
-
-/// Program in the prices of links: maximise what all roots pay, less the price of the allowed time. The prices of all
-/// links sum up to at most that of the time.
-struct Master {
-    solution: Solution,
-    prices: Vec<Variable>,
-    payments: Vec<Variable>,
-}
-
-impl Master {
-    /// `columns`: one tree of each root, which bound what it pays.
-    fn new(program: &Program<'_>, columns: &[Column]) -> Option<Self> {
-        let mut problem = Problem::new(OptimizationDirection::Maximize);
-        let prices: Vec<Variable> =
-            (0..program.network.links()).map(|_| problem.add_var(-program.allowed, (0.0, program.price))).collect();
-        let payments: Vec<Variable> =
-            program.roots.iter().map(|_| problem.add_var(1.0, (0.0, f64::INFINITY))).collect();
-        problem.add_constraint(
-            prices.iter().map(|&price| (price, 1.0)).collect::<Vec<_>>(),
-            ComparisonOp::Le,
-            program.price,
-        );
-        for (column, &payment) in columns.iter().zip(&payments) {
-            problem.add_constraint(constraint(column, payment, &prices), ComparisonOp::Le, column.hops);
-        }
-        let solution = problem.solve().ok()?.into_solution().ok()?;
-        Some(Self { solution, prices, payments })
-    }
-
-    /// Adds the constraint of a tree.
-    fn with(self, root: usize, column: &Column) -> Option<Self> {
-        let Self { solution, prices, payments } = self;
-        let terms = constraint(column, payments[root], &prices);
-        let solution = solution.add_constraint(terms, ComparisonOp::Le, column.hops).ok()?.into_solution().ok()?;
-        Some(Self { solution, prices, payments })
-    }
-
-    /// Price of each link.
-    fn prices(&self) -> Vec<f64> {
-        self.prices.iter().map(|&price| self.solution.var_value(price).max(0.0)).collect()
-    }
-
-    /// Payment of a root.
-    fn payment(&self, root: usize) -> f64 {
-        self.solution.var_value(self.payments[root])
-    }
-
-    /// Upper bound on the value of the program.
-    fn value(&self) -> f64 {
-        self.solution.objective()
-    }
-}
-
-/// Left side of the constraint of a tree: a payment, less the prices of its links.
-fn constraint(column: &Column, payment: Variable, prices: &[Variable]) -> Vec<(Variable, f64)> {
-    let used = column.times.iter().zip(prices).filter(|&(&time, _)| time > 0.0).map(|(&time, &price)| (price, -time));
-    used.chain([(payment, 1.0)]).collect()
 }
 
 impl Program<'_> {
