@@ -21,7 +21,7 @@ use crate::flow::UNLIMITED;
 
 /// Limits on (number of searching devices) × (number of wires) and × (number of lengths) up to which lengths are sought.
 const MAX_SEARCH_WORK: usize = 1 << 16;
-const MAX_PROGRAM_SIZE: usize = 1 << 13;
+const MAX_PROGRAM_SIZE: usize = 1 << 15;
 
 /// Length of the longest wire: fine enough for a bound within a hundred-thousandth.
 const LARGEST: f64 = (1u64 << 20) as f64;
