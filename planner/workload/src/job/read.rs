@@ -155,6 +155,7 @@ pub struct JobText {
     lengths: Option<Spanned<Lengths>>,
     disaggregation: Option<Spanned<disaggregation::DisaggregationText>>,
     batching: Option<Spanned<Batching>>,
+    scheduler_steps: Option<Spanned<u64>>,
     speculation: Option<Spanned<speculation::SpeculationText>>,
     adapters: Option<Spanned<served_adapters::ServedAdaptersText>>,
     host_time: Option<Spanned<serving::HostText>>,

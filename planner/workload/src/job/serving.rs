@@ -40,6 +40,9 @@ pub struct Serving {
     pub lengths: Lengths,
     /// Tokens that steps with prefill process.
     pub batching: Batching,
+    /// Decode steps per decision of the scheduler in an open loop: requests start and end only between groups of so many
+    /// steps (vLLM 0.5.4 to 0.8, `--num-scheduler-steps`).
+    pub scheduler_steps: u64,
     /// Speculative decoding; `None` for one token per step.
     pub speculation: Option<Speculation>,
     /// Adapters that requests use; `None` if all use the weights of the model.

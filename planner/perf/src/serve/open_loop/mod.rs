@@ -236,6 +236,7 @@ fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) 
             Disaggregation::None | Disaggregation::Prefill => CachedPrompt::Prefix(job.prefix_hit),
         },
         batching: job.batching,
+        scheduler_steps: job.scheduler_steps,
         decode: DecodeStep { drafted: job.draft_tokens(), yielded: job.tokens_per_step() },
         delay: job.host.request,
     }

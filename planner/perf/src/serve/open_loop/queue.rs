@@ -62,6 +62,8 @@ pub(super) struct StreamSetup {
     pub cached_prompt: CachedPrompt,
     /// Tokens that steps with prefill process.
     pub batching: Batching,
+    /// Decode steps that are made without a decision of the scheduler, at least 1.
+    pub scheduler_steps: u64,
     /// Tokens of a decode step for each request.
     pub decode: DecodeStep,
     /// Time after which a request that was sent can be scheduled.
@@ -89,14 +91,15 @@ impl StepRun {
         self.start + self.time(self.steps)
     }
 
-    /// Returns the run with the steps that begin before `now`; at least one.
-    fn until(self, now: Picos) -> Self {
+    /// Returns the run with the steps that begin before `now`, in whole groups; at least one step.
+    fn until(self, now: Picos, group: u64) -> Self {
         let elapsed = now - self.start;
         let (mut within, mut beyond) = (0, self.steps);
         while beyond - within > 1 {
             let middle = u64::midpoint(within, beyond);
             if self.time(middle) < elapsed { within = middle } else { beyond = middle }
         }
+        let beyond = beyond.next_multiple_of(group).min(self.steps);
         let last = self.time(beyond) - self.time(beyond - 1);
         Self { steps: beyond, last, ..self }
     }
@@ -164,8 +167,8 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
         match running {
             None => self.start_step(group, now),
             Some(run) => {
-                // The request joins after the step that runs.
-                let shortened = run.until(now);
+                // The request joins after the steps that run.
+                let shortened = run.until(now, self.setup.scheduler_steps.max(1));
                 if shortened.steps < run.steps {
                     self.set_run(group, shortened);
                 }
@@ -179,7 +182,11 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
         let Some(streams) = self.groups.get_mut(group) else { return Ok(()) };
         let Some(step) = most_loaded_step(&mut streams.schedulers) else { return Ok(()) };
         let first = self.times.step_time(&step)?;
-        let last = match step.repeats {
+        let repeats = match step.tokens.chunks > 0.0 {
+            true => step.repeats,
+            false => step.repeats.next_multiple_of(self.setup.scheduler_steps.max(1)),
+        };
+        let last = match repeats {
             1 => first,
             steps => {
                 let mut last = step;
@@ -187,7 +194,7 @@ impl<'a, T: StepTime> RequestQueue<'a, T> {
                 self.times.step_time(&last)?.max(first)
             }
         };
-        self.set_run(group, StepRun { start, steps: step.repeats, first, last });
+        self.set_run(group, StepRun { start, steps: repeats, first, last });
         Ok(())
     }
 

@@ -32,6 +32,7 @@ fn one_stream(step_tokens: u64) -> StreamSetup {
         limits: StreamLimits { step_tokens, requests: 1000, cached_tokens: 1 << 40 },
         cached_prompt: CachedPrompt::Prefix(0.0),
         batching: Batching::Mixed,
+        scheduler_steps: 1,
         decode: DecodeStep { drafted: 0, yielded: 1.0 },
         delay: Picos::ZERO,
     }
@@ -257,6 +258,20 @@ fn every_step(requests: &[Request], setup: StreamSetup, times: LinearTime) -> Ve
         }
         running.retain(|request| request.left > 0 || request.generated < request.output);
     }
+}
+
+/// Two prompts take the steps to 2 µs, and groups of ten steps follow. A request that has its tokens in two steps ends with
+/// the first group, and one that arrives at 14.5 µs has its first token in the step after the second.
+#[test]
+fn requests_start_and_end_between_groups_of_steps() {
+    let times = LinearTime { step: 1_000_000, token: 0, context: 0 };
+    let mut queue = RequestQueue::new(&times, StreamSetup { scheduler_steps: 10, ..one_stream(1000) });
+    for (number, arrival, output) in [(0, 0, 4), (1, 0, 1000), (2, 14_500_000, 1)] {
+        queue.arrive(Request { number, arrival: Picos(arrival), prompt: 100, output }).unwrap();
+    }
+    queue.drain().unwrap();
+    let end = |number: u64| queue.finished.iter().find(|times| times.request.number == number).unwrap().end;
+    assert_eq!([end(0), end(2)], [Picos(12_000_000), Picos(23_000_000)]);
 }
 
 proptest! {

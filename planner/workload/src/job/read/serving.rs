@@ -27,6 +27,9 @@ const DEFAULT_SOFTWARE: &str = "vllm";
 /// Valid range of host times, in the units of their keys.
 const HOST_MS: RangeInclusive<f64> = 0.0..=10_000.0;
 
+/// Largest number of decode steps per decision of the scheduler.
+const MAX_SCHEDULER_STEPS: u64 = 1000;
+
 /// Valid range of SLO limits, in seconds.
 const LIMITS: RangeInclusive<f64> = 1e-6..=1e6;
 
@@ -42,6 +45,7 @@ impl JobText {
             kind_key("lengths", &self.lengths),
             kind_key("disaggregation", &self.disaggregation),
             kind_key("batching", &self.batching),
+            kind_key("scheduler_steps", &self.scheduler_steps),
             kind_key("speculation", &self.speculation),
             kind_key("adapters", &self.adapters),
             kind_key("host_time", &self.host_time),
@@ -58,6 +62,22 @@ impl JobText {
             kind_key("tpot_s", &self.tpot_s),
             kind_key("slo_statistic", &self.slo_statistic),
         ]
+    }
+
+    /// Returns the number of decode steps per decision of the scheduler, which only an open loop simulates.
+    fn scheduler_steps(&self, check: Validator<'_>) -> Result<u64, JobError> {
+        let Some(steps) = &self.scheduler_steps else { return Ok(1) };
+        if self.request_rate.is_none() {
+            return Err(check.error(steps.span(), "scheduler_steps: needs request_rate".to_owned()));
+        }
+        match *steps.get_ref() {
+            count @ 1..=MAX_SCHEDULER_STEPS => Ok(count),
+            count => {
+                let message =
+                    format!("scheduler_steps: expected a number from 1 to {MAX_SCHEDULER_STEPS}, not {count}");
+                Err(check.error(steps.span(), message))
+            }
+        }
     }
 
     pub(super) fn serving(&self, check: Validator<'_>, spans: JobSpans) -> Result<Serving, JobError> {
@@ -119,6 +139,7 @@ impl JobText {
                 .map(|batching| *batching.get_ref())
                 .or(software.batching)
                 .unwrap_or_default(),
+            scheduler_steps: self.scheduler_steps(check)?,
             speculation: match &self.speculation {
                 None => None,
                 Some(text) => Some(SpeculationText::speculation(text, check)?),
@@ -452,6 +473,7 @@ pub(crate) mod tests {
             ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: only valid for jobs of kind training"),
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
+            ("scheduler_steps = 10", "job.toml:2:19", "needs request_rate"),
             ("kv_tier = \"disk\"", "job.toml:2:11", "unknown variant `disk`, expected one of `hbm`, `peer`, `host`"),
             ("kv_tier = \"nvme\"", "job.toml:2:11", "expected one of `hbm`, `peer`, `host`"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
