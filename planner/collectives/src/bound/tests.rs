@@ -163,6 +163,22 @@ fn longest_path_latency_bounds_small_calls() {
     }
 }
 
+/// A link that was slowed to the rate of the others makes its GPU no twin of theirs: 7/8 of the buffer through 100 GB/s.
+#[test]
+fn slowed_links_have_no_twins_of_other_nominal_rates() {
+    let mut text = String::from("name = \"star\"\n[[node]]\nid = \"nvs\"\nkind = \"nvswitch\"\n");
+    for gpu in 0..8 {
+        let rate = if gpu == 0 { 200 } else { 100 };
+        text += &format!(
+            "[[node]]\nid = \"g{gpu}\"\nkind = \"gpu\"\n[[link]]\na = \"g{gpu}\"\nb = \"nvs\"\nkind = \"nvlink\"\nbandwidth = \"{rate} GB/s\"\n"
+        );
+    }
+    let fabric = read_text(&text, "star.toml").unwrap().with_slowed("g0-nvs", 0.5).unwrap();
+    let bound = bounds(&fabric).bound(&call(Collective::AllToAll, GIB, 8));
+    let expected = 7.0 / 8.0 * GIB.0 as f64 / 100e9 * 1e12;
+    assert!((bound.transfer.0 as f64 / expected - 1.0).abs() < 1e-4, "{bound:?} for {expected}");
+}
+
 #[test]
 fn links_without_a_stated_rate_limit_nothing() {
     let mut text = String::from(

@@ -13,7 +13,7 @@ use fabricast_topologies::{NodeKind, Picos};
 use super::wiring::Wiring;
 
 /// Wire as seen from its device: the other vertex, and all properties of a wire that searches use.
-type Seen = (u32, WireDirection, (NodeKind, NodeKind), u128, Picos);
+type Seen = (u32, WireDirection, (NodeKind, NodeKind), [u128; 2], Picos);
 
 /// Direction of a wire from the device's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ impl InterchangeableDevices {
                 [(wire.from, wire.to, WireDirection::Out), (wire.to, wire.from, WireDirection::In)]
             {
                 if let Some(seen) = seen.get_mut(device as usize) {
-                    seen.push((neighbour, direction, wire.ends, wire.capacity, wire.latency));
+                    seen.push((neighbour, direction, wire.ends, [wire.capacity, wire.nominal], wire.latency));
                 }
             }
         }
