@@ -458,11 +458,13 @@ impl Validator<'_> {
     }
 
     fn count(self, name: &str, value: &Spanned<u64>) -> Result<u64, JobError> {
+        self.count_up_to(name, value, MAX_COUNT)
+    }
+
+    fn count_up_to(self, name: &str, value: &Spanned<u64>, max: u64) -> Result<u64, JobError> {
         match *value.get_ref() {
-            count if (1..=MAX_COUNT).contains(&count) => Ok(count),
-            number => {
-                Err(self.error(value.span(), format!("{name}: {number} is not a whole number from 1 to {MAX_COUNT}")))
-            }
+            count if (1..=max).contains(&count) => Ok(count),
+            number => Err(self.error(value.span(), format!("{name}: {number} is not a whole number from 1 to {max}"))),
         }
     }
 }

@@ -108,12 +108,7 @@ impl JobText {
         let rate = check.number_in_range("request_rate", &Some(rate.clone()), RATES, 1.0)?;
         let requests = match &self.requests {
             None => None,
-            Some(requests) if (1..=MAX_REQUESTS).contains(requests.get_ref()) => Some(*requests.get_ref()),
-            Some(requests) => {
-                let count = requests.get_ref();
-                let message = format!("requests: {count} is not a whole number from 1 to {MAX_REQUESTS}");
-                return Err(check.error(requests.span(), message));
-            }
+            Some(requests) => Some(check.count_up_to("requests", requests, MAX_REQUESTS)?),
         };
         Ok(Some(OpenLoop { mean_gap: Picos((1e12 / rate).round() as u64), requests, max_num_seqs }))
     }

@@ -70,14 +70,7 @@ impl JobText {
         if self.request_rate.is_none() {
             return Err(check.error(steps.span(), "scheduler_steps: needs request_rate".to_owned()));
         }
-        match *steps.get_ref() {
-            count @ 1..=MAX_SCHEDULER_STEPS => Ok(count),
-            count => {
-                let message =
-                    format!("scheduler_steps: expected a number from 1 to {MAX_SCHEDULER_STEPS}, not {count}");
-                Err(check.error(steps.span(), message))
-            }
-        }
+        check.count_up_to("scheduler_steps", steps, MAX_SCHEDULER_STEPS)
     }
 
     pub(super) fn serving(&self, check: Validator<'_>, spans: JobSpans) -> Result<Serving, JobError> {

@@ -22,18 +22,10 @@ impl SpeculationText {
     /// Returns the speculation of a table, which states its acceptance or the tokens of a step.
     pub(super) fn speculation(text: &Spanned<Self>, check: Validator<'_>) -> Result<Speculation, JobError> {
         let Self { method, draft_tokens, draft_steps, acceptance, tokens_per_step } = text.get_ref();
-        let count = *draft_tokens.get_ref();
-        if !(1..=MAX_DRAFT_TOKENS).contains(&count) {
-            let message = format!("draft_tokens: {count} is not a whole number from 1 to {MAX_DRAFT_TOKENS}");
-            return Err(check.error(draft_tokens.span(), message));
-        }
+        let count = check.count_up_to("draft_tokens", draft_tokens, MAX_DRAFT_TOKENS)?;
         let draft_steps = match draft_steps {
             None => count,
-            Some(steps) if (1..=count).contains(steps.get_ref()) => *steps.get_ref(),
-            Some(steps) => {
-                let message = format!("draft_steps: {} is not a whole number from 1 to {count}", steps.get_ref());
-                return Err(check.error(steps.span(), message));
-            }
+            Some(steps) => check.count_up_to("draft_steps", steps, count)?,
         };
         let tokens_per_step = match (acceptance, tokens_per_step) {
             (Some(_), None) => {
