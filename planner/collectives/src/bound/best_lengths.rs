@@ -7,7 +7,7 @@
 //!
 //! A choice of paths is added when the payment exceeds it: the shortest paths by given lengths (`cutting_planes`).
 //!
-//! All wires between vertices of the same two colours have one length, and one device searches for all of its colour.
+//! All wires between vertices of the same two colours have one length, and one device represents all of its colour.
 //! Lengths found so are a choice, not a proof: whatever they are, [`super::lengths`] derives a valid bound from them.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use super::wiring::{Wire, Wiring};
 use crate::cutting_planes::{Cut, LowestCuts, PriceProgram, Prices};
 use crate::flow::UNLIMITED;
 
-/// Limits on (number of searching devices) × (number of wires) and × (number of lengths) up to which lengths are sought.
+/// Limits on (number of representative devices) × (number of wires) and × (number of lengths) up to which lengths are
+/// computed.
 const MAX_SEARCH_WORK: usize = 1 << 16;
 const MAX_PROGRAM_SIZE: usize = 1 << 15;
 
@@ -35,34 +36,45 @@ pub(super) fn best_lengths(
     pairs: Pairs<'_>,
 ) -> Option<impl Fn(usize) -> u64> {
     let classes = Classes::new(wiring, colours);
-    let starts = starts(colours.get(..devices)?);
+    let colours = colours.get(..devices)?;
+    let starts = first_of_each_colour(colours);
     let is_small = starts.len() * wiring.wires.len() <= MAX_SEARCH_WORK
         && starts.len() * classes.capacities.len() <= MAX_PROGRAM_SIZE;
     if !is_small || classes.capacities.is_empty() || pairs.denominator == 0 {
         return None;
     }
     let distances = Distances::with_lengths(wiring, devices, Direction::Away, |_| 0);
-    let mut search = Search { classes: &classes, devices, starts, pairs, distances };
-    let lengths = search.solve()?;
+    let starts = starts.into_iter().map(|device| Start::new(device, colours, pairs)).collect();
+    let lengths = Search { classes: &classes, starts, distances }.solve()?;
     let largest = lengths.iter().copied().fold(0.0, f64::max);
     let rounded: Vec<u64> = lengths.iter().map(|length| (length / largest * LARGEST).round() as u64).collect();
     (largest > 0.0).then_some(move |wire: usize| classes.class_of_wire[wire].map_or(0, |class| rounded[class]))
 }
 
-/// Returns the first device of each colour, with the number of devices of this colour.
-fn starts(colours: &[u32]) -> Vec<Start> {
-    let mut by_colour: BTreeMap<u32, Start> = BTreeMap::new();
+/// Returns the first device of each colour, in the order of colours.
+fn first_of_each_colour(colours: &[u32]) -> Vec<u32> {
+    let mut by_colour: BTreeMap<u32, u32> = BTreeMap::new();
     for (&colour, device) in colours.iter().zip(0..) {
-        by_colour.entry(colour).or_insert(Start { device, multiplicity: 0.0 }).multiplicity += 1.0;
+        by_colour.entry(colour).or_insert(device);
     }
     by_colour.into_values().collect()
 }
 
-/// Device that searches for all devices of its colour.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Device that represents all devices of its colour.
+#[derive(Clone, Debug, PartialEq)]
 struct Start {
     device: u32,
-    multiplicity: f64,
+    /// Share of all blocks that the devices of the colour send, by receiving device as seen from the representative.
+    shares: Vec<f64>,
+}
+
+impl Start {
+    fn new(device: u32, colours: &[u32], pairs: Pairs<'_>) -> Self {
+        let own = colours.get(device as usize);
+        let multiplicity = colours.iter().filter(|&colour| Some(colour) == own).count() as f64;
+        let share = |to: u32| (pairs.between)(device, to) as f64 / pairs.denominator as f64 * multiplicity;
+        Self { device, shares: (0..colours.len() as u32).map(share).collect() }
+    }
 }
 
 /// Wires with one length each.
@@ -94,6 +106,21 @@ impl Classes {
         let all: f64 = capacities.iter().sum();
         Self { class_of_wire, capacities: capacities.into_iter().map(|capacity| capacity / all.max(1.0)).collect() }
     }
+
+    fn paths_from(&self, start: &Start, distances: &mut Distances) -> Paths {
+        // Share of all blocks that go to a vertex or beyond it.
+        let mut passing = start.shares.clone();
+        passing.resize(distances.vertices(), 0.0);
+        let mut paths = Paths { shares: vec![0.0; self.capacities.len()] };
+        for reached in distances.tree_from(start.device).iter().rev() {
+            let share = passing[reached.edge.to as usize];
+            passing[reached.from as usize] += share;
+            if let Some(class) = self.class_of_wire[reached.edge.wire as usize] {
+                paths.shares[class] += share;
+            }
+        }
+        paths
+    }
 }
 
 /// Paths of the blocks of all devices of a colour.
@@ -114,9 +141,7 @@ impl Cut for Paths {
 
 struct Search<'a> {
     classes: &'a Classes,
-    devices: usize,
     starts: Vec<Start>,
-    pairs: Pairs<'a>,
     distances: Distances,
 }
 
@@ -139,29 +164,7 @@ impl Search<'_> {
         let whole = |length: f64| (length / largest * LARGEST * LARGEST).round() as u64;
         let class_of_wire = &self.classes.class_of_wire;
         self.distances.set_lengths(|wire| class_of_wire[wire].map_or(0, |class| whole(lengths[class])));
-        let starts = std::mem::take(&mut self.starts);
-        let paths = starts.iter().map(|start| self.paths_from(*start)).collect();
-        self.starts = starts;
-        paths
-    }
-
-    fn paths_from(&mut self, start: Start) -> Paths {
-        let tree = self.distances.tree_from(start.device);
-        let all = self.pairs.denominator as f64;
-        // Share of all blocks that go to a vertex or beyond it.
-        let mut passing = vec![0.0; self.distances.vertices()];
-        for (device, passing) in (0u32..).zip(&mut passing).take(self.devices) {
-            *passing = (self.pairs.between)(start.device, device) as f64 / all * start.multiplicity;
-        }
-        let mut paths = Paths { shares: vec![0.0; self.classes.capacities.len()] };
-        for reached in tree.iter().rev() {
-            let share = passing[reached.edge.to as usize];
-            passing[reached.from as usize] += share;
-            if let Some(class) = self.classes.class_of_wire[reached.edge.wire as usize] {
-                paths.shares[class] += share;
-            }
-        }
-        paths
+        self.starts.iter().map(|start| self.classes.paths_from(start, &mut self.distances)).collect()
     }
 }
 
@@ -173,6 +176,7 @@ mod tests {
     use super::super::colour::colours;
     use super::super::lengths::all_pairs;
     use super::super::tests::wirings;
+    use super::super::twins::InterchangeableDevices;
     use super::*;
     use fabricast_topologies::{Bytes, Picos};
 
@@ -224,6 +228,7 @@ mod tests {
         ) {
             let devices = ranks.len();
             let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
+            let twins = InterchangeableDevices::new(&wiring, &ranks);
             let equal = |from: u32, to: u32| u128::from(ranks[from as usize]) * u128::from(ranks[to as usize]);
             let uneven = |from: u32, to: u32| {
                 let bytes = blocks.get(from as usize * devices + to as usize).copied().unwrap_or(0);
@@ -231,11 +236,13 @@ mod tests {
             };
             let different: Vec<u32> = (0..wiring.vertices).collect();
             let between: [&dyn Fn(u32, u32) -> u128; 2] = [&equal, &uneven];
-            for (between, colours) in between.into_iter().zip([colours(&wiring, &ranks, None), different]) {
+            let starts = [twins.sets(), &each];
+            let colours = [colours(&wiring, &ranks, None), different];
+            for ((between, starts), colours) in between.into_iter().zip(starts).zip(colours) {
                 let pairs = Pairs { between, denominator: 1000 };
                 let Some(fastest) = fastest_flows(&wiring, devices, pairs) else { continue };
                 let bytes = Bytes(1000);
-                let lines = all_pairs(&wiring, &each, &colours, pairs, Picos::ZERO);
+                let lines = all_pairs(&wiring, starts, || colours, pairs, Picos::ZERO);
                 let bound = lines.iter().map(|line| line.at(bytes).transfer.0).max().unwrap_or(0) as f64;
                 let fastest = fastest * bytes.0 as f64;
                 // The solver meets constraints within a millionth of all bytes, here over the slowest wire.

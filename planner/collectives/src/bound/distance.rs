@@ -86,8 +86,8 @@ impl Distances {
         }
     }
 
-    /// Returns the shortest paths from a device to all vertices that it reaches, of the fewest edges among paths of equal
-    /// length, as a tree: the edge to each vertex after that to the vertex before it.
+    /// Returns the tree of the shortest paths from a device to all vertices that it reaches. The edge to a vertex precedes
+    /// the edges from it.
     pub(super) fn tree_from(&mut self, source: u32) -> Vec<TreeEdge> {
         self.search([source], |_| false);
         let mut is_reached = vec![false; self.distances.len()];

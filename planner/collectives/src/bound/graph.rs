@@ -124,7 +124,7 @@ impl Graph {
                 lines.extend(lengths::all_pairs(
                     &self.wiring,
                     self.twins.sets(),
-                    &colours(&self.wiring, &self.ranks, None),
+                    || colours(&self.wiring, &self.ranks, None),
                     Pairs { between: &pairs, denominator: total },
                     first_byte,
                 ));
@@ -142,9 +142,9 @@ impl Graph {
         let pairs = |from: u32, to: u32| demand.between(from, to);
         // Ranks with different demands are not interchangeable, so every device represents only itself.
         let each: Vec<(u32, u32)> = (0..devices as u32).map(|device| (device, 1)).collect();
-        let colours: Vec<u32> = (0..self.wiring.vertices).collect();
         let pairs = Pairs { between: &pairs, denominator: demand.total };
-        let mut lines = lengths::all_pairs(&self.wiring, &each, &colours, pairs, first_byte);
+        let mut lines =
+            lengths::all_pairs(&self.wiring, &each, || (0..self.wiring.vertices).collect(), pairs, first_byte);
         if devices * self.wiring.wires.len() <= MAX_PATH_SEARCH_WORK {
             let mut distances = self.distances(Direction::Away);
             let mut longest = 0;

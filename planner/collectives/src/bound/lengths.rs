@@ -33,12 +33,12 @@ pub(super) struct Pairs<'a> {
 }
 
 /// Returns lower bounds on an exchange between devices that follow from lengths of links. Each of `starts` is a
-/// representative device and the number of devices that it represents. `colours`: colours of all vertices, of which
-/// devices of one colour exchange the same amounts. No byte arrives before `nearest`.
+/// representative device and the number of devices that it represents. `colours`: function that returns the colours of
+/// all vertices; devices of one colour exchange the same amounts. No byte arrives before `nearest`.
 pub(super) fn all_pairs(
     wiring: &Wiring,
     starts: &[(u32, u32)],
-    colours: &[u32],
+    colours: impl FnOnce() -> Vec<u32>,
     pairs: Pairs<'_>,
     nearest: Picos,
 ) -> Vec<LinearBound> {
@@ -60,7 +60,7 @@ pub(super) fn all_pairs(
         lines.extend(line(wiring, starts, pairs, nearest, trunks));
     }
     if searches > 0
-        && let Some(best) = best_lengths(wiring, colours, devices, pairs)
+        && let Some(best) = best_lengths(wiring, &colours(), devices, pairs)
     {
         searches -= 1;
         lines.extend(line(wiring, starts, pairs, nearest, best));
