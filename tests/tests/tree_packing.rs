@@ -85,6 +85,11 @@ fn bound(call: Call, fabric: &Fabric) -> Picos {
     Bounds::new(fabric, &router, fabric.gpus(), 0).with_in_network(InNetwork::Off).bound(&call).time
 }
 
+fn hosts(preset: &str, nodes: u32, network: &str) -> Fabric {
+    let network = Some(network.parse().unwrap());
+    load(&FabricRequest { nodes: Some(nodes), network, ..FabricRequest::new(preset) }).unwrap()
+}
+
 pub(crate) fn synthesis(file: &str) -> Fabric {
     load(&FabricRequest::new(format!("{}/data/synthesis/{file}", env!("CARGO_MANIFEST_DIR")).as_str())).unwrap()
 }
@@ -148,9 +153,7 @@ fn families_range_from_the_optimum_to_shallow_trees() {
 fn trees_survive_a_failed_nic() {
     for (preset, network) in [("hgx-h100", "rail"), ("hgx-h100", "fat_tree"), ("mi300x", "rail"), ("dgx-v100", "rail")]
     {
-        let request =
-            FabricRequest { nodes: Some(2), network: Some(network.parse().unwrap()), ..FabricRequest::new(preset) };
-        let healthy = load(&request).unwrap();
+        let healthy = hosts(preset, 2, network);
         let nics = healthy.nodes().filter(|(_, node)| node.kind == NodeKind::Nic).count() as f64 / 2.0;
         let [time, longer] = [healthy.clone(), healthy.with_failed("n0/nic1").unwrap()].map(|fabric| {
             let router = Router::new(&fabric, RouteOptions::default());
@@ -165,9 +168,7 @@ fn trees_survive_a_failed_nic() {
 /// Each of sixteen hosts receives the blocks of the 120 ranks of the others through eight NICs of 50 GB/s.
 #[test]
 fn sixteen_hosts_receive_at_full_rate() {
-    let request =
-        FabricRequest { nodes: Some(16), network: Some("rail".parse().unwrap()), ..FabricRequest::new("hgx-h100") };
-    let fabric = load(&request).unwrap();
+    let fabric = hosts("hgx-h100", 16, "rail");
     let router = Router::new(&fabric, RouteOptions::default());
     let proof = packer(&fabric, &router, None).unwrap().forests(Collective::AllGather).unwrap().proof.unwrap();
     let optimum = 120.0 / 128.0 / 400e9;
@@ -179,9 +180,7 @@ fn sixteen_hosts_receive_at_full_rate() {
 /// On hosts with latencies, small calls take shallower trees than large ones, and are faster for it.
 #[test]
 fn small_calls_use_shallower_trees() {
-    let request =
-        FabricRequest { nodes: Some(2), network: Some("rail".parse().unwrap()), ..FabricRequest::new("hgx-h100") };
-    let fabric = load(&request).unwrap();
+    let fabric = hosts("hgx-h100", 2, "rail");
     let router = Router::new(&fabric, RouteOptions::default());
     let profile = Profile::ideal();
     let packer = packer(&fabric, &router, None).unwrap();

@@ -142,8 +142,8 @@ impl JobClass {
 mod tests {
     use super::*;
 
-    /// The error is that of jobs with the property: of many figures as it is, of few at least that of other jobs, of none
-    /// the largest known one.
+    /// A property with ten figures or more has their error, one with fewer at least the error of other jobs, and one
+    /// without figures the largest known error.
     #[test]
     fn properties_have_errors_of_their_own() {
         use OtherProperty::{ServedAdapters, StatesOnDrives, TrainedAdapters, Unmeasured};

@@ -31,8 +31,8 @@ impl StepInterval {
         Self { low: scale(time, 1.0 - spread), high: scale(time, 1.0 + spread) }
     }
 
-    /// Returns the interval of a measured time of which `error` bounds the error of the prediction, predicted ÷ measured −
-    /// 1, in both directions.
+    /// Returns the interval of measured times for which the error of a predicted time, predicted ÷ measured − 1, is from
+    /// `-error` to `error`.
     pub(super) fn with_error(time: Picos, error: f64) -> Self {
         let [low, high] = measured_to_predicted(error);
         Self { low: scale(time, low), high: scale(time, high) }
@@ -43,8 +43,8 @@ impl StepInterval {
     }
 }
 
-/// Returns the lowest and highest measured ÷ predicted for which predicted ÷ measured − 1 is at most `error` in both
-/// directions. Errors above 90 % count as 90 %.
+/// Returns the lowest and highest measured ÷ predicted for which predicted ÷ measured − 1 is from `-error` to `error`.
+/// Errors above 90 % count as 90 %.
 pub(super) fn measured_to_predicted(error: f64) -> [f64; 2] {
     let error = error.clamp(0.0, 0.9);
     [1.0 / (1.0 + error), 1.0 / (1.0 - error)]

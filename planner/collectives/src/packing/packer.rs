@@ -24,8 +24,8 @@ use crate::bound::line::gcd;
 use crate::bound::wiring::{Wiring, used_links};
 use crate::flow::UNLIMITED;
 
-/// Largest number of ranks for which trees are packed. The time grows with the fourth power of the ranks: a second for
-/// 16 hosts of 8 GPUs.
+/// Largest number of ranks for which trees are packed. The time grows with the fourth power of the ranks: about a
+/// second for 16 hosts of 8 H100 on rails, several on hosts without switches.
 pub const MAX_PACKED_RANKS: usize = 128;
 
 /// Largest number of trees per root at which rates are exact.
