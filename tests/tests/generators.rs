@@ -355,7 +355,7 @@ impl ScheduleGenerator for WithoutSymmetry<'_> {
 
 /// Order in which symmetric ranks move the chunks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChunkOrder {
+pub(crate) enum ChunkOrder {
     /// Corresponding operations move corresponding chunks.
     Same,
     /// Corresponding runs move the same sets of chunks.
@@ -384,7 +384,7 @@ struct MovedChunks {
 
 /// Checks that rotating one digit of every rank by one maps the schedule to itself. Chunks of equal size may be
 /// exchanged if that is done consistently.
-fn is_symmetric(schedule: &Schedule, digit: RotationDigit, order: ChunkOrder) -> Result<(), String> {
+pub(crate) fn is_symmetric(schedule: &Schedule, digit: RotationDigit, order: ChunkOrder) -> Result<(), String> {
     let rotated = |rank: Rank| {
         let value = rank.0 / digit.stride % digit.length;
         Rank(rank.0 - value * digit.stride + (value + 1) % digit.length * digit.stride)

@@ -46,6 +46,7 @@ mod serialized_lines;
 mod serialized_messages;
 mod sharing;
 mod spread;
+mod symmetric_trees;
 mod templates;
 mod testbed;
 mod timing_only_schedules;

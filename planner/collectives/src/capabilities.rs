@@ -192,6 +192,13 @@ impl FabricCapabilities {
         channels
     }
 
+    /// Returns the largest number of channels with which each message of a loop has a stream of its own, for the packed
+    /// trees of a collective; `None` if there are no trees.
+    #[must_use]
+    pub fn parallel_tree_channels(&self, collective: Collective) -> Option<u16> {
+        self.packed_tree_family(collective, None).map(|forests| forests.parallel_channels).max()
+    }
+
     /// Checks that there are packed trees of a collective, which are computed on first use.
     pub(crate) fn check_packed_trees(&self, collective: Collective) -> Result<(), PackingError> {
         match &self.packing {

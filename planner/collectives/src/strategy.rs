@@ -138,6 +138,7 @@ impl Strategy {
         let Ok(Forests { channels, .. }) = abilities.packed_trees(call.collective) else { return self };
         let usual = Self { channels, ..self };
         let mut variants = abilities.packed_tree_channels(call.collective);
+        variants.extend(abilities.parallel_tree_channels(call.collective));
         if profile.is_ideal() {
             // Channels cost nothing, and more of them divide shared links closer to the loads of the streams.
             let most = variants.iter().copied().max().unwrap_or(channels).max(channels);

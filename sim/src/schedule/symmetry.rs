@@ -25,9 +25,11 @@ impl RotationDigit {
 
     /// Returns the rank whose digit is larger by `amount`, modulo the length.
     pub(crate) fn rotate(self, rank: u32, amount: u32) -> u32 {
-        let (digit, length) = (u64::from(self.digit(rank)), u64::from(self.length.max(1)));
-        let rotated = (digit + u64::from(amount)) % length;
-        (u64::from(rank) - digit * u64::from(self.stride) + rotated * u64::from(self.stride)) as u32
+        let (digit, length) = (self.digit(rank), self.length.max(1));
+        let amount = if amount < length { amount } else { amount % length };
+        let rest = length - digit;
+        let rotated = if amount < rest { digit + amount } else { amount - rest };
+        rank - digit * self.stride + rotated * self.stride
     }
 }
 
@@ -76,6 +78,22 @@ impl Symmetry {
         Some(rotated)
     }
 
+    /// Returns the lowest rank to which rotations map a rank.
+    #[must_use]
+    pub fn representative(&self, rank: Rank) -> Rank {
+        self.carry(rank, Rank(0), rank)
+    }
+
+    /// Returns the image of `rank` under the rotation that maps `from` to the rank with the digits of `to`. Rotations
+    /// change no other digits, so `from` and `to` need not be images of each other.
+    #[must_use]
+    pub fn carry(&self, from: Rank, to: Rank, rank: Rank) -> Rank {
+        Rank(self.digits().iter().fold(rank.0, |rank, digit| {
+            let (from, to) = (digit.digit(from.0), digit.digit(to.0));
+            digit.rotate(rank, if from <= to { to - from } else { digit.length.max(1) - (from - to) })
+        }))
+    }
+
     /// Returns the number of rotations; rotation 0 is the identity.
     #[must_use]
     pub fn rotation_count(&self) -> u32 {
@@ -119,5 +137,24 @@ mod tests {
         let ring = Symmetry::Rotations(vec![digit(1, 6)]);
         assert_eq!((ring.rotate(Rank(4), 3), ring.rotate(Rank(4), 0)), (Rank(1), Rank(4)));
         assert_eq!((Symmetry::None.representatives(6).count(), Symmetry::None.rotation_count()), (6, 1));
+    }
+
+    /// With three hosts of four ranks, of which pairs are alike, a rotation carries ranks within their digits.
+    #[test]
+    fn rotations_carry_ranks_to_the_digits_of_others() {
+        let symmetry =
+            Symmetry::Rotations(vec![RotationDigit { stride: 4, length: 3 }, RotationDigit { stride: 2, length: 2 }]);
+        for from in 0..12 {
+            let first = symmetry.representative(Rank(from));
+            assert_eq!(first, Rank(from % 2));
+            assert_eq!(symmetry.carry(first, Rank(from), first), Rank(from));
+            for rank in 0..12 {
+                let there = symmetry.carry(Rank(from), Rank(0), Rank(rank));
+                assert_eq!(symmetry.carry(Rank(0), Rank(from), there), Rank(rank));
+            }
+        }
+        // Host 2 to host 0, and the second pair to the first.
+        assert_eq!(symmetry.carry(Rank(10), Rank(0), Rank(3)), Rank(5));
+        assert_eq!(Symmetry::None.carry(Rank(2), Rank(5), Rank(1)), Rank(1));
     }
 }

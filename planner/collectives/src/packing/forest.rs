@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabricast_sim::certify::{Certificate, CertifiedTree, Phase};
-use fabricast_sim::schedule::{Call, Rank};
+use fabricast_sim::schedule::{Call, Rank, RotationDigit, Symmetry};
 use fabricast_topologies::Picos;
 
 use super::optimum::Ratio;
@@ -39,9 +39,11 @@ pub struct Forest {
     pub roots: Roots,
     /// Blocks that move over the trees.
     pub blocks: BlockKind,
+    /// Rotations of ranks that map trees to trees.
+    pub symmetry: Symmetry,
     /// Units into which each block is divided.
     pub units: u32,
-    /// Trees, by root.
+    /// Trees, by root, of the roots that represent all others under the symmetry.
     pub trees: Vec<PackedTree>,
 }
 
@@ -59,6 +61,9 @@ pub struct Forests {
     pub proof: Option<Proof>,
     /// Smallest number of channels with which connections share links nearly in the ratio of their loads.
     pub channels: u16,
+    /// Number of channels with which each message of a loop has a stream of its own, so that none waits for the one before
+    /// it; `channels` for trees without symmetry, or if there would be too many streams.
+    pub parallel_channels: u16,
     /// Connections that share links; all connections share them if `None`.
     pub sharing: Option<Arc<LinkSharing>>,
     /// Longest latency of a route that the trees use.
@@ -85,7 +90,7 @@ pub(crate) struct DividedLoad {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSharing {
     routes: Arc<Routes>,
-    /// Group of each pair of ranks, by sender, then receiver.
+    /// Group of each pair of ranks, by number of the pair.
     groups: Vec<u32>,
 }
 
@@ -97,7 +102,7 @@ impl LinkSharing {
 
     /// Group of the connection from one rank to another.
     pub(crate) fn group(&self, from: u32, to: u32) -> u32 {
-        self.groups.get((from * self.routes.ranks() + to) as usize).copied().unwrap_or(0)
+        self.routes.pair(from, to).and_then(|pair| self.groups.get(pair)).copied().unwrap_or(0)
     }
 
     /// Upper bound on the time of loads relative to that of the busiest link, if transfers that share a link have equal
@@ -151,6 +156,12 @@ impl Forests {
         (&self.collect, &self.spread) == (&other.collect, &other.spread)
     }
 
+    /// Rotations of ranks that map the trees to each other.
+    pub(crate) fn symmetry(&self) -> Symmetry {
+        let forest = self.collect.as_ref().or(self.spread.as_ref());
+        forest.map_or(Symmetry::None, |forest| forest.symmetry.clone())
+    }
+
     /// Returns the certificate of a call over these trees; `None` without a proof.
     #[must_use]
     pub fn certificate(&self, call: &Call) -> Option<Certificate> {
@@ -162,11 +173,11 @@ impl Forests {
         let phases = [(&self.collect, Phase::Collect), (&self.spread, Phase::Spread)];
         let trees = phases.into_iter().filter_map(|(forest, phase)| Some((forest.as_ref()?, phase)));
         let trees = trees.flat_map(|(forest, phase)| {
-            forest.trees.iter().map(move |tree| CertifiedTree {
+            forest.all_trees().map(move |tree| CertifiedTree {
                 phase,
                 root: Rank(tree.root),
                 units: tree.units,
-                parents: tree.parents.iter().copied().map(Rank).collect(),
+                parents: tree.parents.into_iter().map(Rank).collect(),
             })
         });
         let (mut cut, mut prices) = (Vec::new(), BTreeMap::new());
@@ -187,6 +198,16 @@ impl PackedTree {
     pub fn edges(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let root = self.root;
         self.parents.iter().copied().zip(0..).filter(move |&(_, child)| child != root)
+    }
+
+    /// Image of the tree under a rotation.
+    fn rotated(&self, symmetry: &Symmetry, rotation: u32) -> Self {
+        let rotate = |rank: u32| symmetry.rotate(Rank(rank), rotation).0;
+        let mut parents = vec![0; self.parents.len()];
+        for (&parent, rank) in self.parents.iter().zip(0..) {
+            parents[rotate(rank) as usize] = rotate(parent);
+        }
+        Self { root: rotate(self.root), units: self.units, parents }
     }
 
     /// Children of each rank, ascending.
@@ -224,8 +245,13 @@ impl Forest {
     /// Trees of one edge from each root to every other rank, for ranks that are all linked to each other.
     #[must_use]
     pub fn stars(ranks: u32, roots: Roots, blocks: BlockKind) -> Self {
+        let symmetry = match roots {
+            Roots::All => Symmetry::Rotations(vec![RotationDigit { stride: 1, length: ranks.max(1) }]),
+            Roots::One(_) => Symmetry::None,
+        };
         let star = |root: u32| PackedTree { root, units: 1, parents: vec![root; ranks as usize] };
-        Self { roots, blocks, units: 1, trees: roots.ranks(ranks).map(star).collect() }
+        let first_roots = roots.ranks(ranks).filter(|&root| symmetry.representative(Rank(root)).0 == root);
+        Self { roots, blocks, units: 1, trees: first_roots.map(star).collect(), symmetry }
     }
 
     /// Number of blocks into which the buffer of a call of `ranks` ranks is divided.
@@ -250,7 +276,18 @@ impl Forest {
     /// Returns the forest with blocks divided into `times` as many units.
     pub(crate) fn refined(&self, times: u32) -> Self {
         let refine = |tree: &PackedTree| PackedTree { units: tree.units * times, ..tree.clone() };
-        Self { units: self.units * times, trees: self.trees.iter().map(refine).collect(), ..*self }
+        Self { units: self.units * times, trees: self.trees.iter().map(refine).collect(), ..self.clone() }
+    }
+
+    /// Returns the trees of all roots.
+    pub fn all_trees(&self) -> impl Iterator<Item = PackedTree> + '_ {
+        let images = 0..self.symmetry.rotation_count();
+        images.flat_map(move |rotation| self.trees.iter().map(move |tree| tree.rotated(&self.symmetry, rotation)))
+    }
+
+    /// Returns the forest with the trees of all roots.
+    pub(crate) fn without_symmetry(&self) -> Self {
+        Self { trees: self.all_trees().collect(), symmetry: Symmetry::None, ..self.clone() }
     }
 
     /// Number of trees.

@@ -56,6 +56,12 @@ pub(crate) struct Optimum {
 /// Finds the optimal throughput of a graph with at least two terminals: the minimum, over all cuts, of the capacity
 /// through the cut divided by the number of roots on its sending side (Zhao et al., *ForestColl*, arXiv 2402.06787, §4).
 pub(crate) fn optimum(graph: &Digraph, roots: Roots) -> Optimum {
+    optimum_into(graph, roots, 0..graph.terminals())
+}
+
+/// Finds the lowest rate at which all roots can send to one of `receivers`: the optimal throughput if each terminal is like
+/// one of them. The cut that limits it is valid in any case.
+pub(crate) fn optimum_into(graph: &Digraph, roots: Roots, receivers: impl Iterator<Item = u32>) -> Optimum {
     let ranks = vec![1u32; graph.terminals() as usize];
     let arcs = graph.flow_arcs();
     match roots {
@@ -70,7 +76,7 @@ pub(crate) fn optimum(graph: &Digraph, roots: Roots) -> Optimum {
             search.port(narrowest);
             let mut sending_side = search.far_side();
             let mut slowest = CutRatio { ranks: others, through };
-            for terminal in 0..graph.terminals() {
+            for terminal in receivers {
                 if let Some(cut) = search.slowest_blocks(terminal, &mut slowest) {
                     sending_side = cut.vertices_beyond;
                 }
@@ -81,7 +87,7 @@ pub(crate) fn optimum(graph: &Digraph, roots: Roots) -> Optimum {
             let mut search = Search::on_arcs(graph.vertices() as usize, &arcs, &ranks, Direction::Away);
             let mut through = crate::flow::UNLIMITED;
             let mut sending_side = vec![true; graph.vertices() as usize];
-            for terminal in (0..graph.terminals()).filter(|&terminal| terminal != root) {
+            for terminal in receivers.filter(|&terminal| terminal != root) {
                 if let Some(cut) = search.minimum_cut(root, terminal, through) {
                     through = cut.through;
                     sending_side = cut.vertices_beyond.iter().map(|&beyond| !beyond).collect();

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use fabricast_sim::schedule::{Buffer, Collective, OpKind};
+use fabricast_sim::schedule::{Buffer, Collective, OpKind, Rank};
 
-use super::edges::{Place, TreeEdge, for_each_tree};
+use super::edges::{Part, Place, TreeEdge, for_each_tree};
 use crate::packing::{Forest, PackedTree};
 
 /// Returns the edges of all blocks of a forest. A block that a rank relays has the same part of its scratch for all trees,
 /// which carry different units of it.
 pub(super) fn block_edges(collective: Collective, forest: &Forest) -> Vec<TreeEdge> {
     let mut edges: Vec<TreeEdge> = Vec::new();
-    let mut relayed: BTreeMap<u32, BTreeMap<(u32, u32), u32>> = BTreeMap::new();
+    let mut relayed: BTreeMap<Rank, BTreeMap<[Rank; 2], u32>> = BTreeMap::new();
     for_each_tree(forest, |tree, first_unit| {
         for rank in (0..tree.parents.len() as u32).filter(|&rank| rank != tree.root) {
             let path = path(collective, tree, rank);
@@ -20,17 +20,22 @@ pub(super) fn block_edges(collective: Collective, forest: &Forest) -> Vec<TreeEd
             let mut previous: Option<usize> = None;
             for (hop, ends) in (0..).zip(path.windows(2)) {
                 let mut relay = |rank: u32| {
-                    let parts = relayed.entry(rank).or_default();
+                    // Ranks that are alike number the images of a block alike.
+                    let first = forest.symmetry.representative(Rank(rank));
+                    let block = [source, target].map(|end| forest.symmetry.carry(Rank(rank), first, Rank(end)));
+                    let parts = relayed.entry(first).or_default();
                     let next = parts.len() as u32;
-                    Place { buffer: Buffer::Scratch, part: *parts.entry((source, target)).or_insert(next) }
+                    Place { buffer: Buffer::Scratch, part: Part::Numbered(*parts.entry(block).or_insert(next)) }
                 };
                 let (from, to) = (ends[0], ends[1]);
                 let src = match from == source {
-                    true => Place { buffer: Buffer::Input, part: input_part(collective, source, target) },
+                    true => Place { buffer: Buffer::Input, part: Part::OfRank(input_part(collective, source, target)) },
                     false => relay(from),
                 };
                 let dst = match to == target {
-                    true => Place { buffer: Buffer::Output, part: output_part(collective, source, target) },
+                    true => {
+                        Place { buffer: Buffer::Output, part: Part::OfRank(output_part(collective, source, target)) }
+                    }
                     false => relay(to),
                 };
                 let waits = previous.into_iter().collect();

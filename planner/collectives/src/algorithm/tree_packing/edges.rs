@@ -11,7 +11,25 @@ use crate::packing::{Forest, PackedTree, Roots};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub buffer: Buffer,
-    pub part: u32,
+    pub part: Part,
+}
+
+/// Part of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Block of a rank.
+    OfRank(u32),
+    /// Part whose number has nothing to do with ranks: the whole buffer, or a block in scratch.
+    Numbered(u32),
+}
+
+impl Part {
+    /// Number of the part.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::OfRank(number) | Self::Numbered(number) => number,
+        }
+    }
 }
 
 /// Edge of a tree, over which some units of a block move in each loop.
@@ -83,7 +101,7 @@ struct Completion {
 impl EdgeBuilder {
     /// Block of a root in a buffer.
     fn block(&self, buffer: Buffer, root: u32) -> Place {
-        Place { buffer, part: if self.is_rooted { 0 } else { root } }
+        Place { buffer, part: if self.is_rooted { Part::Numbered(0) } else { Part::OfRank(root) } }
     }
 
     /// Adds the edges over which the parts of a tree reach its leaves. `start`: lag of the root's edges.

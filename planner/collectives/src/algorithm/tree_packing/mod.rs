@@ -59,7 +59,7 @@ mod transfer_costs;
 use std::sync::Arc;
 
 use fabricast_sim::schedule::{
-    Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Walk,
+    Buffer, BufferUse, Collective, Dependency, Header, OpKind, Program, Rank, Run, ScheduleGenerator, Symmetry, Walk,
 };
 use fabricast_topologies::{Bytes, Picos};
 
@@ -69,7 +69,7 @@ use super::{Algorithm, Shape, Unsupported};
 use crate::bound::line::gcd;
 use crate::packing::{BlockKind, Forest, Forests, LinkSharing, Roots, TreeUse};
 use block_paths::block_edges;
-use edges::{Place, TreeEdge, tree_edges};
+use edges::{Part, Place, TreeEdge, tree_edges};
 pub(crate) use pipelined::PipelinedTrees;
 pub(crate) use streams::StreamDivision;
 use streams::{EdgePiece, Pieces};
@@ -88,8 +88,10 @@ pub(super) struct TreePacking {
 struct TreeLayout {
     /// Units into which a root's block is divided.
     units: u32,
+    /// Edges of the trees of representative roots.
     edges: Vec<TreeEdge>,
     pieces: Pieces,
+    symmetry: Symmetry,
 }
 
 impl TreeLayout {
@@ -99,21 +101,60 @@ impl TreeLayout {
         channels: u16,
         collect: Option<&Forest>,
         spread: Option<&Forest>,
+        symmetry: Symmetry,
         sharing: Option<Arc<LinkSharing>>,
     ) -> Self {
         let edges = |times| common_edges(collective, ranks, collect, spread, times);
         let coarse = edges(1);
-        let division = StreamDivision::from_edges(&coarse, sharing);
+        let division = StreamDivision::from_edges(&coarse, symmetry.clone(), sharing);
         let streams = division.streams(channels);
         let edges = if streams.times > 1 { edges(streams.times) } else { coarse };
         let pieces = Pieces::new(&edges, ranks, streams);
-        Self { units: common_units(collect, spread) * streams.times, edges, pieces }
+        Self { units: common_units(collect, spread) * streams.times, edges, pieces, symmetry }
     }
 
     /// Number of parts of scratch that blocks need at the rank that relays most of them.
     fn relay_parts(&self) -> u32 {
         let places = self.edges.iter().flat_map(|edge| [edge.src, edge.dst]);
-        places.filter(|place| place.buffer == Buffer::Scratch).map(|place| place.part + 1).max().unwrap_or(0)
+        places.filter(|place| place.buffer == Buffer::Scratch).map(|place| place.part.number() + 1).max().unwrap_or(0)
+    }
+
+    /// Pieces of which a rank sends an image.
+    fn leaving(&self, rank: Rank) -> &[usize] {
+        let first = self.symmetry.representative(rank);
+        self.pieces.leaving.get(first.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// The image of a piece that `rank` sends.
+    fn sent_by(&self, rank: Rank, piece: &EdgePiece) -> PieceImage<'_> {
+        PieceImage { symmetry: &self.symmetry, from: Rank(self.edges[piece.edge].from), to: rank }
+    }
+
+    /// The image of a piece that `rank` receives.
+    fn received_by(&self, rank: Rank, piece: &EdgePiece) -> PieceImage<'_> {
+        PieceImage { symmetry: &self.symmetry, from: Rank(self.edges[piece.edge].to), to: rank }
+    }
+}
+
+/// Image of a piece under the rotation that maps one rank to another.
+#[derive(Clone, Copy)]
+struct PieceImage<'a> {
+    symmetry: &'a Symmetry,
+    from: Rank,
+    to: Rank,
+}
+
+impl PieceImage<'_> {
+    fn rank(self, rank: u32) -> Rank {
+        self.symmetry.carry(self.from, self.to, Rank(rank))
+    }
+
+    /// Number of the part of a place.
+    fn part(self, place: Place) -> u32 {
+        match place.part {
+            Part::OfRank(rank) => self.rank(rank).0,
+            Part::Numbered(number) => number,
+        }
     }
 }
 
@@ -155,6 +196,7 @@ impl TreePacking {
             spread: spreads.then(stars),
             proof: None,
             channels: 1,
+            parallel_channels: 1,
             sharing: None,
             latency: Picos::ZERO,
         });
@@ -169,8 +211,16 @@ impl TreePacking {
         };
         let collect = of_call(&forests.collect, collects)?;
         let spread = of_call(&forests.spread, spreads)?;
-        let trees =
-            TreeLayout::new(collective, ranks, shape.channels, collect.as_deref(), spread.as_deref(), forests.sharing);
+        let (symmetry, sharing) = (forests.symmetry(), forests.sharing.clone());
+        let trees = TreeLayout::new(
+            collective,
+            ranks,
+            shape.channels,
+            collect.as_deref(),
+            spread.as_deref(),
+            symmetry,
+            sharing,
+        );
         let widest = u64::from(trees.pieces.widest());
         let shape = Shape { chunk: shape.chunk.map(|chunk| Bytes((chunk.0 / widest).max(1))), ..shape.clone() };
         let (cut, layout) = match (roots, blocks) {
@@ -192,51 +242,65 @@ impl TreePacking {
         Ok(Self { header: shape.header(Algorithm::TreePacking, layout, slots), cut, layout: trees, swap_parts })
     }
 
-    /// Place in which a block arrives. In place, the output of an all_to_all is the input that is still being sent.
-    fn arrival(&self, edge: &TreeEdge) -> Place {
+    /// Buffer, and number of its part, in which a block arrives. In place, the output of an all_to_all is the input that is
+    /// still being sent.
+    fn arrival(&self, edge: &TreeEdge, image: PieceImage<'_>) -> (Buffer, u32) {
         match (self.swap_parts, edge.dst.buffer) {
-            (Some(first), Buffer::Output) => Place { buffer: Buffer::Scratch, part: first + edge.dst.part },
-            _ => edge.dst,
+            (Some(first), Buffer::Output) => (Buffer::Scratch, first + image.part(edge.dst)),
+            (_, buffer) => (buffer, image.part(edge.dst)),
         }
     }
 
     /// Copies the blocks that arrived at a rank in scratch to the output, each when it has arrived and the block that it
     /// replaces was sent.
     fn swap(&self, rank: Rank, program: &mut Program) {
-        let TreeLayout { edges, pieces: Pieces { pieces, leaving }, .. } = &self.layout;
-        let sent = leaving.get(rank.0 as usize).into_iter().flatten().map(|&number| &pieces[number]);
+        let TreeLayout { edges, pieces: Pieces { pieces, .. }, symmetry, .. } = &self.layout;
+        let sent = self.layout.leaving(rank).iter().map(|&number| &pieces[number]);
         let sent: Vec<&EdgePiece> = sent.filter(|piece| edges[piece.edge].src.buffer == Buffer::Input).collect();
         for piece in pieces {
             let edge = &edges[piece.edge];
-            if edge.to != rank.0 || edge.dst.buffer != Buffer::Output {
+            let is_received = symmetry.representative(Rank(edge.to)) == symmetry.representative(rank);
+            if !is_received || edge.dst.buffer != Buffer::Output {
                 continue;
             }
-            let is_replaced =
-                |other: &&&EdgePiece| edges[other.edge].src.part == edge.dst.part && other.overlaps(piece);
+            let image = self.layout.received_by(rank, piece);
+            let replaced = image.part(edge.dst);
+            let is_replaced = |other: &&&EdgePiece| {
+                let part = self.layout.sent_by(rank, other).part(edges[other.edge].src);
+                part == replaced && other.overlaps(piece)
+            };
             let sent = sent.iter().filter(is_replaced).map(|other| Dependency::shifted(rank, other.position, 0));
-            let arrived = Dependency::shifted(Rank(edge.from), piece.position, 0);
+            let arrived = Dependency::shifted(image.rank(edge.from), piece.position, 0);
             let dependencies: Vec<Dependency> = sent.chain([arrived]).collect();
-            let chunks = |place: Place| (place.buffer, self.cut.over_loops(place.part, piece.first_unit));
+            let chunks = |(buffer, part)| (buffer, self.cut.over_loops(part, piece.first_unit));
             let at = Lane { rank: rank.0, channel: piece.channel };
-            let copy = at.local(OpKind::Copy, self.cut.loops, chunks(self.arrival(edge)), chunks(edge.dst));
-            program.push(Run { span: piece.units, ..copy }, &dependencies);
+            let (src, dst) = (chunks(self.arrival(edge, image)), chunks((edge.dst.buffer, replaced)));
+            program.push(Run { span: piece.units, ..at.local(OpKind::Copy, self.cut.loops, src, dst) }, &dependencies);
         }
     }
 
-    /// Dependencies of a piece on data, and on the operations before it on its stream.
-    fn dependencies(&self, number: usize) -> Vec<Dependency> {
-        let TreeLayout { edges, pieces: Pieces { pieces, leaving }, .. } = &self.layout;
-        let piece = &pieces[number];
-        let TreeEdge { from, to, lag, .. } = edges[piece.edge];
-        let (rank, loops) = (Rank(from), self.cut.loops);
-        let arrival =
-            |&wait: &usize| Dependency::shifted(Rank(edges[pieces[wait].edge].from), pieces[wait].position, 0);
+    /// Dependencies of the image of a piece that a rank sends on data, and on the operations before it on its stream.
+    fn dependencies(&self, rank: Rank, number: usize) -> Vec<Dependency> {
+        let TreeLayout { edges, pieces, .. } = &self.layout;
+        let piece = &pieces.pieces[number];
+        let image = self.layout.sent_by(rank, piece);
+        let lag = edges[piece.edge].lag;
+        let (loops, connection) = (self.cut.loops, pieces.connection(piece));
+        let pieces_by_number = &pieces.pieces;
+        let arrival = |&wait: &usize| {
+            let awaited = &pieces_by_number[wait];
+            Dependency::shifted(image.rank(edges[awaited.edge].from), awaited.position, 0)
+        };
         let mut dependencies: Vec<Dependency> = piece.waits.iter().map(arrival).collect();
         if loops > 1 {
             dependencies.push(Dependency::shifted(rank, piece.position, -1));
         }
-        let list = &leaving[from as usize];
-        let on_stream = |&&other: &&usize| edges[pieces[other].edge].to == to && pieces[other].channel == piece.channel;
+        let list = self.layout.leaving(rank);
+        let on_stream = |&&other: &&usize| {
+            let other = &pieces_by_number[other];
+            pieces.connection(other) == connection && other.channel == piece.channel
+        };
+        let pieces = pieces_by_number;
         let lag_of = |other: usize| edges[pieces[other].edge].lag;
         let before = piece.position.checked_sub(1).and_then(|before| list.get(before as usize)).filter(on_stream);
         match before {
@@ -265,18 +329,22 @@ impl ScheduleGenerator for TreePacking {
         &self.header
     }
 
+    fn symmetry(&self) -> Symmetry {
+        self.layout.symmetry.clone()
+    }
+
     fn program(&self, rank: Rank, program: &mut Program) {
         let call = &self.header.call;
-        let TreeLayout { units, edges, pieces: Pieces { pieces, leaving } } = &self.layout;
-        let Some(leaving) = leaving.get(rank.0 as usize) else { return };
-        for &number in leaving {
+        let TreeLayout { units, edges, pieces: Pieces { pieces, .. }, .. } = &self.layout;
+        for &number in self.layout.leaving(rank) {
             let piece = &pieces[number];
             let edge = &edges[piece.edge];
+            let image = self.layout.sent_by(rank, piece);
             let at = Lane { rank: rank.0, channel: piece.channel };
-            let chunks = |place: Place| (place.buffer, self.cut.over_loops(place.part, piece.first_unit));
-            let (src, dst) = (chunks(edge.src), chunks(self.arrival(edge)));
-            let run = at.transfer(edge.kind, self.cut.loops, Walk::fixed(edge.to), src, dst);
-            program.push(Run { span: piece.units, ..run }, &self.dependencies(number));
+            let chunks = |(buffer, part)| (buffer, self.cut.over_loops(part, piece.first_unit));
+            let (src, dst) = (chunks((edge.src.buffer, image.part(edge.src))), chunks(self.arrival(edge, image)));
+            let run = at.transfer(edge.kind, self.cut.loops, Walk::fixed(image.rank(edge.to).0), src, dst);
+            program.push(Run { span: piece.units, ..run }, &self.dependencies(rank, number));
         }
         if self.swap_parts.is_some() {
             self.swap(rank, program);

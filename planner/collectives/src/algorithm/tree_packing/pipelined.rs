@@ -172,24 +172,25 @@ struct Pipeline {
     chain: u32,
     /// Times of a full slot in which the data of the longest chain moves: each message has a part of the slot.
     fill: f64,
-    /// Transfers of all ranks in one loop.
+    /// Transfers in one loop of the ranks that represent all others.
     transfers: u64,
 }
 
 /// Returns the pipeline of a call over the trees of a packing.
 fn pipeline(call: Call, channels: u16, forests: &Forests) -> Pipeline {
     let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
-    let layout = TreeLayout::new(call.collective, call.ranks, channels, collect, spread, forests.sharing.clone());
+    let (symmetry, sharing) = (forests.symmetry(), forests.sharing.clone());
+    let layout = TreeLayout::new(call.collective, call.ranks, channels, collect, spread, symmetry, sharing);
     let Chain { messages: chain, units } = layout.pieces.longest_chains(&layout.edges);
-    let messages = layout.pieces.messages_per_stream(&layout.edges);
-    let stream_load = layout.pieces.units_per_stream(&layout.edges);
+    let messages = layout.pieces.messages_per_stream();
+    let stream_load = layout.pieces.units_per_stream();
     Pipeline {
         fill: (f64::from(units) / f64::from(stream_load)).max(f64::from(chain) / f64::from(messages)),
         depth: layout.edges.iter().map(|edge| edge.lag + 1).max().unwrap_or(1),
         units: layout.units,
         widest: layout.pieces.widest(),
         messages,
-        block_load: layout.pieces.units_per_block(&layout.edges),
+        block_load: layout.pieces.units_per_block(),
         chain,
         transfers: layout.pieces.pieces.len() as u64,
     }

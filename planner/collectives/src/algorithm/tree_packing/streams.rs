@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fabricast_sim::schedule::Collective;
+use fabricast_sim::schedule::{Collective, Rank, Symmetry};
 
 use super::edges::TreeEdge;
 use crate::packing::{Connection, DividedLoad, Forests, LinkSharing};
@@ -21,7 +21,7 @@ pub(super) struct EdgePiece {
     pub first_unit: u32,
     pub units: u32,
     pub channel: u16,
-    /// Position among the pieces that leave the edge's sender.
+    /// Position among the pieces that leave the edge's sender, which is that of its images.
     pub position: u32,
     /// Pieces whose chunks of the same loop must have arrived.
     pub waits: Vec<usize>,
@@ -38,15 +38,24 @@ impl EdgePiece {
 #[derive(Clone, Debug)]
 pub(super) struct Pieces {
     pub pieces: Vec<EdgePiece>,
-    /// Pieces that leave each rank, by receiver, then channel, then slot.
+    /// Connection of a representative rank of which that of each edge is an image.
+    connections: Vec<Connection>,
+    /// Pieces of which each rank sends an image, by representative rank: by receiver, then channel, then slot.
     pub leaving: Vec<Vec<usize>>,
+}
+
+/// Connection of a representative rank of which the connection of an edge is an image.
+pub(super) fn first_connection(symmetry: &Symmetry, edge: &TreeEdge) -> Connection {
+    let first = symmetry.representative(Rank(edge.from));
+    Connection { from: first.0, to: symmetry.carry(Rank(edge.from), first, Rank(edge.to)).0 }
 }
 
 /// Loads of connections, which determine how many streams each of them has.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamDivision {
-    /// Units per loop that each connection carries.
+    /// Units per loop that each connection of a representative rank carries.
     loads: BTreeMap<Connection, u32>,
+    symmetry: Symmetry,
     sharing: Option<Arc<LinkSharing>>,
     /// Load of the busiest connection of each group that shares links.
     busiest: BTreeMap<u32, u32>,
@@ -65,15 +74,16 @@ impl StreamDivision {
     /// Adds up the loads of a collective of `ranks` ranks over the trees of a packing.
     pub fn new(collective: Collective, forests: &Forests, ranks: u32) -> Self {
         let (collect, spread) = (forests.collect.as_deref(), forests.spread.as_deref());
-        Self::from_edges(&super::common_edges(collective, ranks, collect, spread, 1), forests.sharing.clone())
+        let edges = super::common_edges(collective, ranks, collect, spread, 1);
+        Self::from_edges(&edges, forests.symmetry(), forests.sharing.clone())
     }
 
-    pub(super) fn from_edges(edges: &[TreeEdge], sharing: Option<Arc<LinkSharing>>) -> Self {
+    pub(super) fn from_edges(edges: &[TreeEdge], symmetry: Symmetry, sharing: Option<Arc<LinkSharing>>) -> Self {
         let mut loads = BTreeMap::new();
         for edge in edges {
-            *loads.entry(Connection { from: edge.from, to: edge.to }).or_default() += edge.units;
+            *loads.entry(first_connection(&symmetry, edge)).or_default() += edge.units;
         }
-        let mut division = Self { loads, sharing, busiest: BTreeMap::new() };
+        let mut division = Self { loads, symmetry, sharing, busiest: BTreeMap::new() };
         let mut busiest = BTreeMap::new();
         for (&connection, &load) in &division.loads {
             let of_group: &mut u32 = busiest.entry(division.group(connection)).or_default();
@@ -95,11 +105,20 @@ impl StreamDivision {
             .map_or(1.0, |sharing| sharing.slowdown(&self.loads, |connection, load| streams.divide(connection, load)))
     }
 
+    /// Units per loop of all connections of representative ranks.
+    pub fn units(&self) -> u64 {
+        self.loads.values().copied().map(u64::from).sum()
+    }
+
+    /// Units per loop of the busiest connection.
+    pub fn busiest(&self) -> u32 {
+        self.busiest.values().copied().max().unwrap_or(1).max(1)
+    }
+
     /// Returns the streams of `channels` channels.
     pub fn streams(&self, channels: u16) -> Streams<'_> {
         let channels = u32::from(channels.max(1));
-        let busiest = self.busiest.values().copied().max().unwrap_or(1).max(1);
-        Streams { division: self, channels, times: channels.div_ceil(busiest) }
+        Streams { division: self, channels, times: channels.div_ceil(self.busiest()) }
     }
 }
 
@@ -123,14 +142,16 @@ impl Streams<'_> {
 impl Pieces {
     /// Divides edges between `ranks` ranks, in parts of units, evenly among the streams of their connections.
     pub fn new(edges: &[TreeEdge], ranks: u32, streams: Streams<'_>) -> Self {
+        let symmetry = &streams.division.symmetry;
+        let connections: Vec<Connection> = edges.iter().map(|edge| first_connection(symmetry, edge)).collect();
         let mut order: Vec<usize> = (0..edges.len()).collect();
-        order.sort_by_key(|&edge| (edges[edge].from, edges[edge].to, edges[edge].lag, edge));
+        order.sort_by_key(|&edge| (connections[edge], edges[edge].lag, edge));
         let mut pieces: Vec<EdgePiece> = Vec::with_capacity(edges.len());
         let mut of_edge: Vec<std::ops::Range<usize>> = vec![0..0; edges.len()];
         let (mut last, mut used) = (None, 0);
         for &number in &order {
             let edge = &edges[number];
-            let connection = Connection { from: edge.from, to: edge.to };
+            let connection = connections[number];
             if last != Some(connection) {
                 (last, used) = (Some(connection), 0);
             }
@@ -164,18 +185,23 @@ impl Pieces {
         }
         let mut leaving = vec![Vec::new(); ranks as usize];
         for (number, piece) in pieces.iter().enumerate() {
-            leaving[edges[piece.edge].from as usize].push(number);
+            leaving[connections[piece.edge].from as usize].push(number);
         }
         for list in &mut leaving {
             list.sort_by_key(|&piece| {
-                let edge = &edges[pieces[piece].edge];
-                (edge.to, pieces[piece].channel, edge.lag, piece)
+                let edge = pieces[piece].edge;
+                (connections[edge].to, pieces[piece].channel, edges[edge].lag, piece)
             });
             for (position, &piece) in (0..).zip(list.iter()) {
                 pieces[piece].position = position;
             }
         }
-        Self { pieces, leaving }
+        Self { pieces, connections, leaving }
+    }
+
+    /// Connection of a representative rank of which that of a piece is an image.
+    pub fn connection(&self, piece: &EdgePiece) -> Connection {
+        self.connections[piece.edge]
     }
 
     /// Largest number of units that a message carries.
@@ -184,30 +210,28 @@ impl Pieces {
     }
 
     /// Largest number of messages that a stream sends per loop.
-    pub fn messages_per_stream(&self, edges: &[TreeEdge]) -> u32 {
-        let mut counts: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+    pub fn messages_per_stream(&self) -> u32 {
+        let mut counts: BTreeMap<(Connection, u16), u32> = BTreeMap::new();
         for piece in &self.pieces {
-            let edge = &edges[piece.edge];
-            *counts.entry((edge.from, edge.to, piece.channel)).or_default() += 1;
+            *counts.entry((self.connection(piece), piece.channel)).or_default() += 1;
         }
         counts.into_values().max().unwrap_or(1)
     }
 
     /// Largest number of units that a thread block, a channel of a rank, sends per loop.
-    pub fn units_per_block(&self, edges: &[TreeEdge]) -> u32 {
+    pub fn units_per_block(&self) -> u32 {
         let mut sums: BTreeMap<(u32, u16), u32> = BTreeMap::new();
         for piece in &self.pieces {
-            *sums.entry((edges[piece.edge].from, piece.channel)).or_default() += piece.units;
+            *sums.entry((self.connection(piece).from, piece.channel)).or_default() += piece.units;
         }
         sums.into_values().max().unwrap_or(1)
     }
 
     /// Largest number of units that a stream sends per loop.
-    pub fn units_per_stream(&self, edges: &[TreeEdge]) -> u32 {
-        let mut sums: BTreeMap<(u32, u32, u16), u32> = BTreeMap::new();
+    pub fn units_per_stream(&self) -> u32 {
+        let mut sums: BTreeMap<(Connection, u16), u32> = BTreeMap::new();
         for piece in &self.pieces {
-            let edge = &edges[piece.edge];
-            *sums.entry((edge.from, edge.to, piece.channel)).or_default() += piece.units;
+            *sums.entry((self.connection(piece), piece.channel)).or_default() += piece.units;
         }
         sums.into_values().max().unwrap_or(1)
     }
@@ -218,11 +242,10 @@ impl Pieces {
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
         order.sort_by_key(|&piece| (edges[self.pieces[piece].edge].lag, piece));
         let mut ends = vec![Chain::default(); self.pieces.len()];
-        let mut streams: BTreeMap<(u32, u32, u16), Chain> = BTreeMap::new();
+        let mut streams: BTreeMap<(Connection, u16), Chain> = BTreeMap::new();
         for number in order {
             let piece = &self.pieces[number];
-            let edge = &edges[piece.edge];
-            let previous = streams.entry((edge.from, edge.to, piece.channel)).or_default();
+            let previous = streams.entry((self.connection(piece), piece.channel)).or_default();
             let start = piece.waits.iter().fold(*previous, |start, &wait| start.max(ends[wait]));
             let end = Chain { messages: start.messages + 1, units: start.units + piece.units };
             (ends[number], *previous) = (end, end);

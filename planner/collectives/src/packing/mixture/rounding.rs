@@ -2,13 +2,12 @@
 
 use super::linear_program::Mixture;
 use super::network::Network;
-use crate::packing::forest::{BlockKind, Forest, PackedTree};
-use crate::packing::requirement::Roots;
+use crate::packing::forest::{Forest, PackedTree};
 
 /// Trees of a mixture with whole units of the blocks of their roots.
 pub(super) struct Division<'a> {
     mixture: &'a Mixture,
-    roots: Roots,
+    network: &'a Network,
     /// Units into which each block is divided.
     units: u32,
     /// Units of each tree.
@@ -29,17 +28,17 @@ impl<'a> Division<'a> {
     /// Divides the block of each root into `units` units, and gives every tree a whole number of them: its share rounded
     /// down, and of the remaining units each to the tree with which the busiest link is least busy. Then single units move
     /// between trees of a root as long as that shortens the time.
-    pub(super) fn new(network: &Network, mixture: &'a Mixture, units: u32) -> Self {
-        let (roots, units) = (network.roots(), units.max(1));
+    pub(super) fn new(network: &'a Network, mixture: &'a Mixture, units: u32) -> Self {
+        let units = units.max(1);
         let trees_of =
             |root: u32| (0..mixture.trees.len()).filter(|&tree| mixture.trees[tree].tree.root == root).collect();
         let mut division = Self {
             mixture,
-            roots,
+            network,
             units,
             counts: vec![0; mixture.trees.len()],
             busy: vec![0.0; network.links()],
-            trees_by_root: roots.ranks(network.ranks()).map(trees_of).collect(),
+            trees_by_root: network.first_roots().iter().copied().map(trees_of).collect(),
         };
         for (tree, mixed) in mixture.trees.iter().enumerate() {
             division.add(tree, (mixed.share * f64::from(units) + 1e-9) as u32);
@@ -69,7 +68,13 @@ impl<'a> Division<'a> {
     pub(super) fn forest(self) -> Forest {
         let trees = self.mixture.trees.iter().zip(self.counts).filter(|&(_, count)| count > 0);
         let trees = trees.map(|(mixed, units)| PackedTree { units, ..mixed.tree.clone() });
-        Forest { roots: self.roots, units: self.units, trees: trees.collect(), blocks: BlockKind::PerRank }
+        Forest {
+            roots: self.network.roots(),
+            symmetry: self.network.symmetry().clone(),
+            units: self.units,
+            trees: trees.collect(),
+            blocks: self.network.blocks(),
+        }
     }
 
     fn add(&mut self, tree: usize, count: u32) {

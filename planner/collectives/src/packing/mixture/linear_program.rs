@@ -7,10 +7,11 @@
 
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 
+use super::arborescence::cheapest_arborescence;
 use super::network::Network;
 use super::shortest_trees::{Tree, shortest_tree};
 use crate::cutting_planes::{Cut, LowestCuts, PriceProgram, Prices};
-use crate::packing::forest::PackedTree;
+use crate::packing::forest::{BlockKind, PackedTree};
 
 /// Objective of a mixture.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,8 +50,11 @@ struct Column {
     tree: PackedTree,
     /// Time of each link.
     times: Vec<f64>,
-    /// Hops of all blocks, as a share of those of the trees of the fewest hops.
+    /// Hops of all blocks, as a share of those of the trees of the fewest hops. A block that all ranks receive has as many
+    /// hops as a block for each.
     hops: f64,
+    /// True if the hops count in the choice of the cheapest tree.
+    counts_hops: bool,
 }
 
 /// Price of the shortest time that equal prices of links prove, relative to the hops of the trees of the fewest hops. A
@@ -65,7 +69,7 @@ const SMALLEST_SHARE: f64 = 1e-7;
 pub(super) fn solve(network: &Network, objective: Objective) -> Option<Mixture> {
     let program = Program::new(network, objective);
     let columns: Vec<Column> =
-        program.roots.iter().map(|&root| program.column(root, shortest_tree(network, root, |_| 1u32))).collect();
+        program.roots().map(|root| program.column(shortest_tree(network, root, |_| 1u32))).collect();
     if network.links() == 0 || columns.iter().all(|column| column.times.iter().all(|&time| time == 0.0)) {
         let trees = columns.into_iter().map(|column| column.mixed(1.0)).collect();
         return Some(Mixture { trees, prices: vec![0.0; network.links()] });
@@ -78,6 +82,15 @@ pub(super) fn solve(network: &Network, objective: Objective) -> Option<Mixture> 
     Some(Mixture { trees: used.map(|(column, share)| column.mixed(share)).collect(), prices })
 }
 
+/// Finds the shares of some trees, among them one per root, that an objective prefers; `None` if the solver finds no
+/// solution in floating point. Trees that are not used have a share of 0.
+pub(super) fn mix(network: &Network, trees: Vec<PackedTree>, objective: Objective) -> Option<Vec<MixedTree>> {
+    let program = Program::new(network, objective);
+    let columns: Vec<Column> = trees.into_iter().map(|tree| program.packed_column(tree)).collect();
+    let shares = program.shares(&columns)?;
+    Some(columns.into_iter().zip(shares).map(|(column, share)| column.mixed(share)).collect())
+}
+
 impl Objective {
     /// Time of the busiest link that costs nothing.
     fn allowed_time(self) -> f64 {
@@ -85,6 +98,19 @@ impl Objective {
             Self::ShortestTime => 0.0,
             Self::FewestHops { time } => time,
         }
+    }
+}
+
+impl Mixture {
+    /// Time of the busiest link, in units of the time of the slowest link for a block.
+    pub(super) fn time(&self) -> f64 {
+        let mut times = vec![0.0; self.prices.len()];
+        for mixed in &self.trees {
+            for (sum, time) in times.iter_mut().zip(&mixed.times) {
+                *sum += time * mixed.share;
+            }
+        }
+        times.into_iter().fold(0.0, f64::max)
     }
 }
 
@@ -100,14 +126,13 @@ impl Cut for Column {
     }
 
     fn constant(&self) -> f64 {
-        self.hops
+        if self.counts_hops { self.hops } else { 0.0 }
     }
 }
 
 /// Constants of both programs: minimise the hops of all blocks, plus the price of the time above the allowed one.
 struct Program<'a> {
     network: &'a Network,
-    roots: Vec<u32>,
     /// Cost of a hop of a block: that of all blocks over the trees of the fewest hops is 1.
     hop: f64,
     /// Price of a unit of time.
@@ -117,36 +142,49 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     fn new(network: &'a Network, objective: Objective) -> Self {
-        let roots: Vec<u32> = network.roots().ranks(network.ranks()).collect();
+        let roots = network.first_roots();
         let hops = |&root: &u32| f64::from(shortest_tree(network, root, |_| 1u32).total());
         let hop = 1.0 / roots.iter().map(hops).sum::<f64>().max(1.0);
         // No mixture is faster than what equal prices of all links prove.
         let links = network.links().max(1) as f64;
-        let time = |edge: usize| network.edge(edge).uses.iter().map(|used| used.time / links).sum::<f64>();
+        let time = |edge: usize| network.uses(edge).iter().map(|used| used.time / links).sum::<f64>();
         let shortest: f64 = roots.iter().map(|&root| shortest_tree(network, root, time).total()).sum();
         let price = if shortest > 0.0 { TIME_PRICE / shortest } else { TIME_PRICE };
-        Self { network, roots, hop, price, allowed: objective.allowed_time() }
+        Self { network, hop, price, allowed: objective.allowed_time() }
     }
 
-    fn column<C>(&self, root: u32, tree: Tree<C>) -> Column {
-        let tree = PackedTree { root, units: 1, parents: tree.parents };
+    fn roots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.network.first_roots().iter().copied()
+    }
+
+    fn column<C>(&self, tree: Tree<C>) -> Column {
+        self.packed_column(PackedTree { root: tree.root, units: 1, parents: tree.parents })
+    }
+
+    fn packed_column(&self, tree: PackedTree) -> Column {
         let below = tree.ranks_below();
         let blocks: f64 = tree.edges().map(|(_, child)| f64::from(below[child as usize])).sum();
-        Column { hops: blocks * self.hop, times: self.network.times(&tree), tree }
+        let counts_hops = self.network.blocks() == BlockKind::PerRank;
+        Column { hops: blocks * self.hop, counts_hops, times: self.network.times(&tree), tree }
     }
 
     /// Returns the cheapest tree of each root for prices of links, and the lower bound that they prove.
     fn cheapest(&self, prices: &[f64]) -> LowestCuts<Column> {
-        let price =
-            |edge: usize| self.network.edge(edge).uses.iter().map(|used| used.time * prices[used.link]).sum::<f64>();
+        let price = |edge: usize| self.network.uses(edge).iter().map(|used| used.time * prices[used.link]).sum::<f64>();
         let mut lower = -self.allowed * prices.iter().sum::<f64>();
-        let mut columns = Vec::with_capacity(self.roots.len());
-        for &root in &self.roots {
-            let tree = shortest_tree(self.network, root, |edge| self.hop + price(edge));
-            lower += tree.total();
-            columns.push(self.column(root, tree));
-        }
-        LowestCuts { cuts: columns, lower }
+        let columns = self.roots().map(|root| match self.network.blocks() {
+            BlockKind::PerRank => {
+                let tree = shortest_tree(self.network, root, |edge| self.hop + price(edge));
+                lower += tree.total();
+                self.column(tree)
+            }
+            BlockKind::Common => {
+                let column = self.packed_column(cheapest_arborescence(self.network, root, price));
+                lower += column.value(prices);
+                column
+            }
+        });
+        LowestCuts { cuts: columns.collect(), lower }
     }
 }
 
@@ -157,7 +195,7 @@ impl Program<'_> {
         let excess = problem.add_var(self.price, (0.0, f64::INFINITY));
         let shares: Vec<Variable> =
             columns.iter().map(|column| problem.add_var(column.hops, (0.0, f64::INFINITY))).collect();
-        for &root in &self.roots {
+        for root in self.roots() {
             let of_root = columns.iter().zip(&shares).filter(|(column, _)| column.tree.root == root);
             let terms: Vec<(Variable, f64)> = of_root.map(|(_, &share)| (share, 1.0)).collect();
             problem.add_constraint(terms, ComparisonOp::Eq, 1.0);

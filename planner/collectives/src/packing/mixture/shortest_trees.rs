@@ -3,11 +3,12 @@
 use std::cmp::Reverse;
 use std::ops::Add;
 
-use super::network::Network;
+use super::network::{EdgeTo, Network};
 
 /// Cheapest paths from a root to all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree<C> {
+    pub root: u32,
     /// Parent of each rank; the root, and ranks without a path, are their own parents.
     pub parents: Vec<u32>,
     /// Cost of the path to each rank; `None` without a path.
@@ -35,7 +36,7 @@ impl<C: Cost> Tree<C> {
 /// one whose ranks follow the root most closely, so that different roots use different paths.
 pub(super) fn shortest_tree<C: Cost>(network: &Network, root: u32, cost: impl Fn(usize) -> C) -> Tree<C> {
     let ranks = network.ranks();
-    let mut tree = Tree { parents: (0..ranks).collect(), costs: vec![None; ranks as usize] };
+    let mut tree = Tree { root, parents: (0..ranks).collect(), costs: vec![None; ranks as usize] };
     let mut hops = vec![u32::MAX; ranks as usize];
     let mut is_done = vec![false; ranks as usize];
     tree.costs[root as usize] = Some(C::default());
@@ -50,12 +51,12 @@ pub(super) fn shortest_tree<C: Cost>(network: &Network, root: u32, cost: impl Fn
         });
         let Some((at, depth, parent)) = next else { return tree };
         is_done[parent as usize] = true;
-        for number in network.edges_of(parent) {
-            let child = network.edge(number).child as usize;
+        for EdgeTo { child, edge } in network.edges_of(parent) {
+            let child = child as usize;
             if is_done[child] {
                 continue;
             }
-            let through = at + cost(number);
+            let through = at + cost(edge);
             let is_better = match tree.costs[child] {
                 None => true,
                 Some(known) if through < known => true,
