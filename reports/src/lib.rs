@@ -12,6 +12,7 @@
 //! | [`page`] | one self-contained HTML page | studies, plans, comparisons, runs |
 //! | [`steps`] | SVG and PNG | a schedule: steps against ranks |
 //! | [`topology`] | SVG | a [`Fabric`](fabricast_topologies::Fabric), optionally with the load of its links |
+//! | [`tree_load`] | numbers | loads of links by the trees of a certificate, for [`topology`] |
 //! | [`trace`] | Chrome trace JSON for Perfetto | the spans of a timeline |
 //! | [`table`] | aligned text, CSV, HTML | rows of typed values |
 //! | [`share`] | text bars | the shares of a total |
@@ -56,3 +57,4 @@ pub mod steps;
 pub mod table;
 pub mod topology;
 pub mod trace;
+pub mod tree_load;

@@ -351,6 +351,12 @@ pub enum ScheduleCommand {
         fabric: FabricArgs,
         #[command(flatten)]
         what_if: WhatIfArgs,
+        /// Draw the fabric with the load of its links by the trees (.svg)
+        #[arg(long, value_name = "FILE", help_heading = "Output")]
+        picture: Option<PathBuf>,
+        /// Draw only the trees of this root
+        #[arg(long, value_name = "RANK", requires = "picture", help_heading = "Output")]
+        root: Option<u32>,
     },
     /// Write the schedule in another format
     Convert {

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fabricast_reports::chart;
-use fabricast_reports::steps;
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_sim::certify;
+use fabricast_reports::tree_load::link_loads;
+use fabricast_reports::{steps, topology};
+use fabricast_sim::certify::{self, Certificate};
 use fabricast_sim::schedule::format::{self, Format};
-use fabricast_sim::schedule::{OpId, Operation, Schedule, json};
+use fabricast_sim::schedule::{Call, OpId, Operation, Rank, Schedule, json};
 use fabricast_sim::verify::{Fault, FaultKind, VerifyOptions, verify};
 use fabricast_topologies::route::Router;
+use fabricast_topologies::{Fabric, NodeId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -48,8 +50,9 @@ pub fn run(command: &ScheduleCommand, output: &Output) -> Result<(), Failure> {
         ScheduleCommand::Verify { file, fifo_depth } => {
             prove(&read(file)?, *fifo_depth, output).map_err(|failure| failure.with_file(file))
         }
-        ScheduleCommand::Certify { file, fabric, what_if } => {
-            certify(&read(file)?, fabric, what_if, output).map_err(|failure| failure.with_file(file))
+        ScheduleCommand::Certify { file, fabric, what_if, picture, root } => {
+            let picture = picture.as_deref().map(|path| TreePicture::new(path, *root, output)).transpose()?;
+            certify(&read(file)?, fabric, what_if, picture, output).map_err(|failure| failure.with_file(file))
         }
         ScheduleCommand::Convert { file, to } => {
             write(&read(file)?, *to, output).map_err(|failure| failure.with_file(file))
@@ -169,13 +172,57 @@ pub struct CertificateJson {
     prices: BTreeMap<String, u64>,
 }
 
-fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output: &Output) -> Result<(), Failure> {
+/// Picture of the loads of links by trees.
+#[derive(Clone, Copy)]
+struct TreePicture<'a> {
+    path: &'a Path,
+    /// Root of the trees; those of all roots if `None`.
+    root: Option<Rank>,
+}
+
+impl<'a> TreePicture<'a> {
+    /// Checks the file before any work.
+    fn new(path: &'a Path, root: Option<u32>, output: &Output) -> Result<Self, Failure> {
+        if picture_format(path, output)? != chart::Format::Svg {
+            return Err(Failure::input("a picture of a fabric is written as .svg only"));
+        }
+        Ok(Self { path, root: root.map(Rank) })
+    }
+
+    /// Draws the fabric of a certified call.
+    fn draw(
+        self,
+        call: Call,
+        certificate: &Certificate,
+        fabric: &Fabric,
+        router: &Router<'_>,
+        placement: &[NodeId],
+    ) -> Result<String, Failure> {
+        if let Some(root) = self.root.filter(|root| root.0 >= call.ranks) {
+            return Err(Failure::input(format!("no rank {}: the schedule has {} ranks", root.0, call.ranks)));
+        }
+        let loads = link_loads(certificate, call.collective, fabric, router, placement, self.root);
+        Ok(topology::svg(fabric, &topology::Options { utilization: Some(&loads), hosts: None }))
+    }
+}
+
+fn certify(
+    schedule: &Schedule,
+    args: &FabricArgs,
+    what_if: &WhatIfArgs,
+    picture: Option<TreePicture<'_>>,
+    output: &Output,
+) -> Result<(), Failure> {
     let fabric = setup::fabric(&args.fabric, &args.size, what_if, output)?;
     let router = Router::new(&fabric, setup::call_options(args, &fabric)?);
     let placement = setup::ranks(&fabric, args.ranks_per_gpu)?;
     let verified = verify(schedule, &VerifyOptions::default()).map_err(|fault| super::verified::failure(&fault))?;
     let checked = certify::check(schedule, &fabric, &router, &placement);
     let certificate = checked.map_err(|error| Failure::Failed(error.to_string()))?;
+    let call = schedule.header().call;
+    let drawn = picture.map(|picture| picture.draw(call, certificate, &fabric, &router, &placement)).transpose()?;
+    let drawn = picture.zip(drawn.as_ref());
+    let drawn = drawn.map(|(picture, svg)| AdditionalFile { path: picture.path, content: svg.as_bytes() });
     let micros = |picos: u64| picos as f64 / 1e6;
     let gap = (certificate.bound_ps > 0).then(|| certificate.packed_ps as f64 / certificate.bound_ps as f64 - 1.0);
     let summary = CertificateJson {
@@ -189,7 +236,8 @@ fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output:
         prices: certificate.prices.clone(),
     };
     if output.format == crate::output_format::Format::Json {
-        return output.write_json(&Document::Certificate.with(&summary));
+        let text = crate::output::json(&Document::Certificate.with(&summary))?;
+        return output.write_with(&text, drawn);
     }
     let header = schedule.header();
     let bytes = header.call.bytes.0 as f64;
@@ -203,7 +251,7 @@ fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output:
         0 => format!("boundary of {}", fabricast_topologies::visible::visible(&sets.join(" "))),
         links => format!("prices of {}", format_count(links as u64, "link")),
     };
-    output.write(&format!(
+    let text = format!(
         "ok: {} of {} is {within}\n\
          bound     {:.3} us  {:.1} GB/s  ({evidence})\n\
          schedule  {:.3} us  {:.1} GB/s  ({})",
@@ -214,7 +262,8 @@ fn certify(schedule: &Schedule, args: &FabricArgs, what_if: &WhatIfArgs, output:
         summary.packed_us,
         rate(certificate.packed_ps),
         format_count(summary.trees as u64, "tree"),
-    ))
+    );
+    output.write_with(&text, drawn)
 }
 
 /// Returns the image format of a picture file. Checks it and the file before any work.
