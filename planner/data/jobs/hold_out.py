@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Errors by class of job where each study that set a host time of SGLang, or its time of 8-bit experts on AMD's GPUs, is left out; see docs/accuracy.md.
 
-Usage: hold_out.py [FABRICAST]   (the command; without it `fabricast` of the PATH)
+Usage: hold_out.py [FABRICAST [ROWS]]   (the command, without it `fabricast` of the PATH; ROWS: file for a JSON object per figure)
 
 The times of the study that is left out are the geometric means over the others of its kind.
 """
@@ -62,7 +62,7 @@ def main():
         rows = [row for row in answer["measured"] if row["job"] in jobs and row["figure"] == "tpot_s"]
         gaps = [1e6 * (row["measured"] - row["predicted"]) / layers(sources[name]) + AMD_LAYER_US for row in rows]
         amd[name] = sum(gaps) / len(gaps)
-    by_class = {}
+    by_class, rows = {}, []
     for path in paths:
         source, held_out = sources[path.stem], None
         added_s = 0.0
@@ -95,14 +95,25 @@ def main():
             elif row["figure"] == "tokens_per_s" and row["job"] in tpots:
                 predicted *= tpots[row["job"]] / (tpots[row["job"]] + added_s)
             ratio = predicted / row["measured"]
+            # The interval scales with the prediction.
+            scale = predicted / row["predicted"]
+            inside = row.get("low") is not None and row["low"] * scale <= row["measured"] <= row["high"] * scale
             ratio = 1 / ratio if row["figure"] in RATES else ratio
-            by_class.setdefault(job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"]), []).append(ratio)
+            name = job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"])
+            by_class.setdefault(name, []).append((ratio, inside))
+            rows.append({**row, "class": name, "study": path.stem, "predicted": predicted, "ratio": ratio, "inside": inside})
+    if len(sys.argv) > 2:
+        Path(sys.argv[2]).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     print("times of a layer that studies set, ms:", {name: round(time, 2) for name, time in launch.items()})
     print("times of 8-bit experts on AMD, µs:", {name: round(time) for name, time in amd.items()})
-    print("| class | figures | median error | p90 | predicted / measured time, median |\n|---|---|---|---|---|")
-    for name, ratios in sorted(by_class.items()):
-        errors = [abs(ratio - 1) for ratio in ratios]
-        print(f"| {name} | {len(ratios)} | {100 * quantile(errors, 0.5):.1f} % | {100 * quantile(errors, 0.9):.0f} % | {quantile(ratios, 0.5):.2f} |")
+    print("| class | figures | median error | p80 | p90 | predicted / measured time, median | inside the interval |\n|---|---|---|---|---|---|---|")
+    for name, values in sorted(by_class.items()):
+        errors = [abs(ratio - 1) for ratio, _ in values]
+        inside = sum(inside for _, inside in values)
+        print(
+            f"| {name} | {len(values)} | {100 * quantile(errors, 0.5):.1f} % | {100 * quantile(errors, 0.8):.1f} % | {100 * quantile(errors, 0.9):.0f} % "
+            f"| {quantile([ratio for ratio, _ in values], 0.5):.2f} | {inside} ({100 * inside / len(values):.0f} %) |"
+        )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,12 @@ use fabricast_topologies::Fabric;
 use fabricast_topologies::fabric::Figures;
 use fabricast_topologies::route::{RouteOptions, Router};
 
-use super::job_class::{JobClass, OtherProperty, PropertyFigures, Work};
+use super::error_figures::{ErrorFigures, class_error};
+use super::job_class::{JobClass, OtherProperty, Work};
+use super::model_error::ModelError;
 use super::statements::group_by_statement;
 use super::{Candidate, EfficiencyOverrides, Study};
+use fabricast_perf::step::{Efficiency, GemmEvidence};
 use fabricast_workload::job::Job;
 use fabricast_workload::trace::EventKind;
 
@@ -177,43 +180,31 @@ impl Accuracy {
     }
 }
 
-/// Returns the error at the 90th percentile of jobs of a class on any GPU, in percent: the largest known one of its kind
-/// of work, or that of its property.
-pub(super) fn largest_error(class: JobClass) -> f64 {
-    let of_work = ACCURACIES.iter().filter(|entry| entry.work == class.work);
-    class.error(of_work.map(|entry| entry.error_percent[1]).fold(0.0, f64::max))
-}
-
 /// Returns the accuracy of predictions of jobs with a property, without the final period.
 fn property_statement(class: JobClass, property: OtherProperty, model: &str) -> String {
-    let Some(PropertyFigures { name, figures, count, error_percent: [median, p90] }) = property.figures() else {
-        return format!("{} on {model}: no published figure with these adapters or memory tiers", class.work.name());
+    let (Some(name), Some(source), Some(ErrorFigures { count, error_percent: [median, _, p90] })) =
+        (property.name(), property.source(), property.figures())
+    else {
+        return format!("{} on {model}: no published figure with these properties", class.work.name());
     };
     format!(
-        "{name} on {model}: predictions of {count} {figures} differ from measurement by {median:.0} % in the median and {p90:.0} % at the 90th percentile"
+        "{name} on {model}: predictions of {count} {source} differ from measurement by {median:.0} % in the median and {p90:.0} % at the 90th percentile"
     )
 }
 
-/// Standard deviation of ln(time) due to the model's error, for the jobs of a candidate. The errors of all its jobs are
-/// treated as one variable, weighted by the jobs' weights. It is derived from the 90th percentile of the published
-/// figures of the class; a class without figures has the largest known error of its kind of work. Recorded traces have
-/// no such error.
-pub(super) fn model_error(study: &Study, fabrics: &[Fabric], candidate: usize) -> f64 {
-    let of_job = |job: &Job| {
-        let Some(class) = JobClass::new(job) else { return 0.0 };
-        let known = fabrics.get(candidate).and_then(|fabric| Accuracy::new(class.work, fabric));
-        let p90 = known.map_or_else(|| largest_error(class), |accuracy| class.error(accuracy.error_percent[1]));
-        (1.0 + p90 / 100.0).ln() / NORMAL_P90
-    };
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for (_, job) in study.jobs_on(candidate) {
-        (sum, weights) = (sum + job.weight() * of_job(job), weights + job.weight());
-    }
-    if weights > 0.0 { sum / weights } else { 0.0 }
+/// Returns the error of the intervals and rankings of a class of jobs on a fabric's GPUs.
+fn interval_statement(class: JobClass, fabric: &Fabric) -> String {
+    let [low, high] = class_error(class, Efficiency::evidence(fabric)).measured_to_predicted();
+    format!("80 % of measured times are expected at {low:.2} to {high:.2} of the predicted ones")
 }
 
-/// 90th percentile of the absolute value of a standard normal number.
-const NORMAL_P90: f64 = 1.645;
+/// Returns the error of the score of a candidate. The errors of all its jobs are treated as one variable, weighted by the
+/// jobs' weights. Recorded traces have no error.
+pub(super) fn model_error(study: &Study, fabrics: &[Fabric], candidate: usize) -> ModelError {
+    let evidence = fabrics.get(candidate).map_or(GemmEvidence::Assumed, Efficiency::evidence);
+    let of_job = |job: &Job| JobClass::new(job).map_or(ModelError::default(), |class| class_error(class, evidence));
+    ModelError::of_geometric_mean(study.jobs_on(candidate).map(|(_, job)| (of_job(job), job.weight())))
+}
 
 /// Joins names as `A, B and C`.
 #[must_use]
@@ -244,14 +235,15 @@ pub(super) fn accuracy_statements(study: &Study, fabrics: &[Fabric]) -> Vec<Stri
         Some(_) if candidate.efficiency != EfficiencyOverrides::default() => None,
         Some(class) => {
             let model = gpu_model(fabric);
-            Some(match (class.property, Accuracy::new(class.work, fabric)) {
+            let known = match (class.property, Accuracy::new(class.work, fabric)) {
                 (Some(property), _) => property_statement(class, property, &model),
                 (None, Some(accuracy)) => accuracy.statement(&model),
                 (None, None) => format!(
                     "{} on {model}: no published figure here (docs/accuracy.md, \"Jobs as others measured them\", has more)",
                     class.work.name()
                 ),
-            })
+            };
+            Some(format!("{known}; {}", interval_statement(class, fabric)))
         }
         None => computes(job).then(|| "kernels of a trace keep their recorded times on every GPU".to_owned()),
     };

@@ -1,27 +1,28 @@
 //! Probability that each candidate has the lowest score, with prices distributed over their bands and times subject to
 //! the model's error.
 //!
-//! The score of a candidate is its score by prices ([`ScoreBand`]) × exp(ε). ε is normally distributed around 0 with
-//! the standard deviation of the model's error for its jobs and GPUs; it is one number for all jobs of a candidate, and
-//! independent between candidates. (The errors of candidates with the same GPUs have a common part, which would make
+//! The score of a candidate is its score by prices ([`ScoreBand`]) × measured ÷ predicted time, which has the distribution
+//! of the model's error for its jobs and GPUs ([`ModelError`]): exp(ε(z)) for a standard normal variable z. It is one number
+//! for all jobs of a candidate, and independent between candidates. (The errors of candidates with the same GPUs have a common part, which would make
 //! the decision more certain. It is not modelled, because there are no data to determine it.) Let u be the position of
-//! a price in its band and z a standard normal variable:
+//! a price in its band:
 //!
 //! ```text
 //! ∫ du ∫ φ(z) dz  Π over the others of its price group P(score > s) × Π over other groups ∫ dv Π P(score at v > s),
-//! s = its score at u × exp(σ z)
+//! s = its score at u × exp(ε(z))
 //! ```
 //!
 //! Both integrals are Gauss-Legendre quadratures; there are no random numbers.
 
 use super::cost_probability::{ScoreBand, legendre};
+use super::model_error::ModelError;
 
-/// Minimum standard deviation of a score's logarithm. Times of equal runs differ by about 1 %. The minimum also makes
-/// the integrand smooth.
-const MIN_ERROR: f64 = 0.01;
-/// Number of quadrature points for the price band; the next constant is the number for the model's error.
+/// Minimum error of a score, as a fraction. Times of equal runs differ by about 1 %. The minimum also makes the integrand
+/// smooth.
+const MIN_ERROR: f64 = 0.013;
+/// Number of quadrature points for the price band; the next constant is the number for each side of the model's error.
 const PRICE_POINTS: usize = 12;
-const ERROR_POINTS: usize = 48;
+const ERROR_POINTS: usize = 24;
 /// Integration limit of the model's error, in standard deviations.
 const ERROR_RANGE: f64 = 4.5;
 
@@ -30,15 +31,21 @@ const ERROR_RANGE: f64 = 4.5;
 pub(super) struct UncertainScore {
     /// Score as a function of the price.
     pub band: ScoreBand,
-    /// Standard deviation of the logarithm of the score due to the model's error.
-    pub error: f64,
+    /// Error of the times.
+    pub error: ModelError,
+}
+
+impl UncertainScore {
+    fn smoothed(self) -> Self {
+        Self { error: self.error.larger(ModelError::from_fraction(MIN_ERROR)), ..self }
+    }
 }
 
 /// Returns the probability that each candidate has the lowest score, indexed like `scores`; `None` for candidates
 /// without a score. The probabilities add up to 1.
 pub(super) fn lowest_score_probabilities(scores: &[Option<UncertainScore>]) -> Vec<Option<f64>> {
     let participants: Vec<(usize, UncertainScore)> =
-        scores.iter().enumerate().filter_map(|(number, score)| Some((number, (*score)?))).collect();
+        scores.iter().enumerate().filter_map(|(number, score)| Some((number, (*score)?.smoothed()))).collect();
     let mut groups: Vec<usize> = participants.iter().map(|(_, score)| score.band.group).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -46,19 +53,23 @@ pub(super) fn lowest_score_probabilities(scores: &[Option<UncertainScore>]) -> V
     // distribution.
     let positions: Vec<(f64, f64)> =
         legendre(PRICE_POINTS).into_iter().map(|(point, weight)| ((1.0 + point) / 2.0, weight / 2.0)).collect();
-    let normals: Vec<(f64, f64)> = legendre(ERROR_POINTS)
+    // The slope of the error changes at its median, so that each side has its own points.
+    let half = ERROR_RANGE / 2.0;
+    let normals: Vec<(f64, f64)> = [-half, half]
         .into_iter()
-        .map(|(point, weight)| (point * ERROR_RANGE, weight * ERROR_RANGE * normal_density(point * ERROR_RANGE)))
+        .flat_map(|middle| {
+            legendre(ERROR_POINTS).into_iter().map(move |(point, weight)| (middle + point * half, weight))
+        })
+        .map(|(deviate, weight)| (deviate, weight * half * normal_density(deviate)))
         .collect();
     let above = |score: &UncertainScore, position: f64, value: f64| {
-        let error = score.error.max(MIN_ERROR);
-        1.0 - normal_share_below((value.ln() - score.band.interpolate(position).ln()) / error)
+        1.0 - normal_share_below(score.error.deviate(value.ln() - score.band.interpolate(position).ln()))
     };
     let probability = |number: usize, own: &UncertainScore| {
         let mut sum = 0.0;
         for &(position, weight) in &positions {
             for &(normal, density) in &normals {
-                let value = own.band.interpolate(position) * (own.error.max(MIN_ERROR) * normal).exp();
+                let value = own.band.interpolate(position) * own.error.log_ratio(normal).exp();
                 let mut product = weight * density;
                 for &group in &groups {
                     let members =
@@ -109,7 +120,7 @@ mod tests {
     use super::*;
 
     fn score(low: f64, high: f64, group: usize, error: f64) -> Option<UncertainScore> {
-        Some(UncertainScore { band: ScoreBand { low, high, group }, error })
+        Some(UncertainScore { band: ScoreBand { low, high, group }, error: ModelError::from_fraction(error) })
     }
 
     fn probabilities(scores: &[Option<UncertainScore>]) -> Vec<f64> {
@@ -118,9 +129,12 @@ mod tests {
 
     #[test]
     fn two_fixed_prices_have_a_closed_form() {
-        // P(first < second) = Φ(ln 1.2 ÷ √(0.1² + 0.2²)).
-        let found = probabilities(&[score(1.0, 1.0, 0, 0.1), score(1.2, 1.2, 1, 0.2)]);
-        assert!((found[0] - normal_share_below(1.2f64.ln() / 0.05f64.sqrt())).abs() < 1e-4, "{found:?}");
+        // The 90th percentile of a nearly exact score is 1 ÷ (1 − 0.2) times it.
+        let found = probabilities(&[score(1.0, 1.0, 0, 0.2), score(1.25, 1.25, 1, 0.0)]);
+        assert!((found[0] - 0.9).abs() < 2e-3, "{found:?}");
+        // Its 10th percentile is 1 ÷ (1 + 0.2).
+        let found = probabilities(&[score(1.2, 1.2, 0, 0.2), score(1.0, 1.0, 1, 0.0)]);
+        assert!((found[0] - 0.1).abs() < 2e-3, "{found:?}");
         assert!((normal_share_below(1.0) - 0.841_344_7).abs() < 1e-6);
         // Equal candidates, with prices of the same group and of different groups.
         for group in [0, 1] {
@@ -161,7 +175,7 @@ mod tests {
                 let sampled: Vec<f64> = scores.iter().flatten().zip(errors).map(|(score, (a, b))| {
                     // Box-Muller transform.
                     let normal = (-2.0 * part(a, draw).max(1e-12).ln()).sqrt() * (std::f64::consts::TAU * part(b, draw)).cos();
-                    score.band.interpolate(part(prices[score.band.group], draw)) * (score.error * normal).exp()
+                    score.band.interpolate(part(prices[score.band.group], draw)) * score.error.log_ratio(normal).exp()
                 }).collect();
                 let best = (0..sampled.len()).min_by(|&a, &b| sampled[a].total_cmp(&sampled[b])).unwrap();
                 wins[best] += 1;

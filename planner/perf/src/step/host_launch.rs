@@ -26,8 +26,8 @@
 //! | adapter, compiled | 0.075 ms | |
 //!
 //! Fitted by least squares of logarithms to 44 steps of 24 layers on two H100 with PyTorch 2.11
-//! (`planner/data/host-steps.csv`); 60 other steps differ by 11 % in the median and 30 % at the 90th percentile. Equal
-//! machines differ by 30 % ([`SPREAD`]), and other CPUs by their time per operator. A step that is one CUDA graph needs
+//! (`planner/data/host-steps.csv`); 60 other steps differ by 11 % in the median, 23 % at the 80th percentile
+//! ([`ERROR_PERCENT`]) and 30 % at the 90th. Equal machines differ by 30 %, and other CPUs by their time per operator. A step that is one CUDA graph needs
 //! no time per layer.
 
 use fabricast_topologies::Picos;
@@ -93,8 +93,8 @@ const COPIES: u64 = 3;
 /// Part of the host time of a step that does not depend on the number of layers, tensors and micro-batches.
 const REST: Picos = micros(1000);
 
-/// Variation of host times between equal machines, as a fraction.
-pub const SPREAD: f64 = 0.3;
+/// 80th percentile of |predicted ÷ measured − 1| of the 60 steps that set nothing, in percent.
+pub const ERROR_PERCENT: f64 = 23.4;
 
 /// Host times of launching a layer.
 #[derive(Clone, Copy)]
@@ -306,11 +306,12 @@ mod tests {
             errors[(errors.len() as f64 * share) as usize]
         };
         assert_eq!(errors.each_ref().map(Vec::len), [44, 60]);
-        let [fitted, held_out] = errors.each_mut().map(|errors| [0.5, 0.9].map(|share| quantile(errors, share)));
+        let [fitted, held_out] = errors.each_mut().map(|errors| [0.5, 0.9, 0.8].map(|share| quantile(errors, share)));
         assert!(
             fitted[0] < 0.11 && fitted[1] < 0.24 && held_out[0] < 0.13 && held_out[1] < 0.32,
             "{fitted:?} {held_out:?}"
         );
+        assert!((100.0 * held_out[2] - ERROR_PERCENT).abs() < 1.0, "{held_out:?}");
     }
 
     #[test]

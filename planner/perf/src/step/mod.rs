@@ -51,7 +51,7 @@ pub use block_scheduling::BlockScheduling;
 pub use efficiency::Efficiency;
 pub(crate) use expert_overlap::{ExpertExchanges, LayerCompute, half_batch_cost};
 pub use gpu_efficiency::GemmEvidence;
-pub use host_launch::{SPREAD as HOST_SPREAD, host_time};
+pub use host_launch::{ERROR_PERCENT as HOST_ERROR_PERCENT, host_time};
 pub use idle_gpus::{active_ranks, divisible_batch};
 pub(crate) use interference::{OverlapCost, OverlappedCall};
 pub(crate) use kernel::padded_rows;

@@ -17,6 +17,7 @@ use crate::accuracy::{accuracy_statements, model_error};
 use crate::cases::Cases;
 use crate::cost::{CostedPrediction, RunCosts, Terms};
 use crate::decision::{UncertainScore, lowest_score_probabilities};
+use crate::error_figures::latency_error;
 use crate::key::Key;
 use crate::measured::Figure;
 use crate::prediction::PredictedStep;
@@ -24,7 +25,7 @@ use crate::quantities::seconds;
 use crate::rank::{JobResult, RankedCandidate, rank};
 use crate::run::Outcome;
 use crate::setting::Setting;
-use crate::step_interval::{StepInterval, TTFT_ERROR, measured_to_predicted};
+use crate::step_interval::StepInterval;
 use crate::{Band, CURRENCY, Candidate, MachineSize, MeasuredStep, Payment, Price, Study, UnitCount};
 use fabricast_workload::job::{Arrivals, Job, Model, Parallel, Precision, Recompute, Training};
 
@@ -215,13 +216,10 @@ fn measured_rows(study: &Study, results: &[JobResult<'_>]) -> Vec<MeasuredRow> {
             Some(if step.figure.is_rate() { predicted? / factor } else { predicted? * factor })
         };
         let ends = [scaled(|interval| interval.low), scaled(|interval| interval.high)];
-        let ends = match step.figure {
-            // Queueing and host time do not scale with the step time.
-            Figure::Ttft | Figure::TtftP50 | Figure::TtftP99 => {
-                measured_to_predicted(TTFT_ERROR).map(|factor| Some(predicted? * factor))
-            }
+        let ends = match (step.figure, latency_error(step.figure, job)) {
+            (_, Some(error)) => error.measured_to_predicted().map(|factor| Some(predicted? * factor)),
             // It does not depend on the steps.
-            Figure::KvTransfer | Figure::AdapterSwap => [None, None],
+            (Figure::KvTransfer | Figure::AdapterSwap, _) => [None, None],
             _ => ends,
         };
         let [low, high] = if step.figure.is_rate() { [ends[1], ends[0]] } else { ends };
