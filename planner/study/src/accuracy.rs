@@ -131,8 +131,8 @@ pub(super) const ACCURACIES: [Accuracy; 9] = [
         models: &["H100", "H200", "B200", "GB200"],
         software: TENSORRT,
         count: 65,
-        error_percent: [17.1, 42.3],
-        bias: -16.8,
+        error_percent: [13.5, 31.3],
+        bias: -6.6,
     },
 ];
 

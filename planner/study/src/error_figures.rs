@@ -24,16 +24,16 @@ pub(super) struct ErrorFigures {
 const FEW_FIGURES: u32 = 10;
 
 /// Times to first token under a fixed concurrency.
-const TTFT: ErrorFigures = ErrorFigures { count: 78, error_percent: [18.1, 43.0, 61.0] };
+const TTFT: ErrorFigures = ErrorFigures { count: 78, error_percent: [18.1, 43.2, 66.0] };
 
 /// Times to first token of requests that arrive at a rate.
-const TTFT_AT_RATE: ErrorFigures = ErrorFigures { count: 26, error_percent: [27.2, 59.6, 73.4] };
+const TTFT_AT_RATE: ErrorFigures = ErrorFigures { count: 26, error_percent: [23.3, 38.4, 54.0] };
 
 /// Times to first token with prefill and decode on different hosts.
-const TTFT_OF_POOLS: ErrorFigures = ErrorFigures { count: 18, error_percent: [44.5, 53.4, 56.1] };
+const TTFT_OF_POOLS: ErrorFigures = ErrorFigures { count: 18, error_percent: [47.2, 55.8, 57.0] };
 
 /// Times per token and of whole requests that arrive at a rate.
-const LATENCY_AT_RATE: ErrorFigures = ErrorFigures { count: 27, error_percent: [12.2, 22.5, 37.0] };
+const LATENCY_AT_RATE: ErrorFigures = ErrorFigures { count: 27, error_percent: [13.2, 23.8, 35.0] };
 
 /// Estimates of the error, in percent, where no job was measured: GEMM rates from the power limit, or assumed ones.
 const POWER_LIMIT_PERCENT: f64 = 25.0;
@@ -53,7 +53,7 @@ impl ErrorFigures {
             (Work::Training, false) => (41, [4.4, 14.3, 18.0]),
             // All published figures of Megatron Bridge (planner/data/megatron-bridge/experts.toml); none is from benchmarks alone.
             (Work::TrainingExperts, _) => (118, [14.3, 36.3, 44.1]),
-            (Work::Serving, true) => (53, [4.8, 18.1, 24.1]),
+            (Work::Serving, true) => (53, [5.4, 18.1, 25.0]),
             (Work::Serving, false) => (19, [7.5, 20.3, 21.3]),
             (Work::ServingExperts, true) => (64, [13.5, 30.7, 34.5]),
             (Work::ServingExperts, false) => (49, [8.8, 17.0, 22.8]),
@@ -69,7 +69,7 @@ impl OtherProperty {
             Self::TrainedAdapters => (46, [12.3, 26.5, 41.2]),
             Self::ServedAdapters => (6, [45.7, 47.6, 57.9]),
             Self::StatesOnDrives => (4, [6.9, 7.0, 7.0]),
-            Self::SpeculativeDecoding => (12, [16.3, 19.5, 28.1]),
+            Self::SpeculativeDecoding => (12, [20.5, 23.4, 28.0]),
             Self::Unmeasured => return None,
         };
         Some(ErrorFigures { count, error_percent })

@@ -89,10 +89,11 @@ impl StepCosts<'_> {
         let stages = u64::from(layout.degrees.pipeline);
         let draft = self.draft(job, layout, mix, context)?;
         let device = self.layer_shares(job, layout, mix, context)?;
-        // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph.
+        // A layer takes at least the time to launch its kernels. Steps without prefill are one CUDA graph, small ones with
+        // prefill may have a graph for each piece of a layer.
         // Two overlapped halves of a batch are launched one after the other.
         let launches = if overlaps_halves(job, layout, mix) { 2 } else { 1 };
-        let host = if mix.prefill > 0.0 { Picos(job.host.prefill_layer.0 * launches) } else { Picos::ZERO };
+        let host = if mix.prefill > 0.0 { scaled(job.host.prefill_layer(mix.tokens()), launches) } else { Picos::ZERO };
         Ok(StreamStep {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },

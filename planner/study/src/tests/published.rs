@@ -157,8 +157,9 @@ fn tensorrt_llm_throughput_is_predicted() {
     // more requests.
     assert_some_predicted(experts, |name| name.starts_with("DeepSeek-R1"), 14, 0.08, -0.41..0.32);
     assert_some_predicted(experts, |name| name.starts_with("Qwen3-235B"), 19, 0.16, -0.34..0.12);
-    // A single GPU serves so many requests that its host is the bottleneck.
-    assert_some_predicted(experts, |name| name.starts_with("Qwen3-30B"), 32, 0.30, -0.70..0.03);
+    // A single GPU serves so many requests that its host is the bottleneck. Its time is that of vLLM, whose steps with many
+    // prompt tokens launch single kernels.
+    assert_some_predicted(experts, |name| name.starts_with("Qwen3-30B"), 32, 0.16, -0.58..0.34);
 }
 
 /// Published steps of fine-tuning with adapters, which set nothing, and steps with adapters on one H200, of which the

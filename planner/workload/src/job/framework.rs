@@ -92,6 +92,12 @@ pub struct Framework {
     pub prefill_quantized_expert_layer_ms: Option<f64>,
     /// Additional milliseconds to launch a layer with latent attention in a step with prefill.
     pub prefill_latent_layer_ms: Option<f64>,
+    /// Largest number of tokens of a step with prefill that consists of CUDA graphs between attention kernels.
+    pub graph_tokens: Option<u64>,
+    /// Milliseconds to launch a dense layer of such a step.
+    pub graph_layer_ms: Option<f64>,
+    /// Milliseconds to launch a layer with experts of such a step.
+    pub graph_expert_layer_ms: Option<f64>,
     /// Milliseconds between steps in which the GPUs wait.
     pub step_ms: Option<f64>,
     /// Microseconds of the host for each request of a step ([`HostTimes::step_request`](super::HostTimes::step_request)).

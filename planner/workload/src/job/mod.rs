@@ -65,8 +65,8 @@ pub use read::{FileResolver, JobText, Texts, format_number, name_problem, neares
 pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use served_adapters::{AdapterLoading, HostAllocation, ServedAdapters};
 pub use serving::{
-    Arrivals, Batching, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing, Serving,
-    TensorAllReduce,
+    Arrivals, Batching, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing, PiecewiseGraphs,
+    Serving, TensorAllReduce,
 };
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use speculation::{DraftMethod, Speculation};

@@ -234,6 +234,24 @@ pub enum TensorAllReduce {
     Custom,
 }
 
+/// CUDA graphs of the parts of a layer between its attention kernels, which small steps with prefill use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PiecewiseGraphs {
+    /// Largest number of tokens of a step for which there are graphs.
+    pub max_tokens: u64,
+    /// Time to launch a layer: a graph, and the kernels of attention.
+    pub layer: Picos,
+}
+
+impl HostTimes {
+    /// Returns the time to launch a layer in a step with prefill that has so many tokens.
+    #[must_use]
+    pub fn prefill_layer(&self, tokens: f64) -> Picos {
+        let graphs = self.piecewise_graphs.filter(|graphs| tokens <= graphs.max_tokens as f64);
+        graphs.map_or(self.prefill_layer, |graphs| graphs.layer.min(self.prefill_layer))
+    }
+}
+
 /// Host time of serving software that CUDA graphs and overlap do not hide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostTimes {
@@ -241,6 +259,8 @@ pub struct HostTimes {
     pub request: Picos,
     /// Time to launch the kernels of a layer in a step with prefill, which is not one CUDA graph.
     pub prefill_layer: Picos,
+    /// Time to launch a layer in pieces, in small steps with prefill; `None` if the software has no such graphs.
+    pub piecewise_graphs: Option<PiecewiseGraphs>,
     /// Time between steps in which the GPUs wait.
     pub step: Picos,
     /// Time for each request of a step: scheduling, inputs, results. It overlaps with the GPU's work on the previous step

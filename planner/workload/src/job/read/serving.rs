@@ -10,7 +10,7 @@ use toml::Spanned;
 
 use super::super::{
     Arrivals, Disaggregation, Framework, FrameworkKind, HostTimes, JobError, JobSpans, LengthDistribution, Lengths,
-    Limits, Model, OpenLoop, Precision, RequestVariation, Serving, Tier, find_framework,
+    Limits, Model, OpenLoop, PiecewiseGraphs, Precision, RequestVariation, Serving, Tier, find_framework,
 };
 use super::speculation::SpeculationText;
 use super::{JobText, KindKey, MAX_TOTAL, ParallelText, Validator, kind_key, overflow_bound};
@@ -232,11 +232,22 @@ impl JobText {
             0 => software.prefill_layer_ms,
             _ => expert_layer.or(software.prefill_expert_layer_ms),
         };
+        let graph_layer = match model.experts {
+            0 => software.graph_layer_ms,
+            _ => software.graph_expert_layer_ms,
+        };
+        // A stated time holds for all steps.
+        let states_layer = stated.is_some_and(|host| host.prefill_layer_ms.is_some());
+        let piecewise_graphs =
+            software.graph_tokens.zip(graph_layer).filter(|_| !states_layer).map(|(max_tokens, milliseconds)| {
+                PiecewiseGraphs { max_tokens, layer: Picos((milliseconds * 1e9).round() as u64) }
+            });
         let latent = software.prefill_latent_layer_ms.filter(|_| model.latent.is_some());
         let layer = layer.map(|layer| layer + latent.unwrap_or_default());
         Ok(HostTimes {
             request: time("request_ms", stated.map(|host| &host.request_ms), software.request_ms)?,
             prefill_layer: time("prefill_layer_ms", stated.map(|host| &host.prefill_layer_ms), layer)?,
+            piecewise_graphs,
             step: time("step_ms", stated.map(|host| &host.step_ms), software.step_ms)?,
             step_request: Picos((step_request_us * 1e6).round() as u64),
         })
@@ -507,7 +518,14 @@ pub(crate) mod tests {
         let host = |lines: &str| served(&format!("{lines}\n")).host;
         let layer = |lines: &str| host(&format!("framework = \"sglang\"\n{lines}")).prefill_layer.us() / 1e3;
         let times = ["", experts, &format!("precision = \"fp8\"\n{experts}"), latent].map(layer);
-        assert_eq!(times, [0.95, 1.0, 1.75, 1.7]);
+        assert_eq!(times, [0.63, 1.0, 1.75, 1.7]);
+        // vLLM has graphs of pieces of layers from 0.8 on, for steps of up to 512 tokens.
+        let launch = |lines: &str, tokens: f64| host(lines).prefill_layer(tokens).us() / 1e3;
+        let vllm = |version: &str| {
+            [256.0, 512.0, 513.0].map(|tokens| launch(&format!("framework = \"vllm@{version}\""), tokens))
+        };
+        assert_eq!([vllm("0.7"), vllm("0.8"), vllm("0.20")], [[0.95; 3], [0.3, 0.3, 0.95], [0.3, 0.3, 0.95]]);
+        assert_eq!(launch("framework = \"vllm\"\nhost_time = { prefill_layer_ms = 2 }", 256.0), 2.0);
         let step_requests = ["trtllm@0.21", "trtllm@1.0", "trtllm", "sglang"]
             .map(|name| host(&format!("framework = \"{name}\"")).step_request.us());
         assert_eq!(step_requests, [0.0, 25.0, 25.0, 0.0]);
