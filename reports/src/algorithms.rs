@@ -15,6 +15,7 @@ const ONE_HOST: FabricCapabilities = FabricCapabilities {
     peer_access: Ok(()),
     buffer_placement: Ok(()),
     multicast: Ok(8),
+    network_reduction: Ok(()),
     ranks: 8,
     nics_per_host: 0,
     host_links: HostLinks::Other,
@@ -25,6 +26,7 @@ const SEVERAL_HOSTS: FabricCapabilities = FabricCapabilities {
     peer_access: Ok(()),
     buffer_placement: Ok(()),
     multicast: Ok(8),
+    network_reduction: Ok(()),
     ranks: 16,
     nics_per_host: 8,
     host_links: HostLinks::Other,
@@ -139,8 +141,13 @@ fn needs(algorithm: Algorithm, collective: Collective) -> &'static str {
         (Algorithm::Tree, Collective::AllReduce) => "hosts of equally many ranks",
         (Algorithm::OneShot, Collective::Barrier) => "–",
         (Algorithm::OneShot, _) => "scratch for n buffers",
+        (Algorithm::Nvls, Collective::AllReduce) => {
+            "NVLink domains of equally many ranks whose switches reduce and multicast; if several, a network whose \
+             switches do, too"
+        }
         (Algorithm::Nvls, _) => "one NVLink domain whose switches reduce and multicast",
         (Algorithm::NvlsTree, _) => "several such domains of equally many ranks",
+        (Algorithm::CollnetChain, _) => "hosts of equally many ranks on a network whose switches reduce and multicast",
         (Algorithm::TreePacking, _) => "2 to 128 ranks, a device each; trees follow the links",
         _ => "–",
     }

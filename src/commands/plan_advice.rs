@@ -165,6 +165,10 @@ fn runners(improvement: &Improvement, capabilities: LibraryCapabilities) -> Stri
             "in {} on buffers registered as symmetric windows (--registered symmetric; nccl-tests -R 2)",
             capabilities.library
         ),
+        Runner::NetworkPlugin => format!(
+            "in {} with a plugin for networks that reduce, such as nccl-rdma-sharp (NCCL_COLLNET_ENABLE=1)",
+            capabilities.library
+        ),
         Runner::InferenceEngines => "in the custom all_reduce of vLLM, SGLang and TensorRT-LLM".to_owned(),
         Runner::GeneratedKernels => "by `fabricast gpu run`".to_owned(),
     };

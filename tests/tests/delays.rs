@@ -72,7 +72,8 @@ fn has_exclusive_capacity_per_connection(testbed: &Testbed, generator: &dyn Sche
 /// Generates any algorithm and collective except those that need in-network reduction.
 fn calls() -> impl Strategy<Value = (Algorithm, Collective)> {
     // The fabrics of this test have no switches that reduce.
-    let algorithms = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
+    let algorithms =
+        Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollnetChain));
     select(algorithms.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect::<Vec<_>>())
 }
 

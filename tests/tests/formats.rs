@@ -102,7 +102,8 @@ fn algorithms_are_written_in_every_format_that_can_express_them() {
         supported_pairs().into_iter().filter(|(_, collective)| collective.has_variable_size())
     {
         let call = Call { collective, bytes: Bytes(1 << 20), ranks: 8, root: Rank(0), buffers: BufferUse::OutOfPlace };
-        let ranks_per_team = if algorithm == Algorithm::NvlsTree { 4 } else { 8 };
+        let has_domains = matches!(algorithm, Algorithm::NvlsTree | Algorithm::CollnetChain);
+        let ranks_per_team = if has_domains { 4 } else { 8 };
         let shape =
             Shape { channels: 2, ranks_per_node: ranks_per_team, ranks_per_team, ..Shape::new(call, Protocol::Simple) };
         let case = Case { algorithm, shape };
@@ -111,7 +112,9 @@ fn algorithms_are_written_in_every_format_that_can_express_them() {
             // MSCCL has no multicast; MSCCL++ has none whose result remains with its rank.
             let through_switch = algorithm.in_network() == InNetwork::Allowed;
             let expected = match (format, collective) {
-                (Format::Mscclpp, Collective::AllReduce | Collective::AllGather) => algorithm != Algorithm::NvlsTree,
+                (Format::Mscclpp, Collective::AllReduce | Collective::AllGather) => {
+                    !matches!(algorithm, Algorithm::NvlsTree | Algorithm::CollnetChain)
+                }
                 _ => !through_switch,
             };
             assert_eq!(written.unwrap(), expected, "{algorithm:?} {collective} as {format:?}");

@@ -46,11 +46,12 @@ pub(crate) fn supported_pairs() -> Vec<(Algorithm, Collective)> {
 }
 
 /// Returns the number of ranks in a multicast team, for algorithms that need one.
-pub(crate) fn team_size(algorithm: Algorithm, ranks: u32, ranks_per_node: u32) -> u32 {
-    match algorithm {
-        Algorithm::Nvls => ranks,
-        Algorithm::NvlsTree if ranks_per_node > 1 && ranks.is_multiple_of(ranks_per_node) => ranks_per_node,
-        Algorithm::NvlsTree => ranks,
+pub(crate) fn team_size(algorithm: Algorithm, collective: Collective, ranks: u32, ranks_per_node: u32) -> u32 {
+    let is_divided = ranks_per_node > 1 && ranks.is_multiple_of(ranks_per_node);
+    match (algorithm, collective) {
+        // An all_reduce over several NVLink domains, with reduction in the network.
+        (Algorithm::Nvls | Algorithm::NvlsTree, Collective::AllReduce) if is_divided => ranks_per_node,
+        (Algorithm::Nvls | Algorithm::NvlsTree, _) => ranks,
         _ => 0,
     }
 }
@@ -87,7 +88,9 @@ fn streaming_algorithms_use_the_same_chunks_for_any_rank_count() {
         let chunks = |ranks: u32| {
             let root = Rank(0);
             let call = Call { collective, bytes: Bytes(1 << 40), ranks, root, buffers: BufferUse::OutOfPlace };
-            let ranks_per_team = team_size(algorithm, ranks, 8);
+            // NVLS over several domains is not part of the claim.
+            let ranks_per_node = if algorithm == Algorithm::Nvls { 0 } else { 8 };
+            let ranks_per_team = team_size(algorithm, collective, ranks, ranks_per_node);
             let shape = Shape { channels: 8, ranks_per_node: 8, ranks_per_team, ..Shape::new(call, Protocol::Simple) };
             generator(algorithm, &shape).unwrap().header().layout.chunks()
         };
@@ -132,7 +135,7 @@ pub(crate) fn cases(max_ranks: u32) -> impl Strategy<Value = Case> {
                 channels,
                 chunk: chunk.map(Bytes),
                 ranks_per_node: per_host,
-                ranks_per_team: team_size(algorithm, ranks, per_host),
+                ranks_per_team: team_size(algorithm, collective, ranks, per_host),
                 grid: if grid { host_grid(ranks / per_host.max(1)) } else { Vec::new() },
                 orders: match orders {
                     0 | 3 => Vec::new(),
@@ -327,7 +330,7 @@ fn all_calls_of_up_to_17_ranks_compute_their_collective() {
                             channels,
                             chunk: (loops > 1).then_some(Bytes(8)),
                             ranks_per_node,
-                            ranks_per_team: team_size(algorithm, ranks, ranks_per_node),
+                            ranks_per_team: team_size(algorithm, collective, ranks, ranks_per_node),
                             ..Shape::new(call, Protocol::Simple)
                         };
                         let case = Case { algorithm, shape };

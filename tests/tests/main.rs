@@ -45,6 +45,7 @@ mod retained_sums;
 mod serialized_lines;
 mod serialized_messages;
 mod sharing;
+mod sharp;
 mod spread;
 mod symmetric_trees;
 mod templates;

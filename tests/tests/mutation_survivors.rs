@@ -28,7 +28,7 @@ fn small_cases() -> Vec<Case> {
                         shape: Shape {
                             chunk,
                             ranks_per_node,
-                            ranks_per_team: team_size(algorithm, ranks, ranks_per_node),
+                            ranks_per_team: team_size(algorithm, collective, ranks, ranks_per_node),
                             ..Shape::new(call, Protocol::Simple)
                         },
                     });

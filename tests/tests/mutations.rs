@@ -96,6 +96,12 @@ impl ScheduleGenerator for Script {
 
 /// A chunk of a rank's memory: rank, buffer and chunk index; in place, input is output.
 type Location = (u32, Buffer, u32);
+/// Memory accesses of an operation on one of its chunks: the sum of all locations read is written to each location.
+struct Access {
+    read: Vec<Location>,
+    written: Vec<Location>,
+}
+
 /// Number of times that each (rank, chunk) of the input is contained in a value.
 type Value = BTreeMap<(u32, u32), u32>;
 
@@ -189,8 +195,8 @@ impl Naive<'_> {
         Some(order)
     }
 
-    /// Returns the memory accesses of an operation, chunk by chunk: locations read, and the location written.
-    fn accesses(&self, op: usize) -> Vec<(Vec<Location>, Location)> {
+    /// Returns the memory accesses of an operation, chunk by chunk.
+    fn accesses(&self, op: usize) -> Vec<Access> {
         let (rank, action, _) = &self.script.operations[op];
         let kind = action.kind;
         if !kind.moves_data() {
@@ -212,24 +218,27 @@ impl Naive<'_> {
                     OpKind::PutReduce | OpKind::GetReduce | OpKind::Reduce => read.push(written),
                     _ => {}
                 }
-                (read, written)
+                Access { read, written: vec![written] }
             })
             .collect()
     }
 
-    fn team_accesses(&self, rank: u32, action: Action) -> Vec<(Vec<Location>, Location)> {
+    fn team_accesses(&self, rank: u32, action: Action) -> Vec<Access> {
         let members = &self.script.header.teams[action.peer as usize];
-        let mut accesses = Vec::new();
-        for i in 0..action.span {
+        let access = |i| {
             let (from, to) = (|r| self.location(r, action.src, i), |r| self.location(r, action.dst, i));
-            if action.kind == OpKind::MulticastReduce {
-                accesses.push((members.iter().map(|member| from(member.0)).collect(), to(rank)));
-            } else {
-                let targets = members.iter().map(|member| to(member.0)).filter(|&location| location != from(rank));
-                accesses.extend(targets.map(|location| (vec![from(rank)], location)));
+            let (sources, targets) =
+                (members.iter().map(|member| from(member.0)), members.iter().map(|member| to(member.0)));
+            match action.kind {
+                OpKind::MulticastReduce => Access { read: sources.collect(), written: vec![to(rank)] },
+                OpKind::SwitchAllReduce => Access { read: sources.collect(), written: targets.collect() },
+                _ => {
+                    let written = targets.filter(|&location| location != from(rank)).collect();
+                    Access { read: vec![from(rank)], written }
+                }
             }
-        }
-        accesses
+        };
+        (0..action.span).map(access).collect()
     }
 
     /// Returns `Some` if the schedule is correct.
@@ -265,9 +274,12 @@ impl Naive<'_> {
         // Chunks of one operation are moved in any order.
         let has_no_overlap = |op: usize| {
             let accesses = self.accesses(op);
-            accesses.iter().enumerate().all(|(i, (_, written))| {
+            accesses.iter().enumerate().all(|(i, access)| {
                 let mut others = accesses.iter().enumerate().filter(|&(j, _)| j != i);
-                others.all(|(_, (read, other))| other != written && !read.contains(written))
+                let is_apart = |written: &Location, other: &Access| {
+                    !other.written.contains(written) && !other.read.contains(written)
+                };
+                others.all(|(_, other)| access.written.iter().all(|written| is_apart(written, other)))
             })
         };
         if !(0..operations.len()).all(has_no_overlap) {
@@ -276,11 +288,13 @@ impl Naive<'_> {
         // Conflicting accesses must be ordered.
         let mut touched: BTreeMap<Location, Vec<(usize, bool)>> = BTreeMap::new();
         for op in 0..operations.len() {
-            for (read, written) in self.accesses(op) {
-                for location in read {
+            for access in self.accesses(op) {
+                for location in access.read {
                     touched.entry(location).or_default().push((op, false));
                 }
-                touched.entry(written).or_default().push((op, true));
+                for location in access.written {
+                    touched.entry(location).or_default().push((op, true));
+                }
             }
         }
         for accesses in touched.values() {
@@ -306,7 +320,7 @@ impl Naive<'_> {
         }
         let mut unread: BTreeSet<Location> = BTreeSet::new();
         for &op in &order {
-            for (read, written) in self.accesses(op) {
+            for Access { read, written } in self.accesses(op) {
                 let mut value = Value::new();
                 for location in &read {
                     unread.remove(location);
@@ -315,16 +329,20 @@ impl Naive<'_> {
                     }
                 }
                 let chunks: BTreeSet<u32> = value.keys().map(|key| key.1).collect();
-                let forbidden = match written.1 {
-                    Buffer::Input => true,
-                    Buffer::Output => self.expected_value(written.0, written.2).is_none(),
-                    Buffer::Scratch => false,
-                };
-                if chunks.len() != 1 || value.values().any(|&count| count != 1) || forbidden || !unread.insert(written)
-                {
+                if chunks.len() != 1 || value.values().any(|&count| count != 1) {
                     return None;
                 }
-                memory.insert(written, value);
+                for written in written {
+                    let forbidden = match written.1 {
+                        Buffer::Input => true,
+                        Buffer::Output => self.expected_value(written.0, written.2).is_none(),
+                        Buffer::Scratch => false,
+                    };
+                    if forbidden || !unread.insert(written) {
+                        return None;
+                    }
+                    memory.insert(written, value.clone());
+                }
             }
         }
         for rank in 0..self.script.ranks() {
@@ -414,7 +432,9 @@ impl Mutation {
                 OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput => {
                     &[OpKind::Put, OpKind::PutReduce, OpKind::PutReduceInput][..]
                 }
-                OpKind::MulticastPut | OpKind::MulticastReduce => &[OpKind::MulticastPut, OpKind::MulticastReduce],
+                kind if kind.is_multicast() => {
+                    &[OpKind::MulticastPut, OpKind::MulticastReduce, OpKind::SwitchAllReduce]
+                }
                 _ => &[OpKind::Copy, OpKind::Reduce],
             };
             mutations.extend(kinds.iter().filter(|&&kind| kind != action.kind).map(|&kind| Self::Kind(i, kind)));

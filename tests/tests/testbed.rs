@@ -438,7 +438,8 @@ impl CallTemplate {
 /// Generates any collective with any algorithm that supports it.
 pub(crate) fn call_templates() -> impl Strategy<Value = CallTemplate> {
     // Random fabrics have no switches that reduce; `nvls.rs` tests those algorithms.
-    let algorithms = Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree));
+    let algorithms =
+        Algorithm::ALL.iter().filter(|a| !matches!(a, Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollnetChain));
     let offers: Vec<(Algorithm, Collective)> =
         algorithms.flat_map(|&a| a.collectives().iter().map(move |&c| (a, c))).collect();
     let call = (select(offers), select(Protocol::ALL.to_vec()), any::<Index>(), any::<bool>());

@@ -125,6 +125,8 @@ pub struct NetworkSpec {
     /// Number of hosts of each NVLink domain that are part of the cluster, 1 or more, where a preset is a rack of
     /// several hosts. By default all of them are, and racks fill in order.
     pub nodes_per_domain: Option<u32>,
+    /// Reduction and multicast in the InfiniBand switches of the network (SHARP). Off if `None`.
+    pub sharp: Option<bool>,
 }
 
 keys!(NetworkSpec {
@@ -143,6 +145,7 @@ keys!(NetworkSpec {
     adaptive_routing: "NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet",
     queue_pairs: "queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1",
     nodes_per_domain: "hosts in use of each NVLink domain of a rack, 1 to 65536; default: all",
+    sharp: "reduction and multicast in the InfiniBand switches, true or false; default: false",
 });
 
 impl NetworkSpec {
@@ -271,7 +274,7 @@ mod tests {
     fn command_line_syntax_covers_every_key() {
         let text = "torus,nics_per_node=8,nic=400Gb/s,nic_latency=1.3us,switch_latency=300ns,oversubscription=2,tiers=2,\
                     radix=64,groups=3,dimensions=4x4x2,ecmp=8,link=ethernet,mtu=9000,adaptive_routing=true,\
-                    queue_pairs=4,nodes_per_domain=16";
+                    queue_pairs=4,nodes_per_domain=16,sharp=true";
         let spec: NetworkSpec = text.parse().unwrap();
         assert_eq!(spec.kind, NetworkKind::Torus);
         assert_eq!(spec.nic, Some(Bandwidth(50_000_000_000)));

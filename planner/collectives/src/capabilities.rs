@@ -70,6 +70,17 @@ pub enum NoMulticast {
     UnequalDomains,
 }
 
+/// Reason why the switches of the network between hosts do not reduce and multicast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoNetworkReduction {
+    /// Reduction and multicast in switches are disabled.
+    #[error("needs reduction and multicast in the switches, which are disabled")]
+    SwitchedOff,
+    /// A switch of the network only forwards data, or no switches connect the hosts.
+    #[error("needs a network whose switches reduce and multicast (sharp=true)")]
+    NoInNetworkOperations,
+}
+
 /// Reason why ranks cannot access the memory of peers on their host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPeerAccess {
@@ -98,6 +109,8 @@ pub struct FabricCapabilities {
     /// Number of ranks of each NVLink domain whose switches reduce and multicast. The domains are consecutive ranges of
     /// ranks.
     pub multicast: Result<u32, NoMulticast>,
+    /// `Ok` if the switches of the network between hosts reduce and multicast.
+    pub network_reduction: Result<(), NoNetworkReduction>,
     /// Total number of ranks.
     pub ranks: u32,
     /// Number of NICs per host; 0 if all ranks are in one NVLink domain.
@@ -124,6 +137,10 @@ impl FabricCapabilities {
             InNetwork::Allowed if router.options().p2p == PeerAccess::Off => Err(NoMulticast::NoPeerAccess),
             InNetwork::Allowed => ranks_per_domain(fabric, placement),
         };
+        let network_reduction = match in_network {
+            InNetwork::Off => Err(NoNetworkReduction::SwitchedOff),
+            InNetwork::Allowed => check_network_reduction(fabric),
+        };
         let is_mig = |device: &NodeId| fabric.node(*device).kind == NodeKind::Mig;
         let peer_access = if router.options().p2p == PeerAccess::Off {
             Err(NoPeerAccess::SwitchedOff)
@@ -141,6 +158,7 @@ impl FabricCapabilities {
             peer_access,
             buffer_placement,
             multicast,
+            network_reduction,
             ranks,
             nics_per_host: nics_per_host(fabric, router, placement),
             host_links: host_links(fabric, placement, ranks_per_node),
@@ -215,6 +233,12 @@ impl FabricCapabilities {
         if has_mesh { mesh::ring_count(self.ranks) } else { 0 }
     }
 
+    /// Returns true if all ranks are in one NVLink domain whose switches reduce and multicast.
+    #[must_use]
+    pub fn is_one_domain(&self) -> bool {
+        self.multicast == Ok(self.ranks)
+    }
+
     /// Number of ranks of a multicast team; 0 if multicast is not available.
     #[must_use]
     pub fn ranks_per_team(&self) -> u32 {
@@ -252,6 +276,19 @@ fn nics_per_host(fabric: &Fabric, router: &Router<'_>, placement: &[NodeId]) -> 
     }
     let nics = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Nic && node.host == host);
     nics.count() as u32
+}
+
+/// Checks that hosts are connected by network switches, all of which reduce and multicast.
+///
+/// # Errors
+/// [`NoNetworkReduction::NoInNetworkOperations`].
+pub fn check_network_reduction(fabric: &Fabric) -> Result<(), NoNetworkReduction> {
+    let mut switches = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Switch).peekable();
+    let has_switches = switches.peek().is_some();
+    match has_switches && switches.all(|(_, node)| node.figures.supports_multicast()) {
+        true => Ok(()),
+        false => Err(NoNetworkReduction::NoInNetworkOperations),
+    }
 }
 
 /// Returns the number of ranks per NVLink domain. A domain is a maximal range of consecutive ranks attached to the same

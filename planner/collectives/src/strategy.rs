@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::algorithm::tree_packing::{PipelinedTrees, TransferCosts};
 use crate::algorithm::{Algorithm, Shape};
-use crate::capabilities::{BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoPeerAccess};
+use crate::capabilities::{
+    BuffersNotOnDevice, FabricCapabilities, Hosts, NoMulticast, NoNetworkReduction, NoPeerAccess,
+};
 use crate::packing::{Forests, PackingError, TreeUse, TreeVariant};
 
 /// Candidate implementation of a collective.
@@ -34,6 +36,13 @@ pub struct Strategy {
 /// Maximum number of pieces of a stream. A larger number does not change the simulated time.
 const MAX_PIECES: u64 = 64;
 
+/// Maximum chunk of CollNetChain (NCCL 2.30.7 src/enqueue.cc, `calcCollChunking`).
+const MAX_CHAIN_CHUNK: Bytes = Bytes(256 << 10);
+
+/// Maximum chunk of NVLS over several domains by default, so that the steps of different chunks overlap: NCCL's on Hopper
+/// (2.30.7 src/transport/nvls.cc, NCCL_NVLS_CHUNKSIZE).
+const MAX_NVLS_NETWORK_CHUNK: Bytes = Bytes(128 << 10);
+
 impl Strategy {
     /// Creates a strategy with the default threads and chunk of its protocol.
     #[must_use]
@@ -56,6 +65,9 @@ impl Strategy {
         };
         let chunk = match &trees {
             Some(trees) if self.chunk.is_none() => Some(trees.chunk.min(chunk.unwrap_or(Bytes(u64::MAX)))),
+            None if self.chunk.is_none() && self.algorithm == Algorithm::Nvls && !abilities.is_one_domain() => {
+                chunk.map(|chunk| chunk.min(MAX_NVLS_NETWORK_CHUNK))
+            }
             _ => chunk,
         };
         // Chunks are streamed in pieces inside a host, and are sent to other hosts as a whole.
@@ -159,15 +171,19 @@ impl Strategy {
     #[must_use]
     pub fn default_chunk(&self, collective: Collective, profile: &Profile) -> Option<Bytes> {
         let costs = profile.protocol(self.protocol);
-        if self.moves_single_slots(collective) { costs.slot() } else { costs.chunk }
+        match self.algorithm {
+            Algorithm::CollnetChain => costs.slot().map(|slot| slot.min(MAX_CHAIN_CHUNK)),
+            _ if self.moves_single_slots(collective) => costs.slot(),
+            _ => costs.chunk,
+        }
     }
 
     /// Returns true if both strategies have the same schedule and costs for a collective: they differ at most in stating
     /// a number of threads or a chunk size that is the default.
     #[must_use]
     pub fn is_equivalent(&self, other: &Self, collective: Collective, profile: &Profile) -> bool {
-        // Trees that depend on the size also bound the default chunk.
-        let has_default = !self.algorithm.has_size_dependent_trees();
+        // Trees that depend on the size also bound the default chunk, and that of NVLS depends on the number of domains.
+        let has_default = !self.algorithm.has_size_dependent_trees() && self.algorithm != Algorithm::Nvls;
         let resolve = |strategy: &Self| Self {
             threads: strategy.threads.or(Some(profile.protocol(strategy.protocol).threads)),
             chunk: strategy.chunk.or(strategy.default_chunk(collective, profile).filter(|_| has_default)),
@@ -219,8 +235,14 @@ pub enum Mismatch {
     /// Multicast is not available.
     #[error(transparent)]
     NoMulticast(#[from] NoMulticast),
-    /// Switches reach only their own NVLink domain.
-    #[error("needs all ranks in one NVLink domain; use nvls_tree for several domains")]
+    /// The switches of the network do not reduce.
+    #[error(transparent)]
+    NoNetworkReduction(#[from] NoNetworkReduction),
+    /// NVSwitches reach only their own NVLink domain, and the switches of the network do not reduce.
+    #[error(
+        "needs all ranks in one NVLink domain, or an all_reduce over a network whose switches reduce (sharp=true); use \
+         nvls_tree for several domains"
+    )]
     NeedsOneDomain,
     /// The trees connect NVLink domains, and there is only one.
     #[error("needs several NVLink domains, but there is only one")]
@@ -271,7 +293,9 @@ pub fn check_combination(
         _ => {}
     }
     match (algorithm, protocol) {
-        (Algorithm::Hierarchical | Algorithm::NvlsTree, _) if abilities.hosts == Hosts::One => {
+        (Algorithm::Hierarchical | Algorithm::NvlsTree | Algorithm::CollnetChain, _)
+            if abilities.hosts == Hosts::One =>
+        {
             Err(Mismatch::NeedsHosts)
         }
         (_, Protocol::CopyEngine) if reduces => Err(Mismatch::CopyEnginesCannotReduce),
@@ -282,10 +306,14 @@ pub fn check_combination(
         (Algorithm::Nvls | Algorithm::NvlsTree, Protocol::Simple) => match abilities.multicast {
             Err(reason) => Err(Mismatch::NoMulticast(reason)),
             Ok(team) if (team == abilities.ranks) == (algorithm == Algorithm::Nvls) => Ok(()),
-            Ok(_) if algorithm == Algorithm::Nvls => Err(Mismatch::NeedsOneDomain),
+            Ok(_) if algorithm == Algorithm::Nvls => match abilities.network_reduction {
+                Ok(()) if collective == Collective::AllReduce => Ok(()),
+                _ => Err(Mismatch::NeedsOneDomain),
+            },
             Ok(_) => Err(Mismatch::NeedsDomains),
         },
-        (Algorithm::Nvls | Algorithm::NvlsTree, _) => Err(Mismatch::NeedsSimple),
+        (Algorithm::CollnetChain, Protocol::Simple) => Ok(abilities.network_reduction?),
+        (Algorithm::Nvls | Algorithm::NvlsTree | Algorithm::CollnetChain, _) => Err(Mismatch::NeedsSimple),
         (Algorithm::Ring | Algorithm::Tree | Algorithm::Hierarchical, Protocol::CopyEngine) => Err(Mismatch::NeedsFifo),
         // Forwarding received data needs threads that wait for it.
         (_, Protocol::CopyEngine) => Err(Mismatch::NeedsThreads),
@@ -331,7 +359,7 @@ pub fn describe_combinations(collective: Collective, abilities: &FabricCapabilit
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capabilities::{HostLinks, Hosts, PackedTrees};
+    use crate::capabilities::{HostLinks, Hosts, NoNetworkReduction, PackedTrees};
 
     #[test]
     fn collectives_that_an_algorithm_does_not_offer_are_refused_as_such() {
@@ -340,6 +368,7 @@ mod tests {
             peer_access: Ok(()),
             buffer_placement: Ok(()),
             multicast: Ok(8),
+            network_reduction: Err(NoNetworkReduction::NoInNetworkOperations),
             ranks: 8,
             nics_per_host: 0,
             host_links: HostLinks::Other,

@@ -75,7 +75,9 @@ fn nccl(algorithm: Algorithm, collective: Collective) -> bool {
     use Collective::{AllGather, AllReduce, AllToAll, AllToAllV, Gather, ReduceScatter, Scatter, SendRecv};
     match algorithm {
         Algorithm::Ring => runs_rings(collective),
-        Algorithm::Tree | Algorithm::NvlsTree | Algorithm::OneShot | Algorithm::TwoShot => collective == AllReduce,
+        Algorithm::Tree | Algorithm::NvlsTree | Algorithm::CollnetChain | Algorithm::OneShot | Algorithm::TwoShot => {
+            collective == AllReduce
+        }
         Algorithm::Nvls => matches!(collective, AllReduce | AllGather | ReduceScatter),
         Algorithm::Pat => matches!(collective, AllGather | ReduceScatter),
         Algorithm::Direct => {

@@ -9,14 +9,15 @@ use fabricast_topologies::{Fabric, NodeId};
 
 use super::nccl::graph::{NvlsUse, SearchNotModelled};
 use super::nccl::{
-    Algo, AlgoProto, Cells, Communicator, CostTable, Function, NcclVersion, NvlsSetting, Proto, Request,
-    SYMMETRIC_THREADS, Settings, SymmetricKernel, bytes_per_peer, kernel, kernel_with_max_channels, p2p, pick,
-    pick_symmetric, working_channels,
+    Algo, AlgoProto, Cells, CollNetSetting, Communicator, CostTable, Function, NcclVersion, NvlsSetting, Proto,
+    Request, SYMMETRIC_THREADS, Settings, SymmetricKernel, bytes_per_peer, has_kernel, kernel,
+    kernel_with_max_channels, p2p, pick, pick_symmetric, working_channels,
 };
 use super::rccl::RcclHosts;
 use super::{Choice, Library, LibraryCapabilities, Unknown, mpi, rccl};
 use fabricast_collectives::algorithm::Algorithm;
 use fabricast_collectives::bound::InNetwork;
+use fabricast_collectives::capabilities::check_network_reduction;
 use fabricast_collectives::strategy::Strategy;
 
 /// Registration of a caller's buffers with the library.
@@ -71,6 +72,28 @@ struct Nccl {
     version: NcclVersion,
     communicator: Communicator,
     table: CostTable,
+    collnet: CollNetUse,
+}
+
+/// Use of a network that reduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CollNetUse {
+    Off,
+    On,
+}
+
+impl CollNetUse {
+    /// NCCL 2.30.7 `src/init.cc`: CollNet needs NCCL_COLLNET_ENABLE=1, a network plugin that reduces, and
+    /// NCCL_COLLNET_NODE_THRESHOLD nodes.
+    fn new(fabric: &Fabric, communicator: &Communicator, conditions: &Conditions) -> Self {
+        let Conditions { settings, in_network, .. } = conditions;
+        let has_nodes = communicator.nodes >= settings.collnet_nodes.unwrap_or(2);
+        let is_on = settings.collnet == CollNetSetting::On
+            && *in_network == InNetwork::Allowed
+            && has_nodes
+            && check_network_reduction(fabric).is_ok();
+        if is_on { Self::On } else { Self::Off }
+    }
 }
 
 impl Chooser {
@@ -93,7 +116,8 @@ impl Chooser {
                 let nvls = if off { NvlsUse::Off } else { NvlsUse::Allowed };
                 LibraryRules::Nccl(Communicator::from_fabric(fabric, router, placement, nvls).map(|communicator| {
                     let table = CostTable::new(&communicator, version, &conditions.settings);
-                    Box::new(Nccl { version, communicator, table })
+                    let collnet = CollNetUse::new(fabric, &communicator, &conditions);
+                    Box::new(Nccl { version, communicator, table, collnet })
                 }))
             }
         };
@@ -210,6 +234,9 @@ impl Chooser {
             };
             return Ok(Choice { strategy, name, max_channels: selected.blocks, expected: Some(selected.time) });
         }
+        if let Some(choice) = self.choose_collnet(nccl, call, &request) {
+            return choice;
+        }
         let channels = nccl.communicator.channels(settings);
         let selected = pick(&nccl.communicator, channels, nccl.version, &nccl.table, &request);
         let selected = selected.ok_or(Unknown::NothingAllowed { library: self.library })?;
@@ -226,6 +253,38 @@ impl Chooser {
             ..Strategy::new(algorithm, selected.proto.to_protocol(), kernel.channels)
         };
         Ok(Choice { strategy, name, max_channels: kernel.max_channels, expected: Some(selected.time) })
+    }
+
+    /// Predicts NCCL's choice with a network that reduces; `None` if the settings exclude every algorithm that uses the
+    /// network. NCCL's estimates of these algorithms are not modelled, so the choice is known if a single one is allowed.
+    fn choose_collnet(&self, nccl: &Nccl, call: &Call, request: &Request) -> Option<Result<Choice, Unknown>> {
+        if nccl.collnet == CollNetUse::Off || nccl.communicator.nodes < 2 {
+            return None;
+        }
+        let settings = &self.conditions.settings;
+        let uses_network = |algo: Algo| algo.is_collnet() || algo == Algo::Nvls;
+        let is_allowed = |algo: Algo| {
+            let mut protos = Proto::ALL.into_iter().filter(|&proto| proto == Proto::Simple || !uses_network(algo));
+            protos.any(|proto| {
+                has_kernel(request.function, algo, proto) && settings.allows(request.function, algo, proto)
+            })
+        };
+        let allowed: Vec<Algo> = Algo::ALL.into_iter().filter(|&algo| is_allowed(algo)).collect();
+        if !allowed.iter().any(|&algo| uses_network(algo)) {
+            return None;
+        }
+        let &[algo] = allowed.as_slice() else { return Some(Err(Unknown::CollNet { library: self.library })) };
+        let name = format!("{algo} {}", Proto::Simple);
+        let no_schedule = || Unknown::NoSchedule { library: self.library, name: name.clone() };
+        let known = call.collective == Collective::AllReduce;
+        let strategy = self
+            .predict_strategy(call, AlgoProto { algo, proto: Proto::Simple }, None)
+            .filter(|_| known)
+            .ok_or_else(no_schedule);
+        Some(strategy.map(|strategy| {
+            let max_channels = strategy.channels;
+            Choice { strategy, name: name.clone(), max_channels, expected: None }
+        }))
     }
 
     /// Predicts NCCL's channels, threads and chunk size for a call with a given algorithm and protocol. `max_channels`

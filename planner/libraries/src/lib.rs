@@ -118,6 +118,14 @@ pub enum Unknown {
         /// The library's name for the algorithm.
         name: String,
     },
+    /// NCCL uses a network that reduces, and its settings permit several algorithms.
+    #[error(
+        "{library}: its choice with a network that reduces (NCCL_COLLNET_ENABLE=1) is not modelled; expected NCCL_ALGO=NVLS, CollNetChain or an algorithm without the network"
+    )]
+    CollNet {
+        /// Library whose choice was requested.
+        library: Library,
+    },
     /// The communicator has a single rank, so the library chooses no algorithm.
     #[error("{library}: no algorithm is chosen for one rank, which only copies")]
     SingleRank {

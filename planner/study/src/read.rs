@@ -406,8 +406,12 @@ impl Reader<'_> {
                 Value::String(text) => text.clone(),
                 Value::Integer(number) => number.to_string(),
                 Value::Float(number) => number.to_string(),
+                Value::Boolean(value) => value.to_string(),
                 Value::Array(sides) => sides.iter().map(Value::to_string).collect::<Vec<_>>().join("x"),
-                _ => return Err(self.error_at(table.span(), format!("network: {key}: expected a number or a text"))),
+                _ => {
+                    return Err(self
+                        .error_at(table.span(), format!("network: {key}: expected a number, a text, true or false")));
+                }
             };
             parts.push(format!("{key}={text}"));
         }

@@ -85,7 +85,8 @@ def plan(
             default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
             NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
             ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
-            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all.
+            ``sharp``: reduction and multicast in the InfiniBand switches, true or false; default: false. Keys
             of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
             as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
             default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
@@ -323,7 +324,8 @@ def simulate(
             default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
             NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
             ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
-            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all.
+            ``sharp``: reduction and multicast in the InfiniBand switches, true or false; default: false. Keys
             of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
             as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
             default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
@@ -591,7 +593,8 @@ def compare(
             default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
             NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
             ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
-            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all.
+            ``sharp``: reduction and multicast in the InfiniBand switches, true or false; default: false. Keys
             of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
             as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
             default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable
@@ -922,7 +925,8 @@ def synthesize(
             default: 1. ``mtu``: MTU of Ethernet in bytes, 576 to 65535; default: 1500. ``adaptive_routing``:
             NCCL_IB_ADAPTIVE_ROUTING, true or false; default: true with InfiniBand, false with Ethernet.
             ``queue_pairs``: queue pairs of a connection (NCCL_IB_QPS_PER_CONNECTION), 1 to 128; default: 1.
-            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all. Keys
+            ``nodes_per_domain``: hosts in use of each NVLink domain of a rack, 1 to 65536; default: all.
+            ``sharp``: reduction and multicast in the InfiniBand switches, true or false; default: false. Keys
             of rail, fat_tree, dragonfly, torus, tcp-loopback: ``nic``: line rate of a NIC in each direction,
             as in 400Gb/s. ``nic_latency``: latency of the NICs at both ends of a path and their cables;
             default: 1.3us, of tcp-loopback 40us. ``switch_latency``: latency of one switch and the cable

@@ -1,10 +1,12 @@
 //! Passages between devices: the links of the route, the memories at its ends, and a channel if the rate of channels is
 //! limited.
 
+mod teams;
+
 use fabricast_topologies::route::{
     BufferLocation, Ecmp, Hop, Participants, Router, Share, Staging, Substitution, Summary,
 };
-use fabricast_topologies::{Fabric, LinkId, LinkKind, NodeId, Picos};
+use fabricast_topologies::{Fabric, LinkKind, NodeId, Picos};
 
 use super::buffer_access::BufferAccess;
 use super::capacities::{COPY_MEMORY_USES, Capacities, REDUCTION_MEMORY_USES, SharedCapacities};
@@ -28,6 +30,8 @@ pub(super) enum MemoryAccess {
     Spread(TeamId),
     /// Read from all members of a team, reduced by the switch (NVLS).
     Gather(TeamId),
+    /// Read from all members of a team, reduced by the switches of a network, and sent to all members (SHARP).
+    AllReduce(TeamId),
     Notify,
 }
 
@@ -218,6 +222,7 @@ impl<'a> Devices<'a> {
             | MemoryAccess::Reduce
             | MemoryAccess::Spread(_)
             | MemoryAccess::Gather(_)
+            | MemoryAccess::AllReduce(_)
             | MemoryAccess::Notify => (1, 1),
         };
         self.add(Resource::Memory(from), self.framing.coefficient(read), system);
@@ -299,61 +304,6 @@ impl<'a> Devices<'a> {
         self.merge_uses(|a, b| a + b);
         let route = (!self.uses.is_empty()).then(|| system.add_route(&self.uses, Rate::UNLIMITED, 1));
         RouteLatency { route, latency }
-    }
-
-    /// Returns the passage of a multicast operation of the device `spec.from`. The bytes pass each link between the
-    /// device and the members once, the links between the device and the switch in both directions, and every member's
-    /// memory. The latency is that of the longest route.
-    pub(super) fn make_team(
-        &mut self,
-        spec: TransferSpec,
-        members: &[NodeId],
-        system: &mut System,
-    ) -> Result<RouteLatency, LowerError> {
-        let TransferSpec { from: owner, channel_use, flavour, .. } = spec;
-        let spreads = matches!(flavour, MemoryAccess::Spread(_));
-        self.uses.clear();
-        let mut latency = Picos::ZERO;
-        let mut others = members.iter().copied().filter(|&member| member != owner).peekable();
-        let nearest = others.peek().copied();
-        for other in others {
-            let (from, to) = if spreads { (owner, other) } else { (other, owner) };
-            latency = latency.max(self.add_concurrent_route(TransferSpec { from, to, ..spec }, system)?);
-            if let Some(hop) = self.hops.iter().find(|hop| !self.copies(hop.link, to)) {
-                let at = self.setting.fabric.ends(hop.link).1;
-                return Err(LowerError::NoMulticast { from, to, at });
-            }
-        }
-        if let Some(other) = nearest {
-            // The device's own share of the data returns from the switch.
-            let (from, to) = if spreads { (other, owner) } else { (owner, other) };
-            let (before, _) = (self.uses.len(), self.add_route(TransferSpec { from, to, ..spec }, system)?);
-            self.uses.truncate(before);
-            let (hops, replaced) = (std::mem::take(&mut self.hops), std::mem::take(&mut self.replaced));
-            for hop in hops.iter().chain(&replaced) {
-                let (start, end) = self.setting.fabric.ends(hop.link);
-                if if spreads { end == owner } else { start == owner } {
-                    self.add(Resource::Link(hop.link), hop_coefficient(hop), system);
-                }
-            }
-            (self.hops, self.replaced) = (hops, replaced);
-        }
-        self.merge_uses(u64::max);
-        let reached = Framing::new(self.setting.profile.links.multicast);
-        for one in &mut self.uses {
-            one.coefficient = reached.scale_coefficient(one.coefficient);
-        }
-        for &member in members {
-            self.add(Resource::Memory(member), self.framing.coefficient(1), system);
-        }
-        self.add(Resource::Memory(owner), self.framing.coefficient(1), system);
-        Ok(self.finish(latency, owner, channel_use, system))
-    }
-
-    /// Returns true if a link ends at the destination, or at a switch that multicasts.
-    fn copies(&self, link: LinkId, to: NodeId) -> bool {
-        let (_, at) = self.setting.fabric.ends(link);
-        at == to || self.setting.fabric.node(at).figures.supports_multicast()
     }
 
     /// Adds the route between two devices as [`Self::add_path`] does. A route that replaces another after a failure is

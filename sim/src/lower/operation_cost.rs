@@ -444,6 +444,8 @@ impl<'a> OperationCosts<'a> {
         let threads = self.channel_threads[usize::from(half % 2)];
         let operation =
             if kind.reduces() || kind == OpKind::MulticastReduce { OperationKind::Reduce } else { OperationKind::Copy };
+        // Network adapters send the data of an all_reduce in the switches of a network, after thread blocks have completed it.
+        let is_moved_by_adapters = kind == OpKind::SwitchAllReduce;
         let work =
             BlockWork { role, operation, local_store: self.output_storage(role, operation), shared, bytes, threads };
         // In a split block other threads receive; messages in `RunOrder::InTurn` overlap with receiving.
@@ -454,7 +456,9 @@ impl<'a> OperationCosts<'a> {
         let is_source = alone && role == Role::Send && self.collective.is_one_way();
         let role_before = if alone { role } else { Role::Forward };
         let software = match kind {
-            OpKind::Signal => self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work }),
+            OpKind::Signal | OpKind::SwitchAllReduce => {
+                self.costs.software(BlockWork { role: Role::Forward, bytes: Bytes(0), ..work })
+            }
             kind if kind.is_transfer() && pairs => {
                 let received = Bytes(bytes.0.saturating_mul(partners.into()));
                 self.costs.exchange_software(work, received, exchange)
@@ -473,7 +477,8 @@ impl<'a> OperationCosts<'a> {
             }
             _ => Picos::ZERO,
         };
-        let forwards_in_passes = alone && role == Role::Forward && kind.is_transfer() && self.works_in_passes();
+        let forwards_in_passes =
+            alone && role == Role::Forward && kind.is_transfer() && self.works_in_passes() && !is_moved_by_adapters;
         let reload = if forwards_in_passes { self.costs.reload(work) } else { Picos::ZERO };
         let is_split = self.split == BlockSplit::ReduceAndCopy && kind.is_transfer() && self.works_in_passes();
         let fan = if is_split { self.costs.split_block } else { Picos::ZERO };
@@ -500,7 +505,7 @@ impl<'a> OperationCosts<'a> {
             // The rank's own part of the data is copied by the send that reads the same bytes (NCCL's copy-send). In
             // pairwise exchanges separate blocks copy it (NCCL 2.30.7 src/enqueue.cc: channels of the round in which a
             // rank is its own peer).
-            OpKind::Copy => self.costs.busy(work).map(|_| Picos::ZERO),
+            OpKind::Copy | OpKind::SwitchAllReduce => self.costs.busy(work).map(|_| Picos::ZERO),
             // The first message to a NIC is complete before it is sent.
             _ if pairs => self.costs.busy_exchanging(work, turns, exchange).map(|busy| {
                 let first = fill(bytes).map_or(0, |fill| fill.0 / u64::from(turns.max(1)));
@@ -524,6 +529,7 @@ impl<'a> OperationCosts<'a> {
                     }
                 }
             }
+            RunOrder::InTurn if is_moved_by_adapters => Picos::ZERO,
             RunOrder::InTurn => self.costs.spacing(work, self.message),
             RunOrder::Free => Picos::ZERO,
         };
@@ -545,6 +551,9 @@ impl<'a> OperationCosts<'a> {
             // The block copies the messages for all partners concurrently (NCCL 2.30.7 src/device/sendrecv.h: as many
             // warps for each), so the first is complete when all are.
             let fill = |message: Bytes| {
+                if is_moved_by_adapters {
+                    return Picos::ZERO;
+                }
                 let exchanged = fill(Bytes(message.0.saturating_mul(partners.into())));
                 exchanged.or_else(|| self.costs.busy(BlockWork { bytes: message, ..work })).unwrap_or_default()
             };

@@ -216,18 +216,24 @@ impl<'a> PassageBuilder<'a> {
             OpKind::PutReduce | OpKind::PutReduceInput | OpKind::GetReduce => MemoryAccess::MoveAndReduce,
             OpKind::MulticastPut => MemoryAccess::Spread(TeamId(peer.0)),
             OpKind::MulticastReduce => MemoryAccess::Gather(TeamId(peer.0)),
+            OpKind::SwitchAllReduce => MemoryAccess::AllReduce(TeamId(peer.0)),
             OpKind::Copy => MemoryAccess::Copy,
             OpKind::Reduce => MemoryAccess::Reduce,
             OpKind::Signal | OpKind::Wait => MemoryAccess::Notify,
         };
         let (from, to) = match run.kind {
             OpKind::Get | OpKind::GetReduce => (peer, rank),
-            OpKind::Copy | OpKind::Reduce | OpKind::Wait | OpKind::MulticastPut | OpKind::MulticastReduce => {
-                (rank, rank)
-            }
+            OpKind::Copy
+            | OpKind::Reduce
+            | OpKind::Wait
+            | OpKind::MulticastPut
+            | OpKind::MulticastReduce
+            | OpKind::SwitchAllReduce => (rank, rank),
             OpKind::Put | OpKind::PutReduce | OpKind::PutReduceInput | OpKind::Signal => (rank, peer),
         };
-        let limited = self.devices.limits_channels() && flavour != MemoryAccess::Notify;
+        // Network adapters send and receive the data of an all_reduce in the switches of a network, not thread blocks.
+        let uses_block = !matches!(flavour, MemoryAccess::Notify | MemoryAccess::AllReduce(_));
+        let limited = self.devices.limits_channels() && uses_block;
         let label = self.devices.label(run.channel);
         let channel_use =
             limited.then(|| ChannelUse { rank, channel: run.channel, coefficient: run_costs.channel_cost(index) });
@@ -258,6 +264,10 @@ impl<'a> PassageBuilder<'a> {
                     MemoryAccess::Spread(team) | MemoryAccess::Gather(team) => {
                         let members = self.members(team)?;
                         self.devices.make_team(spec, &members, &mut workload.system)?
+                    }
+                    MemoryAccess::AllReduce(team) => {
+                        let members = self.members(team)?;
+                        self.devices.make_network_team(spec, &members, &mut workload.system)?
                     }
                     _ => self.devices.make_passage(spec, &mut workload.system)?,
                 };

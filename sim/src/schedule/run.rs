@@ -87,6 +87,10 @@ pub enum OpKind {
     /// own.dst = src of all ranks of a team, including the executing one, reduced in the switch (NVLS:
     /// `multimem.ld_reduce`).
     MulticastReduce,
+    /// dst at every rank of a team = src of all ranks of the team, reduced in the switches of a network and sent to all of
+    /// them by the same switches (SHARP: an all_reduce between hosts). Every rank sends and receives the data once. One
+    /// rank of the team executes the operation for all.
+    SwitchAllReduce,
     /// Signal to the peer that this operation's dependencies are done. Moves no data (a flag; `span` is 0).
     Signal,
     /// Join of the operation's dependencies. Moves no data (`span` is 0).
@@ -107,6 +111,7 @@ impl OpKind {
             Self::Reduce => "reduce",
             Self::MulticastPut => "multicast_put",
             Self::MulticastReduce => "multicast_reduce",
+            Self::SwitchAllReduce => "switch_all_reduce",
             Self::Signal => "signal",
             Self::Wait => "wait",
         }
@@ -123,7 +128,7 @@ impl OpKind {
     /// Returns true if the operation involves a team; its `peer` is then the index of a team instead of a rank.
     #[must_use]
     pub fn is_multicast(self) -> bool {
-        matches!(self, Self::MulticastPut | Self::MulticastReduce)
+        matches!(self, Self::MulticastPut | Self::MulticastReduce | Self::SwitchAllReduce)
     }
 
     /// Returns true if the source chunks are in a single peer's memory.

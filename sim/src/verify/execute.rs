@@ -135,13 +135,15 @@ impl Execution<'_> {
         Ok(())
     }
 
-    /// Executes a multicast operation: the data of the executing rank is replicated to all ranks of the team, or the
-    /// data of all ranks is reduced into the executing rank.
+    /// Executes a multicast operation: the data of the executing rank is replicated to all ranks of the team, the data
+    /// of all ranks is reduced into the executing rank, or the data of all ranks is reduced into all ranks.
     ///
     /// # Errors
     /// The first [`Fault`] found.
     fn multicast(&mut self, run: &Run, index: u32, rank: u32) -> Result<(), Fault> {
         let members = self.schedule.team(TeamId(run.peer.at(index)));
+        let receivers = [Rank(rank)];
+        let receivers = if run.kind == OpKind::SwitchAllReduce { members } else { &receivers };
         for i in 0..run.span {
             let src = ChunkRef { buffer: run.src_buffer, index: run.src.at(index) + i };
             let dst = ChunkRef { buffer: run.dst_buffer, index: run.dst.at(index) + i };
@@ -156,29 +158,36 @@ impl Execution<'_> {
                 }
                 continue;
             }
-            let target = RankChunk::new(rank, dst);
-            let into = self.writable(target)?;
-            let (mut sum, mut is_source) = (None, false);
+            for receiver in receivers {
+                self.writable(RankChunk { rank: *receiver, chunk: dst })?;
+            }
+            // A sum may replace the data from which it is computed.
+            let replaced = |memory: &Memory<'_>, member: &Rank| match memory.locate(member.0, src) {
+                ChunkLocation::Cell(cell) if receivers.contains(member) => {
+                    Some(cell).filter(|&cell| memory.locate(member.0, dst) == ChunkLocation::Cell(cell))
+                }
+                _ => None,
+            };
+            let mut sum = None;
             for member in members {
-                let moved = match self.memory.locate(member.0, src) {
-                    ChunkLocation::Cell(cell) if into == Some(cell) => {
-                        is_source = true;
-                        self.accumulated(cell)?
-                    }
-                    _ => self.read(member.0, src)?,
+                let moved = match replaced(&self.memory, member) {
+                    Some(cell) => self.accumulated(cell)?,
+                    None => self.read(member.0, src)?,
                 };
                 sum = Some(match sum {
                     None => moved,
                     Some(sum) => self.reduced(sum, moved, RankChunk { rank: *member, chunk: src })?,
                 });
             }
-            match (sum, into) {
-                (Some(sum), Some(cell)) if is_source => {
-                    self.check_write(cell)?;
-                    self.memory.write(cell, sum, self.current);
+            for receiver in receivers {
+                match (sum, replaced(&self.memory, receiver)) {
+                    (Some(sum), Some(cell)) => {
+                        self.check_write(cell)?;
+                        self.memory.write(cell, sum, self.current);
+                    }
+                    (Some(sum), None) => self.put(sum, RankChunk { rank: *receiver, chunk: dst })?,
+                    (None, _) => {}
                 }
-                (Some(sum), _) => self.put(sum, target)?,
-                (None, _) => {}
             }
         }
         Ok(())
@@ -252,7 +261,11 @@ impl Execution<'_> {
                 let current_value = self.accumulated(cell)?;
                 self.reduced(current_value, moved, target)?
             }
-            OpKind::MulticastPut | OpKind::MulticastReduce | OpKind::Signal | OpKind::Wait => return Ok(()),
+            OpKind::MulticastPut
+            | OpKind::MulticastReduce
+            | OpKind::SwitchAllReduce
+            | OpKind::Signal
+            | OpKind::Wait => return Ok(()),
         };
         self.memory.write(cell, value, self.current);
         Ok(())

@@ -144,18 +144,16 @@ fn action(operation: &Operation) -> String {
         OpKind::PutReduceInput => "put and reduce with the input of rank",
         OpKind::Get => "get from rank",
         OpKind::GetReduce => "get and reduce from rank",
-        OpKind::MulticastPut | OpKind::MulticastReduce => {
-            let verb =
-                if operation.kind == OpKind::MulticastPut { "multicast put to" } else { "multicast reduce over" };
-            let team = operation.team.unwrap_or_default().0;
-            return format!("channel {}, {verb} team {team}", operation.channel.0);
-        }
+        OpKind::MulticastPut => "multicast put to team",
+        OpKind::MulticastReduce => "multicast reduce over team",
+        OpKind::SwitchAllReduce => "all_reduce in the switches of team",
         OpKind::Signal => "signal to rank",
         OpKind::Copy => return format!("channel {}, local copy", operation.channel.0),
         OpKind::Reduce => return format!("channel {}, local reduce", operation.channel.0),
         OpKind::Wait => return format!("channel {}, wait", operation.channel.0),
     };
-    format!("channel {}, {verb} {}", operation.channel.0, operation.peer.0)
+    let other = operation.team.map_or(operation.peer.0, |team| team.0);
+    format!("channel {}, {verb} {other}", operation.channel.0)
 }
 
 /// Chunk of a rank's buffer.

@@ -67,6 +67,12 @@ pub fn build_with_gpus(host: &Fabric, nodes: u32, gpus: Option<u32>, network: Op
         return Err(Error::Request(message));
     }
     let kind = network.map(|network| network.kind);
+    if network.is_some_and(|network| network.sharp == Some(true))
+        && let Some(kind) = kind.filter(|kind| matches!(kind, NetworkKind::Mnnvl | NetworkKind::TcpLoopback))
+    {
+        let message = format!("sharp: only InfiniBand switches reduce and multicast; {} has none", kind.name());
+        return Err(Error::Request(message));
+    }
     if kind == Some(NetworkKind::TcpLoopback) && nodes > 1 {
         let spec = network.cloned().unwrap_or_default();
         return loopback::split(host, nodes, gpus, &spec);

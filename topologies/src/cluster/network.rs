@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NodeKind};
+use crate::fabric::{FabricBuilder, Figures, LinkKind, LinkSpec, NodeKind, SwitchFigures};
 use crate::network_spec::NetworkSpec;
 use crate::read::spec::NETWORK_HOST;
 use crate::{Bandwidth, NodeId, Picos};
@@ -56,12 +56,18 @@ impl NetworkFigures {
                 "the hosts have no device to attach a NIC to; give the file NICs or CPUs".to_owned(),
             ));
         }
+        let link = spec.link.unwrap_or(cable);
+        if spec.sharp == Some(true) && link != LinkKind::Infiniband {
+            return Err(Error::Request(
+                "sharp: only InfiniBand switches reduce and multicast; the network is Ethernet".to_owned(),
+            ));
+        }
         let network = Self {
             spec: spec.clone(),
             nic_latency: spec.nic_latency.unwrap_or(DEFAULT_NIC_LATENCY),
             switch_latency: spec.switch_latency.unwrap_or(DEFAULT_SWITCH_LATENCY),
             oversubscription: spec.oversubscription.unwrap_or(1.0),
-            link: spec.link.unwrap_or(cable),
+            link,
             nics: first.len(),
             rates,
         };
@@ -85,7 +91,8 @@ impl NetworkFigures {
     /// The id is already in use.
     pub fn switch(&self, builder: &mut FabricBuilder, id: &str) -> Result<NodeId> {
         let host = builder.host(NETWORK_HOST);
-        let figures = Figures::Switch(Arc::default());
+        let multicast = self.spec.sharp.filter(|&sharp| sharp);
+        let figures = Figures::Switch(Arc::new(SwitchFigures { multicast, ..SwitchFigures::default() }));
         let added = builder.node(id, NodeKind::Switch, host, figures);
         added.ok_or_else(|| Error::Request(format!("two switches would be called `{id}`")))
     }

@@ -255,6 +255,7 @@ fn keys_have_an_effect_for_the_kinds_in_their_help() {
             "adaptive_routing" => &["true"],
             "queue_pairs" => &["4"],
             "nodes_per_domain" => &["2"],
+            "sharp" => &["true"],
             other => panic!("no value of {other}"),
         }
     };
@@ -280,13 +281,40 @@ fn keys_have_an_effect_for_the_kinds_in_their_help() {
                 };
                 let nics: Vec<Figures> =
                     fabric.nodes().filter(is_cabled).map(|(_, node)| node.figures.clone()).collect();
-                Some((links, nics))
+                let switches: Vec<Figures> = fabric
+                    .nodes()
+                    .filter(|(_, node)| node.kind == NodeKind::Switch)
+                    .map(|(_, node)| node.figures.clone())
+                    .collect();
+                Some((links, nics, switches))
             };
             let default = network("");
-            let has_effect = values(key.name).iter().any(|value| network(&format!(",{}={value}", key.name)) != default);
+            // Networks without InfiniBand switches refuse `sharp`.
+            let changes = |value: &&str| match network(&format!(",{}={value}", key.name)) {
+                None if key.name == "sharp" => false,
+                changed => changed != default,
+            };
+            let has_effect = values(key.name).iter().any(changes);
             let is_named = NetworkSpec::kinds(key.name).contains(kind);
             assert_eq!(has_effect, is_named, "{} of {}", key.name, kind.name());
         }
+    }
+}
+
+#[test]
+fn only_infiniband_switches_reduce() {
+    let multicast = |network: &str| -> Result<Vec<bool>, String> {
+        let fabric = try_cluster("hgx-h200", 2, network).map_err(|error| error.to_string())?;
+        let switches = fabric.nodes().filter(|(_, node)| node.kind == NodeKind::Switch);
+        Ok(switches.map(|(_, node)| node.figures.supports_multicast()).collect())
+    };
+    assert_eq!(multicast("rail,sharp=true"), Ok(vec![true; 9]));
+    for network in ["rail", "rail,sharp=false"] {
+        assert_eq!(multicast(network), Ok(vec![false; 9]), "{network}");
+    }
+    for network in ["rail,link=ethernet,sharp=true", "mnnvl,sharp=true", "tcp-loopback,sharp=true"] {
+        let message = multicast(network).unwrap_err();
+        assert!(message.contains("sharp: ") && message.contains("InfiniBand"), "{network}: {message}");
     }
 }
 

@@ -233,6 +233,9 @@ impl Moves {
             push(self, peer, MoveKind::Receive { message, dst });
             return Ok(());
         }
+        if op.kind == OpKind::SwitchAllReduce {
+            return Err(KernelError::NetworkSwitches);
+        }
         for i in 0..op.span {
             let src = ChunkRef { index: op.src.index + i, ..op.src };
             let dst = ChunkRef { index: op.dst.index + i, ..op.dst };
@@ -287,7 +290,7 @@ impl Moves {
                         moved(self, member.0, rank, OpKind::GetReduce);
                     }
                 }
-                OpKind::Signal | OpKind::Wait => {}
+                OpKind::SwitchAllReduce | OpKind::Signal | OpKind::Wait => {}
             }
         }
         if self.moves.len() > MAX_MOVES {

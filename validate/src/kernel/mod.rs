@@ -168,6 +168,9 @@ pub enum KernelError {
         /// Largest number of items that a kernel supports.
         max: u64,
     },
+    /// The schedule has an operation that only the switches of a network execute.
+    #[error("kernels cannot run an all_reduce in the switches of a network (SHARP)")]
+    NetworkSwitches,
     /// The operations form a dependency cycle.
     #[error("the schedule's operations wait for each other in a cycle")]
     Deadlock,

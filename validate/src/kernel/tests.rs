@@ -72,9 +72,14 @@ impl Case {
     }
 }
 
+/// Algorithms that kernels can run: those without reduction in the switches of a network.
+fn algorithms() -> impl Iterator<Item = Algorithm> {
+    Algorithm::ALL.into_iter().filter(|&algorithm| algorithm != Algorithm::CollnetChain)
+}
+
 /// All valid pairs of algorithm and collective.
 fn pairs() -> Vec<(Algorithm, Collective)> {
-    Algorithm::ALL.iter().flat_map(|a| a.collectives().iter().map(|c| (*a, *c))).collect()
+    algorithms().flat_map(|a| a.collectives().iter().map(move |c| (a, *c))).collect()
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
@@ -293,9 +298,8 @@ fn skipped() {
 
 #[test]
 fn every_algorithm_compiles() {
-    let cases: Vec<(Algorithm, Carrier, u32)> = Algorithm::ALL
-        .iter()
-        .flat_map(|&a| Carrier::ALL.into_iter().flat_map(move |c| [80, 90, 100].map(|arch| (a, c, arch))))
+    let cases: Vec<(Algorithm, Carrier, u32)> = algorithms()
+        .flat_map(|a| Carrier::ALL.into_iter().flat_map(move |c| [80, 90, 100].map(|arch| (a, c, arch))))
         .collect();
     let compiled = cases.par_iter().all(|&(algorithm, carrier, arch)| {
         let collective = algorithm.collectives()[0];

@@ -205,9 +205,10 @@ const SIDES: Figure = figure("Σ(aᵢ−1)", Count::along_sides);
 const TWICE_SIDES: Figure = figure("2·Σ(aᵢ−1)", |c| 2.0 * c.along_sides());
 
 use Algorithm::{
-    BinaryTree, Bruck, Butterfly, Chains, Direct, Dissemination, GridRing, Hierarchical, InOrderTree, Knomial, Linear,
-    LinearSync, NeighbourExchange, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling, RecursiveHalvingDoubling,
-    ReduceThenBroadcast, ReduceThenScatter, Ring, ScatterAllGather, SplitTree, Tree, TreePacking, TwoShot,
+    BinaryTree, Bruck, Butterfly, Chains, CollnetChain, Direct, Dissemination, GridRing, Hierarchical, InOrderTree,
+    Knomial, Linear, LinearSync, NeighbourExchange, Nvls, NvlsTree, OneShot, Pairwise, Pat, RecursiveDoubling,
+    RecursiveHalvingDoubling, ReduceThenBroadcast, ReduceThenScatter, Ring, ScatterAllGather, SplitTree, Tree,
+    TreePacking, TwoShot,
 };
 use Collective::{
     AllGather, AllReduce, AllToAll, AllToAllV, Barrier, Broadcast, Gather, Reduce, ReduceScatter, Scatter, SendRecv,
@@ -238,6 +239,9 @@ const KNOMIAL: Figure = figure("numbers r·4ᵏ below n", Count::knomial_childre
 /// Buffers sent by the busiest rank of a binary tree.
 const CHILDREN: Figure = figure("2", |c| if c.ranks == 2 { 1.0 } else { 2.0 });
 
+/// Steps up and down the chain of a host, and one between hosts.
+const CHAIN: Figure = figure("2(g−1) + 1", |c| 2.0 * (c.g() - 1.0) + 1.0);
+
 /// Buffers sent in a barrier, which moves no data.
 const NOTHING: Figure = figure("0", |_| 0.0);
 
@@ -254,7 +258,7 @@ const LINKED_RING: Figure = figure("n−1 in a host whose ranks are all linked",
 /// Properties of every supported pair of collective and algorithm, by collective. Tree all_reduce is for a single host;
 /// chains and trees have one chunk. The figures of all_to_allv assume equal blocks, with the whole matrix as the
 /// buffer.
-const FACTS: [Row; 71] = [
+const FACTS: [Row; 72] = [
     (AllReduce, Ring, Always, TWICE_RING, TWICE_OTHERS, Minimum, Time::Flat(TWICE_OTHERS)),
     (
         AllReduce,
@@ -286,7 +290,7 @@ const FACTS: [Row; 71] = [
         TWO,
         figure("(n+1)/n", |c| (c.n() + 1.0) / c.n()),
         Switched,
-        Time::Levels("2(L + bytes/B)"),
+        Time::Levels("2(L + bytes/B); over several hosts L′ + bytes/(g·B′) more"),
     ),
     (
         AllReduce,
@@ -297,6 +301,7 @@ const FACTS: [Row; 71] = [
         Switched,
         Time::Levels("2(L + bytes/B) + 2·log₂ h·(L′ + bytes/(g·B′)) at most"),
     ),
+    (AllReduce, CollnetChain, Always, CHAIN, TWO, Switched, Time::Levels("2(g−1)(L + bytes/B) + L′ + bytes/B′")),
     (
         AllReduce,
         ReduceThenBroadcast,

@@ -39,6 +39,7 @@ mod bruck;
 mod butterfly;
 mod chains;
 mod circle;
+mod collnet_chain;
 mod cut;
 mod direct;
 mod doubling;
@@ -58,6 +59,7 @@ mod matrix_cut;
 pub(crate) mod mesh;
 mod neighbours;
 mod nvls;
+mod nvls_network;
 mod nvls_tree;
 mod one_shot;
 mod order;
@@ -142,7 +144,7 @@ pub enum Algorithm {
     ScatterAllGather,
     /// Exchange between all pairs of ranks, one partner at a time.
     Pairwise,
-    /// Reduction and multicast in the NVSwitches of one NVLink domain.
+    /// Reduction and multicast in the NVSwitches of one NVLink domain; between domains, in the switches of the network.
     Nvls,
     /// NVLS within each NVLink domain, trees between domains.
     NvlsTree,
@@ -173,6 +175,8 @@ pub enum Algorithm {
     ReduceThenScatter,
     /// Spanning trees packed into the links of a fabric.
     TreePacking,
+    /// Chains within hosts; between them, reduction in the switches of the network.
+    CollnetChain,
 }
 
 use Collective::{
@@ -217,6 +221,7 @@ const ALGORITHMS: [(Algorithm, &str, &[Collective]); Algorithm::COUNT] = [
         "tree_packing",
         &[AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, AllToAll, Gather, Scatter],
     ),
+    (Algorithm::CollnetChain, "collnet_chain", &[AllReduce]),
 ];
 
 impl Algorithm {
@@ -240,7 +245,7 @@ impl Algorithm {
     #[must_use]
     pub fn in_network(self) -> InNetwork {
         match self {
-            Self::Nvls | Self::NvlsTree => InNetwork::Allowed,
+            Self::Nvls | Self::NvlsTree | Self::CollnetChain => InNetwork::Allowed,
             _ => InNetwork::Off,
         }
     }
@@ -273,11 +278,11 @@ impl Algorithm {
         }
     }
 
-    /// Returns the number of schedule channels per channel of a strategy. It is 2 for trees, which reduce on one
+    /// Returns the number of schedule channels per channel of a strategy. It is 2 for trees and CollNetChain, which reduce on one
     /// channel and copy on the other; the two halves of a block's threads execute them.
     #[must_use]
     pub fn channels_per_block(self) -> u16 {
-        if self == Self::Tree { 2 } else { 1 }
+        if matches!(self, Self::Tree | Self::CollnetChain) { 2 } else { 1 }
     }
 
     /// Returns true if the number of chunks is independent of the number of ranks, so that a large buffer is pipelined
@@ -288,7 +293,12 @@ impl Algorithm {
             Broadcast | Reduce => self != Self::ScatterAllGather,
             AllReduce => matches!(
                 self,
-                Self::Tree | Self::OneShot | Self::RecursiveDoubling | Self::NvlsTree | Self::ReduceThenBroadcast
+                Self::Tree
+                    | Self::OneShot
+                    | Self::RecursiveDoubling
+                    | Self::NvlsTree
+                    | Self::ReduceThenBroadcast
+                    | Self::CollnetChain
             ),
             _ => false,
         }
@@ -469,7 +479,11 @@ fn select_generator(
         (Algorithm::Bruck, _) => Box::new(bruck::BruckAllToAll::new(shape)?),
         (Algorithm::Pat, _) => Box::new(pat::Pat::new(shape)?),
         (Algorithm::RecursiveHalvingDoubling, _) => Box::new(halving_doubling::HalvingDoubling::new(shape)?),
+        (Algorithm::Nvls, AllReduce) if shape.ranks_per_team != ranks => {
+            Box::new(nvls_network::NvlsNetwork::new(shape)?)
+        }
         (Algorithm::Nvls, _) => Box::new(nvls::Nvls::new(shape)?),
         (Algorithm::NvlsTree, _) => Box::new(nvls_tree::NvlsTree::new(shape)?),
+        (Algorithm::CollnetChain, _) => Box::new(collnet_chain::CollnetChain::new(shape)?),
     })
 }

@@ -1,5 +1,5 @@
 //! NVLS: all_reduce, reduce_scatter and all_gather in one NVLink domain, with reduction and multicast in the
-//! NVSwitches.
+//! NVSwitches. [`super::nvls_network`] has all_reduce over several domains.
 //!
 //! Every rank loads its part of all ranks' inputs, reduced in the switch (`multimem.ld_reduce`), and stores the result
 //! to all ranks with one multicast (`multimem.st`). A port carries the bytes once per direction, compared with 2(n−1)/n

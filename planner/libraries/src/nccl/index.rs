@@ -123,20 +123,21 @@ impl Algo {
         }
     }
 
-    /// Returns the equivalent algorithm of fabricast; `None` for CollNet.
+    /// Returns the equivalent algorithm of fabricast; `None` for CollNetDirect.
     #[must_use]
     pub fn to_algorithm(self) -> Option<Algorithm> {
         match self {
             Self::Tree => Some(Algorithm::Tree),
             Self::Ring => Some(Algorithm::Ring),
-            Self::CollNetDirect | Self::CollNetChain => None,
+            Self::CollNetDirect => None,
+            Self::CollNetChain => Some(Algorithm::CollnetChain),
             Self::Nvls => Some(Algorithm::Nvls),
             Self::NvlsTree => Some(Algorithm::NvlsTree),
             Self::Pat => Some(Algorithm::Pat),
         }
     }
 
-    pub(super) fn is_collnet(self) -> bool {
+    pub(crate) fn is_collnet(self) -> bool {
         matches!(self, Self::CollNetDirect | Self::CollNetChain)
     }
 

@@ -302,6 +302,7 @@ impl Chunking<'_> {
         let chunk = match self.algo {
             Algo::Nvls => self.nvls(max_chunk, bytes),
             Algo::NvlsTree => self.nvls_tree(bytes),
+            Algo::CollNetChain => self.collnet_chain(max_chunk, bytes),
             Algo::Tree if self.proto == Proto::Ll128 => self.tree_ll128(max_chunk, bytes),
             Algo::Pat => {
                 let rounds = if self.request.function == Function::AllGather { 32 } else { 16 };
@@ -347,6 +348,19 @@ impl Chunking<'_> {
             ChunkLimit { rounds: 1, chunk: 32 << 10 },
         ];
         lower_to_limits(shape.chunk.0.min(shape.tree_chunk.0), bytes, self.heads(), &limits)
+    }
+
+    /// Chunk size of CollNetChain (2.30.7 `src/enqueue.cc`, `calcCollChunking`); the chain has as many ranks as a node.
+    fn collnet_chain(&self, max_chunk: u64, bytes: u64) -> u64 {
+        let limits = [
+            ChunkLimit { rounds: 64, chunk: 128 << 10 },
+            ChunkLimit { rounds: 8, chunk: 64 << 10 },
+            ChunkLimit { rounds: 1, chunk: 32 << 10 },
+        ];
+        let depth = u64::from(self.communicator.max_ranks_per_node);
+        limits.iter().fold(max_chunk.min(256 << 10), |chunk, limit| {
+            halve_while(chunk, limit.chunk, |chunk| bytes / chunk < depth * limit.rounds)
+        })
     }
 
     fn tree_ll128(&self, max_chunk: u64, bytes: u64) -> u64 {

@@ -30,7 +30,7 @@ pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_
 pub use lists::{ListError, Lists};
 pub use nvls_shape::{MAX_CHANNELS, NvlsShape};
 pub use p2p::{P2p, p2p};
-pub use settings::{LinkDistance, Msccl, NvlsSetting, PatSetting, SettingError, Settings, Windows};
+pub use settings::{CollNetSetting, LinkDistance, Msccl, NvlsSetting, PatSetting, SettingError, Settings, Windows};
 pub use symmetric::{SYMMETRIC_THREADS, SymmetricKernel, SymmetricPick, pick_symmetric};
 pub use table::{Cell, Cells, CostTable, Unavailable, has_kernel};
 pub use time::{Pick, Request, expected_time, pick};

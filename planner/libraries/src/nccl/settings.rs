@@ -32,6 +32,16 @@ pub enum PatSetting {
     Off,
 }
 
+/// Use of a network that reduces, by a plugin (CollNet).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CollNetSetting {
+    /// CollNet is not used (NCCL_COLLNET_ENABLE=0).
+    #[default]
+    Off,
+    /// CollNet is used between enough nodes, if the network reduces (NCCL_COLLNET_ENABLE=1).
+    On,
+}
+
 /// User settings of NCCL; `None` for NCCL's default value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -59,6 +69,10 @@ pub struct Settings {
     pub nvls_tree_chunk: Option<Bytes>,
     /// Use of PAT (NCCL_PAT_ENABLE).
     pub pat: PatSetting,
+    /// Use of a network that reduces (NCCL_COLLNET_ENABLE).
+    pub collnet: CollNetSetting,
+    /// Minimum number of nodes with which CollNet is used (NCCL_COLLNET_NODE_THRESHOLD).
+    pub collnet_nodes: Option<u32>,
     /// Number of threads per block with Simple and LL (NCCL_NTHREADS).
     pub threads: Option<u32>,
     /// Number of threads per block with LL128 (NCCL_LL128_NTHREADS).
@@ -208,6 +222,17 @@ impl Settings {
                     "2" => PatSetting::Auto,
                     _ => return Err(invalid("0, 1 or 2")),
                 }
+            }
+            "NCCL_COLLNET_ENABLE" => {
+                self.collnet = match value {
+                    "0" => CollNetSetting::Off,
+                    "1" => CollNetSetting::On,
+                    _ => return Err(invalid("0 or 1")),
+                }
+            }
+            "NCCL_COLLNET_NODE_THRESHOLD" => {
+                let nodes = value.parse().map_err(|_| invalid("a whole number"))?;
+                self.collnet_nodes = Some(nodes);
             }
             "NCCL_WIN_ENABLE" => {
                 self.windows = match value {

@@ -58,6 +58,8 @@ const MIN_GAIN: f64 = 0.01;
 pub enum Runner {
     /// The library, on buffers that are registered as symmetric windows.
     RegisteredWindows,
+    /// The library, with a plugin for networks that reduce (NCCL_COLLNET_ENABLE=1).
+    NetworkPlugin,
     /// Custom all_reduce kernels of inference engines: vLLM, SGLang, TensorRT-LLM.
     InferenceEngines,
     /// Generated kernels of fabricast (`gpu run`).
@@ -174,6 +176,12 @@ impl Improvement {
     pub fn runners(&self, capabilities: LibraryCapabilities) -> Vec<Runner> {
         let (Some(algorithm), Some(protocol)) = (self.algorithm(), self.protocol()) else { return Vec::new() };
         let registered = LibraryCapabilities::new(capabilities.library, BufferRegistration::Symmetric);
+        // NCCL has these kernels, but does not use switches of a network by default. Generated kernels cannot use them.
+        if matches!(algorithm, Algorithm::Nvls | Algorithm::CollnetChain)
+            && registered.runs(algorithm, protocol, self.collective)
+        {
+            return vec![Runner::NetworkPlugin];
+        }
         let mut runners = Vec::new();
         if registered.runs(algorithm, protocol, self.collective) {
             runners.push(Runner::RegisteredWindows);

@@ -224,6 +224,11 @@ impl PlanWriter<'_> {
             let kind = self.flat.ops[op as usize].kind;
             if kind.moves_data() {
                 put_waits(resources, &mut pending_waits, lines, shared);
+                if kind == OpKind::SwitchAllReduce {
+                    return Err(self
+                        .flat
+                        .unsupported(op, "MSCCL++ plans have no all_reduce in the switches of a network"));
+                }
                 if kind.is_multicast() {
                     self.write_switch_operation(op, resources, lines)?;
                 } else {

@@ -342,7 +342,11 @@ fn build_case(case: &[usize], number: usize, variants: &[ExecutorVariant], count
     // Copy engines run schedules with a single step; for the other executors, test cases rotate through all algorithms.
     let mut algorithms: Vec<Algorithm> = match variant {
         ExecutorVariant::Copies => vec![Algorithm::Direct],
-        _ => Algorithm::ALL.into_iter().filter(|algorithm| algorithm.supports(collective)).collect(),
+        // Kernels cannot run reduction in the switches of a network.
+        _ => Algorithm::ALL
+            .into_iter()
+            .filter(|&algorithm| algorithm.supports(collective) && algorithm != Algorithm::CollnetChain)
+            .collect(),
     };
     let rotation = number % algorithms.len().max(1);
     algorithms.rotate_left(rotation);

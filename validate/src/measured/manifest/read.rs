@@ -233,11 +233,12 @@ impl Field<'_> {
         match self.value {
             DeValue::String(text) if !text.contains([',', '=']) => Ok(text.clone().into_owned()),
             DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
+            DeValue::Boolean(value) => Ok(value.to_string()),
             DeValue::Array(list) => {
                 let sides: Option<Vec<String>> = list.iter().map(|side| number(side.get_ref())).collect();
                 sides.map(|sides| sides.join("x")).ok_or_else(|| self.wrong("expected a list of whole numbers"))
             }
-            value => number(value).ok_or_else(|| self.wrong("expected a number or a text")),
+            value => number(value).ok_or_else(|| self.wrong("expected a number, a text, true or false")),
         }
     }
 }
