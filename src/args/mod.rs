@@ -310,7 +310,6 @@ impl SimulateArgs {
 }
 
 /// Commands on a schedule.
-#[expect(clippy::large_enum_variant, reason = "made once, from the command line")]
 #[derive(Debug, Subcommand)]
 pub enum ScheduleCommand {
     /// Write the schedule of a strategy to a file
