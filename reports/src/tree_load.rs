@@ -19,7 +19,6 @@ pub fn link_loads(
     placement: &[NodeId],
     root: Option<Rank>,
 ) -> Vec<f64> {
-    let has_block_per_rank = matches!(collective, Collective::AllToAll | Collective::Scatter | Collective::Gather);
     let mut units: BTreeMap<(Phase, Rank), f64> = BTreeMap::new();
     for tree in &certificate.trees {
         *units.entry((tree.phase, tree.root)).or_default() += f64::from(tree.units);
@@ -27,18 +26,8 @@ pub fn link_loads(
     let mut carried: BTreeMap<(Rank, Rank), f64> = BTreeMap::new();
     for tree in certificate.trees.iter().filter(|tree| root.is_none_or(|root| root == tree.root)) {
         let share = f64::from(tree.units) / units.get(&(tree.phase, tree.root)).copied().unwrap_or(1.0).max(1.0);
-        let parent = |rank: &Rank| tree.parents.get(rank.0 as usize).copied().filter(|parent| parent != rank);
-        for rank in (0..tree.parents.len() as u32).map(Rank).filter(|rank| *rank != tree.root) {
-            // A block for each rank moves over its whole path, a common one once over the edge to each rank.
-            let hops = if has_block_per_rank { tree.parents.len() } else { 1 };
-            for child in std::iter::successors(Some(rank), parent).take(hops).filter(|rank| *rank != tree.root) {
-                let Some(parent) = parent(&child) else { break };
-                let ends = match tree.phase {
-                    Phase::Spread => (parent, child),
-                    Phase::Collect => (child, parent),
-                };
-                *carried.entry(ends).or_default() += share;
-            }
+        for ends in tree.transfers(collective) {
+            *carried.entry(ends).or_default() += share;
         }
     }
     let participants = Participants::new(placement);

@@ -3,7 +3,8 @@
 //!
 //! Calls on different channels run concurrently and share the fabric. A call whose channels all have other calls before it
 //! starts when the slowest of these has ended: all ranks are assumed to begin it at that time, or later if they are late. A call that has a channel of its
-//! own starts with the group: a channel that it shares with the call before has only the rest of its share of the traffic.
+//! own starts with the group: a channel that it shares with the call before has only the rest of its share of the traffic. On GPUs, the
+//! latency of the steps on the shared channel is added (docs/accuracy.md, "Groups of calls"), which is not modelled.
 //! The launch counts once. Calls without data have no channel and take no time: NCCL discards them.
 //! A block that goes on to its next call loads its work, connections and parameters again, but is not launched: that is
 //! assumed to take the start-up of a call less the time of an empty kernel.

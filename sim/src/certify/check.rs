@@ -4,7 +4,7 @@ use fabricast_topologies::route::{Participants, Router};
 use fabricast_topologies::{Fabric, LinkId, NodeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Certificate, CertificateError, Phase};
+use super::{Certificate, CertificateError, Phase, has_block_per_rank};
 use crate::schedule::{Collective, Rank, Schedule, gcd};
 
 /// Non-negative exact fraction.
@@ -199,22 +199,14 @@ fn tree_traffic(certificate: &Certificate, schedule: &Schedule) -> Result<PairBy
             return invalid(format!("rank {root} has no trees"));
         }
     }
-    let has_block_per_rank = matches!(call.collective, Collective::AllToAll | Collective::Scatter | Collective::Gather);
-    let blocks = if has_block_per_rank { call.ranks as usize } else { roots.len() };
+    let blocks = if has_block_per_rank(call.collective) { call.ranks as usize } else { roots.len() };
     let mut traffic = PairBytes::default();
     for tree in &certificate.trees {
         let block = units.get(&(tree.phase, tree.root.0)).copied().unwrap_or(1) * blocks as u128;
         let share = u128::from(tree.units).checked_mul(call.bytes.0.into()).ok_or(TOO_LARGE)?;
-        for start in (0..call.ranks).filter(|&rank| rank != tree.root.0) {
-            let mut child = start;
-            // The block of a rank passes all edges of its path, a common block each edge of the tree once.
-            while child != tree.root.0 {
-                let parent = tree.parents[child as usize].0;
-                let pair = if tree.phase == Phase::Spread { (parent, child) } else { (child, parent) };
-                let bytes = traffic.entry(pair).or_insert(Fraction(0, 1));
-                *bytes = bytes.add(Fraction::new(share, block)).ok_or(TOO_LARGE)?;
-                child = if has_block_per_rank { parent } else { tree.root.0 };
-            }
+        for (from, to) in tree.transfers(call.collective) {
+            let bytes = traffic.entry((from.0, to.0)).or_insert(Fraction(0, 1));
+            *bytes = bytes.add(Fraction::new(share, block)).ok_or(TOO_LARGE)?;
         }
     }
     traffic.retain(|_, bytes| bytes.0 > 0);

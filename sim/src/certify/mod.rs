@@ -54,6 +54,28 @@ pub struct CertifiedTree {
     pub parents: Vec<Rank>,
 }
 
+impl CertifiedTree {
+    /// Returns sender and receiver of each block that the tree moves: the block of a rank passes all edges of its path, a
+    /// common block each edge of the tree once.
+    pub fn transfers(&self, collective: Collective) -> impl Iterator<Item = (Rank, Rank)> + '_ {
+        let parent = |rank: &Rank| self.parents.get(rank.0 as usize).copied().filter(|parent| parent != rank);
+        let edges = if has_block_per_rank(collective) { self.parents.len() } else { 1 };
+        let ranks = (0..self.parents.len() as u32).map(Rank);
+        let children = ranks.flat_map(move |rank| std::iter::successors(Some(rank), parent).take(edges));
+        let joined =
+            children.filter(|&child| child != self.root).filter_map(move |child| Some((parent(&child)?, child)));
+        joined.map(|(parent, child)| match self.phase {
+            Phase::Spread => (parent, child),
+            Phase::Collect => (child, parent),
+        })
+    }
+}
+
+/// Returns true for collectives whose trees carry a block for each rank.
+fn has_block_per_rank(collective: Collective) -> bool {
+    matches!(collective, Collective::AllToAll | Collective::Scatter | Collective::Gather)
+}
+
 /// Direction in which data moves through trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

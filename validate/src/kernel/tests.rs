@@ -74,7 +74,7 @@ impl Case {
 
 /// Algorithms that kernels can run: those without reduction in the switches of a network.
 fn algorithms() -> impl Iterator<Item = Algorithm> {
-    Algorithm::ALL.into_iter().filter(|&algorithm| algorithm != Algorithm::CollnetChain)
+    Algorithm::ALL.into_iter().filter(|algorithm| !algorithm.needs_network_reduction())
 }
 
 /// All valid pairs of algorithm and collective.

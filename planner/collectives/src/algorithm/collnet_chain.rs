@@ -32,10 +32,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 
 use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
+use super::shape::position_teams;
 use super::{Algorithm, Shape, Unsupported};
 
 /// First run of a lane: sum to the next rank of the chain. The runs of a lane have this order on every rank: sum up the
@@ -59,13 +60,8 @@ impl CollnetChain {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
         let per_host = shape.checked_ranks_per_host(Algorithm::CollnetChain)?;
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), 1)?;
-        let mut header = shape.header(Algorithm::CollnetChain, layout, 0);
-        let hosts = shape.call.ranks / per_host;
-        let team = |position: u32| (0..hosts).map(|host| Rank(host * per_host + position)).collect();
-        header.teams = (0..per_host).map(team).collect();
-        header.blocks.split = BlockSplit::ReduceAndCopy;
-        let channels = header.channels.checked_mul(Algorithm::CollnetChain.channels_per_block());
-        header.channels = channels.ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
+        let teams = position_teams(shape.call.ranks, per_host).collect();
+        let header = Header { teams, ..shape.split_header(Algorithm::CollnetChain, layout, 0)? };
         let heads = if shape.nics_per_node == 0 { per_host } else { shape.nics_per_node.min(per_host) };
         Ok(Self { header, cut, per_host, heads })
     }

@@ -278,6 +278,12 @@ impl Algorithm {
         }
     }
 
+    /// Returns true if every schedule between hosts has the switches of a network reduce, which kernels cannot have them do.
+    #[must_use]
+    pub fn needs_network_reduction(self) -> bool {
+        self == Self::CollnetChain
+    }
+
     /// Returns the number of schedule channels per channel of a strategy. It is 2 for trees and CollNetChain, which reduce on one
     /// channel and copy on the other; the two halves of a block's threads execute them.
     #[must_use]

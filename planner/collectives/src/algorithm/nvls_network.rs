@@ -45,6 +45,7 @@ use fabricast_sim::schedule::{
 
 use super::cut::{Chunking, lane_channel};
 use super::lane::Lane;
+use super::shape::{position_teams, successive_teams};
 use super::{Algorithm, Shape, Unsupported};
 
 /// First run of a lane: reduction in the domain. The runs of a lane have this order on every rank: reduction in the
@@ -63,17 +64,11 @@ pub(super) struct NvlsNetwork {
 
 impl NvlsNetwork {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (ranks, per_team) = (shape.call.ranks, shape.ranks_per_team);
-        if per_team < 2 || !ranks.is_multiple_of(per_team) {
-            return Err(Unsupported::NoTeam { algorithm: Algorithm::Nvls });
-        }
+        let (ranks, per_team) = (shape.call.ranks, shape.checked_ranks_per_team(Algorithm::Nvls)?);
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels), per_team)?;
-        let domains = ranks / per_team;
         // One team for each domain, then one for each position.
-        let inside = (0..domains).map(|domain| (domain * per_team..(domain + 1) * per_team).map(Rank).collect());
-        let between =
-            (0..per_team).map(|position| (0..domains).map(|domain| Rank(domain * per_team + position)).collect());
-        let header = Header { teams: inside.chain(between).collect(), ..shape.header(Algorithm::Nvls, layout, 0) };
+        let teams = successive_teams(ranks, per_team).chain(position_teams(ranks, per_team)).collect();
+        let header = Header { teams, ..shape.header(Algorithm::Nvls, layout, 0) };
         Ok(Self { header, cut, per_team })
     }
 }

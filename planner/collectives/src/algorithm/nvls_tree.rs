@@ -37,6 +37,7 @@ use fabricast_sim::schedule::{
 use super::cut::{Chunking, lane_channel};
 use super::host_trees::host_tree;
 use super::lane::Lane;
+use super::shape::successive_teams;
 use super::{Algorithm, Shape, Unsupported};
 
 /// First run of a lane: reduction in the domain. The runs of a lane have this order on every rank: reduction in the
@@ -58,15 +59,12 @@ pub(super) struct NvlsTree {
 
 impl NvlsTree {
     pub(super) fn new(shape: &Shape) -> Result<Self, Unsupported> {
-        let (ranks, per_team) = (shape.call.ranks, shape.ranks_per_team);
-        if per_team < 2 || !ranks.is_multiple_of(per_team) {
-            return Err(Unsupported::NoTeam { algorithm: Algorithm::NvlsTree });
-        }
+        let per_team = shape.checked_ranks_per_team(Algorithm::NvlsTree)?;
         // With a single channel, both trees run on it.
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), per_team)?;
         let slots = layout.chunks();
-        let teams = (0..ranks / per_team).map(|team| (team * per_team..(team + 1) * per_team).map(Rank).collect());
-        let header = Header { teams: teams.collect(), ..shape.header(Algorithm::NvlsTree, layout, slots) };
+        let teams = successive_teams(shape.call.ranks, per_team).collect();
+        let header = Header { teams, ..shape.header(Algorithm::NvlsTree, layout, slots) };
         Ok(Self { header, cut, per_team })
     }
 }

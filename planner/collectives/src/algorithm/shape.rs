@@ -2,8 +2,8 @@
 
 use fabricast_sim::certify::Certificate;
 use fabricast_sim::schedule::{
-    Blocks, Call, ChunkMessages, Collective, Header, Layout, Processor, Program, Protocol, Rank, RotationDigit,
-    Schedule, TrafficMatrix,
+    BlockSplit, Blocks, Call, ChunkMessages, Collective, Header, Layout, Processor, Program, Protocol, Rank,
+    RotationDigit, Schedule, TrafficMatrix,
 };
 use fabricast_topologies::Bytes;
 
@@ -111,6 +111,23 @@ impl Shape {
         }
     }
 
+    /// Header of an algorithm in whose blocks some threads reduce while the others copy.
+    ///
+    /// # Errors
+    /// [`Unsupported::TooManyChunks`] if there are too many channels.
+    pub(super) fn split_header(
+        &self,
+        algorithm: Algorithm,
+        layout: Layout,
+        scratch_chunks: u32,
+    ) -> Result<Header, Unsupported> {
+        let mut header = self.header(algorithm, layout, scratch_chunks);
+        header.blocks.split = BlockSplit::ReduceAndCopy;
+        let channels = header.channels.checked_mul(algorithm.channels_per_block());
+        header.channels = channels.ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
+        Ok(header)
+    }
+
     /// Certificate of a schedule of packed trees.
     fn certificate(&self, algorithm: Algorithm) -> Option<Certificate> {
         let forests = self.forests.as_ref().filter(|_| algorithm == Algorithm::TreePacking)?;
@@ -144,6 +161,28 @@ impl Shape {
         }
         Ok(self.ranks_per_host())
     }
+
+    /// Returns the number of ranks per team for algorithms over several equal teams.
+    ///
+    /// # Errors
+    /// [`Unsupported::NoTeam`] if a team has a single rank, or the number of ranks is not a multiple of a team's.
+    pub(super) fn checked_ranks_per_team(&self, algorithm: Algorithm) -> Result<u32, Unsupported> {
+        let (ranks, per_team) = (self.call.ranks, self.ranks_per_team);
+        match per_team >= 2 && ranks.is_multiple_of(per_team) {
+            true => Ok(per_team),
+            false => Err(Unsupported::NoTeam { algorithm }),
+        }
+    }
+}
+
+/// Teams of `size` successive ranks each.
+pub(super) fn successive_teams(ranks: u32, size: u32) -> impl Iterator<Item = Vec<Rank>> {
+    (0..ranks / size).map(move |team| (team * size..(team + 1) * size).map(Rank).collect())
+}
+
+/// Teams of the ranks at the same position of each `size` successive ranks.
+pub(super) fn position_teams(ranks: u32, size: u32) -> impl Iterator<Item = Vec<Rank>> {
+    (0..size).map(move |position| (0..ranks / size).map(|group| Rank(group * size + position)).collect())
 }
 
 /// Reason why no schedule exists for a call.

@@ -39,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use fabricast_sim::schedule::{BlockSplit, Buffer, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
+use fabricast_sim::schedule::{Buffer, Dependency, Header, OpKind, Program, Rank, ScheduleGenerator, Walk};
 
 use super::cut::{Chunking, lane_channel};
 use super::host_trees::{TreeNeighbours, host_tree};
@@ -94,11 +94,7 @@ impl DoubleTree {
         let (cut, layout) = Chunking::by_loops(shape, u32::from(shape.channels).max(2), 1)?;
         let slots = layout.chunks();
         let hosts = shape.call.ranks / per_host;
-        let mut header = shape.header(Algorithm::Tree, layout, slots);
-        // Some threads of a block reduce up the tree while the others copy down.
-        header.blocks.split = BlockSplit::ReduceAndCopy;
-        let channels = header.channels.checked_mul(Algorithm::Tree.channels_per_block());
-        header.channels = channels.ok_or(Unsupported::TooManyChunks { chunks: u64::MAX })?;
+        let header = shape.split_header(Algorithm::Tree, layout, slots)?;
         let links = if hosts > 1 { shape.host_links } else { HostLinks::Other };
         let rails = Rails::new(per_host, shape.nics_per_node).with_host_links(links);
         let chains = (0..per_host).map(|first| HostChain::new(rails.path(first))).collect();

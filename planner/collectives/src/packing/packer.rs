@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 use super::digraph::Digraph;
 use super::error::PackingError;
 use super::forest::{BlockKind, Evidence, Forest, Forests, LinkSharing, Proof};
-use super::mixture::{self, MixedForest, Network};
+use super::mixture::{FastestMixture, MixedForest, Network};
 use super::optimum::Ratio;
 use super::rank_symmetry::symmetric_routes;
 use super::requirement::Roots;
@@ -74,15 +74,23 @@ struct RouteSet {
     routes: Arc<Routes>,
     /// Groups of connections that share links.
     sharing: OnceLock<Arc<LinkSharing>>,
+    /// Mixtures of trees of the shortest time, for each need.
+    fastest: [OnceLock<Result<FastestMixture, PackingError>>; Need::COUNT],
 }
 
 impl RouteSet {
     fn new(routes: Routes) -> Self {
-        Self { routes: Arc::new(routes), sharing: OnceLock::new() }
+        Self { routes: Arc::new(routes), sharing: OnceLock::new(), fastest: Default::default() }
     }
 
     fn sharing(&self) -> Arc<LinkSharing> {
         self.sharing.get_or_init(|| Arc::new(LinkSharing::new(self.routes.clone()))).clone()
+    }
+
+    fn fastest(&self, need: Need) -> Result<&FastestMixture, PackingError> {
+        let Need { roots, blocks, flow } = need;
+        let solve = || FastestMixture::new(Network::new(&self.routes, roots, blocks, flow));
+        self.fastest[need.index()].get_or_init(solve).as_ref().map_err(|error| *error)
     }
 }
 
@@ -375,23 +383,22 @@ impl TreePacker {
     }
 
     /// Routes over which trees of these roots are sought by linear programs.
-    fn routes_for(&self, roots: Roots) -> Result<&Routes, PackingError> {
-        let set = match roots {
+    fn routes_for(&self, roots: Roots) -> Result<&RouteSet, PackingError> {
+        match roots {
             Roots::All => self.known_routes(),
             Roots::One(_) => self.all_routes(),
-        };
-        set.map(|set| &*set.routes)
+        }
     }
 
     /// Finds trees whose edges carry a block per rank below them.
     fn pack_per_rank(&self, variant: TreeVariant, need: Need) -> Result<PackedForest, PackingError> {
-        let routes = self.routes_for(need.roots)?;
-        let network = Network::new(routes, need.roots, BlockKind::PerRank, need.flow);
-        let MixedForest { forest, prices, lower } = mixture::personalised_trees(&network, variant)?;
+        let set = self.routes_for(need.roots)?;
+        let fastest = set.fastest(need)?;
+        let MixedForest { forest, prices, lower } = fastest.personalised_trees(variant)?;
         let numbered = (0..).zip(prices).filter(|&(_, price)| price > 0);
         let prices: BTreeMap<LinkId, u64> =
-            numbered.filter_map(|(orbit, price)| Some((network.link(orbit)?, price))).collect();
-        let mut links: Vec<(LinkId, LinkId)> = routes.limited_links().collect();
+            numbered.filter_map(|(orbit, price)| Some((fastest.link(orbit)?, price))).collect();
+        let mut links: Vec<(LinkId, LinkId)> = set.routes.limited_links().collect();
         links.sort_unstable();
         let named = links
             .into_iter()

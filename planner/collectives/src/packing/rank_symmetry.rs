@@ -32,27 +32,27 @@ pub(super) fn symmetric_routes(
     }
     let mut proven: Vec<RotationDigit> = Vec::new();
     let mut orbits: Option<Arc<Orbits>> = None;
-    for &digit in &digits {
-        steps(digit, |rotation| {
+    // The part of each digit that no proven rotation moves.
+    let mut rest: Vec<RotationDigit> = Vec::with_capacity(digits.len());
+    for digit in digits {
+        let found = steps(digit, |rotation| {
             let rotations = [proven.as_slice(), &[rotation]].concat();
             let images = rotations.iter().map(|&digit| images(placement, digit)).collect::<Option<Vec<_>>>();
             let Some(found) = images.and_then(|images| router.orbits(placement, &images)) else { return false };
             (proven, orbits) = (rotations, Some(found));
             true
         });
+        let length = found.last().map_or(digit.length, |smallest| smallest.stride / digit.stride);
+        rest.push(RotationDigit { length, ..digit });
     }
-    let symmetry = if proven.is_empty() { Symmetry::None } else { Symmetry::Rotations(proven.clone()) };
+    let symmetry = if proven.is_empty() { Symmetry::None } else { Symmetry::Rotations(proven) };
     let representatives = placement.len() / symmetry.rotation_count().max(1) as usize;
     if representatives * placement.len() > MAX_PAIRS {
         return None;
     }
     let mut routes = Routes::of_classes(fabric, router, placement, symmetry, orbits.as_deref());
-    for &digit in &digits {
-        let within = proven.iter().filter(|known| known.stride.is_multiple_of(digit.stride));
-        let within = within.filter(|known| known.stride < digit.stride * digit.length);
-        // The part of the digit that no proven rotation moves.
-        let rest = within.map(|known| known.stride / digit.stride).min().unwrap_or(digit.length);
-        steps(RotationDigit { length: rest, ..digit }, |rotation| match routes.under_rotation(rotation) {
+    for digit in rest {
+        steps(digit, |rotation| match routes.under_rotation(rotation) {
             Some(found) => {
                 routes = found;
                 true
@@ -104,7 +104,7 @@ mod tests {
     use fabricast_topologies::{FabricRequest, load};
 
     use super::super::forest::BlockKind;
-    use super::super::mixture::{Network, common_trees, personalised_trees};
+    use super::super::mixture::{FastestMixture, Network};
     use super::super::requirement::Roots;
     use super::super::routes::Flow;
     use super::super::variant::TreeVariant;
@@ -150,10 +150,10 @@ mod tests {
                 (BlockKind::Common, Flow::Collect),
                 (BlockKind::PerRank, Flow::Spread),
             ] {
-                let network = Network::new(&classes, Roots::All, blocks, flow);
+                let fastest = FastestMixture::new(Network::new(&classes, Roots::All, blocks, flow)).unwrap();
                 let forest = match blocks {
-                    BlockKind::Common => common_trees(&network, TreeVariant::Optimal).unwrap(),
-                    BlockKind::PerRank => personalised_trees(&network, TreeVariant::Optimal).unwrap().forest,
+                    BlockKind::Common => fastest.common_trees(TreeVariant::Optimal).unwrap(),
+                    BlockKind::PerRank => fastest.personalised_trees(TreeVariant::Optimal).unwrap().forest,
                 };
                 let time = classes.time_per_byte(&[(&forest, flow)]);
                 assert_eq!(time, all.time_per_byte(&[(&forest.without_symmetry(), flow)]), "{}", fabric.name());

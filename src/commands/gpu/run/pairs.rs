@@ -345,7 +345,7 @@ fn build_case(case: &[usize], number: usize, variants: &[ExecutorVariant], count
         // Kernels cannot run reduction in the switches of a network.
         _ => Algorithm::ALL
             .into_iter()
-            .filter(|&algorithm| algorithm.supports(collective) && algorithm != Algorithm::CollnetChain)
+            .filter(|&algorithm| algorithm.supports(collective) && !algorithm.needs_network_reduction())
             .collect(),
     };
     let rotation = number % algorithms.len().max(1);

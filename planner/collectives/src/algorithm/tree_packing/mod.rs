@@ -281,14 +281,14 @@ impl TreePacking {
 
     /// Dependencies of the image of a piece that a rank sends on data, and on the operations before it on its stream.
     fn dependencies(&self, rank: Rank, number: usize) -> Vec<Dependency> {
-        let TreeLayout { edges, pieces, .. } = &self.layout;
-        let piece = &pieces.pieces[number];
+        let TreeLayout { edges, pieces: all, .. } = &self.layout;
+        let pieces = &all.pieces;
+        let piece = &pieces[number];
         let image = self.layout.sent_by(rank, piece);
         let lag = edges[piece.edge].lag;
-        let (loops, connection) = (self.cut.loops, pieces.connection(piece));
-        let pieces_by_number = &pieces.pieces;
+        let (loops, connection) = (self.cut.loops, all.connection(piece));
         let arrival = |&wait: &usize| {
-            let awaited = &pieces_by_number[wait];
+            let awaited = &pieces[wait];
             Dependency::shifted(image.rank(edges[awaited.edge].from), awaited.position, 0)
         };
         let mut dependencies: Vec<Dependency> = piece.waits.iter().map(arrival).collect();
@@ -297,10 +297,9 @@ impl TreePacking {
         }
         let list = self.layout.leaving(rank);
         let on_stream = |&&other: &&usize| {
-            let other = &pieces_by_number[other];
-            pieces.connection(other) == connection && other.channel == piece.channel
+            let other = &pieces[other];
+            all.connection(other) == connection && other.channel == piece.channel
         };
-        let pieces = pieces_by_number;
         let lag_of = |other: usize| edges[pieces[other].edge].lag;
         let before = piece.position.checked_sub(1).and_then(|before| list.get(before as usize)).filter(on_stream);
         match before {

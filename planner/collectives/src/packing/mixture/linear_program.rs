@@ -170,7 +170,7 @@ impl<'a> Program<'a> {
 
     /// Returns the cheapest tree of each root for prices of links, and the lower bound that they prove.
     fn cheapest(&self, prices: &[f64]) -> LowestCuts<Column> {
-        let price = |edge: usize| self.network.uses(edge).iter().map(|used| used.time * prices[used.link]).sum::<f64>();
+        let price = |edge: usize| self.network.price(edge, prices);
         let mut lower = -self.allowed * prices.iter().sum::<f64>();
         let columns = self.roots().map(|root| match self.network.blocks() {
             BlockKind::PerRank => {

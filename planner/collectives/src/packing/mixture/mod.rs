@@ -27,6 +27,8 @@ mod tests;
 
 pub(super) use network::Network;
 
+use fabricast_topologies::LinkId;
+
 use super::error::PackingError;
 use super::forest::{BlockKind, Forest, PackedTree};
 use super::optimum::Ratio;
@@ -46,50 +48,78 @@ pub(super) struct MixedForest {
     pub lower: Ratio,
 }
 
-/// Finds trees of a variant whose edges carry a block for each rank below them.
-///
-/// # Errors
-/// [`PackingError::Disconnected`] if a root cannot reach some rank, [`PackingError::NoMixture`] if the program has no
-/// solution in floating point, [`PackingError::TooManyPaths`] if exact shares of paths exceed 128 bits.
-pub(super) fn personalised_trees(network: &Network, variant: TreeVariant) -> Result<MixedForest, PackingError> {
-    if let Some(rank) = network.unreachable() {
-        return Err(PackingError::Disconnected { rank });
-    }
-    let fastest = solve(network, Objective::ShortestTime).ok_or(PackingError::NoMixture)?;
-    let prices = network.integer_prices(&fastest.prices);
-    let lower = network.proven_time(&prices).ok_or(PackingError::TooManyPaths)?;
-    let time = lower.value() / network.block_time() * f64::from(variant.widening());
-    let mixture = match variant.widening() {
-        1 => fastest,
-        _ => solve(network, Objective::FewestHops { time }).ok_or(PackingError::NoMixture)?,
-    };
-    Ok(MixedForest { forest: of_whole_units(network, &mixture, variant, time), prices, lower })
+/// Mixture of the shortest time, from which the trees of all variants follow.
+#[derive(Clone, Debug)]
+pub(super) struct FastestMixture {
+    network: Network,
+    mixture: Mixture,
+    /// Trees of cheap and short paths; none of blocks for each rank, whose program counts hops.
+    shallow: Vec<PackedTree>,
 }
 
-/// Finds trees of a variant whose edges carry the block of their root once. Those of the shortest time are a mixture of the
-/// cheapest trees; among them, and among trees of cheap and short paths, those of the fewest hops in the time of the variant
-/// are used.
-///
-/// # Errors
-/// [`PackingError::Disconnected`] if a root cannot reach some rank, [`PackingError::NoMixture`] if the program has no
-/// solution in floating point.
-pub(super) fn common_trees(network: &Network, variant: TreeVariant) -> Result<Forest, PackingError> {
-    if let Some(rank) = network.unreachable() {
-        return Err(PackingError::Disconnected { rank });
+impl FastestMixture {
+    /// Solves the program of a network.
+    ///
+    /// # Errors
+    /// [`PackingError::Disconnected`] if a root cannot reach some rank, [`PackingError::NoMixture`] if the program has no
+    /// solution in floating point.
+    pub(super) fn new(network: Network) -> Result<Self, PackingError> {
+        if let Some(rank) = network.unreachable() {
+            return Err(PackingError::Disconnected { rank });
+        }
+        let mixture = solve(&network, Objective::ShortestTime).ok_or(PackingError::NoMixture)?;
+        let of_root = |&root: &u32| shallow_trees(&network, root, &mixture.prices);
+        let shallow = match network.blocks() {
+            BlockKind::Common => network.first_roots().iter().flat_map(of_root).collect(),
+            BlockKind::PerRank => Vec::new(),
+        };
+        Ok(Self { network, mixture, shallow })
     }
-    let fastest = solve(network, Objective::ShortestTime).ok_or(PackingError::NoMixture)?;
-    let time = fastest.time() * f64::from(variant.widening());
-    let objective = match variant.widening() {
-        1 => Objective::ShortestTime,
-        _ => Objective::FewestHops { time },
-    };
-    let shallow = network.first_roots().iter().flat_map(|&root| shallow_trees(network, root, &fastest.prices));
-    let trees = fastest.trees.into_iter().map(|mixed| mixed.tree).chain(shallow).collect();
-    let mut trees = mix(network, trees, objective).ok_or(PackingError::NoMixture)?;
-    let between: Vec<PackedTree> = network.first_roots().iter().flat_map(|&root| blends(&trees, root)).collect();
-    trees.extend(between.into_iter().map(|tree| MixedTree { times: network.times(&tree), tree, share: 0.0 }));
-    let mixture = Mixture { trees, prices: fastest.prices };
-    Ok(of_whole_units(network, &mixture, variant, time))
+
+    /// Link that represents an orbit, by number of the orbit's price.
+    pub(super) fn link(&self, number: usize) -> Option<LinkId> {
+        self.network.link(number)
+    }
+
+    /// Finds trees of a variant whose edges carry a block for each rank below them.
+    ///
+    /// # Errors
+    /// [`PackingError::NoMixture`] if a program has no solution in floating point, [`PackingError::TooManyPaths`] if exact
+    /// shares of paths exceed 128 bits.
+    pub(super) fn personalised_trees(&self, variant: TreeVariant) -> Result<MixedForest, PackingError> {
+        let Self { network, mixture: fastest, .. } = self;
+        let prices = network.integer_prices(&fastest.prices);
+        let lower = network.proven_time(&prices).ok_or(PackingError::TooManyPaths)?;
+        let time = lower.value() / network.block_time() * f64::from(variant.widening());
+        let forest = match variant.widening() {
+            1 => of_whole_units(network, fastest, variant, time),
+            _ => {
+                let mixture = solve(network, Objective::FewestHops { time }).ok_or(PackingError::NoMixture)?;
+                of_whole_units(network, &mixture, variant, time)
+            }
+        };
+        Ok(MixedForest { forest, prices, lower })
+    }
+
+    /// Finds trees of a variant whose edges carry the block of their root once: of the cheapest trees, and of trees of cheap
+    /// and short paths, those of the fewest hops in the time of the variant.
+    ///
+    /// # Errors
+    /// [`PackingError::NoMixture`] if a program has no solution in floating point.
+    pub(super) fn common_trees(&self, variant: TreeVariant) -> Result<Forest, PackingError> {
+        let Self { network, mixture: fastest, shallow } = self;
+        let time = fastest.time() * f64::from(variant.widening());
+        let objective = match variant.widening() {
+            1 => Objective::ShortestTime,
+            _ => Objective::FewestHops { time },
+        };
+        let trees = fastest.trees.iter().map(|mixed| &mixed.tree).chain(shallow).cloned().collect();
+        let mut trees = mix(network, trees, objective).ok_or(PackingError::NoMixture)?;
+        let between: Vec<PackedTree> = network.first_roots().iter().flat_map(|&root| blends(&trees, root)).collect();
+        trees.extend(between.into_iter().map(|tree| MixedTree { times: network.times(&tree), tree, share: 0.0 }));
+        let mixture = Mixture { trees, prices: fastest.prices.clone() };
+        Ok(of_whole_units(network, &mixture, variant, time))
+    }
 }
 
 /// Prices of a hop, relative to the mean price of an edge in the cheapest tree, of the trees of cheap and short paths.
@@ -97,7 +127,7 @@ const HOP_PRICES: [f64; 6] = [0.01, 0.1, 0.5, 1.0, 3.0, 100.0];
 
 /// Trees of cheap and short paths from a root.
 fn shallow_trees(network: &Network, root: u32, prices: &[f64]) -> Vec<PackedTree> {
-    let price = |edge: usize| network.uses(edge).iter().map(|used| used.time * prices[used.link]).sum::<f64>();
+    let price = |edge: usize| network.price(edge, prices);
     let cheapest = cheapest_arborescence(network, root, price);
     let total: f64 =
         cheapest.edges().filter_map(|(parent, child)| network.edge_between(parent, child)).map(price).sum();
@@ -152,19 +182,19 @@ const EQUAL_TIMES: f64 = 2e-5;
 /// Divides blocks into as few units as a time of the busiest link nearly permits. Trees of common blocks are divided so
 /// that they lose nothing, if few units suffice for it: the number of their messages grows less with the units.
 fn few_units(network: &Network, mixture: &Mixture, time: f64) -> Forest {
-    if network.blocks() == BlockKind::Common {
-        let exact = (1..=FEW_UNITS).map(|units| Division::new(network, mixture, units));
-        if let Some(exact) = exact.into_iter().find(|division| division.time() <= time * (1.0 + EQUAL_TIMES)) {
-            return exact.forest();
-        }
-    }
+    let wanted = match network.blocks() {
+        BlockKind::Common => EQUAL_TIMES,
+        BlockKind::PerRank => MAX_ROUNDING_LOSS,
+    };
+    let is_within = |division: &Division<'_>, loss: f64| division.time() <= time * (1.0 + loss);
     let mut best = Division::new(network, mixture, 1);
     for units in (2..=FEW_UNITS).chain(MANY_UNITS) {
-        if best.time() <= time * (1.0 + MAX_ROUNDING_LOSS) {
+        let suffices = is_within(&best, MAX_ROUNDING_LOSS);
+        if is_within(&best, wanted) || suffices && units > FEW_UNITS {
             break;
         }
         let division = Division::new(network, mixture, units);
-        if division.time() < best.time() {
+        if if suffices { is_within(&division, wanted) } else { division.time() < best.time() } {
             best = division;
         }
     }

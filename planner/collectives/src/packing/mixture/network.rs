@@ -155,6 +155,11 @@ impl Network {
         self.edges[edge].as_ref().map_or(&[], |edge| &edge.uses)
     }
 
+    /// Price of the blocks of an edge and its images, at a price of each link's time.
+    pub(super) fn price(&self, edge: usize, prices: &[f64]) -> f64 {
+        self.uses(edge).iter().map(|used| used.time * prices[used.link]).sum()
+    }
+
     /// Returns a rank that some root cannot reach.
     pub(super) fn unreachable(&self) -> Option<u32> {
         self.first_roots.iter().find_map(|&root| {

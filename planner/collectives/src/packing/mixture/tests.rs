@@ -12,8 +12,10 @@ use crate::packing::routes::{Flow, Routes};
 fn found(fabric: &Fabric, variant: TreeVariant) -> (MixedForest, f64) {
     let router = Router::new(fabric, RouteOptions::default());
     let routes = Routes::new(fabric, &router, fabric.gpus());
-    let found =
-        personalised_trees(&Network::new(&routes, Roots::All, BlockKind::PerRank, Flow::Spread), variant).unwrap();
+    let found = FastestMixture::new(Network::new(&routes, Roots::All, BlockKind::PerRank, Flow::Spread))
+        .unwrap()
+        .personalised_trees(variant)
+        .unwrap();
     let time = routes.time_per_byte(&[(&found.forest, Flow::Spread)]).unwrap().value();
     (found, time)
 }

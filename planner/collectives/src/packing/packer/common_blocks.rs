@@ -9,7 +9,6 @@ use super::super::digraph::Digraph;
 use super::super::error::PackingError;
 use super::super::forest::{Evidence, Forest, PackedTree};
 use super::super::growth::{grow_trees, is_faster, scale};
-use super::super::mixture::{self, Network};
 use super::super::optimum::{Optimum, Ratio, ScaledGraph, optimum_into};
 use super::super::requirement::Roots;
 use super::super::routes::{Flow, Routes};
@@ -53,7 +52,7 @@ impl TreePacker {
             Flow::Collect => self.graph.reversed(),
         };
         // Cuts around ranks that are alike have the same capacity.
-        let routes = self.routes_for(roots)?;
+        let routes = &self.routes_for(roots)?.routes;
         let best = optimum_into(&graph, roots, routes.representatives());
         if best.rate.numerator == 0 {
             let rank = (0..graph.terminals()).find(|&rank| best.sending_side.get(rank as usize) == Some(&false));
@@ -104,25 +103,24 @@ impl TreePacker {
         }
     }
 
-    /// Finds mixtures of trees of one root of each class of alike ranks.
+    /// Finds mixtures of trees of one root of each class of alike ranks. Where trees of all roots can be packed, there must be
+    /// few classes.
     fn mix_classes(&self, variant: TreeVariant, need: Need) -> Result<Arc<Forest>, PackingError> {
         let set = self.class_routes.as_ref().filter(|_| need.roots == Roots::All).ok_or(PackingError::NoTrees)?;
-        if set.routes.representatives().count() > MAX_MIXED_ROOTS && self.all_routes.is_some() {
+        if self.all_routes.is_some() && set.routes.representatives().count() > MAX_MIXED_ROOTS {
             return Err(PackingError::NoTrees);
         }
-        let network = Network::new(&set.routes, need.roots, need.blocks, need.flow);
-        mixture::common_trees(&network, variant).map(Arc::new)
+        set.fastest(need)?.common_trees(variant).map(Arc::new)
     }
 
     /// Finds mixtures of trees of all roots over the routes between ranks, which differ from those that the removal of
     /// switches assumes where pairs of ranks are linked in several ways.
     fn mix_all(&self, variant: TreeVariant, need: Need) -> Result<Arc<Forest>, PackingError> {
-        let routes = &self.all_routes()?.routes;
+        let set = self.all_routes()?;
         if need.roots.count(self.graph.terminals()) as usize > MAX_MIXED_ROOTS {
             return Err(PackingError::NoTrees);
         }
-        let network = Network::new(routes, need.roots, need.blocks, need.flow);
-        mixture::common_trees(&network, variant).map(Arc::new)
+        set.fastest(need)?.common_trees(variant).map(Arc::new)
     }
 
     /// Packs trees of all roots. `rate`: the highest rate of a root.
