@@ -101,8 +101,8 @@ impl Restriction {
     }
 }
 
-/// Largest number of ranks for which packed trees are candidates without being named. Those of more ranks are packed in
-/// seconds, but simulating their variants takes minutes.
+/// Largest number of ranks for which packed trees are candidates without being named. Without
+/// symmetry, those of more ranks are packed in seconds, but simulating their variants needs minutes.
 const MAX_UNNAMED_RANKS: usize = 64;
 
 /// Default channel counts: the powers of two that NCCL uses, and 24, its maximum on NVSwitch hosts
