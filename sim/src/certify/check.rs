@@ -106,15 +106,17 @@ fn proven_bound(
     for ids in &certificate.cut {
         let set = ids.iter().map(|id| fabric.find(id).ok_or_else(|| CertificateError::Cut(format!("no device {id}"))));
         let set: FxHashSet<NodeId> = set.collect::<Result<_, _>>()?;
-        if sets.iter().any(|other| !other.is_disjoint(&set)) {
-            return Err(CertificateError::Cut("its sets overlap".to_owned()));
-        }
         sets.push(set);
     }
     let inside = |set: &FxHashSet<NodeId>| placement.iter().filter(|device| set.contains(device)).count() as u128;
     let n = placement.len() as u128;
     if sets.is_empty() || sets.iter().any(|set| inside(set) == 0) || sets.iter().any(|set| inside(set) == n) {
         return Err(CertificateError::Cut("a set has none or all of the ranks".to_owned()));
+    }
+    // Otherwise, ranks in no set may add up what the sets send, and a rank in two sets receives for both.
+    let is_in_one_set = |device: &NodeId| sets.iter().filter(|set| set.contains(device)).count() == 1;
+    if sets.len() > 1 && !placement.iter().all(is_in_one_set) {
+        return Err(CertificateError::Cut("a rank is in none or several of its sets".to_owned()));
     }
     let has_root = placement.get(call.root.0 as usize).is_some_and(|root| sets[0].contains(root));
     // Bytes that must cross, as a multiple of the call's.

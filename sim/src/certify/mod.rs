@@ -23,8 +23,8 @@ use crate::schedule::{Collective, Rank};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Certificate {
-    /// Disjoint sets of devices, by id, whose boundaries limit any schedule: one set, from which bytes leave; for an
-    /// all_reduce also several, which bytes enter. Empty if prices prove the bound.
+    /// Sets of devices, by id, whose boundaries limit any schedule: one set, from which bytes leave; for an all_reduce also
+    /// several, which bytes enter and of which exactly one contains each rank. Empty if prices prove the bound.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cut: Vec<Vec<String>>,
     /// Price per byte of links, by name; others are free. In an all_to_all, scatter or gather, each block pays at least

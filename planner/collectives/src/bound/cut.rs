@@ -12,7 +12,7 @@
 //! broadcast needs the minimum cut between the root and another rank (Edmonds, *Edge-disjoint branchings*, 1973), a
 //! reduction the reverse.
 
-use super::wiring::{Wire, Wiring};
+use super::wiring::Wiring;
 use crate::flow::{Arc, FlowNetwork, UNLIMITED};
 
 /// Direction of flow in the searched graph.
@@ -34,7 +34,7 @@ impl Direction {
     }
 
     /// Arc of the searched graph for an arc of the fabric.
-    fn directed(self, (from, to, capacity): Arc) -> Arc {
+    pub(crate) fn directed(self, (from, to, capacity): Arc) -> Arc {
         match self {
             Self::Away => (from, to, capacity),
             Self::Towards => (to, from, capacity),
@@ -66,7 +66,7 @@ pub(crate) struct CutRatio {
 pub(super) fn around(wiring: &Wiring, ranks: &[u32], inside: &[bool], direction: Direction) -> Cut {
     let source = wiring.vertices;
     let members = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| (source, device, UNLIMITED));
-    let arcs: Vec<Arc> = wiring.wires.iter().map(|wire| direction.directed(arc(wire))).chain(members).collect();
+    let arcs: Vec<Arc> = wiring.arcs().into_iter().map(|arc| direction.directed(arc)).chain(members).collect();
     let mut network = FlowNetwork::new(source as usize + 1, &arcs);
     let others = || (0..).zip(inside).filter(|(_, inside)| !**inside).map(|(device, _)| device);
     let through = network.run(source, others().map(|device| (device, UNLIMITED)), 1);
@@ -74,10 +74,6 @@ pub(super) fn around(wiring: &Wiring, ranks: &[u32], inside: &[bool], direction:
     vertices_beyond.truncate(source as usize);
     let ranks = others().map(|device: u32| u128::from(ranks[device as usize])).sum();
     Cut { beyond: inside.iter().map(|inside| !inside).collect(), vertices_beyond, ranks, through }
-}
-
-fn arc(wire: &Wire) -> Arc {
-    (wire.from, wire.to, wire.capacity)
 }
 
 /// Search for cuts in a graph with a number of ranks on each device.
@@ -90,8 +86,7 @@ pub(crate) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(wiring: &Wiring, ranks: &'a [u32], direction: Direction) -> Self {
-        let arcs: Vec<Arc> = wiring.wires.iter().map(arc).collect();
-        Self::on_arcs(wiring.vertices as usize, &arcs, ranks, direction)
+        Self::on_arcs(wiring.vertices as usize, &wiring.arcs(), ranks, direction)
     }
 
     /// Creates a search in a graph of these arcs. Its first vertices are the devices with `ranks` ranks.

@@ -11,6 +11,7 @@ use super::device_demand::DeviceDemand;
 use super::distance::Distances;
 use super::lengths::{self, Pairs};
 use super::line::{LinearBound, Share, upper_envelope};
+use super::partition::{Partition, slowest_partition};
 use super::parts::{BoundaryCapacity, Level, PartsInput, RankSet, Start};
 use super::source::BoundSource;
 use super::twins::InterchangeableDevices;
@@ -27,6 +28,10 @@ const MAX_PATH_SEARCH_WORK: usize = 1 << 22;
 
 /// Maximum number of devices up to which the cuts around all sets of devices are examined (254 minimum cuts).
 const MAX_ENUMERATED_DEVICES: usize = 8;
+
+/// Limit on (number of devices) × (number of wires) up to which partitions of the devices are searched: one maximum flow per
+/// device and step, as on 16 hosts of 8 GPUs.
+const MAX_PARTITION_WORK: usize = 1 << 17;
 
 /// Limit on (number of parts of a level) × (number of devices) up to which the cuts around the parts are searched, as on
 /// 64 hosts of 8 GPUs. A failure of a link changes neither number.
@@ -156,6 +161,23 @@ impl Graph {
             lines.push(LinearBound::latency(Picos(longest)));
         }
         lines
+    }
+
+    /// Returns lower bounds for an all_reduce in which only ranks reduce, from the partition of the devices whose sets are
+    /// the slowest to exchange data.
+    pub(super) fn partition_bounds(&self, first_byte: Picos) -> Vec<LinearBound> {
+        if self.ranks.len() * self.wiring.wires.len() > MAX_PARTITION_WORK {
+            return Vec::new();
+        }
+        let arcs = self.wiring.arcs();
+        let found = |direction| slowest_partition(self.wiring.vertices as usize, &arcs, self.ranks.len(), direction);
+        let line = |direction| {
+            let partition: Partition = found(direction)?;
+            let boundary = BoundaryCapacity { through: partition.through, nearest: first_byte };
+            let source = BoundSource::Partition(partition.sets.len() as u32);
+            Some(LinearBound::crossing(Share::new(partition.buffers(), 1), boundary, source))
+        };
+        [Direction::Away, Direction::Towards].into_iter().filter_map(line).collect()
     }
 
     /// Returns the number of devices with ranks.

@@ -17,7 +17,7 @@
 //! times the buffer in total: before the first of the sets holds the sum, each other set has sent a buffer, and after
 //! that each other set must still receive one (Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms*, JPDC 2009,
 //! §3, for single ranks). If switches reduce and multicast ([`InNetwork::Allowed`]), this holds only for sets without
-//! such switches between them. Twice the bound of all_gather is not a lower bound for all_reduce, because a slow rank
+//! such switches between them. The slowest partition of the devices is found exactly (`partition`). Twice the bound of all_gather is not a lower bound for all_reduce, because a slow rank
 //! among fast ones need not reduce a part of the buffer.
 //!
 //! **All_to_all** crosses each cut in both directions. Its slowest cut is NP-hard to find, so minimum cuts around fixed
@@ -48,6 +48,7 @@ mod distance;
 mod graph;
 mod lengths;
 pub(crate) mod line;
+pub(crate) mod partition;
 mod parts;
 mod source;
 #[cfg(test)]
@@ -308,6 +309,12 @@ impl Bounds {
             }
         }
         if let Some(graph) = &self.graph {
+            // Every switch is between single devices.
+            let devices = self.levels.first().map(|level| level.switches_between);
+            let only_ranks_reduce = in_network == InNetwork::Off || devices == Some(SwitchesBetween::None);
+            if collective == Collective::AllReduce && only_ranks_reduce {
+                lines.extend(graph.partition_bounds(self.first_byte()));
+            }
             lines.extend(graph.bounds(collective, &self.levels, self.first_byte()));
         }
         upper_envelope(lines)

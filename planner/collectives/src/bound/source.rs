@@ -20,12 +20,15 @@ pub enum BoundSource {
     SwitchPorts,
     /// Boundary of another set of ranks, with its name: `cut of 8 ranks: n0`.
     Cut(Arc<str>),
+    /// Boundaries of this number of disjoint sets that contain all ranks.
+    Partition(u32),
     /// Total capacity of the links of one kind, if all bytes take shortest paths.
     LinkCapacity,
 }
 
 impl fmt::Display for BoundSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name;
         f.pad(match self {
             Self::Latency => "latency",
             Self::RankPorts => "rank ports",
@@ -34,6 +37,10 @@ impl fmt::Display for BoundSource {
             Self::RackPorts => "rack ports",
             Self::SwitchPorts => "switch ports",
             Self::Cut(name) => name,
+            Self::Partition(sets) => {
+                name = format!("ports of {sets} sets of ranks");
+                &name
+            }
             Self::LinkCapacity => "shortest paths",
         })
     }

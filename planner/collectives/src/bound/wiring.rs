@@ -15,7 +15,7 @@ use fabricast_topologies::{Fabric, LinkId, NodeId, NodeKind, Picos};
 use rustc_hash::FxHashMap;
 
 use super::crossing::{Crossing, Crossings};
-use crate::flow::{self, UNLIMITED};
+use crate::flow::{self, Arc, UNLIMITED};
 
 /// One or several links between the same vertices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +94,11 @@ impl Wiring {
             }
         }
         Self { vertices: builder.vertices, devices: builder.devices, wires }
+    }
+
+    /// Returns the wires as arcs of a flow network.
+    pub(super) fn arcs(&self) -> Vec<Arc> {
+        self.wires.iter().map(|wire| (wire.from, wire.to, wire.capacity)).collect()
     }
 }
 

@@ -18,6 +18,7 @@
 
 mod arborescences;
 mod balance;
+mod collection;
 mod dense_flow;
 mod digraph;
 mod error;
@@ -36,6 +37,7 @@ mod tests;
 mod tree_use;
 mod variant;
 
+pub(crate) use collection::CollectionSlots;
 pub use error::PackingError;
 pub use forest::{BlockKind, Evidence, Forest, Forests, LinkSharing, PackedTree, Proof};
 pub(crate) use forest::{Connection, DividedLoad};

@@ -1,10 +1,12 @@
 //! Packing of trees into the links of a fabric.
 
+mod all_reduce;
 mod common_blocks;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use all_reduce::AllReduceBound;
 use fabricast_sim::schedule::{Collective, Symmetry};
 use fabricast_topologies::route::Router;
 use fabricast_topologies::{Fabric, LinkId, NodeId};
@@ -76,11 +78,18 @@ struct RouteSet {
     sharing: OnceLock<Arc<LinkSharing>>,
     /// Mixtures of trees of the shortest time, for each need.
     fastest: [OnceLock<Result<FastestMixture, PackingError>>; Need::COUNT],
+    /// Mixture of the trees of both phases of an all_reduce.
+    both_phases: OnceLock<Result<FastestMixture, PackingError>>,
 }
 
 impl RouteSet {
     fn new(routes: Routes) -> Self {
-        Self { routes: Arc::new(routes), sharing: OnceLock::new(), fastest: Default::default() }
+        Self {
+            routes: Arc::new(routes),
+            sharing: OnceLock::new(),
+            fastest: Default::default(),
+            both_phases: OnceLock::new(),
+        }
     }
 
     fn sharing(&self) -> Arc<LinkSharing> {
@@ -89,8 +98,16 @@ impl RouteSet {
 
     fn fastest(&self, need: Need) -> Result<&FastestMixture, PackingError> {
         let Need { roots, blocks, flow } = need;
-        let solve = || FastestMixture::new(Network::new(&self.routes, roots, blocks, flow));
+        let solve = || FastestMixture::new(vec![Network::new(&self.routes, roots, blocks, flow)]);
         self.fastest[need.index()].get_or_init(solve).as_ref().map_err(|error| *error)
+    }
+
+    /// Mixture of the trees of both phases of an all_reduce, which share the links: first those that collect sums, then
+    /// those that spread them.
+    fn both_phases(&self) -> Result<&FastestMixture, PackingError> {
+        let network = |flow| Network::new(&self.routes, Roots::All, BlockKind::Common, flow);
+        let solve = || FastestMixture::new([Flow::Collect, Flow::Spread].map(network).into());
+        self.both_phases.get_or_init(solve).as_ref().map_err(|error| *error)
     }
 }
 
@@ -113,6 +130,8 @@ pub struct TreePacker {
     /// Routes of one rank of each class of alike ranks; `None` if no two are known to be alike.
     class_routes: Option<RouteSet>,
     root: u32,
+    /// Lower bound of an all_reduce; `None` if nothing limits it.
+    all_reduce_bound: OnceLock<Option<AllReduceBound>>,
     /// Variants of the trees, preferred ones first.
     variants: Vec<PackedVariant>,
 }
@@ -218,6 +237,7 @@ impl TreePacker {
             all_routes,
             class_routes,
             root: root.min(ranks as u32 - 1),
+            all_reduce_bound: OnceLock::new(),
             variants: trees.map_or(VARIANTS.to_vec(), |only| vec![only]).into_iter().map(PackedVariant::new).collect(),
         })
     }
@@ -268,11 +288,14 @@ impl TreePacker {
         let packed = |flow: Flow| self.packed(variant, Need { roots, blocks, flow });
         let mut spread = spreads.then(|| packed(Flow::Spread)).transpose()?;
         let mut collect = collects.then(|| packed(Flow::Collect)).transpose()?;
-        if let (Some(spread), Some(collect)) = (&mut spread, &mut collect)
-            && spread.forest.symmetry != collect.forest.symmetry
-        {
-            for packed in [spread, collect] {
-                packed.forest = Arc::new(packed.forest.without_symmetry());
+        if let (Some(spread), Some(collect)) = (&mut spread, &mut collect) {
+            if spread.forest.symmetry != collect.forest.symmetry {
+                for packed in [&mut *spread, &mut *collect] {
+                    packed.forest = Arc::new(packed.forest.without_symmetry());
+                }
+            }
+            if let Some(both) = self.faster_all_reduce(variant.variant, [&collect.forest, &spread.forest]) {
+                [collect.forest, spread.forest] = both;
             }
         }
         let parts = [(&spread, Flow::Spread), (&collect, Flow::Collect)];
@@ -285,7 +308,7 @@ impl TreePacker {
             .flat_map(|set| loads.iter().map(|&(forest, flow)| set.routes.longest_latency(forest, flow)));
         let latency = latencies.max().unwrap_or_default();
         let proof = upper.and_then(|upper| match (&spread, &collect) {
-            (Some(_), Some(_)) => self.all_reduce_proof(upper),
+            (Some(_), Some(_)) => self.all_reduce_bound().map(|bound| bound.proof(upper)),
             (Some(packed), None) | (None, Some(packed)) => {
                 Some(Proof { evidence: packed.evidence.clone(), lower: packed.lower, upper })
             }
@@ -333,36 +356,6 @@ impl TreePacker {
     /// Time that the busiest link needs for a forest.
     fn time(&self, forest: &Forest, flow: Flow) -> Option<Ratio> {
         self.routes_of(forest).ok()?.routes.time_per_byte(&[(forest, flow)])
-    }
-
-    /// Proof of an all_reduce in which only ranks reduce: k disjoint sets receive 2(k − 1) buffers in total (Patarasuk
-    /// & Yuan, JPDC 2009, §3). The sets are single ranks or hosts; the slower of the two kinds is used.
-    fn all_reduce_proof(&self, upper: Ratio) -> Option<Proof> {
-        let ranks = self.graph.terminals();
-        let routes = &self.known_routes().ok()?.routes;
-        let device = |rank: u32| self.devices.get(rank as usize).copied();
-        let single: Vec<Vec<u32>> = (0..ranks).map(|rank| vec![rank]).collect();
-        let mut by_host: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for (rank, &host) in (0..).zip(&self.hosts) {
-            by_host.entry(host).or_default().push(rank);
-        }
-        let hosts: Vec<Vec<u32>> = by_host.into_values().collect();
-        let bound = |sets: &[FxHashSet<NodeId>]| {
-            let into: Option<u128> = sets.iter().map(|set| routes.entering(set)).sum();
-            Some(Ratio::new(2 * (sets.len() as u128 - 1), into?))
-        };
-        let mut best: Option<(Ratio, Vec<FxHashSet<NodeId>>)> = None;
-        for partition in [single, hosts].into_iter().filter(|sets| sets.len() > 1) {
-            let sets: Vec<FxHashSet<NodeId>> =
-                partition.iter().map(|set| set.iter().filter_map(|&rank| device(rank)).collect()).collect();
-            let Some(lower) = bound(&sets) else { continue };
-            if best.as_ref().is_none_or(|(other, _)| lower.is_above(*other) == Some(true)) {
-                best = Some((lower, sets));
-            }
-        }
-        let (lower, sets) = best?;
-        let cut = sets.iter().map(|set| self.device_names(set)).collect();
-        Some(Proof { evidence: Evidence::Cut(cut), lower, upper })
     }
 
     /// Ids of devices, in alphabetical order.

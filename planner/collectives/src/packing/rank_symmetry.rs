@@ -150,9 +150,9 @@ mod tests {
                 (BlockKind::Common, Flow::Collect),
                 (BlockKind::PerRank, Flow::Spread),
             ] {
-                let fastest = FastestMixture::new(Network::new(&classes, Roots::All, blocks, flow)).unwrap();
+                let fastest = FastestMixture::new(vec![Network::new(&classes, Roots::All, blocks, flow)]).unwrap();
                 let forest = match blocks {
-                    BlockKind::Common => fastest.common_trees(TreeVariant::Optimal).unwrap(),
+                    BlockKind::Common => fastest.common_trees(TreeVariant::Optimal).unwrap().remove(0),
                     BlockKind::PerRank => fastest.personalised_trees(TreeVariant::Optimal).unwrap().forest,
                 };
                 let time = classes.time_per_byte(&[(&forest, flow)]);

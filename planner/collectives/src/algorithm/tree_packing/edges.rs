@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use fabricast_sim::schedule::{Buffer, Collective, OpKind};
 
-use crate::packing::{Forest, PackedTree, Roots};
+use crate::packing::{CollectionSlots, Forest, PackedTree, Roots};
 
 /// Place of a block: a buffer, and the part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,20 +147,15 @@ impl EdgeBuilder {
     /// Adds the edges over which the sums of a tree reach its root. They send as late as the slots of the tree permit, so
     /// that few messages wait at a rank for the sums of its other children.
     fn collect(&mut self, tree: &PackedTree, first_unit: u32, completions: &mut Vec<Completion>) {
-        let children = tree.children();
-        // Ranks by decreasing distance from the root, so that children come before parents.
-        let order = tree.order();
+        let slots = CollectionSlots::new(tree);
         let first_edge = self.edges.len();
-        // Slot in which the sum of a rank is complete, and the edge that completes it.
-        let mut ready: Vec<(u32, Option<usize>)> = vec![(0, None); self.ranks as usize];
-        for &parent in order.iter().rev() {
-            let distance = |rank: u32| (rank + self.ranks - tree.root) % self.ranks;
-            let mut by_readiness = children[parent as usize].clone();
-            by_readiness.sort_by_key(|&child| (ready[child as usize].0, distance(child)));
+        // Edge that completes the sum of each rank.
+        let mut sums: Vec<Option<usize>> = vec![None; self.ranks as usize];
+        // Children come before parents.
+        for parent in tree.order().into_iter().rev() {
             let mut previous: Option<usize> = None;
-            for child in by_readiness {
-                let (slot, sum) = ready[child as usize];
-                let after = previous.map_or(0, |previous| self.edges[previous].lag + 1);
+            for &child in &slots.children[parent as usize] {
+                let sum = sums[child as usize];
                 let edge = TreeEdge {
                     from: child,
                     to: parent,
@@ -169,30 +164,24 @@ impl EdgeBuilder {
                     dst: self.block(if parent == tree.root { Buffer::Output } else { self.sums }, tree.root),
                     first_unit,
                     units: tree.units,
-                    lag: slot.max(after),
+                    lag: slots.sends[child as usize],
                     waits: sum.into_iter().chain(previous).collect(),
                 };
-                ready[parent as usize] = (edge.lag + 1, Some(self.edges.len()));
                 previous = Some(self.edges.len());
                 self.edges.push(edge);
             }
+            sums[parent as usize] = previous;
         }
-        let (slots, last) = ready[tree.root as usize];
-        let mut deadline = vec![0; self.ranks as usize];
-        deadline[tree.root as usize] = slots;
-        let mut by_parent: Vec<usize> = (first_edge..self.edges.len()).collect();
-        by_parent.sort_by_key(|&edge| (self.edges[edge].to, std::cmp::Reverse(self.edges[edge].lag)));
-        for &parent in &order {
-            let first = by_parent.partition_point(|&edge| self.edges[edge].to < parent);
-            let end = by_parent.partition_point(|&edge| self.edges[edge].to <= parent);
-            for (&edge, later) in by_parent[first..end].iter().zip(1..) {
-                self.edges[edge].lag = deadline[parent as usize] - later;
-                deadline[self.edges[edge].from as usize] = self.edges[edge].lag;
-            }
-        }
-        if let Some(edge) = last {
+        if let Some(edge) = sums[tree.root as usize] {
             let edges = first_edge..self.edges.len();
-            completions.push(Completion { root: tree.root, first_unit, units: tree.units, edge, edges, slots });
+            completions.push(Completion {
+                root: tree.root,
+                first_unit,
+                units: tree.units,
+                edge,
+                edges,
+                slots: slots.count,
+            });
         }
     }
 }

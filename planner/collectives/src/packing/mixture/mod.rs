@@ -34,7 +34,7 @@ use super::forest::{BlockKind, Forest, PackedTree};
 use super::optimum::Ratio;
 use super::variant::TreeVariant;
 use arborescence::cheapest_arborescence;
-use linear_program::{MixedTree, Mixture, Objective, mix, solve};
+use linear_program::{MixedTree, Mixture, NetworkTree, Objective, mix, solve};
 use rounding::Division;
 use shortest_trees::shortest_tree;
 
@@ -51,34 +51,40 @@ pub(super) struct MixedForest {
 /// Mixture of the shortest time, from which the trees of all variants follow.
 #[derive(Clone, Debug)]
 pub(super) struct FastestMixture {
-    network: Network,
+    /// Networks over the same links, whose trees share them.
+    networks: Vec<Network>,
     mixture: Mixture,
     /// Trees of cheap and short paths; none of blocks for each rank, whose program counts hops.
-    shallow: Vec<PackedTree>,
+    shallow: Vec<NetworkTree>,
 }
 
 impl FastestMixture {
-    /// Solves the program of a network.
+    /// Solves the program of networks over the same links.
     ///
     /// # Errors
     /// [`PackingError::Disconnected`] if a root cannot reach some rank, [`PackingError::NoMixture`] if the program has no
     /// solution in floating point.
-    pub(super) fn new(network: Network) -> Result<Self, PackingError> {
-        if let Some(rank) = network.unreachable() {
+    pub(super) fn new(networks: Vec<Network>) -> Result<Self, PackingError> {
+        if let Some(rank) = networks.iter().find_map(Network::unreachable) {
             return Err(PackingError::Disconnected { rank });
         }
-        let mixture = solve(&network, Objective::ShortestTime).ok_or(PackingError::NoMixture)?;
-        let of_root = |&root: &u32| shallow_trees(&network, root, &mixture.prices);
-        let shallow = match network.blocks() {
-            BlockKind::Common => network.first_roots().iter().flat_map(of_root).collect(),
-            BlockKind::PerRank => Vec::new(),
+        let mixture = solve(&networks, Objective::ShortestTime).ok_or(PackingError::NoMixture)?;
+        let of_network = |(number, network): (usize, &Network)| {
+            let roots = match network.blocks() {
+                BlockKind::Common => network.first_roots(),
+                BlockKind::PerRank => &[],
+            };
+            let trees: Vec<PackedTree> =
+                roots.iter().flat_map(|&root| shallow_trees(network, root, &mixture.prices)).collect();
+            trees.into_iter().map(move |tree| NetworkTree { network: number, tree })
         };
-        Ok(Self { network, mixture, shallow })
+        let shallow = networks.iter().enumerate().flat_map(of_network).collect();
+        Ok(Self { networks, mixture, shallow })
     }
 
     /// Link that represents an orbit, by number of the orbit's price.
     pub(super) fn link(&self, number: usize) -> Option<LinkId> {
-        self.network.link(number)
+        self.networks.first()?.link(number)
     }
 
     /// Finds trees of a variant whose edges carry a block for each rank below them.
@@ -87,38 +93,48 @@ impl FastestMixture {
     /// [`PackingError::NoMixture`] if a program has no solution in floating point, [`PackingError::TooManyPaths`] if exact
     /// shares of paths exceed 128 bits.
     pub(super) fn personalised_trees(&self, variant: TreeVariant) -> Result<MixedForest, PackingError> {
-        let Self { network, mixture: fastest, .. } = self;
+        let Self { networks, mixture: fastest, .. } = self;
+        let network = networks.first().ok_or(PackingError::NoMixture)?;
         let prices = network.integer_prices(&fastest.prices);
         let lower = network.proven_time(&prices).ok_or(PackingError::TooManyPaths)?;
         let time = lower.value() / network.block_time() * f64::from(variant.widening());
-        let forest = match variant.widening() {
-            1 => of_whole_units(network, fastest, variant, time),
+        let forests = match variant.widening() {
+            1 => of_whole_units(networks, fastest, variant, time),
             _ => {
-                let mixture = solve(network, Objective::FewestHops { time }).ok_or(PackingError::NoMixture)?;
-                of_whole_units(network, &mixture, variant, time)
+                let mixture = solve(networks, Objective::FewestHops { time }).ok_or(PackingError::NoMixture)?;
+                of_whole_units(networks, &mixture, variant, time)
             }
         };
+        let forest = forests.into_iter().next().ok_or(PackingError::NoMixture)?;
         Ok(MixedForest { forest, prices, lower })
     }
 
-    /// Finds trees of a variant whose edges carry the block of their root once: of the cheapest trees, and of trees of cheap
+    /// Finds trees of a variant, for each network, whose edges carry the block of their root once: of the cheapest trees, and of trees of cheap
     /// and short paths, those of the fewest hops in the time of the variant.
     ///
     /// # Errors
     /// [`PackingError::NoMixture`] if a program has no solution in floating point.
-    pub(super) fn common_trees(&self, variant: TreeVariant) -> Result<Forest, PackingError> {
-        let Self { network, mixture: fastest, shallow } = self;
+    pub(super) fn common_trees(&self, variant: TreeVariant) -> Result<Vec<Forest>, PackingError> {
+        let Self { networks, mixture: fastest, shallow } = self;
         let time = fastest.time() * f64::from(variant.widening());
         let objective = match variant.widening() {
             1 => Objective::ShortestTime,
             _ => Objective::FewestHops { time },
         };
         let trees = fastest.trees.iter().map(|mixed| &mixed.tree).chain(shallow).cloned().collect();
-        let mut trees = mix(network, trees, objective).ok_or(PackingError::NoMixture)?;
-        let between: Vec<PackedTree> = network.first_roots().iter().flat_map(|&root| blends(&trees, root)).collect();
-        trees.extend(between.into_iter().map(|tree| MixedTree { times: network.times(&tree), tree, share: 0.0 }));
+        let mut trees = mix(networks, trees, objective).ok_or(PackingError::NoMixture)?;
+        let mut between = Vec::new();
+        for (number, network) in networks.iter().enumerate() {
+            let blends = network.first_roots().iter().flat_map(|&root| blends(&trees, number, root));
+            between.extend(blends.map(|tree| MixedTree {
+                times: network.times(&tree),
+                tree: NetworkTree { network: number, tree },
+                share: 0.0,
+            }));
+        }
+        trees.extend(between);
         let mixture = Mixture { trees, prices: fastest.prices.clone() };
-        Ok(of_whole_units(network, &mixture, variant, time))
+        Ok(of_whole_units(networks, &mixture, variant, time))
     }
 }
 
@@ -144,14 +160,16 @@ const MAX_BLENDS: usize = 8;
 
 /// Trees between the two trees of a root with the largest shares: the ranks of the first one move to their parents in the
 /// second one by one. With one of them, a few units often have the loads of the mixture exactly.
-fn blends(trees: &[MixedTree], root: u32) -> Vec<PackedTree> {
-    let mut of_root: Vec<&MixedTree> = trees.iter().filter(|mixed| mixed.tree.root == root).collect();
+fn blends(trees: &[MixedTree], network: usize, root: u32) -> Vec<PackedTree> {
+    let is_of_root = |mixed: &&MixedTree| (mixed.tree.network, mixed.tree.tree.root) == (network, root);
+    let mut of_root: Vec<&MixedTree> = trees.iter().filter(is_of_root).collect();
     of_root.sort_by(|a, b| b.share.total_cmp(&a.share));
     let [first, second, ..] = of_root.as_slice() else { return Vec::new() };
-    let mut tree = first.tree.clone();
+    let (first, second) = (&first.tree.tree, &second.tree.tree);
+    let mut tree = first.clone();
     // In the order of the second tree, each new parent is already linked to the root by edges of that tree.
-    let moves = second.tree.order().into_iter().filter_map(|rank| {
-        let parent = second.tree.parents[rank as usize];
+    let moves = second.order().into_iter().filter_map(|rank| {
+        let parent = second.parents[rank as usize];
         let is_moved = std::mem::replace(&mut tree.parents[rank as usize], parent) != parent;
         is_moved.then(|| tree.clone())
     });
@@ -159,10 +177,10 @@ fn blends(trees: &[MixedTree], root: u32) -> Vec<PackedTree> {
 }
 
 /// Divides blocks into whole units, as many as a variant or a time of the busiest link needs.
-fn of_whole_units(network: &Network, mixture: &Mixture, variant: TreeVariant, time: f64) -> Forest {
+fn of_whole_units(networks: &[Network], mixture: &Mixture, variant: TreeVariant, time: f64) -> Vec<Forest> {
     match variant {
-        TreeVariant::AtMost(units) => Division::new(network, mixture, units).forest(),
-        TreeVariant::Optimal | TreeVariant::Widened(_) => few_units(network, mixture, time),
+        TreeVariant::AtMost(units) => Division::new(networks, mixture, units).forests(),
+        TreeVariant::Optimal | TreeVariant::Widened(_) => few_units(networks, mixture, time),
     }
 }
 
@@ -181,22 +199,22 @@ const EQUAL_TIMES: f64 = 2e-5;
 
 /// Divides blocks into as few units as a time of the busiest link nearly permits. Trees of common blocks are divided so
 /// that they lose nothing, if few units suffice for it: the number of their messages grows less with the units.
-fn few_units(network: &Network, mixture: &Mixture, time: f64) -> Forest {
-    let wanted = match network.blocks() {
-        BlockKind::Common => EQUAL_TIMES,
-        BlockKind::PerRank => MAX_ROUNDING_LOSS,
+fn few_units(networks: &[Network], mixture: &Mixture, time: f64) -> Vec<Forest> {
+    let wanted = match networks.first().map(Network::blocks) {
+        Some(BlockKind::PerRank) => MAX_ROUNDING_LOSS,
+        Some(BlockKind::Common) | None => EQUAL_TIMES,
     };
     let is_within = |division: &Division<'_>, loss: f64| division.time() <= time * (1.0 + loss);
-    let mut best = Division::new(network, mixture, 1);
+    let mut best = Division::new(networks, mixture, 1);
     for units in (2..=FEW_UNITS).chain(MANY_UNITS) {
         let suffices = is_within(&best, MAX_ROUNDING_LOSS);
         if is_within(&best, wanted) || suffices && units > FEW_UNITS {
             break;
         }
-        let division = Division::new(network, mixture, units);
+        let division = Division::new(networks, mixture, units);
         if if suffices { is_within(&division, wanted) } else { division.time() < best.time() } {
             best = division;
         }
     }
-    best.forest()
+    best.forests()
 }

@@ -1,5 +1,7 @@
 //! Rounding of a mixture of trees to whole units of blocks.
 
+use std::collections::BTreeMap;
+
 use super::linear_program::Mixture;
 use super::network::Network;
 use crate::packing::forest::{Forest, PackedTree};
@@ -7,14 +9,14 @@ use crate::packing::forest::{Forest, PackedTree};
 /// Trees of a mixture with whole units of the blocks of their roots.
 pub(super) struct Division<'a> {
     mixture: &'a Mixture,
-    network: &'a Network,
+    networks: &'a [Network],
     /// Units into which each block is divided.
     units: u32,
     /// Units of each tree.
     counts: Vec<u32>,
     /// Time of each link for all units, a unit taking the time of a block.
     busy: Vec<f64>,
-    /// Trees of each root.
+    /// Trees of each network and root.
     trees_by_root: Vec<Vec<usize>>,
 }
 
@@ -28,17 +30,19 @@ impl<'a> Division<'a> {
     /// Divides the block of each root into `units` units, and gives every tree a whole number of them: its share rounded
     /// down, and of the remaining units each to the tree with which the busiest link is least busy. Then single units move
     /// between trees of a root as long as that shortens the time.
-    pub(super) fn new(network: &'a Network, mixture: &'a Mixture, units: u32) -> Self {
+    pub(super) fn new(networks: &'a [Network], mixture: &'a Mixture, units: u32) -> Self {
         let units = units.max(1);
-        let trees_of =
-            |root: u32| (0..mixture.trees.len()).filter(|&tree| mixture.trees[tree].tree.root == root).collect();
+        let mut trees_by_root: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
+        for (tree, mixed) in mixture.trees.iter().enumerate() {
+            trees_by_root.entry((mixed.tree.network, mixed.tree.tree.root)).or_default().push(tree);
+        }
         let mut division = Self {
             mixture,
-            network,
+            networks,
             units,
             counts: vec![0; mixture.trees.len()],
-            busy: vec![0.0; network.links()],
-            trees_by_root: network.first_roots().iter().copied().map(trees_of).collect(),
+            busy: vec![0.0; networks.first().map_or(0, Network::links)],
+            trees_by_root: trees_by_root.into_values().collect(),
         };
         for (tree, mixed) in mixture.trees.iter().enumerate() {
             division.add(tree, (mixed.share * f64::from(units) + 1e-9) as u32);
@@ -64,17 +68,21 @@ impl<'a> Division<'a> {
         self.load(None, None)[0] / f64::from(self.units)
     }
 
-    /// Returns the trees that have units.
-    pub(super) fn forest(self) -> Forest {
-        let trees = self.mixture.trees.iter().zip(self.counts).filter(|&(_, count)| count > 0);
-        let trees = trees.map(|(mixed, units)| PackedTree { units, ..mixed.tree.clone() });
-        Forest {
-            roots: self.network.roots(),
-            symmetry: self.network.symmetry().clone(),
-            units: self.units,
-            trees: trees.collect(),
-            blocks: self.network.blocks(),
-        }
+    /// Returns the trees of each network that have units.
+    pub(super) fn forests(&self) -> Vec<Forest> {
+        let forest = |(number, network): (usize, &Network)| {
+            let trees = self.mixture.trees.iter().zip(&self.counts);
+            let used = trees.filter(|(mixed, count)| mixed.tree.network == number && **count > 0);
+            let trees = used.map(|(mixed, &units)| PackedTree { units, ..mixed.tree.tree.clone() });
+            Forest {
+                roots: network.roots(),
+                symmetry: network.symmetry().clone(),
+                units: self.units,
+                trees: trees.collect(),
+                blocks: network.blocks(),
+            }
+        };
+        self.networks.iter().enumerate().map(forest).collect()
     }
 
     fn add(&mut self, tree: usize, count: u32) {

@@ -12,7 +12,7 @@ use crate::packing::routes::{Flow, Routes};
 fn found(fabric: &Fabric, variant: TreeVariant) -> (MixedForest, f64) {
     let router = Router::new(fabric, RouteOptions::default());
     let routes = Routes::new(fabric, &router, fabric.gpus());
-    let found = FastestMixture::new(Network::new(&routes, Roots::All, BlockKind::PerRank, Flow::Spread))
+    let found = FastestMixture::new(vec![Network::new(&routes, Roots::All, BlockKind::PerRank, Flow::Spread)])
         .unwrap()
         .personalised_trees(variant)
         .unwrap();

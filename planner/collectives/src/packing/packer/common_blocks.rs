@@ -18,7 +18,7 @@ use super::{Need, PackedForest, PackedVariant, TreePacker};
 
 /// Share of the highest throughput from which no further method to find trees is tried: as much as is lost by rounding to
 /// whole units.
-const MIN_SHARE: f64 = 0.99;
+pub(super) const MIN_SHARE: f64 = 0.99;
 
 /// Largest number of roots whose trees are mixed by a linear program where those of all roots can be packed.
 const MAX_MIXED_ROOTS: usize = 8;
@@ -110,7 +110,7 @@ impl TreePacker {
         if self.all_routes.is_some() && set.routes.representatives().count() > MAX_MIXED_ROOTS {
             return Err(PackingError::NoTrees);
         }
-        set.fastest(need)?.common_trees(variant).map(Arc::new)
+        only(set.fastest(need)?.common_trees(variant)?)
     }
 
     /// Finds mixtures of trees of all roots over the routes between ranks, which differ from those that the removal of
@@ -120,7 +120,7 @@ impl TreePacker {
         if need.roots.count(self.graph.terminals()) as usize > MAX_MIXED_ROOTS {
             return Err(PackingError::NoTrees);
         }
-        set.fastest(need)?.common_trees(variant).map(Arc::new)
+        only(set.fastest(need)?.common_trees(variant)?)
     }
 
     /// Packs trees of all roots. `rate`: the highest rate of a root.
@@ -166,7 +166,7 @@ impl TreePacker {
 
     /// Returns the devices on the side of a cut that sends in the fabric. A device of which only some turns are on that
     /// side counts as on it in the first set, and not in the second.
-    fn sending_devices(&self, sending_side: &[bool], flow: Flow) -> [FxHashSet<NodeId>; 2] {
+    pub(super) fn sending_devices(&self, sending_side: &[bool], flow: Flow) -> [FxHashSet<NodeId>; 2] {
         let on_side = |is_sending: bool| -> FxHashSet<NodeId> {
             let sides = sending_side.iter().zip(&self.devices);
             sides
@@ -206,6 +206,11 @@ impl TreePacker {
         };
         remove_switches(&scaled.graph, scaled.requirement, &turn)
     }
+}
+
+/// Returns the trees of a mixture of one network.
+fn only(forests: Vec<Forest>) -> Result<Arc<Forest>, PackingError> {
+    forests.into_iter().next().map(Arc::new).ok_or(PackingError::NoTrees)
 }
 
 /// Returns a graph of ranks without the edges whose routes pass other ranks; `None` if there are none.
