@@ -41,8 +41,7 @@ pub fn back_to_back_time(
     let mut step = Picos::ZERO;
     // Only the gap of the last call counts: those before it fill the pipeline.
     for _ in 0..CALLS {
-        let lowered =
-            lower::lower(&[ScheduleInstance { generator, setting: Environment { delays: &delays, ..setting } }])?;
+        let lowered = lower::lower(&[ScheduleInstance::new(generator, Environment { delays: &delays, ..setting })])?;
         let watch = Watch { recording: Recording::RunEnds, ..Watch::default() };
         let ends = engine::run(&lowered.workload, watch)?.run_ends;
         let send_ends: Vec<Picos> = (0..delays.len()).map(|rank| sending_end(&lowered, &ends, rank)).collect();

@@ -111,7 +111,7 @@ impl Template {
         if !Latency::is_separable(setting.fabric) {
             return Ok(None);
         }
-        let party = ScheduleInstance { generator, setting };
+        let party = ScheduleInstance::new(generator, setting);
         let Some(lowering) = lower::lower_for_any_size(party, classes)? else { return Ok(None) };
         let SizelessLowering { mut lowered, tasks, codes } = lowering;
         lowered.workload.background_from = lowered.workload.runs.len() as u32;

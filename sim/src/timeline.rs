@@ -1,5 +1,6 @@
 //! Simulation of schedules on a fabric: the main entry point of this crate.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use fabricast_topologies::Picos;
@@ -126,6 +127,9 @@ pub struct Timeline {
     pub instance_times: Vec<Picos>,
     /// Ends of the schedules on the devices: their times without the launch. One entry as for `instance_times`.
     pub instance_ends: Vec<Picos>,
+    /// Ends of the channels of each schedule on the devices, by channel; empty for a single schedule, and where equal
+    /// groups of channels were folded.
+    pub channel_ends: Vec<Vec<Picos>>,
     /// Costs of the chain of operations that ended last. They add up to `time`; launch costs count as software.
     pub costs: Costs,
     /// Number of operations of the schedule.
@@ -159,6 +163,7 @@ impl Timeline {
             band: PredictionInterval { low: 1.0, high: 1.0 },
             instance_times: vec![Picos::ZERO; instances],
             instance_ends: vec![Picos::ZERO; instances],
+            channel_ends: Vec::new(),
             costs: Costs::default(),
             operations: 0,
             fold_factor: None,
@@ -189,7 +194,7 @@ pub fn simulate(
     surroundings: SimulationOptions<'_>,
     watch: Watch<'_>,
 ) -> Result<Timeline, SimulateError> {
-    simulate_concurrent(&[ScheduleInstance { generator, setting }], mode, surroundings, watch)
+    simulate_concurrent(&[ScheduleInstance::new(generator, setting)], mode, surroundings, watch)
 }
 
 /// Simulates several concurrent schedules that start at the same time and share the fabric: the groups of a job, or the
@@ -212,8 +217,12 @@ pub fn simulate_concurrent(
         Folding::WhereProved | Folding::GroupsFirst => watch.steady_states,
     };
     let watch = Watch { recording, steady_states, ..watch };
+    // Channels that start at different times are not equal.
+    let starts_together = parties.iter().all(|party| party.channel_starts.is_empty());
     let LoweredParties { mut lowered, groups, classes } = match surroundings.folding {
-        Folding::GroupsFirst if watch.recording != Recording::Spans && surroundings.background.is_empty() => {
+        Folding::GroupsFirst
+            if starts_together && watch.recording != Recording::Spans && surroundings.background.is_empty() =>
+        {
             lower_first_of_equals(parties)?
         }
         _ => LoweredParties { lowered: lower::lower(parties)?, groups: None, classes: None },
@@ -237,7 +246,12 @@ pub fn simulate_concurrent(
     let launched = |end| setting.profile.launch(mode.launch, mode.processes).call_time(end, work);
     let time = launched(outcome.end);
     let launch = time - outcome.end;
-    let ends = if outcome.run_ends.is_empty() { vec![outcome.end] } else { party_ends(&lowered, run_folded, &outcome) };
+    let party_ends = PartyEnds::new(&lowered, run_folded, &outcome);
+    let ends = party_ends.as_ref().map_or_else(|| vec![outcome.end], PartyEnds::of_parties);
+    let channel_ends = match (&party_ends, groups) {
+        (Some(ends), None) if parties.len() > 1 => ends.of_channels(),
+        _ => Vec::new(),
+    };
     let party_times = ends.iter().copied().map(launched).collect();
     let mut costs = outcome.costs;
     let decides = mode.bottleneck(setting.profile, work, outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
@@ -256,6 +270,7 @@ pub fn simulate_concurrent(
         time,
         instance_times: party_times,
         instance_ends: ends,
+        channel_ends,
         launch,
         bottleneck: decides,
         band,
@@ -349,17 +364,55 @@ fn run<'a>(
     }
 }
 
-/// Returns the end of the last operation of each schedule instance; the start-up for an instance without operations.
-/// `folded`: the folded workload if `outcome` is the result of its run.
-fn party_ends(lowered: &LoweredWorkload, folded: Option<&FoldedWorkload>, outcome: &Outcome) -> Vec<Picos> {
-    let ends = match folded {
-        Some(folded) => folded.unfold_runs(&outcome.run_ends),
-        None => outcome.run_ends.clone(),
-    };
-    let runs = lowered.workload.background_from as usize;
-    let bounds = lowered.instance_starts.iter().map(|&start| start as usize).chain([runs]).collect::<Vec<_>>();
-    let last_end = |party: &[usize]| ends.get(party[0]..party[1]).and_then(|ends| ends.iter().max()).copied();
-    bounds.windows(2).map(|party| last_end(party).unwrap_or_default().max(lowered.workload.startup)).collect()
+/// Ends of the runs of a simulation.
+struct PartyEnds<'a> {
+    lowered: &'a LoweredWorkload,
+    /// End of each run, background traffic excluded.
+    runs: Vec<Picos>,
+}
+
+impl<'a> PartyEnds<'a> {
+    /// Unfolds the ends of runs; `None` if they were not recorded.
+    fn new(lowered: &'a LoweredWorkload, folded: Option<&FoldedWorkload>, outcome: &Outcome) -> Option<Self> {
+        if outcome.run_ends.is_empty() {
+            return None;
+        }
+        let mut runs = match folded {
+            Some(folded) => folded.unfold_runs(&outcome.run_ends),
+            None => outcome.run_ends.clone(),
+        };
+        runs.truncate(lowered.workload.background_from as usize);
+        Some(Self { lowered, runs })
+    }
+
+    /// Returns the runs of each schedule instance.
+    fn parties(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        let starts = || self.lowered.instance_starts.iter().map(|&start| start as usize);
+        starts().zip(starts().skip(1).chain([self.runs.len()])).map(|(start, end)| start..end)
+    }
+
+    /// Returns the end of each schedule instance.
+    fn of_parties(&self) -> Vec<Picos> {
+        let last_end = |party: Range<usize>| self.runs.get(party).and_then(|ends| ends.iter().max()).copied();
+        self.parties().map(|party| last_end(party).unwrap_or_default().max(self.lowered.workload.startup)).collect()
+    }
+
+    /// Returns the end of each channel of each schedule instance; the start-up for a channel without operations.
+    fn of_channels(&self) -> Vec<Vec<Picos>> {
+        let of_party = |party: Range<usize>| {
+            let mut ends: Vec<Picos> = Vec::new();
+            let channels = self.lowered.run_channels.get(party.clone()).unwrap_or_default();
+            for (&channel, &end) in channels.iter().zip(self.runs.get(party).unwrap_or_default()) {
+                let channel = usize::from(channel);
+                if ends.len() <= channel {
+                    ends.resize(channel + 1, self.lowered.workload.startup);
+                }
+                ends[channel] = ends[channel].max(end);
+            }
+            ends
+        };
+        self.parties().map(of_party).collect()
+    }
 }
 
 /// Returns the system of a workload, and drops the rest.

@@ -2,10 +2,9 @@
 //! different calls.
 
 use fabricast_collectives::bound::Bounds;
-use fabricast_libraries::nccl::ChannelRange;
 use fabricast_reports::format;
 use fabricast_reports::table::{Column, Table, Unit, Value};
-use fabricast_search::group_launch::{GroupInstance, simulate_group};
+use fabricast_search::group_launch::{GroupInstance, GroupPart, simulate_group};
 use fabricast_search::plan::{algbw_gb_per_s, busbw_gb_per_s};
 use fabricast_sim::engine::Recording;
 use fabricast_sim::lower::Environment;
@@ -18,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::simulation_progress::with_progress;
+use super::strategy::PartSchedule;
 use super::{format_count, strategy};
 use crate::args::{CallArgs, RankSet, SimulateArgs, StrategyArgs};
 use crate::document::Document;
@@ -42,7 +42,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let rank_delays = setup::delays(&args.stragglers, fabric, &ranks)?;
     let device_delays: FxHashMap<NodeId, Picos> = ranks.iter().copied().zip(rank_delays).collect();
     let base = strategy::RunSetting { fabric, router: &router, placement: &ranks, profile: &profile, mode };
-    let Schedules { members, generators, channels } = match (args.nccl_group, placements.first()) {
+    let Schedules { members, generators, parts } = match (args.nccl_group, placements.first()) {
         (true, Some(placement)) => group_schedules(args, members, strategy::RunSetting { placement, ..base })?,
         _ => {
             let purpose = strategy::SchedulePurpose::Timed;
@@ -52,7 +52,7 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
                 Ok(single.generator)
             };
             let generators = placements.iter().zip(&members).map(generator).collect::<Result<_, Failure>>()?;
-            Schedules { members, generators, channels: None }
+            Schedules { members, generators, parts: None }
         }
     };
     let delays: Vec<Vec<Picos>> = placements
@@ -66,21 +66,19 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     let instances: Vec<ScheduleInstance<'_>> = generators
         .iter()
         .zip(&environments)
-        .map(|(generator, &setting)| ScheduleInstance { generator: generator.as_ref(), setting })
+        .map(|(generator, &setting)| ScheduleInstance::new(generator.as_ref(), setting))
         .collect();
     let (concurrent, isolated) = with_progress(output, Recording::End, |watch| {
-        let concurrent = match &channels {
-            Some(channels) => {
-                let calls = instances.iter().zip(channels);
-                let calls = calls.map(|(&instance, &channels)| GroupInstance { instance, channels });
-                simulate_group(&calls.collect::<Vec<_>>(), mode, options, watch)?
+        let concurrent = match &parts {
+            Some(parts) => {
+                let calls = group_instances(parts, &environments);
+                simulate_group(&calls, mode, options, watch)?
             }
             None => simulate_concurrent(&instances, mode, options, watch)?,
         };
         // A call that NCCL discards has no time of its own.
-        let is_run = |number: usize| {
-            channels.as_ref().and_then(|channels| channels.get(number)).is_none_or(|channels| channels.count > 0)
-        };
+        let is_run =
+            |number: usize| parts.as_ref().and_then(|parts| parts.get(number)).is_none_or(|parts| !parts.is_empty());
         let isolated = instances.iter().enumerate().map(|(number, &instance)| {
             is_run(number).then(|| simulate_concurrent(&[instance], mode, options, watch)).transpose()
         });
@@ -105,12 +103,26 @@ pub fn run(args: &SimulateArgs, fabric: &Fabric, output: &Output) -> Result<(), 
     output.write(&text)
 }
 
+/// Returns the calls of a group with the schedules of their parts.
+fn group_instances<'a>(calls: &'a [Vec<PartSchedule>], settings: &[Environment<'a>]) -> Vec<GroupInstance<'a>> {
+    let mut instances = Vec::with_capacity(calls.len());
+    for (parts, &setting) in calls.iter().zip(settings) {
+        let mut call = GroupInstance::default();
+        for PartSchedule { channels, generator } in parts {
+            let instance = ScheduleInstance::new(generator.as_ref(), setting);
+            call.parts.push(GroupPart { instance, channels: *channels });
+        }
+        instances.push(call);
+    }
+    instances
+}
+
 /// Schedules of the concurrent calls.
 struct Schedules {
     members: Vec<Member>,
     generators: Vec<Box<dyn ScheduleGenerator + Send + Sync>>,
-    /// Channels of each call if the calls are one group of NCCL.
-    channels: Option<Vec<ChannelRange>>,
+    /// Parts of each call on channels if the calls are one group of NCCL.
+    parts: Option<Vec<Vec<PartSchedule>>>,
 }
 
 /// Returns the schedules of calls that NCCL runs as one group, in the order in which channels run them.
@@ -131,14 +143,14 @@ fn group_schedules(
     let calls: Vec<CallArgs> = members.iter().map(|member| member.call.clone()).collect();
     let schedules = strategy::group(&calls, &args.library, &args.strategy, setting)?;
     let mut members: Vec<Option<Member>> = members.into_iter().map(Some).collect();
-    let mut ordered = Schedules { members: Vec::new(), generators: Vec::new(), channels: None };
-    let mut channels = Vec::new();
-    for strategy::GroupSchedule { call, channels: range, generator } in schedules {
+    let mut ordered = Schedules { members: Vec::new(), generators: Vec::new(), parts: None };
+    let mut parts = Vec::new();
+    for strategy::GroupSchedule { call, generator, parts: of_call } in schedules {
         ordered.members.extend(members.get_mut(call).and_then(Option::take));
         ordered.generators.push(generator);
-        channels.push(range);
+        parts.push(of_call);
     }
-    ordered.channels = Some(channels);
+    ordered.parts = Some(parts);
     Ok(ordered)
 }
 

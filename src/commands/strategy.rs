@@ -4,7 +4,7 @@ use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_collectives::packing::TreeVariant;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
 use fabricast_libraries::GroupChoice;
-use fabricast_libraries::nccl::ChannelRange;
+use fabricast_libraries::nccl::{ChannelPart, ChannelRange};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
@@ -154,9 +154,17 @@ pub fn single(
 pub struct GroupSchedule {
     /// Index of the call.
     pub call: usize,
-    /// Channels of the call.
+    /// Schedule of the call alone.
+    pub generator: Box<dyn ScheduleGenerator + Send + Sync>,
+    /// Schedules of the parts of the call on channels.
+    pub parts: Vec<PartSchedule>,
+}
+
+/// Schedule of a part of a call on consecutive channels with equal shares.
+pub struct PartSchedule {
+    /// Channels of the part.
     pub channels: ChannelRange,
-    /// Schedule of the call.
+    /// Schedule of the part.
     pub generator: Box<dyn ScheduleGenerator + Send + Sync>,
 }
 
@@ -167,7 +175,7 @@ pub struct GroupSchedule {
 pub fn group(
     calls: &[CallArgs],
     library: &LibraryArgs,
-    strategy: &StrategyArgs,
+    flags: &StrategyArgs,
     setting: RunSetting<'_>,
 ) -> Result<Vec<GroupSchedule>, Failure> {
     let RunSetting { fabric, router, placement, profile, .. } = setting;
@@ -177,20 +185,27 @@ pub fn group(
     let Some(first) = calls.first() else { return Ok(Vec::new()) };
     let named = calls.iter().map(|args| Ok(SingleCall::from_args(args, placement)?.call));
     let named: Vec<Call> = named.collect::<Result<_, Failure>>()?;
-    let chooser = setup::chooser(used, router, placement, library, first, strategy);
+    let chooser = setup::chooser(used, router, placement, library, first, flags);
     let choices = chooser.choose_group(&named).map_err(|error| Failure::input(error.to_string()))?;
     let ranks_per_node = fabric.max_devices_per_host(placement);
-    let schedule = |choice: GroupChoice| {
-        let call = *named.get(choice.call)?;
+    let timed = |call: Call, strategy: Strategy| {
         let placed = setup::placed_ranks(fabric, router, placement, call.root.0);
-        let capabilities = setup::restriction(strategy).capabilities(&placed);
-        let shape = Shape {
-            grid: fabric.host_grid().to_vec(),
-            ..choice.strategy.shape(call, profile, ranks_per_node, &capabilities)
+        let capabilities = setup::restriction(flags).capabilities(&placed);
+        let shape =
+            Shape { grid: fabric.host_grid().to_vec(), ..strategy.shape(call, profile, ranks_per_node, &capabilities) };
+        algorithm::timing_generator(strategy.algorithm, &shape, router.options().buffers)
+            .map_err(|error| Failure::input(error.to_string()))
+    };
+    let schedule = |GroupChoice { call: number, strategy, placement }: GroupChoice| {
+        let call = *named.get(number)?;
+        let part = |part: &ChannelPart| {
+            let strategy = Strategy { channels: part.channels.count, ..strategy };
+            let generator = timed(Call { bytes: part.bytes, ..call }, strategy)?;
+            Ok(PartSchedule { channels: part.channels, generator })
         };
-        let generator = algorithm::timing_generator(choice.strategy.algorithm, &shape, router.options().buffers);
-        let generator = generator.map_err(|error| Failure::input(error.to_string()));
-        Some(generator.map(|generator| GroupSchedule { call: choice.call, channels: choice.channels, generator }))
+        let parts = || placement.parts.iter().map(part).collect::<Result<_, Failure>>();
+        let schedule = || Ok(GroupSchedule { call: number, generator: timed(call, strategy)?, parts: parts()? });
+        Some(schedule())
     };
     choices.into_iter().filter_map(schedule).collect()
 }

@@ -24,15 +24,15 @@ fn concurrent_times(testbed: &Testbed, calls: &[(Case, Vec<NodeId>)], folding: F
     let instances: Vec<ScheduleInstance<'_>> = generators
         .iter()
         .zip(calls)
-        .map(|(generator, (_, placement))| ScheduleInstance {
-            generator: generator.as_ref(),
-            setting: Environment {
+        .map(|(generator, (_, placement))| {
+            let setting = Environment {
                 fabric: &testbed.fabric,
                 router: &router,
                 placement,
                 profile: &testbed.profile,
                 delays: &[],
-            },
+            };
+            ScheduleInstance::new(generator.as_ref(), setting)
         })
         .collect();
     let options = SimulationOptions { folding, ..SimulationOptions::default() };
@@ -88,7 +88,7 @@ proptest! {
         let generator = case.generator();
         let router = testbed.router();
         let setting = |placement| Environment { fabric: &testbed.fabric, router: &router, placement, profile: &testbed.profile, delays: &[] };
-        let instances = groups.each_ref().map(|group| ScheduleInstance { generator: generator.as_ref(), setting: setting(group) });
+        let instances = groups.each_ref().map(|group| ScheduleInstance::new(generator.as_ref(), setting(group)));
         let [unfolded, first_blocks] = [Folding::Off, Folding::GroupsFirst].map(|folding| {
             let options = SimulationOptions { folding, ..SimulationOptions::default() };
             simulate_concurrent(&instances, LaunchMode::default(), options, Watch::default()).unwrap()

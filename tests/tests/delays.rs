@@ -45,7 +45,7 @@ fn has_exclusive_capacity_per_connection(testbed: &Testbed, generator: &dyn Sche
         profile: &testbed.profile,
         delays: &[],
     };
-    let lowered = lower(&[ScheduleInstance { generator, setting }]).unwrap();
+    let lowered = lower(&[ScheduleInstance::new(generator, setting)]).unwrap();
     let mut holders: BTreeMap<u32, Connection> = BTreeMap::new();
     let mut scratch = Program::default();
     let mut number = 0;

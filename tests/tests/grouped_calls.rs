@@ -4,7 +4,7 @@ use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::nccl::{CallChoice, ChannelKind, ChannelRange, Function, GroupCall, place};
 use fabricast_libraries::{Chooser, Conditions, Library, Unknown};
-use fabricast_search::group_launch::{GroupInstance, simulate_group};
+use fabricast_search::group_launch::{GroupInstance, GroupPart, simulate_group};
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
@@ -46,9 +46,9 @@ fn group_times(testbed: &Testbed, calls: &[(u64, ChannelRange)]) -> (Vec<Picos>,
     let grouped: Vec<GroupInstance<'_>> = generators
         .iter()
         .zip(calls)
-        .map(|(generator, &(_, channels))| GroupInstance {
-            instance: ScheduleInstance { generator: generator.as_ref(), setting },
-            channels,
+        .map(|(generator, &(bytes, channels))| {
+            let part = GroupPart { instance: ScheduleInstance::new(generator.as_ref(), setting), channels };
+            GroupInstance { parts: if bytes > 0 { vec![part] } else { Vec::new() } }
         })
         .collect();
     let timeline =
@@ -72,9 +72,10 @@ fn calls_of_a_group_match_closed_form() {
     assert_eq!(group_times(&testbed, &[(1 << 20, range(0, 1))]).1, one);
     let (times, all) = group_times(&testbed, &[(1 << 20, range(0, 1)), (1 << 20, range(1, 1))]);
     assert_eq!((times, all), (vec![ring(1 << 20, 2); 2], ring(1 << 20, 2)));
-    // A call with a channel of its own does not wait for the call with which it shares another one.
-    let (_, all) = group_times(&testbed, &[(1 << 20, range(0, 1)), (1 << 20, range(0, 2))]);
-    assert!(all > one && all < Picos(2 * one.0 - 10 * latency.0), "{all:?} and {one:?}");
+    // The second half of a call waits for the call before it on its channel, the other half shares the links with that one.
+    let half = ring(1 << 19, 1);
+    let (times, all) = group_times(&testbed, &[(1 << 19, range(0, 1)), (1 << 20, range(0, 2))]);
+    assert_eq!((times, all), (vec![ring(1 << 19, 2), all], Picos(ring(1 << 19, 2).0 + half.0)));
     let (times, all) = group_times(&testbed, &[(1 << 20, range(0, 1)), (1 << 20, range(0, 1)), (1 << 20, range(0, 1))]);
     assert_eq!((times, all), (vec![one, Picos(2 * one.0), Picos(3 * one.0)], Picos(3 * one.0)));
 }
@@ -126,7 +127,7 @@ fn nccl_divides_its_channels_among_the_calls_of_a_group() {
     let gather = |bytes| Call { collective: Collective::AllGather, ..all_reduce(bytes, 8) };
     let choose = |calls: &[Call]| {
         let choices = chooser.choose_group(calls).unwrap();
-        choices.into_iter().map(|choice| (choice.call, choice.strategy, choice.channels)).collect::<Vec<_>>()
+        choices.into_iter().map(|choice| (choice.call, choice.strategy, choice.placement.channels)).collect::<Vec<_>>()
     };
     // A single call is chosen as without a group.
     for bytes in [1 << 10, 1 << 20, 64 << 20] {
@@ -171,7 +172,15 @@ proptest! {
         };
         let calls: Vec<CallChoice> = sizes.iter().map(chosen).collect();
         let mut next = 0;
-        for ChannelRange { first, count } in place(&calls, 8, Bytes(32 << 10), |_| available) {
+        for (placement, bytes) in place(&calls, 8, Bytes(32 << 10), |_| available).into_iter().zip(&sizes) {
+            let ChannelRange { first, count } = placement.channels;
+            prop_assert_eq!(placement.parts.iter().map(|part| part.bytes.0).sum::<u64>(), *bytes);
+            let mut covered = first;
+            for part in &placement.parts {
+                prop_assert_eq!(part.channels.first, covered);
+                covered += part.channels.count;
+            }
+            prop_assert_eq!(covered, first + count);
             prop_assert!(count >= 1 && first + count <= available, "{first} {count}");
             prop_assert!(first == next || first + 1 == next, "{first} after {next}");
             next = first + count;

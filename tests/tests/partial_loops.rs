@@ -42,7 +42,7 @@ fn runs_with_two_sizes_of_chunks_share_tables() {
     let generator = case.generator();
     let header = generator.header();
     assert!(!header.layout.is_even());
-    let lowered = lower(&[ScheduleInstance { generator: &*generator, setting }]).unwrap();
+    let lowered = lower(&[ScheduleInstance::new(&*generator, setting)]).unwrap();
     let workload = &lowered.workload;
     let mut work_by_size = BTreeMap::new();
     let mut longest = 0;

@@ -5,20 +5,20 @@ use fabricast_sim::schedule::{Call, DataType, ReduceOp};
 use fabricast_topologies::Bytes;
 
 use crate::nccl::{
-    AlgoProto, CallChoice, ChannelKind, ChannelRange, Function, GroupCall, Proto, Request, joint_choices, kernel,
+    AlgoProto, CallChoice, ChannelKind, Function, GroupCall, Placement, Proto, Request, joint_choices, kernel,
     kernel_with_max_channels, min_channel_traffic, pick_group_call, place,
 };
 use crate::{BufferRegistration, Chooser, Unknown};
 
 /// Strategy of a call of a group, and its channels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupChoice {
     /// Index of the call.
     pub call: usize,
     /// Strategy of the call, with the number of its channels.
     pub strategy: Strategy,
-    /// Channels of the call. Calls with common channels run in sequence.
-    pub channels: ChannelRange,
+    /// Channels of the call. A channel runs the calls that use it in sequence.
+    pub placement: Placement,
 }
 
 /// Call of a group whose algorithm and protocol are chosen, without its channels.
@@ -96,28 +96,28 @@ impl Chooser {
             ChannelKind::Usual => available,
             ChannelKind::Nvls => communicator.nvls_shape(version, settings).channels,
         };
-        let ranges = place(&order, ranks, min_traffic, channels_of);
-        let with_channels = |(joint, channels): (JointChoice, ChannelRange)| {
+        let placements = place(&order, ranks, min_traffic, channels_of);
+        let with_channels = |(joint, placement): (JointChoice, Placement)| {
             let JointChoice { call, choice, cell, threads } = joint;
             let GroupCall { function, bytes } = choice.call;
             let request = Request { function, bytes, dtype, op };
-            let count = Some(channels.count);
-            let shape = kernel_with_max_channels(communicator, version, settings, table, &request, cell, count);
+            let count = placement.channels.count;
+            let shape = kernel_with_max_channels(communicator, version, settings, table, &request, cell, Some(count));
             let AlgoProto { algo, proto } = cell;
             let algorithm =
                 algo.to_algorithm().ok_or_else(|| Unknown::NoSchedule { library, name: format!("{algo} {proto}") })?;
             let strategy = Strategy {
                 threads: Some(threads),
                 chunk: Some(shape.chunk),
-                ..Strategy::new(algorithm, proto.to_protocol(), channels.count)
+                ..Strategy::new(algorithm, proto.to_protocol(), count)
             };
-            Ok(GroupChoice { call, strategy, channels })
+            Ok(GroupChoice { call, strategy, placement })
         };
         // NCCL discards calls without data (src/enqueue.cc, `collTaskAppend`).
         let discarded = empty.into_iter().map(|call| {
             let strategy = self.choose(&calls[call])?.strategy;
-            Ok(GroupChoice { call, strategy, channels: ChannelRange::EMPTY })
+            Ok(GroupChoice { call, strategy, placement: Placement::empty() })
         });
-        choices.into_iter().zip(ranges).map(with_channels).chain(discarded).collect()
+        choices.into_iter().zip(placements).map(with_channels).chain(discarded).collect()
     }
 }

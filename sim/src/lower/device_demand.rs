@@ -29,7 +29,7 @@ impl DeviceDemand {
             has_local_work: local_work.any(|has_local_work| has_local_work),
         };
         let mut is_used = vec![false; nodes];
-        for ScheduleInstance { generator, setting } in parties {
+        for ScheduleInstance { generator, setting, .. } in parties {
             let header = generator.header();
             let on_sms = header.protocol != Protocol::CopyEngine;
             let channel_rate =

@@ -76,7 +76,7 @@ impl<'a> FirstGroups<'a> {
     fn lower(&self, parties: &[ScheduleInstance<'a>]) -> Result<LoweredWorkload, LowerError> {
         let generators: Vec<StoredPrograms<'_>> = self.groups.iter().map(RepresentativeGroup::schedule).collect();
         let replace_generator = |(&number, party): (&usize, &ScheduleInstance<'a>)| {
-            generators.get(number).map(|generator| ScheduleInstance { generator, setting: party.setting })
+            generators.get(number).map(|generator| ScheduleInstance::new(generator, party.setting))
         };
         let firsts: Vec<ScheduleInstance<'_>> =
             self.party_groups.iter().zip(parties).filter_map(replace_generator).collect();

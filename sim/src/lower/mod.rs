@@ -94,6 +94,8 @@ pub struct LoweredWorkload {
     pub rank_starts: Vec<u32>,
     /// Number of the first run of each schedule instance (party).
     pub instance_starts: Vec<u32>,
+    /// Channel of each run.
+    pub run_channels: Vec<u16>,
 }
 
 /// Schedule with its placement and costs. The instances of one simulation (its parties) run concurrently.
@@ -103,6 +105,16 @@ pub struct ScheduleInstance<'a> {
     pub generator: &'a dyn ScheduleGenerator,
     /// Placement and costs. Parties of one run share fabric, router and profile; each has its own devices and delays.
     pub setting: Environment<'a>,
+    /// Earliest start of each channel on all ranks; channels beyond the end start with their ranks.
+    pub channel_starts: &'a [Picos],
+}
+
+impl<'a> ScheduleInstance<'a> {
+    /// Creates an instance whose channels start with their ranks.
+    #[must_use]
+    pub fn new(generator: &'a dyn ScheduleGenerator, setting: Environment<'a>) -> Self {
+        Self { generator, setting, channel_starts: &[] }
+    }
 }
 
 /// Lowers all ranks of all schedule instances into one workload. The instances start at the same time and share every
@@ -163,7 +175,7 @@ fn lower_with(
     classes: Option<&RankClasses>,
     tables: &mut Tables,
 ) -> Result<LoweredWorkload, LowerError> {
-    for ScheduleInstance { generator, setting } in parties {
+    for ScheduleInstance { generator, setting, .. } in parties {
         let (ranks, devices) = (generator.header().call.ranks, setting.placement.len());
         if devices < ranks as usize {
             return Err(LowerError::TooFewDevices { ranks, devices });
@@ -238,7 +250,7 @@ fn add_party(
     tables: &mut Tables,
     lowered: &mut LoweredWorkload,
 ) -> Result<(), LowerError> {
-    let ScheduleInstance { generator, setting } = party;
+    let ScheduleInstance { generator, setting, channel_starts } = party;
     let header = generator.header();
     let operation_costs = OperationCosts::new(setting.profile, header);
     let first_rank = lowered.rank_starts.len() as u32 - 1;
@@ -260,12 +272,13 @@ fn add_party(
         passages.next_rank();
         let program = generator.read(rank, &mut scratch);
         let delay = setting.delays.get(rank.0 as usize).copied().unwrap_or(Picos::ZERO);
-        let start = Start { not_before: operation_costs.startup() + delay, delay: delay - first_start };
         partners.read(header, rank, program);
         pass_sharing.read(header, rank, program);
         destinations.read(survey.sums, rank, program);
         lines.read(header.channels, program);
         for (number, run) in program.runs().iter().enumerate() {
+            let begin = channel_starts.get(usize::from(run.channel.0)).map_or(delay, |&start| start.max(delay));
+            let start = Start { not_before: operation_costs.startup() + begin, delay: delay - first_start };
             let work = tables.add_works(header, run, passages.framing(), &mut workload.works);
             let dependencies = program.dependencies(number);
             let order = operation_costs.order(rank, number as u32, run, dependencies);
@@ -318,6 +331,7 @@ fn add_party(
                     waits.push(edge);
                 }
             }
+            lowered.run_channels.push(run.channel.0);
             let added = workload.add_run(WorkRun { len: run.len, passage, work: work.work, pace }, &waits);
             if let Some(line_position) = lines.add_run(run, order, &mut tables.lines, workload) {
                 workload.set_line_position(added, line_position);
@@ -352,7 +366,7 @@ struct Survey<'a> {
 
 impl<'a> Survey<'a> {
     fn new(
-        ScheduleInstance { generator, setting }: &ScheduleInstance<'_>,
+        ScheduleInstance { generator, setting, .. }: &ScheduleInstance<'_>,
         classes: Option<&'a RankClasses>,
     ) -> Result<Self, LowerError> {
         let mut survey = Self {

@@ -76,7 +76,7 @@ impl Outline {
         if !loop_sizes(header).is_some_and(|sizes| sizes.full == sizes.last) || setting.has_delays() {
             return None;
         }
-        let party = ScheduleInstance { generator, setting };
+        let party = ScheduleInstance::new(generator, setting);
         let classes = RankClasses::find(&party);
         let one =
             find_representative_group(&party, classes.as_deref()).map(|one| (one.groups() as u16, one.into_programs()));

@@ -54,6 +54,32 @@ impl ChannelRange {
     }
 }
 
+/// Consecutive channels with equal parts of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelPart {
+    /// The channels.
+    pub channels: ChannelRange,
+    /// Bytes of the call that all of these channels carry.
+    pub bytes: Bytes,
+}
+
+/// Channels of a call of a group. The first and the last channel may carry less than the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// All channels.
+    pub channels: ChannelRange,
+    /// Parts of the call, by channel; none for a call without data.
+    pub parts: Vec<ChannelPart>,
+}
+
+impl Placement {
+    /// Placement of a call without data.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { channels: ChannelRange::EMPTY, parts: Vec::new() }
+    }
+}
+
 /// Kind of a kernel's channels, which are divided separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ChannelKind {
@@ -139,19 +165,19 @@ pub fn place(
     ranks: u32,
     min_traffic: Bytes,
     available: impl Fn(ChannelKind) -> u16,
-) -> Vec<ChannelRange> {
-    let mut ranges = Vec::with_capacity(calls.len());
+) -> Vec<Placement> {
+    let mut placements = Vec::with_capacity(calls.len());
     let mut current: Option<ChannelCursor> = None;
     for choice in calls {
         let cursor = match current {
             Some(cursor) if cursor.kind == choice.kind => cursor,
             _ => ChannelCursor::new(calls, choice.kind, ranks, min_traffic.0.max(1), available(choice.kind)),
         };
-        let (range, next) = cursor.place(choice, ranks);
-        ranges.push(range);
+        let (placement, next) = cursor.place(choice, ranks);
+        placements.push(placement);
         current = Some(next);
     }
-    ranges
+    placements
 }
 
 /// Position in the channels of one kind, of which those before have their share of the traffic.
@@ -191,7 +217,7 @@ impl ChannelCursor {
     }
 
     /// Places a call, and returns its channels and the state after it.
-    fn place(mut self, choice: &CallChoice, ranks: u32) -> (ChannelRange, Self) {
+    fn place(mut self, choice: &CallChoice, ranks: u32) -> (Placement, Self) {
         let (bytes, _) = rank_traffic(choice.call, ranks);
         let per_byte = choice.traffic_per_byte.max(1);
         let cell = self.min_traffic.div_ceil(per_byte).div_ceil(GRAIN) * GRAIN;
@@ -219,6 +245,9 @@ impl ChannelCursor {
         }
         let count = u64::from(low > 0) + middle + u64::from(high > 0);
         let first = self.channel;
+        let of_cells = [(u64::from(low > 0), low), (middle, middle_cells), (u64::from(high > 0), high)];
+        let parts =
+            parts(choice.call, ranks, first as u16, of_cells.map(|(count, cells)| (count as u16, cells * cell)));
         if high > 0 {
             self.channel += count - 1;
             self.traffic = high * cell_traffic;
@@ -232,8 +261,33 @@ impl ChannelCursor {
             self.channel += 1;
             self.traffic = 0;
         }
-        (ChannelRange { first: first as u16, count: count as u16 }, self)
+        (Placement { channels: ChannelRange { first: first as u16, count: count as u16 }, parts }, self)
     }
+}
+
+/// Returns the parts of a call from its first channel on. `shares`: number of channels, and bytes of a rank's part on each of
+/// them. Channels with equal shares form one part; the last part has what remains.
+fn parts(call: GroupCall, ranks: u32, first: u16, shares: [(u16, u64); 3]) -> Vec<ChannelPart> {
+    let mut merged: Vec<(u16, u64)> = Vec::new();
+    for (count, share) in shares.into_iter().filter(|&(count, _)| count > 0) {
+        match merged.last_mut() {
+            Some(last) if last.1 == share => last.0 += count,
+            _ => merged.push((count, share)),
+        }
+    }
+    let per_rank_byte = match call.function {
+        Function::AllGather | Function::ReduceScatter => u64::from(ranks.max(1)),
+        Function::AllReduce | Function::Broadcast | Function::Reduce => 1,
+    };
+    let (mut channel, mut rest) = (first, call.bytes.0);
+    let last = merged.len().saturating_sub(1);
+    let part = |(number, (count, share)): (usize, (u16, u64))| {
+        let bytes = if number == last { rest } else { rest.min(u64::from(count) * share * per_rank_byte) };
+        let part = ChannelPart { channels: ChannelRange { first: channel, count }, bytes: Bytes(bytes) };
+        (channel, rest) = (channel + count, rest - bytes);
+        part
+    };
+    merged.into_iter().enumerate().map(part).collect()
 }
 
 #[cfg(test)]
@@ -257,7 +311,28 @@ mod tests {
 
     fn ranges(sizes: &[u64], max_channels: u16, available: u16) -> Vec<(u16, u16)> {
         let ranges = place(&choices(sizes, max_channels), 8, Bytes(32 << 10), |_| available);
-        ranges.into_iter().map(|range| (range.first, range.count)).collect()
+        ranges.into_iter().map(|placement| (placement.channels.first, placement.channels.count)).collect()
+    }
+
+    /// Two calls leave the rest of a channel to each other: the shared one has as much traffic as the others.
+    #[test]
+    fn parts_of_calls_fill_shared_channels() {
+        let placements = place(&choices(&[32 << 20, 64 << 20], 24), 8, Bytes(32 << 10), |_| 20);
+        let mut traffic = vec![0; 20];
+        for (placement, bytes) in placements.iter().zip([32u64 << 20, 64 << 20]) {
+            assert_eq!(placement.parts.iter().map(|part| part.bytes.0).sum::<u64>(), bytes);
+            for ChannelPart { channels: ChannelRange { first, count }, bytes } in &placement.parts {
+                for channel in *first..first + count {
+                    traffic[usize::from(channel)] += bytes.0 / u64::from(*count);
+                }
+            }
+        }
+        assert!(placements[0].channels.overlaps(placements[1].channels));
+        // Shares are multiples of 16 KiB, and the last channel has the rest.
+        let share = ((96u64 << 20) / 20).div_ceil(16 << 10) * (16 << 10);
+        let expected: Vec<u64> =
+            (0..20).map(|channel| if channel < 19 { share } else { (96 << 20) - 19 * share }).collect();
+        assert_eq!(traffic, expected);
     }
 
     #[test]

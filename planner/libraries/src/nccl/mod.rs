@@ -24,7 +24,7 @@ mod version;
 
 pub use channel_graph::{ChannelPaths, Graph, Graphs, Pattern};
 pub use communicator::{Communicator, Cpu, Nic, NicDistance};
-pub use group::{CallChoice, ChannelKind, ChannelRange, GroupCall, joint_choices, place};
+pub use group::{CallChoice, ChannelKind, ChannelPart, ChannelRange, GroupCall, Placement, joint_choices, place};
 pub use index::{Algo, AlgoProto, Function, Proto};
 pub use kernel::{Kernel, kernel, kernel_with_max_channels, max_threads, working_channels};
 pub use lists::{ListError, Lists};

@@ -113,7 +113,7 @@ impl ConcurrentCalls<'_> {
         let instances = calls.groups.iter().filter_map(|GeneratedGroup { generator, devices, delays }| {
             let setting = Environment { fabric: router.fabric(), router, placement: devices, profile, delays };
             let (.., generator) = calls.generators.get(*generator)?;
-            Some(ScheduleInstance { generator: generator.as_ref(), setting })
+            Some(ScheduleInstance::new(generator.as_ref(), setting))
         });
         let instances: Vec<ScheduleInstance<'_>> = instances.collect();
         let options = SimulationOptions { folding: Folding::GroupsFirst, ..SimulationOptions::default() };

@@ -80,7 +80,7 @@ impl StepTraffic<'_> {
         let add_in_network = |generator: &dyn ScheduleGenerator, groups: Vec<&[NodeId]>| {
             let instance = |placement| {
                 let setting = Environment { fabric: router.fabric(), router, placement, profile, delays: &[] };
-                ScheduleInstance { generator, setting }
+                ScheduleInstance::new(generator, setting)
             };
             let instances: Vec<ScheduleInstance<'_>> = groups.into_iter().map(instance).collect();
             let Ok((lowered, _)) = lower_first_groups(&instances) else { return };

@@ -55,7 +55,7 @@ fn link_load_matches_simulation_of_all_groups() {
             .map(|(generator, placement)| {
                 let setting =
                     Environment { fabric: &fabric, router: &router, placement, profile: &profile, delays: &[] };
-                ScheduleInstance { generator, setting }
+                ScheduleInstance::new(generator, setting)
             })
             .collect();
         let mode = LaunchMode::default();
