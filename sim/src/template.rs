@@ -8,18 +8,19 @@
 //! search therefore performs all other work once. For each size it runs the folded workload with other amounts or,
 //! faster, computes the critical path ([`Template::lower_bound`]), which is a lower bound on every run. With more
 //! thread blocks of the same program, the load on shared capacities is multiplied, and the load on each block's own
-//! capacities is unchanged.
+//! capacities is unchanged. A template of two loops also serves calls of more loops ([`loops`]).
 
 mod amounts;
 mod critical_path;
 mod longest_chain;
+mod loops;
 mod outline;
 
 use std::collections::BTreeMap;
 
 use fabricast_topologies::Picos;
 
-use crate::engine::{self, EngineError, Pace, PassageTable, PerOp, RouteLatency, Watch, Workload};
+use crate::engine::{EngineError, PerOp, Watch, Workload};
 use crate::fold;
 use crate::lower::{
     self, Environment, Framing, Latency, LoweredWorkload, OperationCosts, PlaceholderRecovery, Resource,
@@ -30,9 +31,11 @@ use crate::quantity::Work;
 use crate::schedule::{ChunkSize, Header, Protocol, StoredPrograms};
 use crate::sharing::{ResourceId, RouteId, System};
 use crate::simulate_error::SimulateError;
+use crate::timeline;
 use amounts::{Amounts, Capacity, CapacityOwner, LoadKind, Route};
 use critical_path::Chain;
 pub use longest_chain::LongestChain;
+use loops::{LoopAmounts, LoopOrder};
 use outline::OutlineExtent;
 pub use outline::{Fingerprint, Outline, OutlineSummary};
 
@@ -59,6 +62,8 @@ pub struct Template {
     routes: Vec<Route>,
     chain: Chain,
     extent: OutlineExtent,
+    /// Order of the operations with respect to loops, which determines whether the template extends to more loops.
+    loop_order: LoopOrder,
     /// State of the placeholders: recoverable from the costs, or not.
     codes: PlaceholderRecovery,
 }
@@ -225,6 +230,7 @@ impl Template {
         });
         let routes = routes.collect();
         let chain = Chain::new(&workload)?;
+        let loop_order = LoopOrder::find(outline, &workload, rounds);
         // Amounts and capacities are recomputed for each size.
         workload.system = System::new();
         workload.works = Vec::new();
@@ -241,6 +247,7 @@ impl Template {
             routes,
             chain,
             extent,
+            loop_order,
             codes,
         })
     }
@@ -256,16 +263,25 @@ impl Template {
         is_whole.then_some(LoopSizes { loops: chunks / per_loop, ..sizes })
     }
 
-    /// Returns true if a schedule's groups have this program with the same number of loops.
+    /// Returns true if a schedule's groups have this program, or repeat its loops more often, so that [`Self::run`]
+    /// simulates the schedule.
     #[must_use]
     pub fn fits(&self, header: &Header, groups: u16) -> bool {
-        self.loop_sizes(header, groups).is_some_and(|cut| cut.loops == self.rounds && cut.full == cut.last)
+        self.loop_sizes(header, groups).is_some_and(|cut| self.extends_to(cut))
+    }
+
+    fn extends_to(&self, cut: LoopSizes) -> bool {
+        match self.loop_order {
+            LoopOrder::Repeated => cut.loops >= self.rounds,
+            LoopOrder::Other => cut.loops == self.rounds && cut.full == cut.last,
+        }
     }
 
     /// Lower bound on the device time of a schedule whose groups have this program, regardless of the number of loops.
     /// It is the maximum of three lower bounds: the critical path of the first loops, in which each operation shares
-    /// capacities only with equivalent operations; the load on each capacity in all loops; and sequences of messages in
-    /// all loops.
+    /// capacities only with equivalent operations; the load on each capacity in all loops, between the shortest path to
+    /// a transfer that passes the capacity and the shortest one after such a transfer; and sequences of messages in all
+    /// loops.
     ///
     /// A template of one loop applies to schedules of one loop, a template of two loops to those with two or more.
     /// `None` if no bound is known.
@@ -297,17 +313,19 @@ impl Template {
             EqualGroups::First => 1,
         };
         let operation_costs = OperationCosts::new(profile, header);
-        let full = self.amounts(&operation_costs, cut.full, equal_groups);
+        let full = self.amounts(&operation_costs, cut.full, cut.loops, equal_groups);
         // Chunks of the last loop may be smaller. The critical path is that of the first loops.
-        let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, equal_groups));
+        let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, cut.loops, equal_groups));
         let chain_amounts = last.as_ref().filter(|_| cut.loops <= self.rounds);
         let times = self.chain.times(self, &full, chain_amounts, operation_costs.startup(), cut.loops);
-        let passed = self.capacities.iter().zip(&times.first_flows).map(|(capacity, &first)| {
-            let passing = |amounts: &Amounts| self.passing(capacity, amounts).0 / u128::from(self.rounds);
-            let all = passing(&full) * u128::from(cut.loops - 1) + passing(last.as_ref().unwrap_or(&full));
-            let needed = u64::try_from(all / u128::from(capacity.rate.0.max(1))).unwrap_or(u64::MAX);
-            if all == 0 { Picos::ZERO } else { Picos(first.0.saturating_add(needed)) }
-        });
+        let tails = self.chain.tails(self, &full, last.as_ref());
+        let passed =
+            self.capacities.iter().zip(times.first_flows.iter().zip(&tails)).map(|(capacity, (&first, &tail))| {
+                let passing = |amounts: &Amounts| self.passing(capacity, amounts).0 / u128::from(self.rounds);
+                let all = passing(&full) * u128::from(cut.loops - 1) + passing(last.as_ref().unwrap_or(&full));
+                let needed = u64::try_from(all / u128::from(capacity.rate.0.max(1))).unwrap_or(u64::MAX);
+                if all == 0 { Picos::ZERO } else { Picos(first.0.saturating_add(needed).saturating_add(tail.0)) }
+            });
         Some(passed.max().unwrap_or_default().max(times.end))
     }
 
@@ -324,23 +342,25 @@ impl Template {
     ) -> Result<TemplateTime, EngineError> {
         let operation_costs = OperationCosts::new(profile, header);
         let size = header.layout.size(0);
-        let amounts = self.amounts(&operation_costs, size, groups);
-        let startup = operation_costs.startup();
-        let paces = self.workload.paces.iter().map(|pace| {
-            let task = amounts.pace(pace.software.0 as u32);
-            Pace { not_before: startup, ..task }
-        });
-        let paces = paces.collect();
-        let system = self.system(&amounts);
-        let program = self.program(&system, &amounts);
-        let workload = Workload { paces, system, works: amounts.works.clone(), startup, ..program };
-        let outcome = engine::run(&workload, watch)?;
+        let same = LoopSizes { full: size, last: size, loops: self.rounds };
+        let cut = self.loop_sizes(header, groups).filter(|&cut| self.extends_to(cut)).unwrap_or(same);
+        let amounts = LoopAmounts::new(cut, |size| self.amounts(&operation_costs, size, cut.loops, groups));
+        let mut workload = self.workload(&amounts, operation_costs.startup());
+        // With the amounts of this call, fewer capacities may limit a transfer. In a few operations, that saves less
+        // than another refinement needs.
+        let folded = if cut.loops > self.rounds {
+            workload.remove_idle_capacities();
+            fold::fold(&workload)
+        } else {
+            None
+        };
+        let outcome = timeline::run(&workload, folded.as_ref(), watch)?.outcome;
         let (end, bytes) = (outcome.end, outcome.costs.bandwidth + outcome.costs.waiting);
         let mut busiest: Option<(Resource, f64)> = None;
         // Classes are numbered in the order of their first members.
         for capacity in &self.capacities {
             let capacity_work = Work::passed(capacity.rate, end);
-            let passed = self.passing(capacity, &amounts);
+            let passed = self.passing_in_loops(capacity, &amounts);
             // Channels whose blocks make no passes have no capacity.
             if passed.0 == 0 {
                 continue;
@@ -351,31 +371,6 @@ impl Template {
             }
         }
         Ok(TemplateTime { end, bytes, busiest })
-    }
-
-    /// Returns the workload's runs, dependencies, lines and passages for given amounts. Paces, works and system are
-    /// empty. Operations whose route has no load have no route.
-    fn program(&self, system: &System, amounts: &Amounts) -> Workload {
-        let Workload { runs, waits, wait_starts, passages, line_positions, lines, background_from, .. } =
-            &self.workload;
-        // A route without load is removed.
-        let has_load = |route: &RouteId| system.uses(*route).len() > 0;
-        let mut remaining = PassageTable::default();
-        for (index, &task) in self.passage_tasks.iter().enumerate() {
-            let RouteLatency { route, latency } = passages.get(index);
-            let latency = Latency::decode(latency).with_crossing_costs(amounts.crossing(task));
-            remaining.push(RouteLatency { route: route.filter(has_load), latency });
-        }
-        Workload {
-            runs: runs.clone(),
-            waits: waits.clone(),
-            wait_starts: wait_starts.clone(),
-            line_positions: line_positions.clone(),
-            lines: lines.clone(),
-            passages: remaining,
-            background_from: *background_from,
-            ..Workload::default()
-        }
     }
 }
 

@@ -321,8 +321,8 @@ struct Records {
 }
 
 /// Completed run of a workload.
-struct WorkloadRun<'a> {
-    outcome: Outcome,
+pub(crate) struct WorkloadRun<'a> {
+    pub(crate) outcome: Outcome,
     /// Records of the run, if spans were recorded.
     records: Option<Records>,
     /// The folded workload if that was simulated; `None` if the whole workload was.
@@ -333,7 +333,7 @@ struct WorkloadRun<'a> {
 ///
 /// # Errors
 /// [`EngineError`] of the run of the whole workload.
-fn run<'a>(
+pub(crate) fn run<'a>(
     workload: &Workload,
     folded: Option<&'a FoldedWorkload>,
     watch: Watch<'_>,

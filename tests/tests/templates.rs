@@ -1,12 +1,12 @@
 //! Tests of templates: a schedule folded once for many sizes gives each size the result of its own simulation.
 
-use fabricast_collectives::algorithm::{Algorithm, Shape};
+use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::lower::Environment;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
-use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
+use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, ScheduleGenerator};
 use fabricast_sim::template::{Outline, Template};
 use fabricast_sim::utilization::Utilization;
 use fabricast_topologies::Bytes;
@@ -15,7 +15,7 @@ use proptest::sample::select;
 
 use crate::generators::Case;
 use crate::network;
-use crate::testbed::{FabricSpec, Testbed, call_templates, scenes};
+use crate::testbed::{CallTemplate, FabricSpec, Testbed, call_templates, scenes};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(250))]
@@ -80,6 +80,121 @@ proptest! {
             let bound = template.lower_bound(generator.header(), print.groups(), &testbed.profile);
             prop_assert!(bound.is_none_or(|bound| bound <= predicted.end), "{bound:?} and {:?}", predicted.end);
         }
+    }
+}
+
+/// Returns the generator of a call of `loops` loops, of which the last moves `last` bytes less; `None` if there is no such
+/// schedule.
+fn in_loops(
+    call_template: &CallTemplate,
+    testbed: &Testbed,
+    loops: u32,
+    less: u64,
+) -> Option<Box<dyn ScheduleGenerator + Send + Sync>> {
+    const CHUNK: u64 = 10_000;
+    let generate = |bytes: u64, chunk: Option<Bytes>| {
+        let mut case = call_template.case_for_ranks(testbed.ranks(), testbed.per_host());
+        (case.shape.call.bytes, case.shape.chunk) = (Bytes(bytes), chunk);
+        algorithm::timing_generator(case.algorithm, &case.shape, testbed.router().options().buffers).ok()
+    };
+    let chunks = generate(1 << 40, None)?.header().layout.chunks();
+    let bytes = u64::from(chunks.checked_mul(loops)?) * CHUNK;
+    let generator = generate(bytes - less.min(bytes / 2), Some(Bytes(CHUNK)))?;
+    (generator.header().layout.chunks() == chunks * loops).then_some(generator)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(250))]
+
+    /// A template of two loops predicts the times of calls with any number of loops, whether or not the chunks of the last
+    /// loop are smaller; and no time is below its lower bound.
+    #[test]
+    fn templates_of_two_loops_predict_any_number_of_loops(
+        scene in scenes(16),
+        call_template in call_templates(),
+        loops in 2u32..24,
+        less in prop_oneof![Just(0u64), 1u64..100_000],
+        network in prop_oneof![1 => Just(None), 3 => network::costs().prop_map(Some)],
+    ) {
+        let testbed = Testbed { delays: Vec::new(), ..scene.testbed() };
+        let base_network = testbed.profile.network;
+        let testbed = Testbed {
+            profile: Profile { network: network.unwrap_or(base_network), ..testbed.profile },
+            ..testbed
+        };
+        let (router, placement) = (testbed.router(), testbed.placement());
+        let setting = Environment {
+            fabric: &testbed.fabric,
+            router: &router,
+            placement: &placement,
+            profile: &testbed.profile,
+            delays: &[],
+        };
+        let Some(two_loops) = in_loops(&call_template, &testbed, 2, 0) else { return Ok(()) };
+        let Some(outline) = Outline::new(&*two_loops, setting) else { return Ok(()) };
+        let protocol = two_loops.header().protocol;
+        let Ok(Some(template)) = Template::new(&outline, protocol, 2, setting) else { return Ok(()) };
+        let Some(generator) = in_loops(&call_template, &testbed, loops, less) else { return Ok(()) };
+        let (header, groups) = (generator.header(), outline.print().groups());
+        let simulated = testbed.run_without_recording(&*generator, Folding::Off, None).unwrap();
+        let end = simulated.time - simulated.launch;
+        if !template.fits(header, groups) {
+            return Ok(());
+        }
+        let bound = template.lower_bound(header, groups, &testbed.profile);
+        prop_assert!(bound.is_none_or(|bound| bound <= end), "{bound:?} and {end:?}");
+        if !template.is_exact() {
+            return Ok(());
+        }
+        let predicted = template.run(header, groups, &testbed.profile, Watch::default()).unwrap();
+        prop_assert_eq!(predicted.end, end);
+        prop_assert_eq!(predicted.bytes, simulated.costs.bandwidth + simulated.costs.waiting);
+        let fraction = Utilization::busiest(&simulated.utilization).map_or(0.0, |one| one.fraction);
+        let predicted = predicted.busiest.map_or(0.0, |one| one.1);
+        prop_assert!((predicted - fraction).abs() <= 1e-12 * fraction, "{predicted} and {fraction}");
+    }
+}
+
+/// Trees, and rings of broadcasts and reductions, have templates for any number of loops.
+#[test]
+fn trees_and_rooted_rings_have_templates_of_any_number_of_loops() {
+    let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes: 3, gpus: 4, network: "rail" }.build();
+    let testbed = Testbed { profile: Profile::named("nccl-2.28-h200").unwrap(), ..Testbed::ideal(fabric) };
+    let (router, placement) = (testbed.router(), testbed.placement());
+    let setting = Environment {
+        fabric: &testbed.fabric,
+        router: &router,
+        placement: &placement,
+        profile: &testbed.profile,
+        delays: &[],
+    };
+    let cases = [
+        (Collective::AllReduce, Algorithm::Tree),
+        (Collective::Broadcast, Algorithm::Ring),
+        (Collective::Reduce, Algorithm::Ring),
+        (Collective::Broadcast, Algorithm::SplitTree),
+    ];
+    for (collective, algorithm) in cases {
+        let generate = |loops: u64| {
+            let call = |bytes: u64| Call {
+                collective,
+                bytes: Bytes(bytes),
+                ranks: 12,
+                root: Rank(0),
+                buffers: BufferUse::OutOfPlace,
+            };
+            let generate = |bytes: u64, chunk: Option<Bytes>| {
+                let shape =
+                    Shape { channels: 2, chunk, ranks_per_node: 4, ..Shape::new(call(bytes), Protocol::Simple) };
+                Case { algorithm, shape }.generator()
+            };
+            let chunks = generate(1 << 40, None).header().layout.chunks();
+            generate(u64::from(chunks) * loops * 10_000, Some(Bytes(10_000)))
+        };
+        let outline = Outline::new(&*generate(2), setting).unwrap();
+        let template = Template::new(&outline, Protocol::Simple, 2, setting).unwrap().unwrap();
+        let generator = generate(11);
+        assert!(template.fits(generator.header(), outline.print().groups()), "{collective} by {algorithm}");
     }
 }
 

@@ -130,6 +130,14 @@ impl Task {
         Self { peer_blocks, ..self }
     }
 
+    /// Returns the task in a schedule of `loops` loops, given that in a schedule of `rounds` loops.
+    pub fn in_loops(self, loops: u32, rounds: u32) -> Self {
+        match self.order {
+            RunOrder::InTurn => Self { turns: self.turns.saturating_mul(loops).div_ceil(rounds.max(1)), ..self },
+            RunOrder::Free => self,
+        }
+    }
+
     /// Returns the task with another extent of its connection.
     pub fn with_extent(self, extent: ConnectionExtent) -> Self {
         Self { extent, ..self }

@@ -1,8 +1,9 @@
 //! Load of a template's operations on capacities, and the amount of that load for a given chunk size.
 
 use super::Template;
+use super::loops::LoopOrder;
 use crate::engine::Pace;
-use crate::lower::{Crossing, OperationCost, OperationCosts, Resource, Start, Tasks};
+use crate::lower::{Crossing, OperationCost, OperationCosts, Resource, Start, Task, Tasks};
 use crate::quantity::{Rate, Work};
 use crate::schedule::ChunkSize;
 use crate::sharing::{ResourceId, System, Use, WHOLE};
@@ -21,6 +22,11 @@ pub(super) struct Capacity {
 impl Capacity {
     pub(super) fn new(resource: Resource, rate: Rate) -> Self {
         Self { resource, rate, load: Vec::new() }
+    }
+
+    /// Returns the loads: kind, number of chunks per operation and number of operations counted as one, and the load.
+    pub(super) fn loads(&self) -> impl Iterator<Item = ((LoadKind, u32, u32), u128)> + '_ {
+        self.load.iter().copied()
     }
 
     /// Adds load of `ops` operations of `span` chunks each.
@@ -110,7 +116,7 @@ impl Amounts {
         self.operation_costs.get(task as usize)
     }
 
-    fn coefficient(&self, kind: LoadKind, times: u64) -> u64 {
+    pub(super) fn coefficient(&self, kind: LoadKind, times: u64) -> u64 {
         let cost = |task: u32, part: fn(&OperationCost) -> u64| self.operation_cost(task).map_or(0, part);
         match kind {
             LoadKind::Shared => times.saturating_mul(self.groups),
@@ -124,15 +130,25 @@ impl Amounts {
 }
 
 impl Template {
-    /// Returns the costs and amounts for a chunk size and a number of equal groups.
-    pub(super) fn amounts(&self, operation_costs: &OperationCosts<'_>, size: ChunkSize, groups: u16) -> Amounts {
+    /// Returns the costs and amounts for a chunk size, in a call of `loops` loops on a number of equal groups.
+    pub(super) fn amounts(
+        &self,
+        operation_costs: &OperationCosts<'_>,
+        size: ChunkSize,
+        loops: u32,
+        groups: u16,
+    ) -> Amounts {
         let on_wire = |span: u32| match span {
             0 => Work(0),
             span => self.framing.on_wire(Work::from_chunks(size, span)),
         };
+        let in_loops = |task: Task| match self.loop_order {
+            LoopOrder::Repeated => task.in_loops(loops, self.rounds),
+            LoopOrder::Other => task,
+        };
         let costs = self.tasks.all.iter().map(|&(task, span)| {
             let work = on_wire(span);
-            operation_costs.operation_cost(task, self.framing.payload(work), work)
+            operation_costs.operation_cost(in_loops(task), self.framing.payload(work), work)
         });
         let costs = costs.collect();
         // Most consecutive entries have the same span.
@@ -146,34 +162,39 @@ impl Template {
         Amounts { works: works.collect(), operation_costs: costs, groups: groups.into() }
     }
 
-    pub(super) fn system(&self, amounts: &Amounts) -> System {
+    /// Returns the template's capacities, with its routes for each of the given amounts.
+    pub(super) fn system<'a>(&self, parts: impl IntoIterator<Item = &'a Amounts>) -> System {
         let mut system = System::new();
         for capacity in &self.capacities {
             system.add_resource(capacity.rate);
         }
         let mut uses: Vec<Use> = Vec::new();
-        for route in &self.routes {
-            uses.clear();
-            let to_use = |&(resource, kind, times): &(ResourceId, LoadKind, u64)| Use {
-                resource,
-                coefficient: amounts.coefficient(kind, times),
-            };
-            uses.extend(route.uses.iter().map(to_use));
-            system.add_route(&uses, route.cap, route.weight);
+        for amounts in parts {
+            for route in &self.routes {
+                uses.clear();
+                let to_use = |&(resource, kind, times): &(ResourceId, LoadKind, u64)| Use {
+                    resource,
+                    coefficient: amounts.coefficient(kind, times),
+                };
+                uses.extend(route.uses.iter().map(to_use));
+                system.add_route(&uses, route.cap, route.weight);
+            }
         }
         system
     }
 
     /// Returns the total work that passes through a capacity.
     pub(super) fn passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
-        let work = |span: u32| {
-            let index = self.spans.iter().position(|&one| one == span);
-            index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
-        };
-        let passed = capacity.load.iter().map(|&((kind, span, ops), times)| {
-            let part = work(span) * u128::from(ops) / u128::from(WHOLE);
+        let passed = capacity.loads().map(|((kind, span, ops), times)| {
+            let part = self.span_work(amounts, span) * u128::from(ops) / u128::from(WHOLE);
             part * times * u128::from(amounts.coefficient(kind, 1))
         });
         Work(passed.sum())
+    }
+
+    /// Returns the work of an operation that moves `span` chunks, in units of [`Work`].
+    pub(super) fn span_work(&self, amounts: &Amounts, span: u32) -> u128 {
+        let index = self.spans.iter().position(|&one| one == span);
+        index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
     }
 }

@@ -48,6 +48,20 @@ pub(super) struct Times {
     pub first_flows: Vec<Picos>,
 }
 
+/// Costs of a template's tasks and transfers.
+struct ChainCosts {
+    /// Lower bound on the duration of each transfer, in picoseconds.
+    moved: Vec<u64>,
+    /// Pace and network costs of each task.
+    tasks: Vec<(Pace, Crossing)>,
+}
+
+impl ChainCosts {
+    fn task(&self, task: u32) -> (Pace, Crossing) {
+        self.tasks.get(task as usize).copied().unwrap_or_default()
+    }
+}
+
 impl Chain {
     /// Orders the operations of a workload; `None` if there is a dependency cycle.
     pub(super) fn new(workload: &Workload) -> Option<Self> {
@@ -99,6 +113,28 @@ impl Chain {
         Some(chain)
     }
 
+    /// Returns the costs of a template's tasks and transfers; with `other`, the lower of the costs in `amounts` and
+    /// `other`.
+    fn costs(&self, template: &Template, amounts: &Amounts, other: Option<&Amounts>) -> ChainCosts {
+        let mut moved = self.durations(&template.system([amounts]), &amounts.works);
+        let tasks = 0..template.tasks.all.len() as u32;
+        let mut tasks: Vec<(Pace, Crossing)> = tasks.map(|task| (amounts.pace(task), amounts.crossing(task))).collect();
+        if let Some(amounts) = other {
+            let lesser = self.durations(&template.system([amounts]), &amounts.works);
+            for (duration, other) in moved.iter_mut().zip(lesser) {
+                *duration = (*duration).min(other);
+            }
+            for (task, (pace, crossing)) in (0..).zip(&mut tasks) {
+                let (other, left) = (amounts.pace(task), amounts.crossing(task));
+                pace.software = pace.software.min(other.software);
+                pace.spacing = pace.spacing.min(other.spacing);
+                crossing.latency = crossing.latency.min(left.latency);
+                crossing.flush = crossing.flush.min(left.flush);
+            }
+        }
+        ChainCosts { moved, tasks }
+    }
+
     /// Computes times with the costs of a template's tasks; with `other`, from the lower of the costs in `amounts` and
     /// `other`. A call has `loops` loops.
     pub(super) fn times(
@@ -109,23 +145,9 @@ impl Chain {
         startup: Picos,
         loops: u32,
     ) -> Times {
-        let mut moved = self.durations(&template.system(amounts), &amounts.works);
-        let tasks = 0..template.tasks.all.len() as u32;
-        let mut costs: Vec<(Pace, Crossing)> = tasks.map(|task| (amounts.pace(task), amounts.crossing(task))).collect();
-        if let Some(amounts) = other {
-            let lesser = self.durations(&template.system(amounts), &amounts.works);
-            for (duration, other) in moved.iter_mut().zip(lesser) {
-                *duration = (*duration).min(other);
-            }
-            for (task, (pace, crossing)) in (0..).zip(&mut costs) {
-                let (other, left) = (amounts.pace(task), amounts.crossing(task));
-                pace.software = pace.software.min(other.software);
-                pace.spacing = pace.spacing.min(other.spacing);
-                crossing.latency = crossing.latency.min(left.latency);
-                crossing.flush = crossing.flush.min(left.flush);
-            }
-        }
-        let task_costs = |task: u32| costs.get(task as usize).copied().unwrap_or_default();
+        let costs = self.costs(template, amounts, other);
+        let ChainCosts { moved, .. } = &costs;
+        let task_costs = |task: u32| costs.task(task);
         let count = self.ops.len();
         let (mut ready, mut flows, mut done) = (vec![startup.0; count], vec![0u64; count], vec![0u64; count]);
         let mut end = startup.0;
@@ -169,6 +191,48 @@ impl Chain {
             }
         }
         Times { end: Picos(end), first_flows: first_flows.into_iter().map(Picos).collect() }
+    }
+
+    /// Returns, for each capacity, a lower bound on the time from the end of any transfer that passes it to the end of the
+    /// last operation, with the lower of the costs in `amounts` and `other`. In calls of more loops than the template's,
+    /// an operation is followed by at least the operations that follow it in the template's last loop.
+    pub(super) fn tails(&self, template: &Template, amounts: &Amounts, other: Option<&Amounts>) -> Vec<Picos> {
+        let costs = self.costs(template, amounts, other);
+        let count = self.ops.len();
+        // Longest paths from the end of an operation, and from its readiness and its transfer if operations of its run
+        // follow it.
+        let (mut after_end, mut after_start, mut after_ready) =
+            (vec![0u64; count], vec![0u64; count], vec![0u64; count]);
+        let mut shortest = vec![u64::MAX; self.transfers.len()];
+        for (i, op) in self.ops.iter().enumerate().rev() {
+            let (pace, crossing) = costs.task(op.task);
+            let transfer = costs.moved.get(op.transfer as usize).copied().unwrap_or_default();
+            let from_start = transfer.saturating_add(after_end[i]).max(after_start[i]);
+            let until_start = pace.software.0.saturating_add(op.latency.with_crossing_costs(crossing).0);
+            let from_ready = from_start.saturating_add(until_start).max(after_ready[i]);
+            for &awaited in &self.awaited[self.starts[i] as usize..self.starts[i + 1] as usize] {
+                let after = &mut after_end[awaited as usize];
+                *after = from_ready.max(*after);
+            }
+            if op.before != NONE {
+                let before = op.before as usize;
+                let (pace, _) = costs.task(self.ops[before].task);
+                after_end[before] = after_end[before].max(from_start);
+                after_start[before] = after_start[before].max(pace.spacing.0.saturating_add(from_start));
+                after_ready[before] = after_ready[before].max(pace.software.0.saturating_add(from_ready));
+            }
+            if let Some(shortest) = shortest.get_mut(op.transfer as usize) {
+                *shortest = after_end[i].min(*shortest);
+            }
+        }
+        let mut tails = vec![u64::MAX; template.capacities.len()];
+        for (&(route, _), &after) in self.transfers.iter().zip(&shortest) {
+            for &(resource, ..) in &template.routes[route.0 as usize].uses {
+                let tail = &mut tails[resource.0 as usize];
+                *tail = after.min(*tail);
+            }
+        }
+        tails.into_iter().map(|tail| if tail == u64::MAX { Picos::ZERO } else { Picos(tail) }).collect()
     }
 
     /// Returns a lower bound on the duration of each entry of `transfers`, in picoseconds.

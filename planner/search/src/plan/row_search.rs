@@ -319,8 +319,7 @@ impl<'a> Search<'a> {
     /// without a symmetry) or its first channel, then by the template of the whole schedule.
     fn refine(&self, strategy: Strategy, examined: &mut ExaminedStrategy) -> Result<(), PlanError> {
         let header = examined.generator.header();
-        let has_chain = self.has_chain_bound(examined);
-        if let (ExaminationDepth::FirstRank, true) = (&examined.extent, has_chain) {
+        if let (ExaminationDepth::FirstRank, true) = (&examined.extent, self.has_chain_bound(examined)) {
             return self.examine_longest_chain(strategy, examined);
         }
         if let (ExaminationDepth::FirstRank, true) =
@@ -338,10 +337,7 @@ impl<'a> Search<'a> {
             examined.extent = ExaminationDepth::FirstChannel;
             return Ok(());
         }
-        // With several loops, a template of all ranks gives no time either, only a bound.
-        let skips_template = self.skips_template(strategy)
-            || (has_chain && self.templates.has_several_loops(&self.call, strategy, header));
-        let template = if skips_template { None } else { self.template(strategy, 1, header)? };
+        let template = if self.skips_template(strategy) { None } else { self.template(strategy, 1, header)? };
         if let Some(template) = &template {
             examined.lower_bound =
                 examined.lower_bound.max(self.lower_bounds().template_bound(strategy, header, template));

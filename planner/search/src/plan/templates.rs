@@ -2,7 +2,7 @@
 //! counts and protocols.
 //!
 //! Schedules share a template if the first thread blocks of all ranks have the same operations in one loop (or in two
-//! loops, if a schedule has more than one). To determine this, a schedule with that number of loops is generated,
+//! loops, which give the times of any number of loops). To determine this, a schedule with that number of loops is generated,
 //! regardless of the actual size. A schedule has the same time with and without a template, so the result does not
 //! depend on the order of sizes or threads.
 
@@ -173,14 +173,6 @@ impl<'a> Templates<'a> {
         header: &Header,
     ) -> Result<Option<GroupTemplate>, SimulateError> {
         self.part_template(call, strategy, SchedulePart::LongestChain, header, header.layout.chunks())
-    }
-
-    /// Returns true if a schedule with this header is known to have several loops, so that its template gives a lower
-    /// bound but no time.
-    pub(super) fn has_several_loops(&self, call: &Call, strategy: Strategy, header: &Header) -> bool {
-        let part = LoopedPart { part: SchedulePart::LongestChain, loops: 1 };
-        let known = self.fingerprint(call, strategy, part, self.room(call, strategy, header));
-        known.is_some_and(|(_, _, fingerprint)| fingerprint.chunks() < header.layout.chunks())
     }
 
     fn part_template(
