@@ -270,6 +270,13 @@ impl Template {
         self.loop_sizes(header, groups).is_some_and(|cut| self.extends_to(cut))
     }
 
+    /// Returns true if a schedule has more loops than the template, or a last loop of smaller chunks, so that
+    /// [`Self::run`] simulates more operations than the template has.
+    #[must_use]
+    pub fn is_prolonged_for(&self, header: &Header, groups: u16) -> bool {
+        self.loop_sizes(header, groups).is_some_and(|cut| cut.loops > self.rounds || cut.full != cut.last)
+    }
+
     fn extends_to(&self, cut: LoopSizes) -> bool {
         match self.loop_order {
             LoopOrder::Repeated => cut.loops >= self.rounds,

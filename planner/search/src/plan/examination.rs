@@ -30,6 +30,13 @@ impl ExaminedStrategy {
         matches!(self.extent, ExaminationDepth::Whole(_))
     }
 
+    /// Returns true if a simulation of the schedule without a time limit may take long: it has no exact template, or more
+    /// loops than its template.
+    pub(super) fn is_long(&self) -> bool {
+        let header = self.generator.header();
+        self.exact_template().is_none_or(|(template, groups)| template.is_prolonged_for(header, groups))
+    }
+
     /// Returns the template that gives the time of this schedule, and the number of groups of channels; `None` if the
     /// schedule itself has to be simulated.
     pub(super) fn exact_template(&self) -> Option<(&Template, u16)> {

@@ -145,7 +145,7 @@ impl<'a> Search<'a> {
         // Pruned candidates that can neither be selected nor become the runner-up, with their lower bounds. One of them
         // may still be preferred to a strategy with more channels.
         let mut pruned: Vec<(Picos, Strategy)> = Vec::new();
-        // Candidates without an exact template, whose simulations take long without a time limit. They follow when other
+        // Candidates whose simulations take long without a time limit. They follow when other
         // candidates have set one, or when there are no others.
         let mut postponed: Vec<(Picos, Strategy)> = Vec::new();
         let mut postpones = prune;
@@ -206,7 +206,7 @@ impl<'a> Search<'a> {
                 }
                 continue;
             }
-            if postpones && !simulated.has_time_limit() && known.exact_template().is_none() {
+            if postpones && !simulated.has_time_limit() && known.is_long() {
                 postponed.push((lower_bound, strategy));
                 continue;
             }
