@@ -15,7 +15,7 @@ use super::{Amounts, Capacity, LoopSizes, Template};
 use crate::engine::{Pace, PassageTable, PerOp, RouteLatency, WorkRun, Workload};
 use crate::lower::{Latency, size_walk};
 use crate::quantity::Work;
-use crate::schedule::{ChunkSize, Walk};
+use crate::schedule::{ChunkSize, Program, Walk};
 use crate::sharing::{RouteId, System, WHOLE};
 
 /// Order of a schedule's operations with respect to its loops.
@@ -31,7 +31,7 @@ impl LoopOrder {
     /// Determines the order of the operations of an outline with `rounds` loops, and of its lowered and folded workload.
     pub(super) fn find(outline: &Outline, workload: &Workload, rounds: u32) -> Self {
         let chunks = outline.header.layout.chunks() / rounds.max(1);
-        let runs = || outline.programs.iter().flat_map(|program| program.runs());
+        let runs = || outline.programs.iter().flat_map(Program::runs);
         let repeats = rounds > 1
             && runs().all(|run| {
                 run.len.is_multiple_of(rounds)
