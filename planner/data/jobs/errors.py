@@ -26,7 +26,7 @@ def study(path, command):
     return path, json.loads(run.stdout), ""
 
 
-def job_class(path, job, fabric, candidate, figure):
+def job_class(path, job, fabric, candidate, figure, figures):
     name = path.stem
     if name in NOT_TRUSTED and NOT_TRUSTED[name] in candidate:
         return "not trusted"
@@ -53,7 +53,9 @@ def job_class(path, job, fabric, candidate, figure):
         return "speculative decoding"
     if isinstance(job.get("disaggregation"), dict):
         return "prefill and decode on two hosts: time to first token"
-    if figure == "ttft_s":
+    if figure == "ttft_s" and "ttft_p50_s" in figures:
+        return "time to first token: mean with the start of the benchmark"
+    if figure.startswith("ttft"):
         return "time to first token"
     if name == "host-launch":
         return "host-bound training"
@@ -63,6 +65,14 @@ def job_class(path, job, fabric, candidate, figure):
     if any(part in fabric for part in CONSUMER):
         return "consumer GPUs, " + kind
     return ("experts' " if job["model"].get("experts", 0) else "dense ") + kind
+
+
+def measured_figures(source):
+    """Figures of each job."""
+    figures = {}
+    for row in source.get("measured", []):
+        figures.setdefault(row["job"], set()).update(row)
+    return figures
 
 
 def quantile(values, share):
@@ -82,6 +92,7 @@ def main():
             source = tomllib.loads(path.read_text())
             jobs = {job["name"]: job for job in source["job"]}
             fabrics = {one["name"]: one["fabric"] for one in source["candidate"]}
+            figures = measured_figures(source)
             for row in answer["results"]:
                 kind = "out of memory" if row["job"].startswith("oom-") else "ran"
                 memory[kind][0] += 1
@@ -92,7 +103,7 @@ def main():
                 ratio = row["predicted"] / row["measured"]
                 ratio = 1 / ratio if row["figure"] in RATES else ratio
                 inside = row.get("low") is not None and row["low"] <= row["measured"] <= row["high"]
-                name = job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"])
+                name = job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"], figures[row["job"]])
                 by_class.setdefault(name, []).append((ratio, inside))
                 by_study.setdefault(path.stem, []).append((ratio, inside))
     for title, groups in (("class", by_class), ("study", by_study)):

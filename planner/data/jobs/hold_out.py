@@ -14,7 +14,7 @@ import tempfile
 import tomllib
 from pathlib import Path
 
-from errors import FOLDER, RATES, job_class, quantile, study
+from errors import FOLDER, RATES, job_class, measured_figures, quantile, study
 
 FRAMEWORKS = tomllib.loads((FOLDER.parent.parent / "workload" / "data" / "frameworks.toml").read_text())["framework"]
 SGLANG = next(row for row in FRAMEWORKS if row["name"] == "sglang")
@@ -43,7 +43,7 @@ def mean(values):
 
 
 def measured(source, jobs, figure):
-    return [row[figure] for row in source["measured"] if row["job"] in jobs]
+    return [row[figure] for row in source["measured"] if row["job"] in jobs and figure in row]
 
 
 def layers(source):
@@ -55,7 +55,7 @@ def main():
     paths = [path for path in sorted(FOLDER.glob("*.toml")) if not path.name.endswith(".fabric.toml")]
     paths.append(FOLDER.parent / "host-launch.toml")
     sources = {path.stem: tomllib.loads(path.read_text()) for path in paths}
-    launch = {name: mean([1e3 * (ttft - REQUEST_S) / layers(sources[name]) for ttft in measured(sources[name], jobs, "ttft_s")]) for name, (_, jobs) in LAYERS.items()}
+    launch = {name: mean([1e3 * (ttft - REQUEST_S) / layers(sources[name]) for ttft in measured(sources[name], jobs, "ttft_p50_s")]) for name, (_, jobs) in LAYERS.items()}
     amd = {}
     for name, jobs in AMD.items():
         _, answer, _ = study(FOLDER / f"{name}.toml", command)
@@ -83,6 +83,7 @@ def main():
             sys.exit(f"{path}: {message}")
         jobs = {job["name"]: job for job in source["job"]}
         fabrics = {one["name"]: one["fabric"] for one in source["candidate"]}
+        figures = measured_figures(source)
         tpots = {row["job"]: row["predicted"] for row in answer.get("measured", []) if row["figure"] == "tpot_s"}
         for row in answer.get("measured", []):
             if row.get("predicted") is None:
@@ -90,7 +91,7 @@ def main():
             predicted = row["predicted"]
             if row["figure"] == "tpot_s":
                 predicted += added_s
-            elif row["figure"] == "ttft_s":  # the step of the prompt, and the one that a request waits for if others run
+            elif row["figure"].startswith("ttft"):  # the step of the prompt, and the one that a request waits for if others run
                 predicted += added_s * (2 if jobs[row["job"]].get("concurrency", 1) > 1 else 1)
             elif row["figure"] == "tokens_per_s" and row["job"] in tpots:
                 predicted *= tpots[row["job"]] / (tpots[row["job"]] + added_s)
@@ -99,7 +100,7 @@ def main():
             scale = predicted / row["predicted"]
             inside = row.get("low") is not None and row["low"] * scale <= row["measured"] <= row["high"] * scale
             ratio = 1 / ratio if row["figure"] in RATES else ratio
-            name = job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"])
+            name = job_class(path, jobs[row["job"]], fabrics[row["candidate"]], row["candidate"], row["figure"], figures[row["job"]])
             by_class.setdefault(name, []).append((ratio, inside))
             rows.append({**row, "class": name, "study": path.stem, "predicted": predicted, "ratio": ratio, "inside": inside})
     if len(sys.argv) > 2:

@@ -167,10 +167,14 @@ pub fn mean_step(
     Ok(mean_service(job, layout, &costs)?.0)
 }
 
-/// Returns the mean step and the service of a job, for an open loop without its queueing.
+/// Returns the mean step and the service of a job, for an open loop without its queueing, and for a benchmark as if it
+/// never ended.
 fn mean_service(job: &LoadedServing<'_>, layout: &Layout, costs: &StepCosts<'_>) -> Result<(Step, Service), PlanError> {
     match &job.arrivals {
         Arrivals::OpenLoop(open_loop) => estimate_open_loop(job, open_loop, layout, costs),
+        Arrivals::FixedConcurrency { requests: Some(_), .. } => {
+            simulate_service(&LoadedServing { job: &job.without_end(), ..*job }, layout, costs)
+        }
         _ => simulate_service(job, layout, costs),
     }
 }

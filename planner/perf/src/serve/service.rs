@@ -7,7 +7,7 @@ use super::attention_context::AttentionContext;
 use super::batch::seconds;
 use super::closed_loop::ClosedLoop;
 use super::disaggregated::DisaggregatedService;
-use super::open_loop::{RequestLatencies, simulate_open_loop};
+use super::open_loop::{ClientLoad, RequestLatencies, simulate_clients, simulate_open_loop};
 use super::request_round::{SteadyState, WeightedTime, steady_batch, sum};
 use super::steady_state::{SteadyBatch, StepTokens};
 use super::step_costs::{StepCosts, overlaps_halves};
@@ -40,7 +40,7 @@ pub struct Service {
     pub slo_violations: Vec<String>,
     /// Number of concurrent requests summed over all replicas.
     pub concurrent_requests: u64,
-    /// Percentiles of the latencies of an open loop; `None` for other loads, and if more requests arrive than are served.
+    /// Percentiles of the latencies of an open loop, or of a benchmark; `None` for other loads, and if more requests arrive than are served.
     pub latencies: Option<RequestLatencies>,
     /// Time to swap a resident adapter; `None` without adapters.
     pub adapter_swap: Option<Picos>,
@@ -62,6 +62,9 @@ pub fn simulate_service(
 ) -> Result<(Step, Service), PlanError> {
     if let Arrivals::OpenLoop(open_loop) = &job.arrivals {
         return simulate_open_loop(job, open_loop, layout, costs);
+    }
+    if let Arrivals::FixedConcurrency { concurrency, requests: Some(requests), .. } = job.arrivals {
+        return simulate_clients(job, ClientLoad { clients: concurrency, requests }, layout, costs);
     }
     let round = SteadyState::new(job, layout, costs)?;
     let step = round.step(job, layout, costs);

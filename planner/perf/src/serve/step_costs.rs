@@ -97,6 +97,7 @@ impl StepCosts<'_> {
         Ok(StreamStep {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },
+            layer_launch: host,
             host_time: job.host.step + mean_swap_wait(job, layout, mix, self.speeds, self.curve),
             requests_host_time: share(job.host.step_request, mix.decode + mix.chunks),
             first: (self.work(&embedding(job, mix)), total(Phase::Embedding)),

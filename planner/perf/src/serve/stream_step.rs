@@ -38,6 +38,8 @@ impl TimeShares {
 pub(super) struct StreamStep {
     /// Times of one layer.
     pub layer: TimeShares,
+    /// Host time to launch one layer, which its time holds as far as the GPUs wait for it.
+    pub layer_launch: Picos,
     /// Times of the embedding: its kernels, and its collectives.
     pub first: (Picos, Picos),
     /// Times of the logits: their kernels, and their collectives.

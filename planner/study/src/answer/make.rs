@@ -380,7 +380,7 @@ fn job_row(study: &Study, number: usize, job: &Job) -> JobRow {
         Some(count) => format!("{}, {count} of {} layers", recompute(job.recompute), job.model.layers),
     };
     let (concurrency, requests) = match served.map(|job| job.arrivals) {
-        Some(Arrivals::FixedConcurrency { concurrency, .. }) => (Some(concurrency), None),
+        Some(Arrivals::FixedConcurrency { concurrency, requests, .. }) => (Some(concurrency), requests),
         Some(Arrivals::Batch { requests, .. }) => (None, Some(requests)),
         Some(Arrivals::OpenLoop(open_loop)) => (None, open_loop.requests),
         Some(Arrivals::AutoConcurrency { .. }) | None => (None, None),

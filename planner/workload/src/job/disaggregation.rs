@@ -107,7 +107,10 @@ impl Serving {
     /// Returns the job with another number of concurrent requests that never ends.
     #[must_use]
     pub fn with_fixed_concurrency(&self, concurrency: u64) -> Self {
-        Self { arrivals: Arrivals::FixedConcurrency { concurrency, max_num_seqs: self.max_num_seqs() }, ..self.clone() }
+        Self {
+            arrivals: Arrivals::FixedConcurrency { concurrency, max_num_seqs: self.max_num_seqs(), requests: None },
+            ..self.clone()
+        }
     }
 
     /// Returns the job with as many concurrent requests as memory permits, without limits on latencies.

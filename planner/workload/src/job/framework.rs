@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::{
     Batching, DispatchPrecision, Dispatcher, FirstToken, GradientAddition, KernelFusion, LaunchMode, Precision,
-    Processes, StatePartition, TensorAllReduce, TransferUnit,
+    Processes, StatePartition, StepScheduling, TensorAllReduce, TransferUnit,
 };
 
 /// Kind of work that a framework supports.
@@ -82,6 +82,8 @@ pub struct Framework {
     pub max_batched_tokens: Option<u64>,
     /// Tokens that steps with prefill process.
     pub batching: Option<Batching>,
+    /// Time at which the host plans a step.
+    pub scheduling: Option<StepScheduling>,
     /// Milliseconds of a request outside of steps ([`HostTimes::request`](super::HostTimes::request)).
     pub request_ms: Option<f64>,
     /// Milliseconds to launch a dense layer in a step with prefill.

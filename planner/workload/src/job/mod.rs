@@ -66,7 +66,7 @@ pub use read::{NamedModel, configuration_notes, named_models, read_job};
 pub use served_adapters::{AdapterLoading, HostAllocation, ServedAdapters};
 pub use serving::{
     Arrivals, Batching, HostTimes, KvPrecision, LatencyStatistic, Lengths, Limits, LoadedServing, PiecewiseGraphs,
-    Serving, TensorAllReduce,
+    Serving, StepScheduling, TensorAllReduce,
 };
 pub use sharding::{Accumulate, ReductionStreams, Reshard, StatePartition, WeightLifetime, Zero};
 pub use speculation::{DraftMethod, Speculation};

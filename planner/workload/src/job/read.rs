@@ -42,7 +42,7 @@ use super::layout::{Degrees, EndAccounting, ExpertSharding, SequenceParallelism}
 use super::{
     Accumulate, Batching, CollectiveCandidates, DispatchPrecision, Dispatcher, GradientAddition, Job, JobError,
     JobSpans, KernelFusion, KvPrecision, LatencyStatistic, LaunchMode, Lengths, OptimizerDevice, Parallel, Precision,
-    Processes, Recompute, StatePartition, Tier,
+    Processes, Recompute, StatePartition, StepScheduling, Tier,
 };
 
 use crate::trace::Contents;
@@ -155,6 +155,7 @@ pub struct JobText {
     lengths: Option<Spanned<Lengths>>,
     disaggregation: Option<Spanned<disaggregation::DisaggregationText>>,
     batching: Option<Spanned<Batching>>,
+    scheduling: Option<Spanned<StepScheduling>>,
     scheduler_steps: Option<Spanned<u64>>,
     speculation: Option<Spanned<speculation::SpeculationText>>,
     adapters: Option<Spanned<served_adapters::ServedAdaptersText>>,

@@ -40,6 +40,8 @@ pub struct Serving {
     pub lengths: Lengths,
     /// Tokens that steps with prefill process.
     pub batching: Batching,
+    /// Time at which the host plans a step.
+    pub scheduling: StepScheduling,
     /// Decode steps per decision of the scheduler in an open loop: requests start and end only between groups of so many
     /// steps (vLLM 0.5.4 to 0.8, `--num-scheduler-steps`).
     pub scheduler_steps: u64,
@@ -120,7 +122,7 @@ impl Serving {
             requests.min(per_replica.saturating_mul(replicas)).min(fitting).max(1)
         };
         let concurrent_requests = match self.arrivals {
-            Arrivals::FixedConcurrency { concurrency, max_num_seqs } => {
+            Arrivals::FixedConcurrency { concurrency, max_num_seqs, .. } => {
                 limit_requests(concurrency, max_num_seqs.unwrap_or(u64::MAX))
             }
             Arrivals::AutoConcurrency { max_num_seqs } => limit_requests(u64::MAX, max_num_seqs),
@@ -128,6 +130,18 @@ impl Serving {
             Arrivals::OpenLoop(OpenLoop { max_num_seqs, .. }) => limit_requests(u64::MAX, max_num_seqs),
         };
         LoadedServing { job: self, concurrent_requests }
+    }
+
+    /// Returns the job with clients that never stop sending requests, if it is a benchmark of a number of clients.
+    #[must_use]
+    pub fn without_end(&self) -> Self {
+        let arrivals = match self.arrivals {
+            Arrivals::FixedConcurrency { concurrency, max_num_seqs, .. } => {
+                Arrivals::FixedConcurrency { concurrency, max_num_seqs, requests: None }
+            }
+            other => other,
+        };
+        Self { arrivals, ..self.clone() }
     }
 
     /// Number of prompt tokens to compute: at least the last, which yields the first output token (as in vLLM).
@@ -180,6 +194,9 @@ pub enum Arrivals {
         concurrency: u64,
         /// Largest number of running requests per replica, if the job or its software states it.
         max_num_seqs: Option<u64>,
+        /// Number of requests of a benchmark, which starts with a request of each client on an idle machine and ends with
+        /// the last request. `None`: the requests never end, and the machine is in steady state.
+        requests: Option<u64>,
     },
     /// Variant of [`Self::FixedConcurrency`] with as many concurrent requests as memory and SLO limits allow.
     AutoConcurrency {
@@ -210,6 +227,31 @@ pub enum Batching {
     /// `--enable-mixed-chunk`, `python/sglang/srt/managers/scheduler.py`, `get_next_batch_to_run`; vLLM before 0.8,
     /// `vllm/core/scheduler.py`, `_schedule_default`).
     PrefillFirst,
+}
+
+/// Time at which the host plans a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepScheduling {
+    /// When the results of the step before are known.
+    #[default]
+    Sequential,
+    /// While the step before runs, when the results of the one before that are known (SGLang from 0.4 on,
+    /// `python/sglang/srt/managers/scheduler.py`, `event_loop_overlap`): a new request waits for one step more, and the
+    /// launch of its prompt overlaps with that step.
+    Overlapped,
+    /// Variant of [`Self::Overlapped`] in which the launch of a step with prefill waits for the results of the step before,
+    /// because its attention kernels are planned on the host with data from the GPU (FlashInfer, `flashinfer/prefill.py`,
+    /// `plan`, the default of SGLang 0.4).
+    OverlappedDecode,
+}
+
+impl StepScheduling {
+    /// Returns true if a step is planned while the one before runs.
+    #[must_use]
+    pub fn is_overlapped(self) -> bool {
+        self != Self::Sequential
+    }
 }
 
 /// Lengths of the requests of a fixed concurrency.

@@ -15,6 +15,15 @@ pub(super) struct RequestTimes {
     pub end: Picos,
 }
 
+impl RequestTimes {
+    /// Delays tokens that exist at `from` to `until`.
+    pub(super) fn delay(&mut self, from: Picos, until: Picos) {
+        for time in self.first_token.iter_mut().chain([&mut self.end]).filter(|time| **time == from) {
+            *time = until;
+        }
+    }
+}
+
 /// Distribution of a latency over requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LatencySummary {

@@ -9,6 +9,7 @@
 //!               └─► tandem: queue of prefill ─► transfer_queue ─► queue of decode
 //! ```
 
+mod client_benchmark;
 mod latencies;
 mod queue;
 mod request_source;
@@ -17,23 +18,28 @@ mod tandem;
 mod transfer_queue;
 
 #[cfg(test)]
+mod benchmark_tests;
+#[cfg(test)]
 mod tests;
 
 use fabricast_topologies::Picos;
 
+pub(super) use client_benchmark::{ClientLoad, simulate_clients};
 pub use latencies::{LatencySummary, RequestLatencies};
 pub(super) use tandem::{ServingPart, TandemTransfers, simulate_tandem};
 pub(super) use transfer_queue::{TransferPaths, TransferTime};
 
 use self::latencies::RequestTimes;
-use self::queue::{RequestQueue, RequestServer, StepTime, StreamSetup};
+use self::queue::{RequestQueue, RequestServer, StepDuration, StepTime, StreamSetup};
 use self::request_source::RequestSource;
 use self::scheduler::{CachedPrompt, DecodeStep, PlannedStep, StreamLimits};
 use super::request_round::Streams;
 use super::service::{Service, simulate_service, slo_violations};
 use super::step_costs::StepCosts;
+use super::stream_step::{StreamStep, TimeShares};
 use crate::communication::SampledCosts;
 use crate::step::Step;
+use crate::time::scaled;
 use fabricast_search::plan::PlanError;
 use fabricast_workload::job::{
     Arrivals, Disaggregation, Layout, Limits, LoadedServing, OpenLoop, RequestVariation, Serving, format_number,
@@ -81,7 +87,7 @@ pub(super) fn simulate_open_loop(
     }
     let sampled = SampledCosts::new(costs.collective_costs);
     let times = StreamTimes { job, layout, costs: StepCosts { collective_costs: &sampled, ..*costs } };
-    let setup = stream_setup(job, open_loop, layout);
+    let setup = stream_setup(job, open_loop.max_num_seqs, layout);
     let server = || RequestQueue::new(&times, setup);
     let simulated = match open_loop.requests {
         None => simulate_steady_state(server(), &job.variation, open_loop, service.concurrent_requests)?,
@@ -211,15 +217,21 @@ struct StreamTimes<'a> {
 impl StepTime for StreamTimes<'_> {
     type Error = PlanError;
 
-    fn step_time(&self, step: &PlannedStep) -> Result<Picos, PlanError> {
+    fn step_time(&self, step: &PlannedStep) -> Result<StepDuration, PlanError> {
         let streams = f64::from(self.layout.degrees.pipeline);
-        Ok(self.costs.step(self.job, self.layout, &step.tokens, &step.context, streams)?.time_shares().time())
+        let step = self.costs.step(self.job, self.layout, &step.tokens, &step.context, streams)?;
+        let launched = StreamStep { layer: TimeShares { launch: Picos::ZERO, ..step.layer }, ..step };
+        Ok(StepDuration {
+            idle: step.time_shares().time(),
+            device: launched.time_shares().time(),
+            launch: scaled(step.layer_launch, step.layers),
+        })
     }
 }
 
 /// Streams of a layout, one per replica and pipeline stage. The cache of a stream has room for as many requests of mean
 /// length as may run at a time.
-fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) -> StreamSetup {
+fn stream_setup(job: &LoadedServing<'_>, max_num_seqs: u64, layout: &Layout) -> StreamSetup {
     let degrees = layout.degrees;
     let streams = u64::from(degrees.data) * u64::from(degrees.pipeline);
     let cached_requests = (Streams::new(job, layout).requests as u64).max(1);
@@ -228,7 +240,7 @@ fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) 
         group: if degrees.expert > 1 { streams as usize } else { 1 },
         limits: StreamLimits {
             step_tokens: job.max_batched_tokens,
-            requests: open_loop.max_num_seqs.div_ceil(u64::from(degrees.pipeline).max(1)),
+            requests: max_num_seqs.div_ceil(u64::from(degrees.pipeline).max(1)),
             cached_tokens: cached_requests.saturating_mul(job.tokens()),
         },
         cached_prompt: match job.disaggregation {
@@ -237,6 +249,7 @@ fn stream_setup(job: &LoadedServing<'_>, open_loop: &OpenLoop, layout: &Layout) 
         },
         batching: job.batching,
         scheduler_steps: job.scheduler_steps,
+        scheduling: job.scheduling,
         decode: DecodeStep { drafted: job.draft_tokens(), yielded: job.tokens_per_step() },
         delay: job.host.request,
     }

@@ -23,6 +23,33 @@ pub(super) struct Request {
     pub output: u64,
 }
 
+/// Draws the lengths of the requests of a benchmark, in the order in which they are sent. Their distribution has no
+/// sampling error: the lengths are quantiles of equal distance in random order. Different `seed`s have different orders.
+pub(super) fn shuffled_lengths(variation: &RequestVariation, requests: u64, seed: u64) -> Vec<RequestLengths> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut shares = || {
+        let mut order: Vec<(f64, u64)> =
+            (0..requests).map(|index| (StandardUniform.sample(&mut random), index)).collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        order.into_iter().map(|(_, index)| (index as f64 + 0.5) / requests as f64).collect::<Vec<f64>>()
+    };
+    let [prompts, outputs] = [shares(), shares()];
+    let lengths = prompts.into_iter().zip(outputs).map(|(prompt, output)| RequestLengths {
+        prompt: variation.prompt.quantile(prompt),
+        output: variation.output.quantile(output),
+    });
+    lengths.collect()
+}
+
+/// Lengths of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestLengths {
+    /// Number of prompt tokens.
+    pub prompt: u64,
+    /// Number of output tokens, including the first.
+    pub output: u64,
+}
+
 /// Endless source of requests.
 pub(super) struct RequestSource<'a> {
     variation: &'a RequestVariation,

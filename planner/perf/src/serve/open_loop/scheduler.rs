@@ -240,6 +240,12 @@ impl Scheduler {
         (!tokens.is_empty()).then_some(PlannedStep { tokens, context, repeats })
     }
 
+    /// Delays the first tokens of running requests that exist at `from` to `until`.
+    pub(super) fn delay_first_tokens(&mut self, from: Picos, until: Picos) {
+        let tokens = self.running.iter_mut().filter_map(|running| running.first_token.as_mut());
+        tokens.filter(|token| **token == from).for_each(|token| *token = until);
+    }
+
     /// Ends `steps` equal steps at `end`, and adds the requests that end with them to `finished`.
     pub(super) fn end_steps(&mut self, steps: u64, end: Picos, finished: &mut Vec<RequestTimes>) {
         for running in self.running.iter_mut().filter(|running| running.scheduled > 0) {

@@ -64,7 +64,8 @@ pub(in crate::serve) fn simulate_tandem(
 ) -> Result<TandemService, PlanError> {
     let [prefill_costs, decode_costs] = [prefill, decode].map(|part| SampledCosts::new(part.costs.collective_costs));
     let [prefill_times, decode_times] = [prefill.times(&prefill_costs), decode.times(&decode_costs)];
-    let [prefill_setup, decode_setup] = [prefill, decode].map(|part| stream_setup(part.job, open_loop, part.layout));
+    let [prefill_setup, decode_setup] =
+        [prefill, decode].map(|part| stream_setup(part.job, open_loop.max_num_seqs, part.layout));
     let cached_prompt = match transfers.first_token {
         FirstToken::Prefill | FirstToken::Transfer => CachedPrompt::Whole,
         FirstToken::Decode => CachedPrompt::AllButLast,

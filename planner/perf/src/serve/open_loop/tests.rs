@@ -5,27 +5,28 @@ use proptest::prelude::*;
 use super::request_source::Request;
 use super::tandem::TandemQueue;
 use super::*;
-use fabricast_workload::job::{Batching, FirstToken, LengthDistribution};
+use fabricast_workload::job::{Batching, FirstToken, LengthDistribution, StepScheduling};
 
 /// Step time that is linear in the tokens and in the tokens that they attend to, in picoseconds.
 #[derive(Clone, Copy, Debug)]
-struct LinearTime {
-    step: u64,
-    token: u64,
-    context: u64,
+pub(super) struct LinearTime {
+    pub step: u64,
+    pub token: u64,
+    pub context: u64,
 }
 
 impl StepTime for LinearTime {
     type Error = std::convert::Infallible;
 
-    fn step_time(&self, step: &PlannedStep) -> Result<Picos, Self::Error> {
+    fn step_time(&self, step: &PlannedStep) -> Result<StepDuration, Self::Error> {
         let PlannedStep { tokens, context, .. } = step;
         let attended = tokens.decode * context.decode + tokens.prefill * context.prefill;
-        Ok(Picos(self.step + self.token * tokens.tokens() as u64 + (self.context as f64 * attended).round() as u64))
+        let time = self.step + self.token * tokens.tokens() as u64 + (self.context as f64 * attended).round() as u64;
+        Ok(StepDuration { idle: Picos(time), device: Picos(time), launch: Picos::ZERO })
     }
 }
 
-fn one_stream(step_tokens: u64) -> StreamSetup {
+pub(super) fn one_stream(step_tokens: u64) -> StreamSetup {
     StreamSetup {
         streams: 1,
         group: 1,
@@ -33,12 +34,13 @@ fn one_stream(step_tokens: u64) -> StreamSetup {
         cached_prompt: CachedPrompt::Prefix(0.0),
         batching: Batching::Mixed,
         scheduler_steps: 1,
+        scheduling: StepScheduling::Sequential,
         decode: DecodeStep { drafted: 0, yielded: 1.0 },
         delay: Picos::ZERO,
     }
 }
 
-fn fixed(prompt: u64, output: u64, burstiness: f64) -> RequestVariation {
+pub(super) fn fixed(prompt: u64, output: u64, burstiness: f64) -> RequestVariation {
     let [prompt, output] = [prompt, output].map(LengthDistribution::fixed);
     RequestVariation { burstiness, prompt, output }
 }
@@ -209,18 +211,25 @@ fn every_step(requests: &[Request], setup: StreamSetup, times: LinearTime) -> Ve
     let StreamLimits { step_tokens: room, requests: seats, .. } = setup.limits;
     let mut result = vec![(0, 0); requests.len()];
     let (mut now, mut next, mut running) = (0u64, 0usize, Vec::<OracleRequest>::new());
+    // Requests that arrive up to then are known when the next step is planned.
+    let mut known = 0;
     loop {
         if running.is_empty() {
             match requests.get(next) {
                 None => return result,
-                Some(request) => now = now.max(request.arrival.0),
+                Some(request) if request.arrival.0 > known => {
+                    now = now.max(request.arrival.0);
+                    known = now;
+                }
+                Some(_) => {}
             }
         }
+        let start = now;
         let mut tokens = room;
         let mut shares: Vec<u64> = Vec::new();
         // Prompts alone, if there are any.
         let arrived =
-            requests.get(next).is_some_and(|request| request.arrival.0 <= now) && running.len() < seats as usize;
+            requests.get(next).is_some_and(|request| request.arrival.0 <= known) && running.len() < seats as usize;
         let alone =
             setup.batching == Batching::PrefillFirst && (arrived || running.iter().any(|request| request.left > 0));
         for request in &running {
@@ -229,7 +238,8 @@ fn every_step(requests: &[Request], setup: StreamSetup, times: LinearTime) -> Ve
             tokens -= share;
             shares.push(share);
         }
-        while tokens > 0 && running.len() < seats as usize && next < requests.len() && requests[next].arrival.0 <= now {
+        while tokens > 0 && running.len() < seats as usize && next < requests.len() && requests[next].arrival.0 <= known
+        {
             let Request { prompt, output, .. } = requests[next];
             let share = prompt.min(tokens);
             tokens -= share;
@@ -257,6 +267,7 @@ fn every_step(requests: &[Request], setup: StreamSetup, times: LinearTime) -> Ve
             }
         }
         running.retain(|request| request.left > 0 || request.generated < request.output);
+        known = if setup.scheduling == StepScheduling::Overlapped { start } else { now };
     }
 }
 
@@ -283,11 +294,12 @@ proptest! {
         seats in 1u64..12,
         (step, token, context) in (1u64..50_000, 0u64..1_000, 0u64..10),
         batching in prop_oneof![Just(Batching::Mixed), Just(Batching::PrefillFirst)],
+        scheduling in prop_oneof![Just(StepScheduling::Sequential), Just(StepScheduling::Overlapped)],
     ) {
         let requests = with_arrivals(drawn);
         let times = LinearTime { step, token, context };
         let limits = StreamLimits { step_tokens: room, requests: seats, cached_tokens: 1 << 40 };
-        let setup = StreamSetup { limits, batching, ..one_stream(room) };
+        let setup = StreamSetup { limits, batching, scheduling, ..one_stream(room) };
         let mut queue = RequestQueue::new(&times, setup);
         requests.iter().try_for_each(|&request| queue.arrive(request)).unwrap();
         queue.drain().unwrap();

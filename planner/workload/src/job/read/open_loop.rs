@@ -79,11 +79,21 @@ impl JobText {
         let invalid = |reason: &str| Err(check.error(text.span(), format!("{name}: {reason}")));
         match LengthDistribution::new(quantiles) {
             None => invalid("quantiles increase, from the minimum to the maximum: expected as [10, 50, 400]"),
-            Some(lengths) if !lengths.is_fixed() && self.request_rate.is_none() => {
-                invalid("quantiles need the `request_rate` of arrivals: expected one number")
-            }
+            Some(lengths) if !lengths.is_fixed() && !self.has_single_requests() => invalid(
+                "quantiles need the `request_rate` of arrivals, or `concurrency` and `requests`: expected one number",
+            ),
             Some(lengths) => Ok(lengths),
         }
+    }
+
+    /// Returns true if single requests are simulated.
+    fn has_single_requests(&self) -> bool {
+        self.request_rate.is_some() || (self.concurrency.is_some() && self.requests.is_some())
+    }
+
+    /// Returns the number of requests of a benchmark; `None` if the job does not state it.
+    pub(super) fn benchmark_requests(&self, check: Validator<'_>) -> Result<Option<u64>, JobError> {
+        self.requests.as_ref().map(|requests| check.count_up_to("requests", requests, MAX_REQUESTS)).transpose()
     }
 
     /// Returns the arrivals at `request_rate`; `None` if the job does not state it.
@@ -106,10 +116,7 @@ impl JobText {
             return Err(check.error(lengths.span(), message.to_owned()));
         }
         let rate = check.number_in_range("request_rate", &Some(rate.clone()), RATES, 1.0)?;
-        let requests = match &self.requests {
-            None => None,
-            Some(requests) => Some(check.count_up_to("requests", requests, MAX_REQUESTS)?),
-        };
+        let requests = self.benchmark_requests(check)?;
         Ok(Some(OpenLoop { mean_gap: Picos((1e12 / rate).round() as u64), requests, max_num_seqs }))
     }
 

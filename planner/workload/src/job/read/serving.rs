@@ -45,6 +45,7 @@ impl JobText {
             kind_key("lengths", &self.lengths),
             kind_key("disaggregation", &self.disaggregation),
             kind_key("batching", &self.batching),
+            kind_key("scheduling", &self.scheduling),
             kind_key("scheduler_steps", &self.scheduler_steps),
             kind_key("speculation", &self.speculation),
             kind_key("adapters", &self.adapters),
@@ -132,6 +133,12 @@ impl JobText {
                 .map(|batching| *batching.get_ref())
                 .or(software.batching)
                 .unwrap_or_default(),
+            scheduling: self
+                .scheduling
+                .as_ref()
+                .map(|scheduling| *scheduling.get_ref())
+                .or(software.scheduling)
+                .unwrap_or_default(),
             scheduler_steps: self.scheduler_steps(check)?,
             speculation: match &self.speculation {
                 None => None,
@@ -200,6 +207,10 @@ impl JobText {
     fn lengths(&self, check: Validator<'_>) -> Result<Lengths, JobError> {
         let Some(lengths) = &self.lengths else { return Ok(Lengths::default()) };
         match (*lengths.get_ref(), &self.requests) {
+            (_, Some(_)) if self.concurrency.is_some() => {
+                let message = "lengths: not valid with `concurrency` and `requests`, whose lengths are prompt_tokens and output_tokens: omit it";
+                Err(check.error(lengths.span(), message.to_owned()))
+            }
             (Lengths::Varied, Some(_)) => {
                 let message = "lengths: requests of a batch have equal lengths: omit it, or give `concurrency`";
                 Err(check.error(lengths.span(), message.to_owned()))
@@ -284,11 +295,15 @@ impl JobText {
                 let message = "missing field `concurrency`, or `request_rate` of arrivals, or `requests` of a batch";
                 Err(JobError::at(&spans.job, message))
             }
-            (Some(concurrency), Some(_)) => {
-                let message = "concurrency: `requests` of a batch are given as well: expected one of them";
-                Err(check.error(concurrency.span(), message.to_owned()))
-            }
-            (Some(concurrency), None) => match *concurrency.get_ref() {
+            (Some(concurrency), requests) => match *concurrency.get_ref() {
+                _ if requests.is_some() && self.disaggregation.is_some() => {
+                    let message = "disaggregation: a benchmark of `concurrency` and `requests` is not simulated with it: omit `requests`";
+                    Err(check.error(concurrency.span(), message.to_owned()))
+                }
+                ConcurrencyText::Auto if requests.is_some() => {
+                    let message = "concurrency: `requests` of a benchmark need a number, \"auto\" has none";
+                    Err(check.error(concurrency.span(), message.to_owned()))
+                }
                 ConcurrencyText::Auto => Ok(Arrivals::AutoConcurrency { max_num_seqs }),
                 ConcurrencyText::Given(count) => {
                     let count = Spanned::new(concurrency.span(), count);
@@ -296,6 +311,7 @@ impl JobText {
                     Ok(Arrivals::FixedConcurrency {
                         concurrency: check.count("concurrency", &count)?,
                         max_num_seqs: is_stated.then_some(max_num_seqs),
+                        requests: self.benchmark_requests(check)?,
                     })
                 }
             },
@@ -454,10 +470,13 @@ pub(crate) mod tests {
 
     #[test]
     fn batch_keys_are_read() {
-        assert_eq!(served("").arrivals, Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: None });
+        assert_eq!(
+            served("").arrivals,
+            Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: None, requests: None }
+        );
         assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 1024 });
         let fixed = served("max_num_seqs = 5\n").arrivals;
-        assert_eq!(fixed, Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: Some(5) });
+        assert_eq!(fixed, Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: Some(5), requests: None });
         let limited = served("requests = 3000\nmax_num_seqs = 64\n");
         assert_eq!(limited.arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 64 });
     }
