@@ -88,37 +88,24 @@ pub(super) fn run_benchmark<T: StepTime>(
     seed: u64,
 ) -> Result<Vec<RequestTimes>, T::Error> {
     let mut unsent = (0u64..).zip(shuffled_lengths(variation, load.requests, seed));
-    let mut send = |arrival: Picos| {
-        let (number, RequestLengths { prompt, output }) = unsent.next()?;
-        Some(Request { number, arrival, prompt, output })
-    };
-    // Requests that are sent, by arrival.
-    let mut arrivals: BinaryHeap<Reverse<(Picos, u64)>> = BinaryHeap::new();
-    let mut sent = Vec::new();
+    // Times at which clients send their next request.
+    let mut ready: BinaryHeap<Reverse<Picos>> =
+        (0..load.clients.min(load.requests)).map(|_| Reverse(Picos::ZERO)).collect();
     let mut examined = 0;
-    for _ in 0..load.clients {
-        let Some(request) = send(Picos::ZERO) else { break };
-        arrivals.push(Reverse((request.arrival, request.number)));
-        sent.push(request);
-    }
     loop {
-        let arrival = arrivals.peek().map(|&Reverse((arrival, _))| arrival + queue.delay());
+        let arrival = ready.peek().map(|&Reverse(arrival)| arrival);
         match (arrival, queue.next_event()) {
             (None, None) => break,
-            (Some(arrival), event) if event.is_none_or(|event| arrival <= event) => {
-                let number = arrivals.pop().map(|Reverse((_, number))| number as usize);
-                if let Some(&request) = number.and_then(|number| sent.get(number)) {
-                    queue.arrive(request)?;
+            // Ends of later steps are later.
+            (Some(arrival), event) if event.is_none_or(|event| arrival + queue.delay() <= event) => {
+                ready.pop();
+                if let Some((number, RequestLengths { prompt, output })) = unsent.next() {
+                    queue.arrive(Request { number, arrival, prompt, output })?;
                 }
             }
             (_, event) => queue.run_until(event.unwrap_or_default())?,
         }
-        for ended in queue.finished().get(examined..).unwrap_or_default() {
-            if let Some(request) = send(ended.end) {
-                arrivals.push(Reverse((request.arrival, request.number)));
-                sent.push(request);
-            }
-        }
+        ready.extend(queue.finished().iter().skip(examined).map(|ended| Reverse(ended.end)));
         examined = queue.finished().len();
     }
     Ok(queue.finished)

@@ -409,7 +409,7 @@ pub(super) fn reject_training_degrees(check: Validator<'_>, parallel: &ParallelT
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::super::{Job, KvPrecision, Layout, Precision, TensorAllReduce, Tier};
+    use super::super::super::{Job, KvPrecision, Layout, Precision, StepScheduling, TensorAllReduce, Tier};
     use super::super::read_job;
     use super::*;
 
@@ -475,6 +475,12 @@ pub(crate) mod tests {
             Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: None, requests: None }
         );
         assert_eq!(served("requests = 3000\n").arrivals, Arrivals::Batch { requests: 3000, max_num_seqs: 1024 });
+        let benchmark =
+            served("requests = 80\nconcurrency = 16\nprompt_tokens = [1, 1000]\nframework = \"sglang@0.4\"\n");
+        let expected = Arrivals::FixedConcurrency { concurrency: 16, max_num_seqs: Some(2048), requests: Some(80) };
+        assert_eq!((benchmark.arrivals, benchmark.prompt_tokens), (expected, 501));
+        assert_eq!(benchmark.scheduling, StepScheduling::OverlappedDecode);
+        assert_eq!(served("scheduling = \"overlapped\"\n").scheduling, StepScheduling::Overlapped);
         let fixed = served("max_num_seqs = 5\n").arrivals;
         assert_eq!(fixed, Arrivals::FixedConcurrency { concurrency: 32, max_num_seqs: Some(5), requests: None });
         let limited = served("requests = 3000\nmax_num_seqs = 64\n");
@@ -500,7 +506,15 @@ pub(crate) mod tests {
             ("kv_tier = \"disk\"", "job.toml:2:11", "unknown variant `disk`, expected one of `hbm`, `peer`, `host`"),
             ("kv_tier = \"nvme\"", "job.toml:2:11", "expected one of `hbm`, `peer`, `host`"),
             ("requests = 0", "job.toml:2:12", "from 1 to"),
-            ("requests = 10\nconcurrency = 5", "job.toml:3:15", "`requests` of a batch are given as well"),
+            ("requests = 10\nconcurrency = \"auto\"", "job.toml:3:15", "need a number"),
+            ("requests = 200000\nconcurrency = 5", "job.toml:2:12", "from 1 to 100000"),
+            ("requests = 10\nconcurrency = 5\nlengths = \"equal\"", "job.toml:4:11", "lengths: not valid with"),
+            (
+                "requests = 10\nconcurrency = 5\ndisaggregation = { prefill_gpus = 8 }",
+                "job.toml:3:15",
+                "is not simulated with it",
+            ),
+            ("concurrency = 5\nprompt_tokens = [1, 9]", "job.toml:3:17", "quantiles need"),
             ("requests = 10\nttft_s = 1", "job.toml:3:10", "requests are queued"),
             ("kv_precision = \"fp4\"", "job.toml:2:16", "fp8"),
             ("tpot_s = 0", "job.toml:2:10", "tpot_s: 0 is not from"),
