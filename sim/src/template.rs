@@ -8,7 +8,7 @@
 //! search therefore performs all other work once. For each size it runs the folded workload with other amounts or,
 //! faster, computes the critical path ([`Template::lower_bound`]), which is a lower bound on every run. With more
 //! thread blocks of the same program, the load on shared capacities is multiplied, and the load on each block's own
-//! capacities is unchanged. A template of two loops also serves calls of more loops ([`loops`]).
+//! capacities is unchanged. A template of two loops also serves calls of more loops (`loops`).
 
 mod amounts;
 mod critical_path;
