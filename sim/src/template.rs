@@ -323,9 +323,11 @@ impl Template {
         let full = self.amounts(&operation_costs, cut.full, cut.loops, equal_groups);
         // Chunks of the last loop may be smaller. The critical path is that of the first loops.
         let last = (cut.full != cut.last).then(|| self.amounts(&operation_costs, cut.last, cut.loops, equal_groups));
-        let chain_amounts = last.as_ref().filter(|_| cut.loops <= self.rounds);
-        let times = self.chain.times(self, &full, chain_amounts, operation_costs.startup(), cut.loops);
-        let tails = self.chain.tails(self, &full, last.as_ref());
+        let lowest = self.chain.costs(self, &full, last.as_ref());
+        let of_first_loops = (last.is_some() && cut.loops > self.rounds).then(|| self.chain.costs(self, &full, None));
+        let path_costs = of_first_loops.as_ref().unwrap_or(&lowest);
+        let times = self.chain.times(self, path_costs, operation_costs.startup(), cut.loops);
+        let tails = self.chain.tails(self, &lowest);
         let passed =
             self.capacities.iter().zip(times.first_flows.iter().zip(&tails)).map(|(capacity, (&first, &tail))| {
                 let passing = |amounts: &Amounts| self.passing(capacity, amounts).0 / u128::from(self.rounds);

@@ -15,13 +15,7 @@ use crate::testbed::{Testbed, switch};
 /// Returns the time per call in a sequence of calls, and the time of a single call.
 fn times(testbed: &Testbed, case: &Case) -> (Picos, Picos) {
     let (router, placement) = (testbed.router(), testbed.placement());
-    let setting = Environment {
-        fabric: &testbed.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &testbed.profile,
-        delays: &[],
-    };
+    let setting = Environment { delays: &[], ..testbed.environment(&router, &placement) };
     let generator = case.generator();
     let single = testbed.run(&*generator, Folding::Off).unwrap().time;
     (back_to_back_time(&*generator, setting, testbed.mode).unwrap(), single)

@@ -25,13 +25,7 @@ fn concurrent_times(testbed: &Testbed, calls: &[(Case, Vec<NodeId>)], folding: F
         .iter()
         .zip(calls)
         .map(|(generator, (_, placement))| {
-            let setting = Environment {
-                fabric: &testbed.fabric,
-                router: &router,
-                placement,
-                profile: &testbed.profile,
-                delays: &[],
-            };
+            let setting = Environment { delays: &[], ..testbed.environment(&router, placement) };
             ScheduleInstance::new(generator.as_ref(), setting)
         })
         .collect();
@@ -87,7 +81,7 @@ proptest! {
         case.shape.channels = channels;
         let generator = case.generator();
         let router = testbed.router();
-        let setting = |placement| Environment { fabric: &testbed.fabric, router: &router, placement, profile: &testbed.profile, delays: &[] };
+        let setting = |placement| Environment { delays: &[], ..testbed.environment(&router, placement) };
         let instances = groups.each_ref().map(|group| ScheduleInstance::new(generator.as_ref(), setting(group)));
         let [unfolded, first_blocks] = [Folding::Off, Folding::GroupsFirst].map(|folding| {
             let options = SimulationOptions { folding, ..SimulationOptions::default() };

@@ -38,13 +38,7 @@ type Connection = (Rank, u32, u16);
 /// Returns true if every capacity carries the messages of a single connection.
 fn has_exclusive_capacity_per_connection(testbed: &Testbed, generator: &dyn ScheduleGenerator) -> bool {
     let (router, placement) = (testbed.router(), testbed.placement());
-    let setting = Environment {
-        fabric: &testbed.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &testbed.profile,
-        delays: &[],
-    };
+    let setting = Environment { delays: &[], ..testbed.environment(&router, &placement) };
     let lowered = lower(&[ScheduleInstance::new(generator, setting)]).unwrap();
     let mut holders: BTreeMap<u32, Connection> = BTreeMap::new();
     let mut scratch = Program::default();

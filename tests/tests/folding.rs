@@ -7,7 +7,7 @@ use fabricast_collectives::algorithm::{Algorithm, Shape};
 use fabricast_collectives::capabilities::Hosts;
 use fabricast_sim::critical::CriticalStep;
 use fabricast_sim::engine::{EngineError, Span};
-use fabricast_sim::lower::{Environment, Resource};
+use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{
     BufferUse, Call, Channel, Collective, Header, Program, Protocol, Rank, RotationDigit, Run, ScheduleGenerator,
@@ -190,13 +190,7 @@ proptest! {
     fn four_equal_channels_imply_that_all_are_equal(scene in scenes(24), template in call_templates(), channels in 2u16..=33) {
         let testbed = Testbed { delays: Vec::new(), ..scene.testbed() };
         let (router, placement) = (testbed.router(), testbed.placement());
-        let setting = Environment {
-            fabric: &testbed.fabric,
-            router: &router,
-            placement: &placement,
-            profile: &testbed.profile,
-            delays: &[],
-        };
+        let setting = testbed.environment(&router, &placement);
         let template = template.in_one_loop(1 << 30);
         let generator = |channels: u16| {
             let mut case = template.case_for_ranks(testbed.ranks(), testbed.per_host());

@@ -6,7 +6,6 @@ use fabricast_libraries::nccl::{CallChoice, ChannelKind, ChannelRange, Function,
 use fabricast_libraries::{Chooser, Conditions, Library, Unknown};
 use fabricast_search::group_launch::{GroupInstance, GroupPart, simulate_group};
 use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Environment;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank};
 use fabricast_sim::{LaunchMode, ScheduleInstance, SimulationOptions};
@@ -36,13 +35,7 @@ fn group_times(testbed: &Testbed, calls: &[(u64, ChannelRange)]) -> (Vec<Picos>,
         Case { algorithm: Algorithm::Ring, shape }.generator()
     };
     let generators: Vec<_> = calls.iter().map(case).collect();
-    let setting = Environment {
-        fabric: &testbed.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &testbed.profile,
-        delays: &testbed.delays,
-    };
+    let setting = testbed.environment(&router, &placement);
     let grouped: Vec<GroupInstance<'_>> = generators
         .iter()
         .zip(calls)

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fabricast_collectives::algorithm::{Algorithm, Shape};
-use fabricast_sim::lower::{Environment, lower};
+use fabricast_sim::lower::lower;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::quantity::Work;
 use fabricast_sim::schedule::{Buffer, BufferUse, Call, Collective, Program, Protocol, Rank};
@@ -30,13 +30,7 @@ fn ring(bytes: u64) -> Case {
 fn runs_with_two_sizes_of_chunks_share_tables() {
     let testbed = testbed();
     let (router, placement) = (testbed.router(), testbed.placement());
-    let setting = Environment {
-        fabric: &testbed.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &testbed.profile,
-        delays: &[],
-    };
+    let setting = testbed.environment(&router, &placement);
     // The call has 400 loops, and a last one with chunks a third as large.
     let case = ring((1 << 21) * 400 + (1 << 21) / 3);
     let generator = case.generator();

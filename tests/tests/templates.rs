@@ -3,7 +3,6 @@
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_sim::Folding;
 use fabricast_sim::engine::Watch;
-use fabricast_sim::lower::Environment;
 use fabricast_sim::lower::Resource;
 use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{BufferUse, Call, Collective, Protocol, Rank, ScheduleGenerator};
@@ -39,13 +38,7 @@ proptest! {
             ..testbed
         };
         let (router, placement) = (testbed.router(), testbed.placement());
-        let setting = Environment {
-            fabric: &testbed.fabric,
-            router: &router,
-            placement: &placement,
-            profile: &testbed.profile,
-            delays: &[],
-        };
+        let setting = testbed.environment(&router, &placement);
         let case = call_template.case_for_ranks(testbed.ranks(), testbed.per_host());
         let header = case.generator().header().clone();
         let Some(outline) = Outline::new(&*case.generator(), setting) else { return Ok(()) };
@@ -123,13 +116,7 @@ proptest! {
             ..testbed
         };
         let (router, placement) = (testbed.router(), testbed.placement());
-        let setting = Environment {
-            fabric: &testbed.fabric,
-            router: &router,
-            placement: &placement,
-            profile: &testbed.profile,
-            delays: &[],
-        };
+        let setting = testbed.environment(&router, &placement);
         let Some(two_loops) = in_loops(&call_template, &testbed, 2, 0) else { return Ok(()) };
         let Some(outline) = Outline::new(&*two_loops, setting) else { return Ok(()) };
         let protocol = two_loops.header().protocol;
@@ -161,13 +148,7 @@ fn trees_and_rooted_rings_have_templates_of_any_number_of_loops() {
     let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes: 3, gpus: 4, network: "rail" }.build();
     let testbed = Testbed { profile: Profile::named("nccl-2.28-h200").unwrap(), ..Testbed::ideal(fabric) };
     let (router, placement) = (testbed.router(), testbed.placement());
-    let setting = Environment {
-        fabric: &testbed.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &testbed.profile,
-        delays: &[],
-    };
+    let setting = testbed.environment(&router, &placement);
     let cases = [
         (Collective::AllReduce, Algorithm::Tree),
         (Collective::Broadcast, Algorithm::Ring),
@@ -205,13 +186,7 @@ fn single_channel_templates_predict_exchanges_on_many_channels() {
     let fabric = FabricSpec::Hosts { preset: "hgx-h200", nodes: 3, gpus: 4, network: "rail" }.build();
     let testbed = Testbed { profile: Profile::named("nccl-2.28-h200").unwrap(), ..Testbed::ideal(fabric) };
     let (router, placement) = (testbed.router(), testbed.placement());
-    let setting = Environment {
-        fabric: &testbed.fabric,
-        router: &router,
-        placement: &placement,
-        profile: &testbed.profile,
-        delays: &[],
-    };
+    let setting = testbed.environment(&router, &placement);
     for collective in [Collective::AllToAll, Collective::AllToAllV] {
         let exchange = |channels: u16| {
             let bytes = Bytes(if collective == Collective::AllToAllV { 12 * 12 * 100_003 } else { 12 * 100_003 });

@@ -220,6 +220,11 @@ impl Testbed {
         Router::new(&self.fabric, self.routes)
     }
 
+    /// Returns the environment of schedules whose ranks have these devices.
+    pub(crate) fn environment<'a>(&'a self, router: &'a Router<'a>, placement: &'a [NodeId]) -> Environment<'a> {
+        Environment { fabric: &self.fabric, router, placement, profile: &self.profile, delays: &self.delays }
+    }
+
     /// Returns the plan request of these tests: out of place, root 0, all candidates.
     pub(crate) fn plan_request<'a>(
         &'a self,
@@ -258,13 +263,7 @@ impl Testbed {
         until: Option<Picos>,
     ) -> Result<Timeline, SimulateError> {
         let (router, placement) = (self.router(), self.placement());
-        let setting = Environment {
-            fabric: &self.fabric,
-            router: &router,
-            placement: &placement,
-            profile: &self.profile,
-            delays: &self.delays,
-        };
+        let setting = self.environment(&router, &placement);
         let options = SimulationOptions { folding, ..SimulationOptions::default() };
         simulate(generator, setting, self.mode, options, Watch { until, ..Watch::default() })
     }
@@ -277,13 +276,7 @@ impl Testbed {
         folding: Folding,
     ) -> Result<Timeline, SimulateError> {
         let router = self.router();
-        let setting = Environment {
-            fabric: &self.fabric,
-            router: &router,
-            placement,
-            profile: &self.profile,
-            delays: &self.delays,
-        };
+        let setting = self.environment(&router, placement);
         let watch = Watch { recording: Recording::Spans, ..Watch::default() };
         let options = SimulationOptions { folding, ..SimulationOptions::default() };
         simulate(generator, setting, self.mode, options, watch)

@@ -10,8 +10,6 @@
 //! A block that goes on to its next call loads its work, connections and parameters again, but is not launched: that is
 //! assumed to take the start-up of a call less the time of an empty kernel.
 
-use std::fmt;
-
 use fabricast_libraries::nccl::ChannelRange;
 use fabricast_sim::engine::Watch;
 use fabricast_sim::{
@@ -24,7 +22,7 @@ use fabricast_topologies::Picos;
 const EMPTY_KERNEL: Picos = Picos(1_300_000);
 
 /// A call of a group: its parts on channels, each with a schedule; none for a call without data.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct GroupInstance<'a> {
     /// Parts of the call.
     pub parts: Vec<GroupPart<'a>>,
@@ -37,12 +35,6 @@ pub struct GroupPart<'a> {
     pub instance: ScheduleInstance<'a>,
     /// Channels of the part.
     pub channels: ChannelRange,
-}
-
-impl fmt::Debug for GroupPart<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GroupPart").field("channels", &self.channels).finish_non_exhaustive()
-    }
 }
 
 /// Simulates a group of calls in the order in which channels run them. The times of the calls in the result

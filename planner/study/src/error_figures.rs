@@ -115,12 +115,11 @@ fn work_error(work: Work, evidence: GemmEvidence) -> ModelError {
 /// times; `None` for figures that do.
 pub(super) fn latency_error(figure: Figure, job: &Job) -> Option<ModelError> {
     let Job::Inference(job) = job else { return None };
-    let is_benchmark = matches!(job.arrivals, Arrivals::FixedConcurrency { requests: Some(_), .. });
     let is_at_rate = matches!(job.arrivals, Arrivals::OpenLoop(_));
     let figures = match figure {
         Figure::Ttft if job.prefill_pool.is_some() => TTFT_OF_POOLS,
         Figure::Ttft | Figure::TtftP50 | Figure::TtftP99 if is_at_rate => TTFT_AT_RATE,
-        Figure::Ttft if is_benchmark => TTFT_WITH_START,
+        Figure::Ttft if job.arrivals.is_benchmark() => TTFT_WITH_START,
         Figure::Ttft | Figure::TtftP50 | Figure::TtftP99 => TTFT,
         Figure::Tpot | Figure::TpotP50 | Figure::TpotP99 | Figure::Latency if is_at_rate => LATENCY_AT_RATE,
         _ => return None,

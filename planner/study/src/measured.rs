@@ -122,8 +122,7 @@ impl Figure {
                 Self::AdapterSwap => job.adapters.is_some(),
                 Self::Ttft => matches!(job.arrivals, Arrivals::FixedConcurrency { .. } | Arrivals::OpenLoop(_)),
                 Self::TtftP50 | Self::TtftP99 | Self::TpotP50 | Self::TpotP99 | Self::Latency => {
-                    let is_benchmark = matches!(job.arrivals, Arrivals::FixedConcurrency { requests: Some(_), .. });
-                    is_benchmark || matches!(job.arrivals, Arrivals::OpenLoop(_))
+                    job.arrivals.is_benchmark() || matches!(job.arrivals, Arrivals::OpenLoop(_))
                 }
                 _ => true,
             },

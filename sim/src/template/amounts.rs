@@ -19,14 +19,18 @@ pub(super) struct Capacity {
     load: Vec<((LoadKind, u32, u32), u128)>,
 }
 
+/// Number of equal operations that load a capacity.
+#[derive(Clone, Copy)]
+pub(super) struct OperationNumber {
+    /// Operations counted together.
+    pub in_group: u128,
+    /// Sum of the coefficients with which such groups of operations load the capacity.
+    pub times: u128,
+}
+
 impl Capacity {
     pub(super) fn new(resource: Resource, rate: Rate) -> Self {
         Self { resource, rate, load: Vec::new() }
-    }
-
-    /// Returns the loads: kind, number of chunks per operation and number of operations counted as one, and the load.
-    pub(super) fn loads(&self) -> impl Iterator<Item = ((LoadKind, u32, u32), u128)> + '_ {
-        self.load.iter().copied()
     }
 
     /// Adds load of `ops` operations of `span` chunks each.
@@ -116,7 +120,7 @@ impl Amounts {
         self.operation_costs.get(task as usize)
     }
 
-    pub(super) fn coefficient(&self, kind: LoadKind, times: u64) -> u64 {
+    fn coefficient(&self, kind: LoadKind, times: u64) -> u64 {
         let cost = |task: u32, part: fn(&OperationCost) -> u64| self.operation_cost(task).map_or(0, part);
         match kind {
             LoadKind::Shared => times.saturating_mul(self.groups),
@@ -185,16 +189,25 @@ impl Template {
 
     /// Returns the total work that passes through a capacity.
     pub(super) fn passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
-        let passed = capacity.loads().map(|((kind, span, ops), times)| {
-            let part = self.span_work(amounts, span) * u128::from(ops) / u128::from(WHOLE);
+        self.passing_operations(capacity, amounts, |operations| operations)
+    }
+
+    /// Variant of [`Self::passing`] for other numbers of operations.
+    pub(super) fn passing_operations(
+        &self,
+        capacity: &Capacity,
+        amounts: &Amounts,
+        number: impl Fn(OperationNumber) -> OperationNumber,
+    ) -> Work {
+        let span_work = |span: u32| {
+            let index = self.spans.iter().position(|&one| one == span);
+            index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
+        };
+        let passed = capacity.load.iter().map(|&((kind, span, in_group), times)| {
+            let OperationNumber { in_group, times } = number(OperationNumber { in_group: in_group.into(), times });
+            let part = span_work(span) * in_group / u128::from(WHOLE);
             part * times * u128::from(amounts.coefficient(kind, 1))
         });
         Work(passed.sum())
-    }
-
-    /// Returns the work of an operation that moves `span` chunks, in units of [`Work`].
-    pub(super) fn span_work(&self, amounts: &Amounts, span: u32) -> u128 {
-        let index = self.spans.iter().position(|&one| one == span);
-        index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
     }
 }

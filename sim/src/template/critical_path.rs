@@ -49,7 +49,7 @@ pub(super) struct Times {
 }
 
 /// Costs of a template's tasks and transfers.
-struct ChainCosts {
+pub(super) struct ChainCosts {
     /// Lower bound on the duration of each transfer, in picoseconds.
     moved: Vec<u64>,
     /// Pace and network costs of each task.
@@ -115,7 +115,7 @@ impl Chain {
 
     /// Returns the costs of a template's tasks and transfers; with `other`, the lower of the costs in `amounts` and
     /// `other`.
-    fn costs(&self, template: &Template, amounts: &Amounts, other: Option<&Amounts>) -> ChainCosts {
+    pub(super) fn costs(&self, template: &Template, amounts: &Amounts, other: Option<&Amounts>) -> ChainCosts {
         let mut moved = self.durations(&template.system([amounts]), &amounts.works);
         let tasks = 0..template.tasks.all.len() as u32;
         let mut tasks: Vec<(Pace, Crossing)> = tasks.map(|task| (amounts.pace(task), amounts.crossing(task))).collect();
@@ -135,31 +135,20 @@ impl Chain {
         ChainCosts { moved, tasks }
     }
 
-    /// Computes times with the costs of a template's tasks; with `other`, from the lower of the costs in `amounts` and
-    /// `other`. A call has `loops` loops.
-    pub(super) fn times(
-        &self,
-        template: &Template,
-        amounts: &Amounts,
-        other: Option<&Amounts>,
-        startup: Picos,
-        loops: u32,
-    ) -> Times {
-        let costs = self.costs(template, amounts, other);
-        let ChainCosts { moved, .. } = &costs;
-        let task_costs = |task: u32| costs.task(task);
+    /// Computes times with given costs. A call has `loops` loops.
+    pub(super) fn times(&self, template: &Template, costs: &ChainCosts, startup: Picos, loops: u32) -> Times {
         let count = self.ops.len();
         let (mut ready, mut flows, mut done) = (vec![startup.0; count], vec![0u64; count], vec![0u64; count]);
         let mut end = startup.0;
         let mut first_flow = vec![u64::MAX; self.transfers.len()];
         for (i, op) in self.ops.iter().enumerate() {
-            let (pace, crossing) = task_costs(op.task);
+            let (pace, crossing) = costs.task(op.task);
             let awaited = &self.awaited[self.starts[i] as usize..self.starts[i + 1] as usize];
             let mut from = awaited.iter().fold(startup.0, |latest, &position| latest.max(done[position as usize]));
             let mut flow = 0;
             if op.before != NONE {
                 let before = op.before as usize;
-                let (previous_pace, _) = task_costs(self.ops[before].task);
+                let (previous_pace, _) = costs.task(self.ops[before].task);
                 from = from.max(ready[before].saturating_add(previous_pace.software.0));
                 flow = done[before].max(flows[before].saturating_add(previous_pace.spacing.0));
             }
@@ -170,7 +159,7 @@ impl Chain {
             done[i] = match first_flow.get_mut(op.transfer as usize) {
                 Some(first) => {
                     *first = flow.min(*first);
-                    flow.saturating_add(moved[op.transfer as usize])
+                    flow.saturating_add(costs.moved[op.transfer as usize])
                 }
                 None => flow,
             };
@@ -178,26 +167,31 @@ impl Chain {
         }
         for &(first, len) in &self.sequential_runs {
             let op = self.ops[first as usize];
-            let spacing = task_costs(op.task).0.spacing.0;
+            let spacing = costs.task(op.task).0.spacing.0;
             let all = u64::from(len) * u64::from(loops) / u64::from(template.rounds);
             let last = flows[first as usize].saturating_add(spacing.saturating_mul(all.saturating_sub(1)));
             end = end.max(last);
         }
-        let mut first_flows = vec![u64::MAX; template.capacities.len()];
-        for (&(route, _), &flow) in self.transfers.iter().zip(&first_flow) {
-            for &(resource, ..) in &template.routes[route.0 as usize].uses {
-                let first = &mut first_flows[resource.0 as usize];
-                *first = flow.min(*first);
-            }
-        }
+        let first_flows = self.shortest_by_capacity(template, &first_flow);
         Times { end: Picos(end), first_flows: first_flows.into_iter().map(Picos).collect() }
     }
 
+    /// Returns, for each capacity, the shortest of the times of the transfers that pass it; [`u64::MAX`] without a transfer.
+    fn shortest_by_capacity(&self, template: &Template, by_transfer: &[u64]) -> Vec<u64> {
+        let mut shortest = vec![u64::MAX; template.capacities.len()];
+        for (&(route, _), &time) in self.transfers.iter().zip(by_transfer) {
+            for &(resource, ..) in &template.routes[route.0 as usize].uses {
+                let known = &mut shortest[resource.0 as usize];
+                *known = time.min(*known);
+            }
+        }
+        shortest
+    }
+
     /// Returns, for each capacity, a lower bound on the time from the end of any transfer that passes it to the end of the
-    /// last operation, with the lower of the costs in `amounts` and `other`. In calls of more loops than the template's,
-    /// an operation is followed by at least the operations that follow it in the template's last loop.
-    pub(super) fn tails(&self, template: &Template, amounts: &Amounts, other: Option<&Amounts>) -> Vec<Picos> {
-        let costs = self.costs(template, amounts, other);
+    /// last operation, with given costs. In calls of more loops than the template's, an operation is followed by at least
+    /// the operations that follow it in the template's last loop.
+    pub(super) fn tails(&self, template: &Template, costs: &ChainCosts) -> Vec<Picos> {
         let count = self.ops.len();
         // Longest paths from the end of an operation, and from its readiness and its transfer if operations of its run
         // follow it.
@@ -225,13 +219,7 @@ impl Chain {
                 *shortest = after_end[i].min(*shortest);
             }
         }
-        let mut tails = vec![u64::MAX; template.capacities.len()];
-        for (&(route, _), &after) in self.transfers.iter().zip(&shortest) {
-            for &(resource, ..) in &template.routes[route.0 as usize].uses {
-                let tail = &mut tails[resource.0 as usize];
-                *tail = after.min(*tail);
-            }
-        }
+        let tails = self.shortest_by_capacity(template, &shortest);
         tails.into_iter().map(|tail| if tail == u64::MAX { Picos::ZERO } else { Picos(tail) }).collect()
     }
 

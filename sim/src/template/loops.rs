@@ -1,6 +1,6 @@
 //! Templates of two loops for schedules with any number of loops.
 //!
-//! A call of many loops repeats the operations of one loop on other chunks; only the chunks of the last loop may be
+//! A call with several loops repeats the operations of one loop on other chunks; only the chunks of the last loop may be
 //! smaller. If every run of a schedule has equally many operations in each loop, in order of loop, a schedule with more
 //! loops has the same runs with more operations. Operation i of a run then waits for the same operations, relative to
 //! i, and uses the same route as operation i of two loops (modulo the operations of a loop). So runs and capacities of
@@ -10,13 +10,14 @@
 use fabricast_topologies::Picos;
 use rustc_hash::FxHashMap;
 
+use super::amounts::OperationNumber;
 use super::outline::Outline;
 use super::{Amounts, Capacity, LoopSizes, Template};
 use crate::engine::{Pace, PassageTable, PerOp, RouteLatency, WorkRun, Workload};
 use crate::lower::{Latency, size_walk};
 use crate::quantity::Work;
 use crate::schedule::{ChunkSize, Program, Walk};
-use crate::sharing::{RouteId, System, WHOLE};
+use crate::sharing::{RouteId, System};
 
 /// Order of a schedule's operations with respect to its loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,16 +172,12 @@ impl Template {
         let last_loops = u128::from(amounts.last.is_some());
         let loops = [u128::from(amounts.loops) - last_loops, last_loops];
         let passed = amounts.parts().zip(loops).map(|(part, loops)| {
-            let loads = capacity.loads().map(|((kind, span, ops), times)| {
-                // Operations are counted in groups of equal ones of a run, or one by one.
-                let (ops, times) = match u128::from(ops) {
-                    1 => (1, times * loops / rounds),
-                    ops => (ops * loops / rounds, times),
-                };
-                let work = self.span_work(part, span) * ops / u128::from(WHOLE);
-                work * times * u128::from(part.coefficient(kind, 1))
-            });
-            loads.sum::<u128>()
+            // Operations are counted in groups of equal ones of a run, or one by one.
+            let in_loops = |OperationNumber { in_group, times }: OperationNumber| match in_group {
+                1 => OperationNumber { in_group, times: times * loops / rounds },
+                _ => OperationNumber { in_group: in_group * loops / rounds, times },
+            };
+            self.passing_operations(capacity, part, in_loops).0
         });
         Work(passed.sum())
     }

@@ -64,16 +64,34 @@ pub(crate) struct CutRatio {
 
 /// Minimum cut around a set of devices, given by a flag for each device: the maximum flow from all of them to the others.
 pub(super) fn around(wiring: &Wiring, ranks: &[u32], inside: &[bool], direction: Direction) -> Cut {
-    let source = wiring.vertices;
-    let members = (0..).zip(inside).filter(|(_, inside)| **inside).map(|(device, _)| (source, device, UNLIMITED));
-    let arcs: Vec<Arc> = wiring.arcs().into_iter().map(|arc| direction.directed(arc)).chain(members).collect();
-    let mut network = FlowNetwork::new(source as usize + 1, &arcs);
-    let others = || (0..).zip(inside).filter(|(_, inside)| !**inside).map(|(device, _)| device);
-    let through = network.run(source, others().map(|device| (device, UNLIMITED)), 1);
-    let mut vertices_beyond = network.far_side();
-    vertices_beyond.truncate(source as usize);
-    let ranks = others().map(|device: u32| u128::from(ranks[device as usize])).sum();
+    let arcs: Vec<Arc> = wiring.arcs().into_iter().map(|arc| direction.directed(arc)).collect();
+    let Separation { vertices_beyond, through } = separate(wiring.vertices, &arcs, inside);
+    let others = ranks.iter().zip(inside).filter(|(_, inside)| !**inside);
+    let ranks = others.map(|(&ranks, _)| u128::from(ranks)).sum();
     Cut { beyond: inside.iter().map(|inside| !inside).collect(), vertices_beyond, ranks, through }
+}
+
+/// Minimum cut between some of the first vertices of a graph and the others of them.
+pub(super) struct Separation {
+    /// True for each vertex on the far side of the cut.
+    pub vertices_beyond: Vec<bool>,
+    /// Capacity from the near side to the far side.
+    pub through: u128,
+}
+
+/// Finds the minimum cut between devices, the first vertices of a graph, given by a flag for each device, and all other
+/// devices.
+pub(super) fn separate(vertices: u32, arcs: &[Arc], inside: &[bool]) -> Separation {
+    let devices = |is_inside: bool| {
+        (0u32..).zip(inside).filter(move |(_, inside)| **inside == is_inside).map(|(device, _)| device)
+    };
+    let members = devices(true).map(|device| (vertices, device, UNLIMITED));
+    let arcs: Vec<Arc> = arcs.iter().copied().chain(members).collect();
+    let mut network = FlowNetwork::new(vertices as usize + 1, &arcs);
+    let through = network.run(vertices, devices(false).map(|device| (device, UNLIMITED)), 1);
+    let mut vertices_beyond = network.far_side();
+    vertices_beyond.truncate(vertices as usize);
+    Separation { vertices_beyond, through }
 }
 
 /// Search for cuts in a graph with a number of ranks on each device.

@@ -1,5 +1,7 @@
 //! Lower bounds from the graph as a whole: minimum cuts and longest paths, by collective.
 
+use std::sync::OnceLock;
+
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Fabric, NodeId, Picos};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,10 +31,6 @@ const MAX_PATH_SEARCH_WORK: usize = 1 << 22;
 /// Maximum number of devices up to which the cuts around all sets of devices are examined (254 minimum cuts).
 const MAX_ENUMERATED_DEVICES: usize = 8;
 
-/// Limit on (number of devices) × (number of wires) up to which partitions of the devices are searched: one maximum flow per
-/// device and step, as on 16 hosts of 8 GPUs.
-const MAX_PARTITION_WORK: usize = 1 << 17;
-
 /// Limit on (number of parts of a level) × (number of devices) up to which the cuts around the parts are searched, as on
 /// 64 hosts of 8 GPUs. A failure of a link changes neither number.
 const MAX_SET_CUT_WORK: usize = 1 << 15;
@@ -47,6 +45,8 @@ pub(super) struct Graph {
     device_of_rank: Vec<u32>,
     root: u32,
     labels: Vec<Label>,
+    /// Slowest partitions of the devices, for the bytes out of and into the sets.
+    partitions: OnceLock<Vec<Partition>>,
 }
 
 /// Ranks that the blocks of a collective come from or go to.
@@ -77,7 +77,7 @@ impl Graph {
         let wiring = Wiring::new(fabric, router, devices, transits, links);
         let twins = InterchangeableDevices::new(&wiring, &ranks);
         let labels = devices.iter().map(|&device| Label::new(fabric, device)).collect();
-        Self { wiring, twins, ranks, device_of_rank, root, labels }
+        Self { wiring, twins, ranks, device_of_rank, root, labels, partitions: OnceLock::new() }
     }
 
     /// Tightens the bounds of parts with those of the graph: the maximum flow into and out of each device, and the
@@ -166,18 +166,19 @@ impl Graph {
     /// Returns lower bounds for an all_reduce in which only ranks reduce, from the partition of the devices whose sets are
     /// the slowest to exchange data.
     pub(super) fn partition_bounds(&self, first_byte: Picos) -> Vec<LinearBound> {
-        if self.ranks.len() * self.wiring.wires.len() > MAX_PARTITION_WORK {
-            return Vec::new();
-        }
-        let arcs = self.wiring.arcs();
-        let found = |direction| slowest_partition(self.wiring.vertices as usize, &arcs, self.ranks.len(), direction);
-        let line = |direction| {
-            let partition: Partition = found(direction)?;
+        let find = || {
+            let arcs = self.wiring.arcs();
+            let directions = [Direction::Away, Direction::Towards];
+            let found = directions
+                .map(|direction| slowest_partition(self.wiring.vertices as usize, &arcs, self.ranks.len(), direction));
+            found.into_iter().flatten().collect()
+        };
+        let line = |partition: &Partition| {
             let boundary = BoundaryCapacity { through: partition.through, nearest: first_byte };
             let source = BoundSource::Partition(partition.sets.len() as u32);
-            Some(LinearBound::crossing(Share::new(partition.buffers(), 1), boundary, source))
+            LinearBound::crossing(Share::new(partition.buffers(), 1), boundary, source)
         };
-        [Direction::Away, Direction::Towards].into_iter().filter_map(line).collect()
+        self.partitions.get_or_init(find).iter().map(line).collect()
     }
 
     /// Returns the number of devices with ranks.

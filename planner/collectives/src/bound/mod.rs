@@ -17,8 +17,9 @@
 //! times the buffer in total: before the first of the sets holds the sum, each other set has sent a buffer, and after
 //! that each other set must still receive one (Patarasuk & Yuan, *Bandwidth optimal all-reduce algorithms*, JPDC 2009,
 //! §3, for single ranks). If switches reduce and multicast ([`InNetwork::Allowed`]), this holds only for sets without
-//! such switches between them. The slowest partition of the devices is found exactly (`partition`). Twice the bound of all_gather is not a lower bound for all_reduce, because a slow rank
-//! among fast ones need not reduce a part of the buffer.
+//! such switches between them. The slowest partition of the devices is found exactly (`partition`). Twice the bound of
+//! all_gather is not a lower bound for all_reduce, because a slow rank among fast ones need not reduce a part of the
+//! buffer.
 //!
 //! **All_to_all** crosses each cut in both directions. Its slowest cut is NP-hard to find, so minimum cuts around fixed
 //! sets are taken: all sets of up to 8 devices, hosts and racks of more. The sum over all pairs of bytes × shortest

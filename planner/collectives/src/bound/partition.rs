@@ -11,9 +11,13 @@
 //! that no ratio is below λ, or has one. Since f is submodular, a greedy algorithm finds that partition, with one maximum
 //! flow per device (Dilworth truncation; Lovász, *Submodular functions and convexity*, 1983).
 
-use super::cut::Direction;
+use super::cut::{Direction, Separation, separate};
 use crate::flow::{self, Arc, FlowNetwork, UNLIMITED};
 use crate::union_find::{join, root};
+
+/// Limit on (number of devices) × (number of arcs) up to which partitions are searched: one maximum flow per device and step,
+/// as on 16 hosts of 8 GPUs.
+const MAX_SEARCH_WORK: usize = 1 << 17;
 
 /// Disjoint sets that contain all devices with ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +38,15 @@ impl Partition {
 
 /// Finds the partition with the largest ratio of k − 1 to the bandwidth of the cuts, for k sets. The first `devices` vertices
 /// are the devices with ranks. `direction`: [`Direction::Towards`] for cuts into the sets, [`Direction::Away`] for cuts
-/// out of them. `None` if there is only one device, no partition limits a call, or some device is cut off.
+/// out of them. `None` if there is only one device, no partition limits a call, some device is cut off, or the graph is too
+/// large for a search.
 pub(crate) fn slowest_partition(
     vertices: usize,
     arcs: &[Arc],
     devices: usize,
     direction: Direction,
 ) -> Option<Partition> {
-    if devices < 2 {
+    if devices < 2 || devices * arcs.len() > MAX_SEARCH_WORK {
         return None;
     }
     let finite = |arc: &&Arc| arc.2 < UNLIMITED;
@@ -78,21 +83,14 @@ impl Search {
         let mut names = labels.to_vec();
         names.sort_unstable();
         names.dedup();
-        let cuts = names.into_iter().map(|name| self.cut_around(labels, name));
-        let (sets, through): (Vec<Vec<bool>>, Vec<u128>) = cuts.unzip();
-        Partition { sets, through: through.into_iter().sum() }
-    }
-
-    /// Returns the vertices of a set of devices, and the bandwidth of the minimum cut around it.
-    fn cut_around(&self, labels: &[u32], name: u32) -> (Vec<bool>, u128) {
-        let source = self.vertices as u32;
-        let labelled = || (0u32..).zip(labels);
-        let inside = labelled().filter(|&(_, label)| *label == name).map(|(device, _)| (source, device, UNLIMITED));
-        let arcs: Vec<Arc> = self.arcs.iter().copied().chain(inside).collect();
-        let mut network = FlowNetwork::new(self.vertices + 1, &arcs);
-        let others = labelled().filter(|&(_, label)| *label != name).map(|(device, _)| (device, UNLIMITED));
-        let through = network.run(source, others, 1);
-        ((0..source).map(|vertex| network.on_source_side(vertex)).collect(), through)
+        let mut partition = Partition { sets: Vec::with_capacity(names.len()), through: 0 };
+        for name in names {
+            let inside: Vec<bool> = labels.iter().map(|&label| label == name).collect();
+            let Separation { vertices_beyond, through } = separate(self.vertices as u32, &self.arcs, &inside);
+            partition.sets.push(vertices_beyond.into_iter().map(|is_beyond| !is_beyond).collect());
+            partition.through += through;
+        }
+        partition
     }
 
     /// Finds labels of a partition with a smaller ratio than that of a given one; `None` if there is none.

@@ -113,11 +113,16 @@ pub(crate) fn min_channel_traffic(version: NcclVersion) -> Option<Bytes> {
 
 /// Bytes of a rank's part of a call, as NCCL counts them, and the channel traffic in bytes per byte.
 fn rank_traffic(call: GroupCall, ranks: u32) -> (u64, u64) {
-    let ranks = u64::from(ranks.max(1));
-    match call.function {
-        Function::AllReduce => (call.bytes.0, 2),
-        Function::AllGather | Function::ReduceScatter => (call.bytes.0.div_ceil(ranks), ranks),
-        Function::Broadcast | Function::Reduce => (call.bytes.0, 1),
+    let blocks = blocks(call.function, ranks);
+    let per_byte = if call.function == Function::AllReduce { 2 } else { blocks };
+    (call.bytes.0.div_ceil(blocks), per_byte)
+}
+
+/// Number of ranks' parts of which the larger buffer of a call consists.
+fn blocks(function: Function, ranks: u32) -> u64 {
+    match function {
+        Function::AllGather | Function::ReduceScatter => u64::from(ranks.max(1)),
+        Function::AllReduce | Function::Broadcast | Function::Reduce => 1,
     }
 }
 
@@ -275,14 +280,11 @@ fn parts(call: GroupCall, ranks: u32, first: u16, shares: [(u16, u64); 3]) -> Ve
             _ => merged.push((count, share)),
         }
     }
-    let per_rank_byte = match call.function {
-        Function::AllGather | Function::ReduceScatter => u64::from(ranks.max(1)),
-        Function::AllReduce | Function::Broadcast | Function::Reduce => 1,
-    };
+    let blocks = blocks(call.function, ranks);
     let (mut channel, mut rest) = (first, call.bytes.0);
     let last = merged.len().saturating_sub(1);
     let part = |(number, (count, share)): (usize, (u16, u64))| {
-        let bytes = if number == last { rest } else { rest.min(u64::from(count) * share * per_rank_byte) };
+        let bytes = if number == last { rest } else { rest.min(u64::from(count) * share * blocks) };
         let part = ChannelPart { channels: ChannelRange { first: channel, count }, bytes: Bytes(bytes) };
         (channel, rest) = (channel + count, rest - bytes);
         part

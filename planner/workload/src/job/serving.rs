@@ -215,6 +215,14 @@ pub enum Arrivals {
     },
 }
 
+impl Arrivals {
+    /// Returns true for a benchmark of clients, which is simulated from its start to its end.
+    #[must_use]
+    pub fn is_benchmark(self) -> bool {
+        matches!(self, Self::FixedConcurrency { requests: Some(_), .. })
+    }
+}
+
 /// Tokens that steps with prefill process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]

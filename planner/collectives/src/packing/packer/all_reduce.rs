@@ -36,9 +36,6 @@ impl AllReduceBound {
     }
 }
 
-/// Limit on (number of ranks) × (number of arcs) up to which the slowest partition of the ranks is searched.
-const MAX_PARTITION_WORK: usize = 1 << 17;
-
 impl TreePacker {
     /// Returns the lower bound of an all_reduce; `None` if nothing limits it.
     pub(super) fn all_reduce_bound(&self) -> Option<&AllReduceBound> {
@@ -73,11 +70,8 @@ impl TreePacker {
     /// Devices of the sets of the slowest partition, the sets in two readings: a switch of which only some turns are on the
     /// side of a set counts as in it, or as outside.
     fn slowest_partition(&self) -> Vec<Vec<FxHashSet<NodeId>>> {
-        let (ranks, arcs) = (self.graph.terminals() as usize, self.graph.flow_arcs());
-        if ranks * arcs.len() > MAX_PARTITION_WORK {
-            return Vec::new();
-        }
-        let found = slowest_partition(self.graph.vertices() as usize, &arcs, ranks, Direction::Towards);
+        let (vertices, ranks) = (self.graph.vertices() as usize, self.graph.terminals() as usize);
+        let found = slowest_partition(vertices, &self.graph.flow_arcs(), ranks, Direction::Towards);
         let sets = found.map(|partition| partition.sets).unwrap_or_default();
         let readings: Vec<[FxHashSet<NodeId>; 2]> =
             sets.iter().map(|set| self.sending_devices(set, Flow::Spread)).collect();

@@ -1,8 +1,8 @@
 //! Benchmark of a fixed number of clients: each sends its first request at the start, and the next one when the last has
 //! ended, until all requests of the benchmark are sent.
 //!
-//! So do the tools of vLLM (`vllm/benchmarks/serve.py`, `--max-concurrency`) and SGLang (`python/sglang/bench_serving.py`,
-//! the same option): a semaphore admits requests in their order, and the time to first token counts from the admission. The
+//! So do the tools of vLLM and SGLang with `--max-concurrency` (`vllm/benchmarks/serve.py`,
+//! `python/sglang/bench_serving.py`): a semaphore admits requests in their order, and the time to first token counts from the admission. The
 //! start is a burst of prompts, and the number of running requests declines at the end; both are part of means and rates.
 
 use std::cmp::Reverse;
