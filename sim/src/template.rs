@@ -328,9 +328,14 @@ impl Template {
         let path_costs = of_first_loops.as_ref().unwrap_or(&lowest);
         let times = self.chain.times(self, path_costs, operation_costs.startup(), cut.loops);
         let tails = self.chain.tails(self, &lowest);
+        let has_equal_loops = cut.loops == self.rounds || self.loop_order == LoopOrder::Repeated;
         let passed =
             self.capacities.iter().zip(times.first_flows.iter().zip(&tails)).map(|(capacity, (&first, &tail))| {
-                let passing = |amounts: &Amounts| self.passing(capacity, amounts).0 / u128::from(self.rounds);
+                let in_all = |amounts: &Amounts| match has_equal_loops {
+                    true => self.passing(capacity, amounts),
+                    false => self.min_passing(capacity, amounts),
+                };
+                let passing = |amounts: &Amounts| in_all(amounts).0 / u128::from(self.rounds);
                 let all = passing(&full) * u128::from(cut.loops - 1) + passing(last.as_ref().unwrap_or(&full));
                 let needed = u64::try_from(all / u128::from(capacity.rate.0.max(1))).unwrap_or(u64::MAX);
                 if all == 0 { Picos::ZERO } else { Picos(first.0.saturating_add(needed).saturating_add(tail.0)) }

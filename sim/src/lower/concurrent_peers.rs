@@ -17,6 +17,8 @@ pub(super) struct Partners {
     channel_peers: Vec<u32>,
     /// Pairs of channel and peer counted so far.
     counted: FxHashSet<(u16, u32)>,
+    /// Whether each run of the rank waits at most for earlier messages of the rank to the same peers.
+    follow_own: Vec<bool>,
 }
 
 impl Partners {
@@ -28,11 +30,13 @@ impl Partners {
             return;
         }
         self.counted.clear();
+        self.follow_own.clear();
         self.channel_peers.resize(usize::from(header.channels), 0);
         let max_peers = max_partners(header).max(COUNTED);
         for (number, run) in (0..).zip(program.runs()) {
             let waits = program.dependencies(number as usize);
-            let begins = run.kind.is_transfer() && waits_for_nobody(rank, number, waits);
+            self.follow_own.push(waits.iter().all(|&wait| self.follows_own(rank, number, program, wait)));
+            let begins = run.kind.is_transfer() && waits.iter().all(|&wait| is_previous(rank, number, wait));
             let (true, Some(peers)) = (begins, self.channel_peers.get_mut(usize::from(run.channel.0))) else {
                 continue;
             };
@@ -48,17 +52,26 @@ impl Partners {
         self.channel_peers.iter_mut().for_each(|peers| *peers = (*peers).clamp(1, max_peers));
     }
 
-    /// Returns the number of peers with concurrent messages on a run's channel; 1 if the run waits for other ranks.
-    pub fn count(&self, program: &Program, rank: Rank, number: u32) -> u32 {
-        let Some(run) = program.runs().get(number as usize) else { return 1 };
-        match waits_for_nobody(rank, number, program.dependencies(number as usize)) {
-            true => self.channel_peers.get(usize::from(run.channel.0)).copied().unwrap_or(1),
-            false => 1,
-        }
+    /// Returns the number of peers with concurrent messages on a run's channel; 1 if the run waits for messages of other
+    /// ranks, or of its own rank to other peers.
+    pub fn count(&self, program: &Program, number: u32) -> u32 {
+        let follows_own = self.follow_own.get(number as usize).is_some_and(|&follows| follows);
+        let run = program.runs().get(number as usize).filter(|_| follows_own);
+        run.and_then(|run| self.channel_peers.get(usize::from(run.channel.0))).copied().unwrap_or(1)
+    }
+
+    /// Returns true if a dependency of a run is on earlier messages of the rank to the same peers, which wait for no
+    /// others either: of the same run, or of the run of the loop before.
+    fn follows_own(&self, rank: Rank, number: u32, program: &Program, wait: Dependency) -> bool {
+        let target = |run: u32| program.runs().get(run as usize).map(|run| (run.kind, run.channel, run.peer));
+        is_previous(rank, number, wait)
+            || wait.rank == rank
+                && self.follow_own.get(wait.run as usize).is_some_and(|&follows| follows)
+                && target(wait.run) == target(number)
     }
 }
 
-/// Returns true if a run's messages wait for no other message than the previous one of the run.
-fn waits_for_nobody(rank: Rank, number: u32, waits: &[Dependency]) -> bool {
-    waits.iter().all(|wait| *wait == Dependency::shifted(rank, number, -1))
+/// Returns true if a run's dependency is on the previous message of the run.
+fn is_previous(rank: Rank, number: u32, wait: Dependency) -> bool {
+    wait == Dependency::shifted(rank, number, -1)
 }

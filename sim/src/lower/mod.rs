@@ -283,7 +283,7 @@ fn add_party(
             let dependencies = program.dependencies(number);
             let order = operation_costs.order(rank, number as u32, run, dependencies);
             let role = operation_costs.role(rank, run, dependencies, survey);
-            let task = OperationCosts::task(run, role, order, partners.count(program, rank, number as u32));
+            let task = OperationCosts::task(run, role, order, partners.count(program, number as u32));
             let task = task.with_shared(pass_sharing.get(number as u32)).with_destination(destinations.get(number));
             let task = task.with_extent(connection_extent(&setting, rank, run, order, dependencies));
             let on_wire = |i: u32| workload.works[work.work.entry(i)];
