@@ -14,6 +14,7 @@ use super::capacities::scaled;
 use super::devices::{hop_coefficient, label};
 use super::network::crosses;
 use super::operation_cost::Task;
+use super::pieces::PieceStarts;
 use super::{Environment, Framing, OperationCosts, is_surely_even, payload, size_walk};
 use crate::profile::{NetworkCosts, Role};
 use crate::quantity::{Rate, Work};
@@ -268,14 +269,18 @@ impl<'a> RankBound<'a> {
                 all.on_wire.0 += one.on_wire.0 * u128::from(times);
                 all.posting.0 += one.posting.0 * u128::from(times);
             };
-            match (is_surely_even(header, run), run.peer.is_fixed()) {
-                (true, true) => add(run.peer.at(0), at(0), run.len),
-                (true, false) => {
-                    let one = at(0);
-                    (0..run.len).for_each(|i| add(run.peer.at(i), one, 1));
+            let mut add_equal = |operations: std::ops::Range<u32>, one: PairTraffic| match run.peer.is_fixed() {
+                true => add(run.peer.at(0), one, operations.end - operations.start),
+                false => operations.for_each(|i| add(run.peer.at(i), one, 1)),
+            };
+            if is_surely_even(header, run) {
+                add_equal(0..run.len, at(0));
+            } else if let Some(pieces) = PieceStarts::find(header, run) {
+                for (start, len) in pieces.starts().zip(pieces.lengths()) {
+                    add_equal(start..start + len, at(start));
                 }
-                (false, _) if run.len > MAX_DIFFERENT => {}
-                (false, _) => (0..run.len).for_each(|i| add(run.peer.at(i), at(i), 1)),
+            } else if run.len <= MAX_DIFFERENT {
+                (0..run.len).for_each(|i| add_equal(i..i + 1, at(i)));
             }
         }
         sent

@@ -131,7 +131,7 @@ pub fn advise(request: &PlanRequest<'_>, capabilities: LibraryCapabilities, rows
         if !runs(&row.fastest, row) && kernel_gain.predicted >= MIN_GAIN {
             kernels.push(improvement(row.fastest.strategy, kernel_gain));
         }
-        let runner_up = row.pairs.iter().find(|pair| runs(pair, row) && !pair.has_same_pair(&best)).copied();
+        let runner_up = row.library_pairs.iter().find(|pair| !pair.has_same_pair(&best)).copied();
         advice.rows.push(PlanRow { pick: best, runner_up, preference: Preference::Fastest, ..row.clone() });
     }
     advice.changes = merge(&changes);
@@ -208,18 +208,20 @@ mod tests {
     use fabricast_topologies::route::{RouteOptions, Router};
     use fabricast_topologies::{FabricRequest, load};
 
-    /// Advice departs from the library's default only if the gain is positive at the unfavourable ends of the
-    /// intervals. Kernels that the library lacks are listed separately.
-    #[test]
-    fn advice_departs_from_the_library_only_for_a_certain_gain() {
-        let fabric = load(&FabricRequest { gpus: Some(4), ..FabricRequest::new("hgx-h200") }).unwrap();
+    /// Plans all_reduce, all_gather and broadcast of 1 KiB to 1 GiB on the first four GPUs of each host, with and without
+    /// a restriction to NCCL, and passes both plans with the advice of the unrestricted one to `check`.
+    fn with_plans(nodes: u32, check: impl Fn(&Advice, &[PlanRow], &[PlanRow], LibraryCapabilities)) {
+        let network = (nodes > 1).then(|| "rail".parse().unwrap());
+        let fabric = FabricRequest { gpus: Some(4), nodes: Some(nodes), network, ..FabricRequest::new("hgx-h200") };
+        let fabric = load(&fabric).unwrap();
         let router = Router::new(&fabric, RouteOptions::default());
         let profile = Profile::named("nccl-2.28-h200").unwrap();
         let library: Library = "nccl-2.28.9".parse().unwrap();
         let chooser = Chooser::new(library, &fabric, &router, fabric.gpus(), Conditions::default());
         let sizes: Vec<Bytes> = (10..=30).step_by(2).map(|power| Bytes(1 << power)).collect();
-        let restriction = Restriction::default();
-        let request = PlanRequest {
+        let capabilities = chooser.capabilities();
+        let for_library = Restriction { library: Some(capabilities), ..Restriction::default() };
+        let request = |restriction| PlanRequest {
             fabric: &fabric,
             router: &router,
             placement: fabric.gpus(),
@@ -229,32 +231,58 @@ mod tests {
             buffers: BufferUse::OutOfPlace,
             root: 0,
             matrix: None,
-            collectives: &[Collective::AllReduce, Collective::AllGather],
+            collectives: &[Collective::AllReduce, Collective::AllGather, Collective::Broadcast],
             sizes: &sizes,
-            restriction: &restriction,
+            restriction,
             library: Some(&chooser),
             effort: Effort::Contenders,
         };
-        let rows = plan(&request, Monitor::default()).unwrap().rows;
-        let capabilities = chooser.capabilities();
-        let advice = advise(&request, capabilities, &rows);
-        assert_eq!((advice.rows.len(), advice.unknown), (rows.len(), 0));
-        let changed: usize = advice.changes.iter().map(|change| change.strategies.len()).sum();
-        let departures = advice.rows.iter().zip(&rows);
-        let departures = departures.filter(|(best, row)| {
-            row.library_default.as_ref().is_some_and(|default| default.timed.strategy != best.pick.strategy)
+        let any = Restriction::default();
+        let rows = plan(&request(&any), Monitor::default()).unwrap().rows;
+        let restricted = plan(&request(&for_library), Monitor::default()).unwrap().rows;
+        check(&advise(&request(&any), capabilities, &rows), &rows, &restricted, capabilities);
+    }
+
+    /// Advice departs from the library's default only if the gain is positive at the unfavourable ends of the
+    /// intervals. Kernels that the library lacks are listed separately.
+    #[test]
+    fn advice_departs_from_the_library_only_for_a_certain_gain() {
+        with_plans(1, |advice, rows, _, capabilities| {
+            assert_eq!((advice.rows.len(), advice.unknown), (rows.len(), 0));
+            let changed: usize = advice.changes.iter().map(|change| change.strategies.len()).sum();
+            let departures = advice.rows.iter().zip(rows);
+            let departures = departures.filter(|(best, row)| {
+                row.library_default.as_ref().is_some_and(|default| default.timed.strategy != best.pick.strategy)
+            });
+            assert_eq!(changed, departures.count());
+            for row in &advice.rows {
+                assert!(capabilities.runs(row.pick.strategy.algorithm, row.pick.strategy.protocol, row.collective));
+            }
+            assert!(
+                advice.changes.iter().all(|change| change.gain.predicted > 0.0 && change.gain.max > change.gain.min)
+            );
+            let small =
+                advice.other_kernels.iter().find(|kernels| kernels.collective == Collective::AllReduce).unwrap();
+            assert_eq!((small.min, small.protocol()), (Bytes(1024), Some(Protocol::Symmetric)));
+            assert_eq!(
+                small.runners(capabilities),
+                [Runner::RegisteredWindows, Runner::InferenceEngines, Runner::GeneratedKernels]
+            );
+            assert!(advice.other_kernels.iter().all(|kernels| kernels.gain.predicted > 0.0));
         });
-        assert_eq!(changed, departures.count());
-        for row in &advice.rows {
-            assert!(capabilities.runs(row.pick.strategy.algorithm, row.pick.strategy.protocol, row.collective));
+    }
+
+    /// A plan over all software knows the best strategy of the library as well as a plan for the library alone, also
+    /// where other kernels, or more channels than the library uses, are faster.
+    #[test]
+    fn advice_finds_what_a_plan_for_the_library_finds() {
+        for nodes in [1, 4] {
+            with_plans(nodes, |advice, _, restricted, _| {
+                for (advised, row) in advice.rows.iter().zip(restricted) {
+                    let (known, best) = (advised.library_pairs[0], row.pairs[0]);
+                    assert_eq!(known, best, "{} {}", row.collective, row.bytes);
+                }
+            });
         }
-        assert!(advice.changes.iter().all(|change| change.gain.predicted > 0.0 && change.gain.max > change.gain.min));
-        let small = advice.other_kernels.iter().find(|kernels| kernels.collective == Collective::AllReduce).unwrap();
-        assert_eq!((small.min, small.protocol()), (Bytes(1024), Some(Protocol::Symmetric)));
-        assert_eq!(
-            small.runners(capabilities),
-            [Runner::RegisteredWindows, Runner::InferenceEngines, Runner::GeneratedKernels]
-        );
-        assert!(advice.other_kernels.iter().all(|kernels| kernels.gain.predicted > 0.0));
     }
 }

@@ -1,7 +1,7 @@
 //! The library's default strategy, simulated like every other candidate.
 
+use super::incumbents::Incumbents;
 use super::row_search::Search;
-use super::simulated_candidates::SimulatedCandidates;
 use super::{PlanError, PlanRow, TimedStrategy};
 
 use fabricast_libraries::Choice;
@@ -31,7 +31,7 @@ impl LibraryDefault {
 pub(super) fn add(
     search: &Search<'_>,
     mut row: PlanRow,
-    simulated: &SimulatedCandidates,
+    simulated: &Incumbents<'_>,
     monitor: Monitor<'_>,
 ) -> Result<(PlanRow, Option<String>), PlanError> {
     let Some(chooser) = search.request.library else { return Ok((row, None)) };
@@ -40,7 +40,7 @@ pub(super) fn add(
         Err(unknown) => return Ok((row, Some(unknown.to_string()))),
     };
     let strategy = search.normalize_chunk(choice.strategy);
-    let timed = match simulated.get(strategy) {
+    let timed = match simulated.all.get(strategy) {
         Some(timed) => Ok(timed),
         None => search.simulate(strategy, monitor)?,
     };

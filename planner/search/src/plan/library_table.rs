@@ -2,8 +2,6 @@
 //! run if its prediction interval is below that of the library's default (as in a plan for the library alone), and
 //! otherwise the default.
 
-use fabricast_sim::schedule::Call;
-
 use super::{PlanRequest, PlanRow, Preference, TimedStrategy, preference, smoothing};
 use crate::candidates::Restriction;
 use fabricast_libraries::LibraryCapabilities;
@@ -18,14 +16,9 @@ pub fn library_table(
 ) -> Vec<Option<TimedStrategy>> {
     let restriction = Restriction { library: Some(capabilities), ..request.restriction.clone() };
     let library_row = |row: &PlanRow| -> Option<PlanRow> {
-        let call = Call { bytes: row.bytes, ..request.call(row.collective, row.bytes) };
-        let can_use_channels = |timed: &TimedStrategy| {
-            request.library.is_none_or(|chooser| chooser.can_use_channels(&call, &timed.strategy))
-        };
         let is_allowed = |timed: &TimedStrategy| restriction.allows(&timed.strategy, row.collective);
         let default = row.library_default.as_ref().map(|default| default.timed).filter(is_allowed);
-        let mut pairs: Vec<TimedStrategy> =
-            row.pairs.iter().copied().filter(|pair| is_allowed(pair) && can_use_channels(pair)).collect();
+        let mut pairs = row.library_pairs.clone();
         if let Some(default) = default.filter(|default| pairs.iter().all(|pair| pair.strategy != default.strategy)) {
             pairs.push(default);
         }

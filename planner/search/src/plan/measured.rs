@@ -6,6 +6,7 @@ use fabricast_sim::monitor::Monitor;
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::{Bytes, Picos};
 
+use super::incumbents::LibraryStrategies;
 use super::row_search::Search;
 use super::{PlanError, PlanRow, TimedStrategy};
 use fabricast_collectives::strategy::Strategy;
@@ -73,6 +74,17 @@ fn summary(times: &[Picos]) -> Option<MeasuredTime> {
     Some(MeasuredTime { time, low, high: Picos((max * (1.0 + MEASURED_NOISE)) as u64) })
 }
 
+/// Replaces the pairs that were measured, by the fastest measured strategy of each, and sorts all by time.
+fn replace_measured(pairs: &mut Vec<TimedStrategy>, measured: &[TimedStrategy]) {
+    pairs.retain(|pair| measured.iter().all(|known| !known.has_same_pair(pair)));
+    for known in measured {
+        if pairs.iter().all(|pair| !pair.has_same_pair(known)) {
+            pairs.push(*known);
+        }
+    }
+    pairs.sort_by_key(|pair| (pair.effective_time().time, pair.strategy));
+}
+
 /// Inserts the measured times of a row's size and sorts its algorithm-protocol pairs again. If a pair was measured, its
 /// other channel counts are removed from the candidates, because their times are only predicted.
 pub(super) fn apply_measurements(
@@ -106,13 +118,11 @@ pub(super) fn apply_measurements(
         default.timed.measured = measured_default.and_then(|known| known.measured);
     }
     measured.sort_by_key(|known| (known.effective_time().time, known.strategy));
-    row.pairs.retain(|pair| measured.iter().all(|known| !known.has_same_pair(pair)));
-    for known in measured {
-        if row.pairs.iter().all(|pair| !pair.has_same_pair(&known)) {
-            row.pairs.push(known);
-        }
+    replace_measured(&mut row.pairs, &measured);
+    if let Some(library) = LibraryStrategies::new(search.request, search.call) {
+        measured.retain(|known| library.includes(&known.strategy));
+        replace_measured(&mut row.library_pairs, &measured);
     }
-    row.pairs.sort_by_key(|pair| (pair.effective_time().time, pair.strategy));
     let is_measured = |candidate: &TimedStrategy| {
         row.pairs.iter().any(|pair| pair.measured.is_some() && pair.has_same_pair(candidate))
     };

@@ -4,6 +4,7 @@
 
 mod advice;
 mod examination;
+mod incumbents;
 mod library_default;
 mod library_table;
 mod lower_bounds;
@@ -183,6 +184,8 @@ pub struct PlanRow {
     pub bound: Bound,
     /// Best channel count of each simulated algorithm and protocol, fastest first.
     pub pairs: Vec<TimedStrategy>,
+    /// The same of the strategies that the library can be configured to run; empty if no library was requested.
+    pub library_pairs: Vec<TimedStrategy>,
     /// The library's default; `None` if no library was requested or its choice is unknown.
     pub library_default: Option<LibraryDefault>,
     /// Candidates that were not simulated because their schedule is impossible at this size or too large, each with the

@@ -140,6 +140,7 @@ impl<'a> RowPlanner<'a> {
             runner_up: None,
             bound: search.bound.clone(),
             pairs: vec![pick],
+            library_pairs: vec![pick],
             library_default: Some(LibraryDefault { choice, timed: pick }),
             omitted: Vec::new(),
         };

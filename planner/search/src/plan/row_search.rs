@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::num::NonZeroU16;
 
 use fabricast_sim::engine::{EngineError, Watch};
 use fabricast_sim::monitor::Monitor;
@@ -14,9 +13,9 @@ use fabricast_topologies::{Bytes, Picos};
 use rustc_hash::FxHashMap;
 
 use super::examination::{ExaminationDepth, ExaminedStrategy};
+use super::incumbents::{Incumbents, LibraryStrategies};
 use super::lower_bounds::LowerBounds;
 use super::search_space::{MissingRoutes, omission_reason};
-use super::simulated_candidates::SimulatedCandidates;
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
 use super::templates::{GroupTemplate, MAX_TEMPLATE_RANKS, Templates};
 use super::{Busiest, Effort, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy};
@@ -25,7 +24,6 @@ use fabricast_collectives::algorithm::{self, Algorithm, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::{FabricCapabilities, PackedTrees};
 use fabricast_collectives::strategy::{Mismatch, Strategy, check_combination, describe_combinations};
-use fabricast_libraries::nccl::{Algo, AlgoProto, Proto};
 
 /// Search of the best strategy of a call.
 pub(super) struct Search<'a> {
@@ -86,20 +84,14 @@ impl<'a> Search<'a> {
         algorithms.iter().filter_map(mismatch).collect()
     }
 
-    /// Returns a candidate with the chunk size that the library to which the plan is restricted uses for it between
-    /// hosts, where the size of a message determines how often a queue pair waits for acknowledgements.
-    fn with_library_chunk(&self, strategy: Strategy) -> Strategy {
-        let PlanRequest { restriction, placement, fabric, library, .. } = *self.request;
+    /// Returns a candidate of the library with the chunk size that the library uses for it between hosts, where the size
+    /// of a message determines how often a queue pair waits for acknowledgements.
+    fn with_library_chunk(&self, strategy: Strategy, library: &LibraryStrategies<'_>) -> Strategy {
+        let PlanRequest { placement, fabric, .. } = *self.request;
         let first = placement.first().map(|&device| fabric.node(device).host);
         let spans_hosts = placement.iter().any(|&device| Some(fabric.node(device).host) != first);
-        let chunk = || {
-            let algo = Algo::from_algorithm(strategy.algorithm)?;
-            let algo_and_proto = AlgoProto { algo, proto: Proto::from_protocol(strategy.protocol)? };
-            let channels = NonZeroU16::new(strategy.channels);
-            library?.predict_strategy(&self.call, algo_and_proto, channels)?.chunk
-        };
-        match spans_hosts && restriction.library.is_some() && strategy.chunk.is_none() {
-            true => self.normalize_chunk(Strategy { chunk: chunk(), ..strategy }),
+        match spans_hosts && strategy.chunk.is_none() && library.includes(&strategy) {
+            true => self.normalize_chunk(Strategy { chunk: library.chunk(&strategy), ..strategy }),
             false => strategy,
         }
     }
@@ -115,15 +107,19 @@ impl<'a> Search<'a> {
     }
 
     /// Searches for the best strategy of the call. Returns the row and all strategies that were simulated to the end.
-    pub(super) fn run(&self, monitor: Monitor<'_>) -> Result<(PlanRow, SimulatedCandidates), PlanError> {
+    pub(super) fn run(&self, monitor: Monitor<'_>) -> Result<(PlanRow, Incumbents<'_>), PlanError> {
         let PlanRequest { restriction, profile, .. } = *self.request;
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
         let candidates = Strategy::with_variants_of_trees(candidates, self.call, profile, &self.capabilities);
-        let candidates: BTreeSet<Strategy> =
-            candidates.into_iter().map(|strategy| self.with_library_chunk(strategy)).collect();
+        let library = LibraryStrategies::new(self.request, self.call);
+        let with_chunk = |strategy| match &library {
+            Some(library) => self.with_library_chunk(strategy, library),
+            None => strategy,
+        };
+        let candidates: BTreeSet<Strategy> = candidates.into_iter().map(with_chunk).collect();
         let mut rejected = Vec::new();
-        let mut simulated = SimulatedCandidates::default();
+        let mut simulated = Incumbents::new(library);
         // The row states the time of the library's default in any case, which also limits the simulations of the others.
         let default = self.library_candidate();
         if let Some(strategy) = default {
@@ -150,7 +146,7 @@ impl<'a> Search<'a> {
         let mut postponed: Vec<(Picos, Strategy)> = Vec::new();
         let mut postpones = prune;
         loop {
-            if simulated.has_time_limit() || queue.is_empty() {
+            if simulated.all.has_time_limit() || queue.is_empty() {
                 postpones &= postponed.is_empty();
                 queue.extend(postponed.drain(..));
             }
@@ -171,7 +167,7 @@ impl<'a> Search<'a> {
                 queue.insert(deferred.remove(index));
                 continue;
             } else if let Some(index) =
-                deferred.iter().position(|&(lower_bound, _)| simulated.may_be_fastest(lower_bound))
+                deferred.iter().position(|&(lower_bound, _)| simulated.all.may_be_fastest(lower_bound))
             {
                 // The additional channels do not justify their cost, but the candidate may still be the fastest one.
                 let (lower_bound, strategy) = deferred.remove(index);
@@ -206,13 +202,13 @@ impl<'a> Search<'a> {
                 }
                 continue;
             }
-            if postpones && !simulated.has_time_limit() && known.is_long() {
+            if postpones && !simulated.all.has_time_limit() && known.is_long() {
                 postponed.push((lower_bound, strategy));
                 continue;
             }
             let known_bound = known.lower_bound;
             let is_equivalent = |other: Strategy| strategy.is_equivalent(&other, self.call.collective, profile);
-            if let Some(timed) = simulated.find(is_equivalent) {
+            if let Some(timed) = simulated.all.find(is_equivalent) {
                 if time_limit.is_none_or(|time_limit| timed.time <= time_limit) {
                     simulated.insert(TimedStrategy { strategy, ..timed });
                 } else {
@@ -259,9 +255,9 @@ impl<'a> Search<'a> {
                 }
             }
         }
-        let pairs = simulated.best_per_pair();
+        let (pairs, library_pairs) = (simulated.all.best_per_pair(), simulated.library_pairs());
         let mut best = pairs.iter().copied();
-        let (Some(pick), Some(fastest)) = (best.next(), simulated.fastest()) else {
+        let (Some(pick), Some(fastest)) = (best.next(), simulated.all.fastest()) else {
             let possible = describe_combinations(self.call.collective, &self.capabilities);
             let (collective, named) = (self.call.collective, self.named_mismatches());
             return Err(PlanError::NothingToChoose { collective, rejected, named, possible });
@@ -276,6 +272,7 @@ impl<'a> Search<'a> {
             runner_up: best.next(),
             bound: self.bound.clone(),
             pairs,
+            library_pairs,
             library_default: None,
             omitted: rejected,
         };

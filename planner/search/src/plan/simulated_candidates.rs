@@ -52,11 +52,6 @@ impl SimulatedCandidates {
         self.fastest().is_none_or(|fastest| lower_bound < fastest.time)
     }
 
-    /// Returns true if a strategy with this lower bound could still be selected or become the runner-up.
-    pub(super) fn may_be_selected(&self, lower_bound: Picos, strategy: Strategy) -> bool {
-        self.time_limit(strategy).is_none_or(|limit| lower_bound <= limit)
-    }
-
     /// Returns the longest time with which a strategy can still be selected, become the runner-up, or be preferred to
     /// one of these with the same algorithm and protocol. The time of a pair's preferred strategy never exceeds
     /// `preference_limit` for any other simulated strategies of the pair.
@@ -65,6 +60,11 @@ impl SimulatedCandidates {
         limits.sort_unstable();
         let pair_limit = self.pair(strategy).and_then(preference_limit);
         pair_limit.into_iter().chain(limits.get(1).copied()).min()
+    }
+
+    /// Longest time with which any strategy can be preferred to all simulated ones.
+    pub(super) fn best_time_limit(&self) -> Option<Picos> {
+        self.fastest().map(|fastest| preference_limit_for(fastest.time))
     }
 
     /// Returns true if the simulated strategies limit the time of every other one: two pairs of algorithm and protocol have
@@ -83,16 +83,24 @@ impl SimulatedCandidates {
         })
     }
 
-    /// Finds a pruned strategy with the algorithm and protocol of the selected strategy or of the runner-up but fewer
-    /// channels, whose lower bound is within [`MIN_CHANNEL_SPEEDUP`] of the fastest with that algorithm and protocol.
-    /// Returns its index in `pruned` and the time limit of its simulation.
-    pub(super) fn find_preferable_pruned(&self, pruned: &[(Picos, Strategy)]) -> Option<(usize, Picos)> {
+    /// Finds a wanted pruned strategy with the algorithm and protocol of one of the `first` best pairs but fewer channels,
+    /// whose lower bound is within [`MIN_CHANNEL_SPEEDUP`] of the fastest with that algorithm and protocol. Returns its
+    /// index in `pruned` and the time limit of its simulation.
+    pub(super) fn find_preferable_pruned(
+        &self,
+        pruned: &[(Picos, Strategy)],
+        first: usize,
+        is_wanted: impl Fn(&Strategy) -> bool,
+    ) -> Option<(usize, Picos)> {
         let mut pairs: Vec<(TimedStrategy, Picos)> =
             self.pairs.iter().filter_map(|pair| Some((best(pair)?, preference_limit(pair)?))).collect();
         pairs.sort_by_key(|(best, _)| (best.time, best.strategy));
-        pairs.into_iter().take(2).find_map(|(best, limit)| {
+        pairs.into_iter().take(first).find_map(|(best, limit)| {
             let may_represent = |&(lower_bound, s): &(Picos, Strategy)| {
-                same_pair(s, best.strategy) && s.channels < best.strategy.channels && lower_bound <= limit
+                same_pair(s, best.strategy)
+                    && s.channels < best.strategy.channels
+                    && lower_bound <= limit
+                    && is_wanted(&s)
             };
             Some((pruned.iter().position(may_represent)?, limit))
         })

@@ -158,6 +158,7 @@ mod tests {
             runner_up: pairs.get(1).copied(),
             bound: Bound { time: Picos(1), transfer: Picos(1), limited_by: BoundSource::Latency },
             pairs,
+            library_pairs: Vec::new(),
             library_default: None,
             omitted: Vec::new(),
         }
