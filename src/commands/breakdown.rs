@@ -52,7 +52,7 @@ pub fn run(args: &SimulateArgs, path: &Path, fabric: &Fabric, output: &Output) -
             let environment = setup::environment(fabric, &router, &ranks, profile, &[]);
             simulate(generator.as_ref(), environment, mode, SimulationOptions::default(), Watch::default())
         })?;
-        let schedule = format!("{} {} × {}", header.name, header.protocol, header.channels);
+        let schedule = format!("{} {} × {}", header.name, header.protocol, header.blocks_per_rank());
         rows.push(SizeBreakdown { bytes, schedule, parts });
     }
     let names = names(&rows);

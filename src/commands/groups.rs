@@ -295,7 +295,7 @@ impl Group {
             ranks: set.ranks.clone(),
             algorithm: header.name.clone(),
             protocol: header.protocol.name(),
-            channels: if isolated.is_some() { header.channels } else { 0 },
+            channels: if isolated.is_some() { header.blocks_per_rank() } else { 0 },
             time_us: time.us(),
             isolated_us: isolated.map(|call| call.time.us()),
             algbw_gb_per_s: rate(algbw_gb_per_s(header.size(), time)),

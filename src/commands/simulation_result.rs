@@ -29,7 +29,7 @@ pub struct SimulationAnswer {
     algorithm: String,
     /// Protocol of the strategy.
     protocol: &'static str,
-    /// Number of channels of the strategy.
+    /// Number of channels of the strategy, each a thread block.
     channels: u16,
     /// Variant of packed trees, as `--trees` names it; absent for other algorithms.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ impl SimulationAnswer {
             algorithm: header.name.clone(),
             protocol: header.protocol.name(),
             trees: None,
-            channels: header.channels,
+            channels: header.blocks_per_rank(),
             collective: call.collective.name(),
             bytes: call.bytes,
             ranks: call.ranks,

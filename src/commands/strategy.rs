@@ -3,8 +3,8 @@
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_collectives::packing::TreeVariant;
 use fabricast_collectives::strategy::{Strategy, check_combination, describe_combinations};
-use fabricast_libraries::GroupChoice;
 use fabricast_libraries::nccl::{ChannelPart, ChannelRange};
+use fabricast_libraries::{Chooser, GroupChoice};
 use fabricast_search::candidates::Restriction;
 use fabricast_search::plan::{Effort, PlanError, PlanRequest, plan};
 use fabricast_sim::LaunchMode;
@@ -101,9 +101,11 @@ pub fn single(
     let strategy = &StrategyArgs { protocol: call_request::protocols(call, strategy), ..strategy.clone() };
     let SingleCall { call, matrix } = SingleCall::from_args(call, placement)?;
     let collective = call.collective;
+    let chooser = setup::library(library, profile)
+        .map(|used| setup::chooser(used, setting.router, placement, library, call_flags, strategy));
     let picked = match library_default(&call, call_flags, strategy, library, setting)? {
         Some(chosen) => Some(chosen),
-        None => plan_pick(&call, matrix.as_ref(), strategy, library, setting)?,
+        None => plan_pick(&call, matrix.as_ref(), strategy, library, setting, chooser.as_ref())?,
     };
     let first = Algorithm::ALL.into_iter().find(|a| a.supports(collective)).unwrap_or(Algorithm::Ring);
     let first = picked.map_or(first, |picked| picked.algorithm);
@@ -137,6 +139,8 @@ pub fn single(
     };
     let channels = single_value("--channels", None, Some(&strategy.channels), usual.channels)?;
     let chosen = Strategy { channels, ..usual };
+    // A strategy of the library has its chunks, as in a plan.
+    let chosen = chooser.as_ref().map_or(chosen, |chooser| chooser.with_chunk(&call, chosen, profile));
     let shape = Shape {
         grid: fabric.host_grid().to_vec(),
         matrix,
@@ -238,6 +242,7 @@ fn plan_pick(
     flags: &StrategyArgs,
     library: &LibraryArgs,
     setting: RunSetting<'_>,
+    chooser: Option<&Chooser>,
 ) -> Result<Option<Strategy>, Failure> {
     let value_counts = [flags.algorithm.len(), flags.protocol.len(), flags.channels.len()];
     if setting.profile.is_ideal()
@@ -249,7 +254,7 @@ fn plan_pick(
     let library = setup::restricting_library(library, setting.profile);
     let restriction = Restriction { library, ..setup::restriction(flags) };
     let request = PlanRequest {
-        library: None,
+        library: chooser,
         fabric: setting.fabric,
         router: setting.router,
         placement: setting.placement,

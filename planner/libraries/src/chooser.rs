@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU16;
 
+use fabricast_sim::profile::Profile;
 use fabricast_sim::schedule::{Call, Collective, DataType, Protocol, ReduceOp};
 use fabricast_topologies::route::{PeerAccess, Router};
 use fabricast_topologies::{Fabric, NodeId};
@@ -320,6 +321,23 @@ impl Chooser {
             chunk: Some(kernel.chunk),
             ..Strategy::new(algo_and_proto.algo.to_algorithm()?, algo_and_proto.proto.to_protocol(), kernel.channels)
         })
+    }
+
+    /// Returns a strategy with the chunk size with which the library runs it. Unchanged if it states a chunk size, if the
+    /// library cannot run it, or if that of the profile is equal.
+    #[must_use]
+    pub fn with_chunk(&self, call: &Call, strategy: Strategy, profile: &Profile) -> Strategy {
+        let runs = self.capabilities().runs(strategy.algorithm, strategy.protocol, call.collective);
+        let default = strategy.default_chunk(call.collective, profile);
+        if strategy.chunk.is_some() || default.is_none() || !runs || !self.can_use_channels(call, &strategy) {
+            return strategy;
+        }
+        let chunk = || {
+            let algo = Algo::from_algorithm(strategy.algorithm)?;
+            let algo_and_proto = AlgoProto { algo, proto: Proto::from_protocol(strategy.protocol)? };
+            self.predict_strategy(call, algo_and_proto, NonZeroU16::new(strategy.channels))?.chunk
+        };
+        Strategy { chunk: chunk().filter(|&chunk| Some(chunk) != default), ..strategy }
     }
 
     /// Returns true if a call can use as many channels as a strategy has. NCCL uses no more channels than the message

@@ -52,6 +52,13 @@ impl Header {
         self.call.collective.peers(self.call.ranks).min(self.channels.into()) as u16
     }
 
+    /// Returns the number of thread blocks of a rank: the channels of the library, half of the schedule's where a block
+    /// both reduces and copies.
+    #[must_use]
+    pub fn blocks_per_rank(&self) -> u16 {
+        self.channels / self.blocks.split.channels()
+    }
+
     /// Returns the size that bandwidths refer to: the larger buffer of a rank, as in nccl-tests.
     #[must_use]
     pub fn size(&self) -> Bytes {

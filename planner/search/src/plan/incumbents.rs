@@ -1,12 +1,9 @@
 //! Incumbents of a search: the best simulated strategies of all, and of those that the library can run, whose settings
 //! the plan advises on. A candidate is simulated if it may be selected in either set.
 
-use std::num::NonZeroU16;
-
 use fabricast_libraries::Chooser;
-use fabricast_libraries::nccl::{Algo, AlgoProto, Proto};
 use fabricast_sim::schedule::Call;
-use fabricast_topologies::{Bytes, Picos};
+use fabricast_topologies::Picos;
 
 use super::simulated_candidates::SimulatedCandidates;
 use super::{PlanRequest, TimedStrategy};
@@ -31,14 +28,6 @@ impl<'a> LibraryStrategies<'a> {
     /// Returns true if the library has the kernel of a strategy, and can use as many channels.
     pub(super) fn includes(&self, strategy: &Strategy) -> bool {
         self.restriction.allows(strategy, self.call.collective) && self.chooser.can_use_channels(&self.call, strategy)
-    }
-
-    /// Chunk size with which the library runs a strategy; `None` if it is not known.
-    pub(super) fn chunk(&self, strategy: &Strategy) -> Option<Bytes> {
-        let algo = Algo::from_algorithm(strategy.algorithm)?;
-        let algo_and_proto = AlgoProto { algo, proto: Proto::from_protocol(strategy.protocol)? };
-        let channels = NonZeroU16::new(strategy.channels);
-        self.chooser.predict_strategy(&self.call, algo_and_proto, channels)?.chunk
     }
 }
 

@@ -84,18 +84,6 @@ impl<'a> Search<'a> {
         algorithms.iter().filter_map(mismatch).collect()
     }
 
-    /// Returns a candidate of the library with the chunk size that the library uses for it between hosts, where the size
-    /// of a message determines how often a queue pair waits for acknowledgements.
-    fn with_library_chunk(&self, strategy: Strategy, library: &LibraryStrategies<'_>) -> Strategy {
-        let PlanRequest { placement, fabric, .. } = *self.request;
-        let first = placement.first().map(|&device| fabric.node(device).host);
-        let spans_hosts = placement.iter().any(|&device| Some(fabric.node(device).host) != first);
-        match spans_hosts && strategy.chunk.is_none() && library.includes(&strategy) {
-            true => self.normalize_chunk(Strategy { chunk: library.chunk(&strategy), ..strategy }),
-            false => strategy,
-        }
-    }
-
     /// Removes a strategy's chunk size if the profile has no chunks, or if the chunk size equals the default for this
     /// strategy, so that equal schedules are one candidate. A chunk size that the restriction requires is retained,
     /// because all candidates have it.
@@ -112,14 +100,13 @@ impl<'a> Search<'a> {
         let candidates =
             candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
         let candidates = Strategy::with_variants_of_trees(candidates, self.call, profile, &self.capabilities);
-        let library = LibraryStrategies::new(self.request, self.call);
-        let with_chunk = |strategy| match &library {
-            Some(library) => self.with_library_chunk(strategy, library),
+        let with_chunk = |strategy| match self.request.library {
+            Some(chooser) => chooser.with_chunk(&self.call, strategy, profile),
             None => strategy,
         };
         let candidates: BTreeSet<Strategy> = candidates.into_iter().map(with_chunk).collect();
         let mut rejected = Vec::new();
-        let mut simulated = Incumbents::new(library);
+        let mut simulated = Incumbents::new(LibraryStrategies::new(self.request, self.call));
         // The row states the time of the library's default in any case, which also limits the simulations of the others.
         let default = self.library_candidate();
         if let Some(strategy) = default {
