@@ -107,9 +107,13 @@ impl Crossing {
             + network.rendezvous(message_on_wire)
             + network.signal_latency(protocol, message_on_wire)
             + fill;
-        // An operation that is a part of a message takes its share.
-        let parts = u128::from(bytes.0.min(message.0)) * u128::from(network.spacing(message_on_wire).0);
-        let spacing = Picos(u64::try_from(parts / u128::from(message.0.max(1))).unwrap_or(u64::MAX));
+        // An operation that is a part of a message has its share.
+        let share = |bytes: Bytes, each: Picos| {
+            let parts = u128::from(bytes.0) * u128::from(each.0) / u128::from(message.0.max(1));
+            Picos(u64::try_from(parts).unwrap_or(u64::MAX))
+        };
+        let waiting = share(bytes.min(message), network.spacing(message_on_wire));
+        let spacing = waiting.max(share(bytes, network.interval));
         Self { latency, flush: network.flush(protocol), spacing, proxy, two_sided_bytes: None }
     }
 

@@ -56,10 +56,14 @@ pub struct NetworkCosts {
     pub arrive: Picos,
     /// Time until the NIC's writes are visible in GPU memory: a read through the NIC, on GPUs before Hopper.
     pub flush: Picos,
-    /// Time of the sending proxy for each message: posting it, testing its completion and returning its slot. A ring
-    /// sends one message, or one for each slice, per step; a small all_gather therefore needs at least this time per
-    /// step.
+    /// Time of the sending proxy thread for each message of any connection: posting it, testing its completion and
+    /// returning its slot.
     pub message: Picos,
+    /// Minimum time from one message of a connection to its next one: a sweep of the proxy thread, in which it posts at
+    /// most one message of each connection (NCCL 2.28 src/proxy.cc, `progressOps`; src/transport/net.cc,
+    /// `sendProxyProgress`). A ring sends one message, or one for each slice, per step; a small all_gather therefore
+    /// needs at least this time per step. Sweeps over several busy connections post a message of each.
+    pub interval: Picos,
     /// Rate at which the proxy reads data with interleaved flags in host memory, counting both; `None` if this costs no
     /// time.
     pub scan: Option<Bandwidth>,
@@ -132,6 +136,7 @@ impl NetworkCosts {
         arrive: Picos::ZERO,
         flush: Picos::ZERO,
         message: Picos::ZERO,
+        interval: Picos::ZERO,
         scan: None,
         rendezvous: Picos::ZERO,
         eager: None,
@@ -175,7 +180,7 @@ impl NetworkCosts {
     }
 
     /// Minimum time from the start of a message of `on_wire` bytes, framing included, to that of the next one of its
-    /// connection. A queue pair waits for two acknowledgements per message with a separate notification.
+    /// connection's queue pairs. A queue pair waits for two acknowledgements per message with a separate notification.
     #[must_use]
     pub fn spacing(&self, on_wire: Bytes) -> Picos {
         let waits = self.acknowledgement(on_wire).0.saturating_mul(2);
@@ -238,6 +243,7 @@ mod tests {
         arrive: Picos(30),
         flush: Picos(4),
         message: Picos(500_000),
+        interval: Picos(100),
         scan: Some(Bandwidth(1_000_000_000)),
         rendezvous: Picos(7),
         eager: Some(Bytes(16 << 10)),

@@ -70,6 +70,7 @@ pub(super) struct NetworkFile {
     arrive: String,
     flush: String,
     message: String,
+    interval: Option<String>,
     scan: Option<String>,
     rendezvous: Option<String>,
     eager: Option<String>,
@@ -110,6 +111,7 @@ impl NetworkFile {
             arrive: time("arrive", &self.arrive)?,
             flush: time("flush", &self.flush)?,
             message: time("message", &self.message)?,
+            interval: reader.optional("network.interval", self.interval.as_deref())?.unwrap_or_default(),
             scan: reader.optional("network.scan", self.scan.as_deref())?,
             rendezvous: reader.optional("network.rendezvous", self.rendezvous.as_deref())?.unwrap_or_default(),
             eager: reader.optional("network.eager", self.eager.as_deref())?,
@@ -130,6 +132,9 @@ impl NetworkCosts {
             ("message", self.message),
         ];
         write_times(&times, out)?;
+        if self.interval > Picos::ZERO {
+            write_times(&[("interval", self.interval)], out)?;
+        }
         self.scan.map_or(Ok(()), |rate| write_rates(&[("scan", rate)], out))?;
         if self.signal > Picos::ZERO {
             write_times(&[("signal", self.signal)], out)?;

@@ -90,6 +90,8 @@ pub enum MessageCost {
     Flush,
     /// `message`: time of the proxy thread per message.
     Message,
+    /// `interval`: minimum time between messages of a connection.
+    Interval,
     /// `scan`: rate at which the proxy thread reads flags in host memory.
     Scan,
     /// `rendezvous`: additional latency of large messages.
@@ -100,10 +102,18 @@ pub enum MessageCost {
 
 impl MessageCost {
     /// Message costs that times of whole collectives determine. Such times cannot separate `flush` from `arrive`. The
-    /// proxy thread's time per message affects rings and exchanges of small messages, which the proxy thread sends one
-    /// after another.
-    pub(super) const FITTED: [Self; 7] =
-        [Self::Post, Self::Fence, Self::Arrive, Self::Message, Self::Scan, Self::Rendezvous, Self::Signal];
+    /// proxy thread's time per message affects trees and exchanges over many connections, the interval rings of small
+    /// messages on few.
+    pub(super) const FITTED: [Self; 8] = [
+        Self::Post,
+        Self::Fence,
+        Self::Arrive,
+        Self::Message,
+        Self::Interval,
+        Self::Scan,
+        Self::Rendezvous,
+        Self::Signal,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -112,6 +122,7 @@ impl MessageCost {
             Self::Arrive => "arrive",
             Self::Flush => "flush",
             Self::Message => "message",
+            Self::Interval => "interval",
             Self::Scan => "scan",
             Self::Rendezvous => "rendezvous",
             Self::Signal => "signal",
@@ -126,6 +137,7 @@ impl MessageCost {
             Self::Arrive => Some(&mut costs.arrive),
             Self::Flush => Some(&mut costs.flush),
             Self::Message => Some(&mut costs.message),
+            Self::Interval => Some(&mut costs.interval),
             Self::Rendezvous => Some(&mut costs.rendezvous),
             Self::Signal => Some(&mut costs.signal),
             Self::Scan => None,
@@ -135,7 +147,7 @@ impl MessageCost {
     /// Returns true if messages of a protocol have this cost.
     pub(super) fn applies_to(self, protocol: Protocol) -> bool {
         match self {
-            Self::Post | Self::Message | Self::Rendezvous | Self::Signal => true,
+            Self::Post | Self::Message | Self::Interval | Self::Rendezvous | Self::Signal => true,
             Self::Fence => protocol != Protocol::Ll,
             Self::Arrive | Self::Flush => !matches!(protocol, Protocol::Ll | Protocol::Ll128),
             Self::Scan => protocol == Protocol::Ll,
@@ -398,6 +410,7 @@ impl FitParameter {
             Self::Protocol(protocol, cost) => (protocol, cost),
             Self::Message(MessageCost::Scan) => return profile.network.scan.is_some(),
             Self::Message(MessageCost::Rendezvous) => return profile.network.eager.is_some(),
+            Self::Message(MessageCost::Interval) => return profile.network.interval > Picos::ZERO,
             Self::Message(MessageCost::Signal) => return profile.network.signal > Picos::ZERO,
             Self::Launch(_, _, LaunchCost::FloorOneWay) => return self.get(profile) > 0.0,
             _ => return true,
