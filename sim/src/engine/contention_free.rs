@@ -9,8 +9,17 @@
 //! that end at one instant the one with the largest costs. Contended runs are simulated by the engine beforehand; the
 //! other runs do not affect them.
 //!
-//! The ends of a run are dropped once all runs that wait for it have been evaluated. Streams of many more chunks than
-//! runs in sequence are left to the engine, which may skip a steady state.
+//! In a steady state of a run, its operations are skipped: if the times of two successive operations have grown by the
+//! same difference, and so do the ends that they wait for, then the times of further operations grow by this difference
+//! as long as every comparison of two ends has the same result ([`operation`]). The ends that a run waits for may grow by
+//! less or more than the run itself, so that no common period of all runs is needed.
+//!
+//! The ends of a run are stored as arithmetic progressions ([`end_sequence`]), and dropped once all runs that wait for it
+//! have been evaluated. Long streams without progressions are left to the engine, which may skip a longer period.
+
+mod end_sequence;
+mod operation;
+mod run_inputs;
 
 use fabricast_topologies::Picos;
 
@@ -21,13 +30,22 @@ use super::{
     passage_ranges,
 };
 use crate::quantity::{Rate, Work};
+use end_sequence::{EndSequence, Growth};
+use operation::{Durations, OperationTimes};
+use run_inputs::RunInputs;
 
 /// Minimum number of operations of a workload for which the evaluation is tried.
 const MIN_OPERATIONS: u64 = 4096;
 
-/// Largest number of operations of a run per run in sequence. The engine needs some ten times as long for an operation,
-/// but may skip a steady state after a few operations per run in sequence.
+/// Largest number of operations of a run per run in sequence for which all operations may be evaluated. The engine needs
+/// some ten times as long for an operation, but may skip a steady state after a few operations per run in sequence.
 const MAX_LENGTH_PER_DEPTH: u32 = 64;
+
+/// Part of the operations of longer runs that may be evaluated, as a divisor. Above it, they are left to the engine.
+const LONG_RUN_PART: u64 = 4;
+
+/// Largest number of operations between two attempts to skip operations.
+const MAX_ATTEMPT_INTERVAL: u32 = 64;
 
 /// Instant, and the costs of the chain of operations that ends at it. Of several, the greatest counts: the latest, and of
 /// equally late ones the one with the largest costs.
@@ -35,6 +53,19 @@ const MAX_LENGTH_PER_DEPTH: u32 = 64;
 pub(super) struct ChainEnd {
     pub(super) time: Picos,
     pub(super) costs: ChainCosts,
+}
+
+impl ChainEnd {
+    /// Returns the values in the order in which ends are compared.
+    fn parts(self) -> [u64; 5] {
+        let ChainCosts { software, latency, bandwidth, start_delay } = self.costs;
+        [self.time, software, latency, bandwidth, start_delay].map(|part| part.0)
+    }
+
+    fn from_parts(parts: [u64; 5]) -> Self {
+        let [time, software, latency, bandwidth, start_delay] = parts.map(Picos);
+        Self { time, costs: ChainCosts { software, latency, bandwidth, start_delay } }
+    }
 }
 
 /// Returns the outcome of a workload of which most operations are in runs without contention; `None` if the engine has to
@@ -89,9 +120,8 @@ fn dependencies(workload: &Workload, run: u32) -> impl Iterator<Item = Edge> + '
 }
 
 /// Returns an order of the runs without contention in which each follows those that it waits for, and waiting runs follow
-/// soon. `None` if there is no such order, if operations of a run wait for later ones of the same run, or if runs are too
-/// long for their number in sequence.
-fn evaluation_order(workload: &Workload, is_contended: &[bool]) -> Option<Vec<u32>> {
+/// soon. `None` if there is no such order, or if operations of a run wait for later ones of the same run.
+fn evaluation_order(workload: &Workload, is_contended: &[bool]) -> Option<EvaluationOrder> {
     let runs = || (0..workload.runs.len() as u32).filter(|&run| !is_contended[run as usize]);
     let mut dependents: Vec<Vec<u32>> = vec![Vec::new(); workload.runs.len()];
     let mut missing = vec![0u32; workload.runs.len()];
@@ -124,7 +154,16 @@ fn evaluation_order(workload: &Workload, is_contended: &[bool]) -> Option<Vec<u3
     let longest = runs().map(|run| workload.runs[run as usize].len).max()?;
     let depth = depths.into_iter().max()?;
     let is_short = longest <= depth.saturating_mul(MAX_LENGTH_PER_DEPTH);
-    (is_short && order.len() == runs().count()).then_some(order)
+    let part = if is_short { 1 } else { LONG_RUN_PART };
+    let max_operations = workload.operation_count() / part;
+    (order.len() == runs().count()).then_some(EvaluationOrder { runs: order, max_operations })
+}
+
+/// Order of the runs without contention.
+struct EvaluationOrder {
+    runs: Vec<u32>,
+    /// Largest number of operations to evaluate.
+    max_operations: u64,
 }
 
 /// Returns the workload of some of the runs, none of which waits for another run.
@@ -147,11 +186,13 @@ struct Evaluation<'a> {
     workload: &'a Workload,
     watch: Watch<'a>,
     /// Ends of the operations of evaluated runs for which other runs wait; empty for other runs.
-    ends: Vec<Vec<ChainEnd>>,
+    ends: Vec<EndSequence>,
     /// Number of dependencies on each run of runs without contention that are not evaluated.
     awaiting: Vec<u32>,
     /// Last division of work by rate, and its result.
     last_division: (Work, Rate, Picos),
+    /// Number of operations that may still be evaluated.
+    remaining: u64,
     outcome: Outcome,
 }
 
@@ -168,7 +209,15 @@ impl<'a> Evaluation<'a> {
             outcome.run_ends = vec![Picos::ZERO; workload.runs.len()];
         }
         let last_division = (Work(0), Rate(1), Picos::ZERO);
-        Self { workload, watch, ends: vec![Vec::new(); workload.runs.len()], awaiting, last_division, outcome }
+        Self {
+            workload,
+            watch,
+            ends: vec![EndSequence::default(); workload.runs.len()],
+            awaiting,
+            last_division,
+            remaining: 0,
+            outcome,
+        }
     }
 
     /// Simulates the contended runs; `None` if that fails for a reason that only a simulation of all runs explains.
@@ -190,7 +239,7 @@ impl<'a> Evaluation<'a> {
             Err(_) => return Ok(None),
         }
         for (&run, ends) in runs.iter().zip(engine.chain_ends) {
-            self.ends[run as usize] = ends;
+            self.ends[run as usize] = ends.into_iter().collect();
         }
         for (&run, &end) in runs.iter().zip(&engine.outcome.run_ends) {
             self.outcome.run_ends[run as usize] = end;
@@ -200,17 +249,19 @@ impl<'a> Evaluation<'a> {
         Ok(Some(self))
     }
 
-    /// Evaluates the runs in order; `None` if a time is out of range, which the engine reports.
-    fn run(mut self, order: &[u32]) -> Result<Option<Outcome>, EngineError> {
+    /// Evaluates the runs in order; `None` if a time is out of range, which the engine reports, or if too many operations
+    /// would have to be evaluated.
+    fn run(mut self, order: &EvaluationOrder) -> Result<Option<Outcome>, EngineError> {
         self.watch.begin(self.workload.operation_count());
-        for &run in order {
+        self.remaining = order.max_operations;
+        for &run in &order.runs {
             let Some(ends) = self.evaluate(run) else { return Ok(None) };
             self.record(run, &ends)?;
             for edge in dependencies(self.workload, run) {
                 let awaiting = &mut self.awaiting[edge.run as usize];
                 *awaiting -= 1;
                 if *awaiting == 0 {
-                    self.ends[edge.run as usize] = Vec::new();
+                    self.ends[edge.run as usize] = EndSequence::default();
                 }
             }
             if self.awaiting[run as usize] > 0 {
@@ -221,73 +272,75 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Adds the ends of a run to the outcome.
-    fn record(&mut self, run: u32, ends: &[ChainEnd]) -> Result<(), EngineError> {
-        let mut last = Picos::ZERO;
-        for end in ends {
-            last = last.max(end.time);
-            if end.time >= self.outcome.end {
-                let ending = (end.time, end.costs.costs_at(end.time));
-                (self.outcome.end, self.outcome.costs) = ending.max((self.outcome.end, self.outcome.costs));
-            }
+    fn record(&mut self, run: u32, ends: &EndSequence) -> Result<(), EngineError> {
+        let last = ends.greatest().unwrap_or_default();
+        if ends.len() > 0 && last.time >= self.outcome.end {
+            let ending = (last.time, last.costs.costs_at(last.time));
+            (self.outcome.end, self.outcome.costs) = ending.max((self.outcome.end, self.outcome.costs));
         }
         if let Some(end) = self.outcome.run_ends.get_mut(run as usize) {
-            *end = last;
+            *end = last.time;
         }
-        self.outcome.operations += ends.len() as u64;
-        self.outcome.events += ends.len() as u64;
+        self.outcome.operations += u64::from(ends.len());
         self.watch.poll(self.outcome.operations)?;
-        match self.watch.until.filter(|&until| last > until) {
+        match self.watch.until.filter(|&until| last.time > until) {
             Some(until) => Err(EngineError::Abandoned { until }),
             None => Ok(()),
         }
     }
 
-    /// Returns the ends of a run's operations; `None` if a time is out of range.
-    fn evaluate(&mut self, run: u32) -> Option<Vec<ChainEnd>> {
+    /// Returns the ends of a run's operations; `None` if a time is out of range, or if too many operations would have to
+    /// be evaluated.
+    fn evaluate(&mut self, run: u32) -> Option<EndSequence> {
         let workload = self.workload;
         let len = workload.runs[run as usize].len;
-        let edges: Vec<Edge> = dependencies(workload, run).collect();
-        let is_own = |edge: &&Edge| edge.run == run && !edge.is_turn();
-        let own: Vec<Edge> = workload.run_waits(run).iter().filter(is_own).copied().collect();
-        let is_in_turn = workload.run_waits(run).iter().any(|edge| edge.is_turn());
-        let start = workload.startup;
-        let begun = ChainEnd { time: start, costs: ChainCosts { software: start, ..ChainCosts::default() } };
+        let mut inputs = RunInputs::new(workload, run);
         let mut operations = OperationReader::new(workload, run);
-        let mut ends: Vec<ChainEnd> = Vec::with_capacity(len as usize);
-        // End of the software time and of the spacing of the previous operation.
-        let mut previous: Option<(ChainEnd, ChainEnd)> = None;
-        for index in 0..len {
-            let Operation { work, passage: RouteLatency { route, latency }, pace, rates } = operations.read(index);
-            let others = edges.iter().filter_map(|edge| {
-                let ends = &self.ends[edge.run as usize];
-                ends.get(edge.target(index, ends.len() as u32)? as usize).copied()
-            });
-            let own = own.iter().filter_map(|edge| ends.get(edge.target(index, len)? as usize).copied());
-            let in_turn = previous.filter(|_| is_in_turn);
-            let awaited = others.chain(own).chain(in_turn.map(|(prepared, _)| prepared)).max().unwrap_or(begun);
-            let mut costs = awaited.costs;
-            let ready = awaited.time.max(pace.not_before);
-            costs.start_delay += ready - awaited.time;
-            costs.software += pace.software;
-            let prepared = ChainEnd { time: Picos(ready.0.checked_add(pace.software.0)?), costs };
-            costs.latency += latency;
-            let mut first_byte = ChainEnd { time: Picos(prepared.time.0.checked_add(latency.0)?), costs };
-            if let (Some((_, free)), Some(&done)) = (in_turn, ends.last()) {
-                // An operation that has to wait is charged with the costs of the chain that it waited for.
-                first_byte = first_byte.max(done).max(free);
+        let mut ends = EndSequence::default();
+        let mut previous: Option<OperationTimes<ChainEnd>> = None;
+        let mut growth: Option<OperationTimes<Growth>> = None;
+        let (mut next_attempt, mut interval) = (0, 1);
+        let mut index = 0;
+        while index < len {
+            self.remaining = self.remaining.checked_sub(1)?;
+            self.outcome.events += 1;
+            let durations = self.durations(operations.read(index))?;
+            let in_turn = previous.filter(|_| inputs.is_in_turn);
+            let begun = inputs.begun;
+            let awaited = inputs.points(&self.ends, &ends, index).map(|point| point.end);
+            let times = OperationTimes::new(&durations, awaited, in_turn, begun, &mut 0)?;
+            ends.push(times.end);
+            let last_growth = growth;
+            growth = previous.map(|previous| times.growth_since(&previous));
+            let steady = previous.zip(growth).filter(|_| growth == last_growth && index >= next_attempt);
+            let (mut last, mut skipped) = (times, 0);
+            if let Some((previous, growth)) = steady {
+                let steps = inputs.steady_steps(&self.ends, &ends, index, &durations, previous, growth);
+                let steps = steps.min(len - 1 - index);
+                let steps = operations.equal_after(index, steps);
+                if let Some(advanced) = times.advanced(&growth, steps).filter(|_| steps > 0) {
+                    ends.extend(steps, growth.end);
+                    self.outcome.skipped += u64::from(steps);
+                    (last, skipped) = (advanced, steps);
+                }
+                interval = if steps > interval { 1 } else { (2 * interval).min(MAX_ATTEMPT_INTERVAL) };
+                next_attempt = index + skipped + interval;
             }
-            let free_costs = ChainCosts { software: first_byte.costs.software + pace.spacing, ..first_byte.costs };
-            let free = ChainEnd { time: Picos(first_byte.time.0.checked_add(pace.spacing.0)?), costs: free_costs };
-            let mut end = first_byte;
-            if route.is_some() && work.0 > 0 {
-                let transfer = self.duration(work, rates.unshared)?;
-                end.time = Picos(end.time.0.checked_add(transfer.0)?);
-                end.costs.bandwidth += self.duration(work, rates.solo)?.min(transfer);
-            }
-            ends.push(end);
-            previous = Some((prepared, free));
+            previous = Some(last);
+            index += 1 + skipped;
         }
         Some(ends)
+    }
+
+    /// Returns the durations of an operation; `None` if one is out of range.
+    fn durations(&mut self, operation: Operation) -> Option<Durations> {
+        let Operation { work, passage: RouteLatency { route, latency }, pace, rates } = operation;
+        let (mut transfer, mut bandwidth) = (Picos::ZERO, Picos::ZERO);
+        if route.is_some() && work.0 > 0 {
+            transfer = self.duration(work, rates.unshared)?;
+            bandwidth = self.duration(work, rates.solo)?.min(transfer);
+        }
+        Some(Durations { pace, latency, transfer, bandwidth })
     }
 
     fn duration(&mut self, work: Work, rate: Rate) -> Option<Picos> {
@@ -299,7 +352,7 @@ impl<'a> Evaluation<'a> {
 }
 
 /// Properties of an operation.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Operation {
     work: Work,
     passage: RouteLatency,
@@ -308,7 +361,7 @@ struct Operation {
 }
 
 /// Rates of a transfer on a route: without contention, and without any other transfer in the system.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct RouteRates {
     unshared: Rate,
     solo: Rate,
@@ -347,6 +400,15 @@ impl<'a> OperationReader<'a> {
         self.last = Some(operation);
         operation
     }
+
+    /// Returns the number of operations after `index`, at most `max`, that have the same properties.
+    fn equal_after(&mut self, index: u32, max: u32) -> u32 {
+        let operation = self.read(index);
+        if self.is_uniform {
+            return max;
+        }
+        (1..=max).find(|step| self.read(index + step) != operation).map_or(max, |step| step - 1)
+    }
 }
 
 #[cfg(test)]
@@ -354,7 +416,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::run;
-    use super::super::steady_state::tests::{Stream, check, streams, workload};
+    use super::super::steady_state::tests::{Stream, check, shorten_last_messages, streams, workload};
     use super::*;
 
     /// Builds a workload of streams whose operations move these amounts in turn. The streams share the first `shared`
@@ -408,6 +470,59 @@ mod tests {
                 run(&workload, Watch { until, steady_states, ..Watch::default() }).map(|outcome| outcome.end)
             });
             prop_assert_eq!(&ends[0], &ends[1]);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// Times and costs of long streams without contention, most of whose operations are skipped, equal those of the
+        /// engine. Streams wait for others that are slower, faster or have another number of operations, and the last
+        /// messages are short.
+        #[test]
+        fn skipped_operations_change_no_result(
+            mut streams in streams(),
+            chunks in 1000u32..2000,
+            shared in 0u32..3,
+            full in prop_oneof![Just(1.0), 0.3f64..1.0],
+        ) {
+            for stream in &mut streams {
+                (stream.window, stream.line) = (None, None);
+            }
+            let mut workload = workload(&streams, chunks, &[1, 3, 400]);
+            workload.system = workload.system.with_only(|resource| resource.0 < shared);
+            if full < 1.0 {
+                shorten_last_messages(&mut workload, full);
+            }
+            check(&workload)?;
+            if let Some(whole) = outcome(&workload, Watch::default()).unwrap() {
+                prop_assert_eq!(whole.operations, workload.operation_count());
+            }
+        }
+    }
+
+    /// Returns two streams in sequence, of which the second needs `slowdown` times as long for each operation.
+    fn two_streams(slowdown: u64) -> Workload {
+        let mut workload = Workload::new();
+        for (run, software) in [(0, 1_000), (1, 1_000 * slowdown)] {
+            let passage = RouteLatency { route: None, latency: Picos(70) };
+            let pace = Pace { software: Picos(software), ..Pace::default() };
+            let data = Edge { run: 0, start: 0, step: 1 };
+            let waits = [Edge::turn(run), data];
+            workload.add_uniform_run(1 << 16, passage, Work(0), pace, &waits[..1 + run as usize]);
+        }
+        workload
+    }
+
+    /// Streams of different rates, which have no common steady state, need a few evaluations.
+    #[test]
+    fn streams_of_different_rates_are_skipped() {
+        for slowdown in [0, 1, 2, 7] {
+            let workload = two_streams(slowdown);
+            check(&workload).unwrap();
+            let whole = outcome(&workload, Watch::default()).unwrap().unwrap();
+            assert_eq!((whole.operations, whole.skipped + whole.events), (2 << 16, 2 << 16));
+            assert!(whole.events < 20, "{} operations of {slowdown}", whole.events);
         }
     }
 

@@ -144,7 +144,7 @@ fn replace_waits(workload: &mut Workload, waits: Vec<Vec<Edge>>) {
 }
 
 /// Gives one byte to all operations of each run except the first part.
-fn shorten_last_messages(workload: &mut Workload, part: f64) {
+pub(in crate::engine) fn shorten_last_messages(workload: &mut Workload, part: f64) {
     for run in 0..workload.runs.len() as u32 {
         let (len, first) = (workload.runs[run as usize].len, workload.works.len() as u32);
         let full = (f64::from(len) * part) as u32;
