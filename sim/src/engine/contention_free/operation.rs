@@ -11,7 +11,7 @@ use super::end_sequence::Growth;
 use crate::engine::Pace;
 use crate::engine::costs::ChainCosts;
 
-/// Times above this one do not grow further in a steady state; the engine reports times that are out of range.
+/// Largest time up to which operations are skipped, so that differences of times are within range.
 const MAX_TIME: Picos = Picos(1 << 62);
 
 /// End of a chain of operations, with or without its growth.
@@ -52,8 +52,8 @@ pub(super) struct GrowingEnd {
 }
 
 impl GrowingEnd {
-    /// Returns the number of further operations for which this end is at least `other`, given that it is now. A lower
-    /// bound of it if the first parts of both ends that differ become equal.
+    /// Returns a number of further operations for which this end is not less than `other`, given that it is not now. It is
+    /// the largest such number unless the first values that differ become equal in between.
     fn steps_above(self, other: Self) -> u32 {
         let (ends, others) = (self.end.parts(), other.end.parts());
         let (growths, other_growths) = (self.growth.parts(), other.growth.parts());
