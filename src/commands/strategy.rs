@@ -245,8 +245,10 @@ fn plan_pick(
     chooser: Option<&Chooser>,
 ) -> Result<Option<Strategy>, Failure> {
     let value_counts = [flags.algorithm.len(), flags.protocol.len(), flags.channels.len()];
+    // The variant of packed trees is selected by simulation, also with a given protocol and number of channels.
+    let selects_trees = flags.algorithm == [Algorithm::TreePacking] && flags.trees.is_none();
     if setting.profile.is_ideal()
-        || value_counts.iter().all(|&count| count == 1)
+        || value_counts.iter().all(|&count| count == 1) && !selects_trees
         || value_counts.iter().any(|&count| count > 1)
     {
         return Ok(None);

@@ -20,18 +20,10 @@ pub(crate) fn costs() -> impl Strategy<Value = NetworkCosts> {
     let scan = prop_oneof![Just(None), (1_000_000_000u64..20_000_000_000).prop_map(|rate| Some(Bandwidth(rate)))];
     let eager = prop_oneof![Just(None), (0u64..40_000).prop_map(|bytes| Some(Bytes(bytes)))];
     let signal = (time(), queue_pairs());
-    (time(), time(), time(), time(), time(), scan, (time(), eager), signal).prop_map(
-        |(post, fence, arrive, flush, message, scan, (rendezvous, eager), (signal, queue_pairs))| NetworkCosts {
-            post,
-            fence,
-            arrive,
-            flush,
-            message,
-            scan,
-            rendezvous,
-            eager,
-            signal,
-            queue_pairs,
+    let interval = prop_oneof![Just(Picos::ZERO), time()];
+    (time(), time(), time(), time(), (time(), interval), scan, (time(), eager), signal).prop_map(
+        |(post, fence, arrive, flush, (message, interval), scan, (rendezvous, eager), (signal, queue_pairs))| {
+            NetworkCosts { post, fence, arrive, flush, message, interval, scan, rendezvous, eager, signal, queue_pairs }
         },
     )
 }
@@ -87,7 +79,7 @@ proptest! {
 
     /// Sending k messages of c bytes on each of n channels takes L, the wait of one message (with a rendezvous or a
     /// separate notification if it is large), n times the longer of t and c/B, because a GPU has one proxy for all its
-    /// channels, and k − 1 times the longer of that and the interval of a queue pair. GPUs before Hopper wait for a
+    /// channels, and k − 1 times the longest of that, the interval of a queue pair and that of a connection. GPUs before Hopper wait for a
     /// flush if a counter signals the data.
     #[test]
     fn messages_between_hosts_match_closed_form(
@@ -118,7 +110,7 @@ proptest! {
         let is_separate = routing == PacketRouting::Adaptive && bytes > largest_ordered.0;
         let signal = if is_separate { network.signal.0 as f64 } else { 0.0 };
         let transfer = line_rate.filter(|_| signal > 0.0).map_or(0.0, |rate| bytes as f64 * 1e12 / rate.0 as f64);
-        let interval = (2.0 * signal + transfer) / f64::from(count);
+        let interval = ((2.0 * signal + transfer) / f64::from(count)).max(network.interval.0 as f64);
         let all_channels = per_message * f64::from(channels);
         let later = (loops - 1) as f64 * all_channels.max(interval);
         // Receivers of LL and LL128 read flags in the data and do not wait for the notification.

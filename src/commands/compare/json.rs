@@ -123,8 +123,10 @@ struct ConfigurationJson<'a> {
 struct SizeRangeJson {
     /// Smallest size, in bytes.
     min_bytes: Bytes,
-    /// Largest size, in bytes; bandwidths are those of this size.
+    /// Largest size, in bytes.
     max_bytes: Bytes,
+    /// Largest size whose own times have the finding, in bytes; bandwidths are those of this size.
+    busbw_bytes: Bytes,
     /// Number of distinct sizes.
     sizes: usize,
     /// Finding: `expected`, `slow` or `fast`.
@@ -358,6 +360,7 @@ fn range_json(range: &SizeRange) -> SizeRangeJson {
     SizeRangeJson {
         min_bytes: range.min,
         max_bytes: range.max,
+        busbw_bytes: range.representative,
         sizes: range.sizes,
         verdict: range.finding.name(),
         time_ratio: range.ratio,

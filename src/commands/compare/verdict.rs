@@ -4,6 +4,7 @@ use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
 use fabricast_validate::compare::{
     Advice, Basis, Cause, Explanation, Group, ProfileParameter, RangeFinding, RankedCause, SizeRange,
 };
+use fabricast_validate::measured::{Reason, RejectedRow};
 
 use super::super::format_count;
 use super::{ComparisonAnswer, group_name};
@@ -15,10 +16,9 @@ const MAX_GROUPS: usize = 8;
 /// fast and expected groups, then the findings and causes of those that are slow or fast.
 pub fn lines(answer: &ComparisonAnswer<'_>) -> Vec<String> {
     let groups = &answer.comparison.groups;
+    let corrupt = corrupt_results(answer);
     if let [group] = groups.as_slice() {
-        let mut lines = findings(group);
-        lines.extend(reasons(group));
-        return lines;
+        return corrupt.into_iter().chain(findings(group)).chain(reasons(group)).collect();
     }
     let count = |finding| groups.iter().filter(|group| overall(group) == finding).count();
     let parts = [(RangeFinding::Slow, "slow"), (RangeFinding::Fast, "fast"), (RangeFinding::Expected, "as expected")];
@@ -28,7 +28,8 @@ pub fn lines(answer: &ComparisonAnswer<'_>) -> Vec<String> {
         .filter(|&(count, _)| count > 0)
         .map(|(count, words)| format!("{count} {words}"))
         .collect();
-    let mut lines = vec![format!("{}: {}", format_count(groups.len() as u64, "group"), counts.join(", "))];
+    let mut lines: Vec<String> = corrupt.into_iter().collect();
+    lines.push(format!("{}: {}", format_count(groups.len() as u64, "group"), counts.join(", ")));
     let mut notable: Vec<(usize, &Group)> =
         groups.iter().enumerate().filter(|(_, group)| overall(group) != RangeFinding::Expected).collect();
     notable.sort_by_key(|(number, group)| (overall(group) != RangeFinding::Slow, *number));
@@ -43,6 +44,18 @@ pub fn lines(answer: &ComparisonAnswer<'_>) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Line on results that were wrong, whose times are not compared.
+fn corrupt_results(answer: &ComparisonAnswer<'_>) -> Option<String> {
+    let is_wrong = |rejected: &&RejectedRow| matches!(rejected.reason, Reason::WrongResults(_) | Reason::Faulty);
+    let wrong = answer.measurements.iter().flat_map(|measurement| &measurement.rejected).filter(is_wrong).count();
+    (wrong > 0).then(|| {
+        let rows = format_count(wrong as u64, "row");
+        format!(
+            "wrong results in {rows}: the machine computes or transfers data wrongly; repeat the run (nccl-tests -c 1)"
+        )
+    })
 }
 
 /// Finding on a group: slow if a range of sizes is slow, otherwise fast if one is fast.
@@ -62,9 +75,9 @@ fn findings(group: &Group) -> Vec<String> {
     let mut lines: Vec<String> = with(RangeFinding::Slow).chain(with(RangeFinding::Fast)).map(deviation).collect();
     let expected: Vec<&SizeRange> = with(RangeFinding::Expected).collect();
     match (lines.is_empty(), expected.last()) {
-        (true, Some(range)) => lines.push(format!("as expected at {}: {}", span(range), bandwidths(range))),
+        (true, Some(range)) => lines.push(format!("as expected at {}: {}", expected_span(range), bandwidths(range))),
         (false, Some(_)) => {
-            let spans: Vec<String> = expected.iter().map(|range| span(range)).collect();
+            let spans: Vec<String> = expected.iter().map(|range| expected_span(range)).collect();
             lines.push(format!("as expected at {}", spans.join(" and ")));
         }
         (_, None) => {}
@@ -88,13 +101,22 @@ fn bandwidths(range: &SizeRange) -> String {
     format!(
         "{} GB/s bus bandwidth at {}, expected {}{interval}",
         gb_per_s(range.measured),
-        bytes(range.max),
+        bytes(range.representative),
         gb_per_s(range.expected)
     )
 }
 
 fn span(range: &SizeRange) -> String {
     if range.min == range.max { bytes(range.min) } else { format!("{} to {}", bytes(range.min), bytes(range.max)) }
+}
+
+/// Sizes of an expected range, with the number of those that deviate.
+fn expected_span(range: &SizeRange) -> String {
+    let exceptions = match range.exceptions {
+        0 => String::new(),
+        count => format!(", except {} (column verdict)", format_count(count as u64, "size")),
+    };
+    format!("{}{exceptions}", span(range))
 }
 
 /// Causes of a group that is slow or fast, with the commands that confirm them. If no simulated cause is established, a

@@ -3,7 +3,8 @@
 //! Times of single rows scatter, and on a machine without faults a fifth of the rows lies outside 80 % intervals.
 //! Neighbouring sizes of one machine therefore share a verdict. The division into ranges minimizes the number of sizes
 //! with a different verdict than their range plus a penalty per boundary ([`BOUNDARY`]); it is found by dynamic
-//! programming.
+//! programming. A size far outside its interval counts twice, so that it is a range of its own at an end of the sweep, where no
+//! larger or no smaller size contradicts it.
 
 use fabricast_topologies::Bytes;
 use fabricast_topologies::variants::variants;
@@ -42,27 +43,33 @@ impl RangeFinding {
 pub struct SizeRange {
     /// Smallest size of the range.
     pub min: Bytes,
-    /// Largest size of the range, to which the bandwidths below refer.
+    /// Largest size of the range.
     pub max: Bytes,
     /// Number of distinct sizes.
     pub sizes: usize,
+    /// Number of these sizes whose times alone would have another finding.
+    pub exceptions: usize,
+    /// Largest size with the finding of the range, to which the bandwidths below refer.
+    pub representative: Bytes,
     /// Finding on the range.
     pub finding: RangeFinding,
     /// Median of measured ÷ predicted over the sizes.
     pub ratio: f64,
-    /// Measured bus bandwidth at the largest size, in GB/s.
+    /// Measured bus bandwidth at the representative size, in GB/s.
     pub measured: f64,
-    /// Predicted bus bandwidth at the largest size, in GB/s.
+    /// Predicted bus bandwidth at the representative size, in GB/s.
     pub expected: f64,
-    /// Bus bandwidth at the slow end of the prediction interval of the largest size, in GB/s.
+    /// Bus bandwidth at the slow end of the prediction interval of the representative size, in GB/s.
     pub expected_low: f64,
-    /// Bus bandwidth at the fast end of the prediction interval of the largest size, in GB/s.
+    /// Bus bandwidth at the fast end of the prediction interval of the representative size, in GB/s.
     pub expected_high: f64,
 }
 
-/// Penalty of a boundary between ranges, in sizes with a different verdict. Because it exceeds 1, a single size at
-/// either end is not a separate range; because twice the penalty exceeds 3, up to three sizes between others are not.
+/// Penalty of a boundary between ranges, in sizes with a different verdict. Because it exceeds 1, a single size near its
+/// interval is not a separate range at either end; because twice the penalty exceeds 3, up to three between others are not.
 const BOUNDARY: f64 = 1.6;
+/// Distance from the prediction interval, as a fraction of its nearer end, from which on a size counts twice.
+const FAR_OUTSIDE: f64 = 0.5;
 /// Minimum deviation of a size that counts as slow or fast, as measured ÷ predicted. Repeated measurements of one
 /// machine differ by up to 4 % (H200 node, two hosts), and deviations of less than a tenth have no practical
 /// consequence.
@@ -78,6 +85,8 @@ struct SizeFinding<'a> {
     bytes: Bytes,
     ratio: f64,
     finding: RangeFinding,
+    /// Number of sizes as which it counts.
+    weight: f64,
     /// The row with the median ratio of measured to predicted time.
     middle: &'a Compared,
 }
@@ -105,7 +114,10 @@ fn classify<'a>(rows: &[&'a Compared]) -> Option<SizeFinding<'a>> {
         Verdict::Faster { .. } if ratio <= 1.0 / MIN_RATIO => RangeFinding::Fast,
         _ => RangeFinding::Expected,
     };
-    Some(SizeFinding { bytes: middle.bytes, ratio, finding, middle })
+    let outside = middle.verdict().outside();
+    let is_far = outside >= FAR_OUTSIDE || outside <= 1.0 / (1.0 + FAR_OUTSIDE) - 1.0;
+    let weight = if is_far { 2.0 } else { 1.0 };
+    Some(SizeFinding { bytes: middle.bytes, ratio, finding, weight, middle })
 }
 
 fn ratio(row: &Compared) -> f64 {
@@ -125,7 +137,7 @@ fn segment(sizes: &[SizeFinding<'_>]) -> Vec<RangeFinding> {
                 costs.get(before).copied().unwrap_or(f64::INFINITY) + boundary
             };
             let best = (0..3).min_by(|a, b| step(a).total_cmp(&step(b))).unwrap_or(index);
-            let mismatch = if size.finding == finding { 0.0 } else { 1.0 };
+            let mismatch = if size.finding == finding { 0.0 } else { size.weight };
             next[index] = step(&best) + mismatch;
             from[index] = best;
         }
@@ -146,12 +158,17 @@ fn range(part: &[(&SizeFinding<'_>, RangeFinding)], factor: f64) -> Option<SizeR
     let ((first, finding), (last, _)) = (part.first()?, part.last()?);
     let mut ratios: Vec<f64> = part.iter().map(|(size, _)| size.ratio).collect();
     ratios.sort_unstable_by(f64::total_cmp);
-    let bandwidth = |time| bus_bandwidth(last.bytes, time, factor);
-    let row = last.middle;
+    let has_finding = |size: &&SizeFinding<'_>| size.finding == *finding;
+    let sizes = || part.iter().map(|(size, _)| *size);
+    let representative = sizes().rfind(|size| has_finding(size)).unwrap_or(last);
+    let bandwidth = |time| bus_bandwidth(representative.bytes, time, factor);
+    let row = representative.middle;
     Some(SizeRange {
         min: first.bytes,
         max: last.bytes,
         sizes: part.len(),
+        exceptions: sizes().filter(|size| !has_finding(size)).count(),
+        representative: representative.bytes,
         finding: *finding,
         ratio: median(&ratios),
         measured: bandwidth(row.measured),
@@ -208,9 +225,27 @@ mod tests {
         assert_eq!(findings(&[100, 100, 100, 100, 200, 200, 200]), [(Expected, 4), (Slow, 3)]);
         assert_eq!(findings(&[50, 50, 50, 100, 100, 100]), [(Fast, 3), (Expected, 3)]);
         // Up to three deviating sizes between others do not form a range, nor does one deviating size at an end.
-        assert_eq!(findings(&[100, 100, 100, 200, 200, 200, 100, 100, 100]), [(Expected, 9)]);
-        assert_eq!(findings(&[100, 100, 100, 100, 200]), [(Expected, 5)]);
+        assert_eq!(findings(&[100, 100, 100, 150, 150, 150, 100, 100, 100]), [(Expected, 9)]);
+        assert_eq!(findings(&[100, 100, 100, 100, 150]), [(Expected, 5)]);
         assert_eq!(findings(&[200]), [(Slow, 1)]);
+        // One size far outside its interval forms a range at an end, and two between others.
+        assert_eq!(findings(&[100, 100, 100, 100, 200]), [(Expected, 4), (Slow, 1)]);
+        assert_eq!(findings(&[40, 100, 100, 100, 100]), [(Fast, 1), (Expected, 4)]);
+        assert_eq!(findings(&[100, 100, 100, 200, 100, 100]), [(Expected, 6)]);
+        assert_eq!(findings(&[100, 100, 100, 200, 200, 100, 100]), [(Expected, 3), (Slow, 2), (Expected, 2)]);
+    }
+
+    /// Bandwidths stated as expected are inside the prediction interval.
+    #[test]
+    fn bandwidths_are_those_of_the_largest_size_with_the_finding() {
+        let rows = [row(20, 100), row(21, 100), row(22, 100), row(23, 150)];
+        let found = ranges(&rows.iter().collect::<Vec<_>>(), 1.0);
+        let [range] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(
+            (range.finding, range.representative, range.exceptions),
+            (RangeFinding::Expected, Bytes(1 << 22), 1)
+        );
+        assert!((range.expected_low..range.expected_high).contains(&range.measured));
     }
 
     #[test]

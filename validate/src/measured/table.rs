@@ -1,5 +1,7 @@
 //! Contents of a log: tables with a header and rows of times by size.
 
+use std::collections::BTreeMap;
+
 use fabricast_sim::profile::{Launch, Processes};
 use fabricast_sim::schedule::{Collective, DataType, ReduceOp};
 use fabricast_topologies::{Bytes, Picos};
@@ -230,6 +232,9 @@ impl Table {
     }
 }
 
+/// Maximum number of hosts that an error names.
+const MAX_LISTED_HOSTS: usize = 4;
+
 impl Header {
     /// Number of hosts, as stated by the log or counted among the listed devices; 1 for separate runs. `None` if the
     /// log states neither.
@@ -241,9 +246,37 @@ impl Header {
         if self.nodes.is_some() {
             return self.nodes;
         }
-        let mut hosts: Vec<&str> = self.devices.iter().map(|device| device.host.as_str()).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        (!hosts.is_empty()).then_some(hosts.len() as u32)
+        let hosts = self.listed_hosts().len() as u32;
+        (hosts > 0).then_some(hosts)
+    }
+
+    /// Number of listed devices of each host, by name of the host.
+    fn listed_hosts(&self) -> BTreeMap<&str, u32> {
+        let mut devices = BTreeMap::new();
+        for device in &self.devices {
+            *devices.entry(device.host.as_str()).or_default() += 1;
+        }
+        devices
+    }
+
+    /// Returns a description of the hosts that the log lists if they are not `nodes` equal ones. `None` if they are, or if
+    /// the log does not list every rank.
+    pub(super) fn other_hosts(&self, nodes: u32) -> Option<String> {
+        let hosts = self.listed_hosts();
+        if self.ranks != Some(self.devices.len() as u32) || self.separate_runs.is_some() {
+            return None;
+        }
+        let mut sizes: Vec<u32> = hosts.values().copied().collect();
+        sizes.dedup();
+        let is_equal = sizes.len() == 1 && hosts.len() as u32 == nodes;
+        (!is_equal).then(|| {
+            let mut listed: Vec<String> = hosts.iter().map(|(host, gpus)| format!("{host} with {gpus}")).collect();
+            if listed.len() > MAX_LISTED_HOSTS {
+                listed.truncate(MAX_LISTED_HOSTS);
+                listed.push(format!("{} more", hosts.len() - MAX_LISTED_HOSTS));
+            }
+            let count = if hosts.len() == 1 { "one host".to_owned() } else { format!("{} hosts", hosts.len()) };
+            format!("{count} ({})", listed.join(", "))
+        })
     }
 }

@@ -286,6 +286,14 @@ impl Log<'_> {
             };
             return Err(Mismatch::Wrong(MeasuredError::invalid(self.location.clone(), message)));
         }
+        if let Some(hosts) = header.other_hosts(*nodes) {
+            let stated = match &entry.nodes {
+                Some(nodes) => format!("{} says {nodes}", describe_origin(&entry.place)),
+                None => "only hosts with equally many GPUs are compared".to_owned(),
+            };
+            let message = format!("ran on {hosts}; {stated}");
+            return Err(Mismatch::Wrong(MeasuredError::invalid(self.location.clone(), message)));
+        }
         Ok(Configuration {
             nodes: *nodes,
             gpus: ranks / nodes.max(&1),

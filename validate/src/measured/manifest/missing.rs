@@ -1,7 +1,8 @@
 //! Properties that neither a log nor its manifest entry states; one error reports all of them.
 
 use fabricast_sim::schedule::Collective;
-use fabricast_topologies::SourceLocation;
+use fabricast_topologies::fabric::Figures;
+use fabricast_topologies::{FabricRequest, SourceLocation, gpus, load, preset};
 
 use super::entry::ManifestEntry;
 use crate::measured::{Header, MeasuredError, Table};
@@ -27,6 +28,19 @@ pub(super) fn separate_runs(runs: u32) -> String {
     format!(
         "{runs} separate runs (nccl-tests built without MPI=1: every process is rank 0 of a communicator of its own)"
     )
+}
+
+/// Returns the preset of a host of several GPUs of a model, as a log names it; `None` if there is none.
+fn preset_with_gpu(model: &str) -> Option<&'static str> {
+    let models = gpus::name::find(model);
+    preset::names().find(|name| {
+        let Ok(fabric) = load(&FabricRequest::new(*name)) else { return false };
+        let is_model = |figures: &Figures| match figures {
+            Figures::Gpu(figures) => models.iter().any(|model| figures.model.as_deref() == Some(&*model.name)),
+            _ => false,
+        };
+        fabric.gpus().len() > 1 && fabric.gpus().first().is_some_and(|&gpu| is_model(&fabric.node(gpu).figures))
+    })
 }
 
 impl Missing {
@@ -58,7 +72,8 @@ impl Missing {
         if self.fabric {
             let gpu = self.gpu.as_ref().map_or_else(String::new, |gpu| format!(" (its GPUs are {gpu})"));
             properties.push(format!("which fabric it was measured on{gpu}"));
-            help.push("--fabric hgx-h200".to_owned());
+            let preset = self.gpu.as_deref().and_then(preset_with_gpu).unwrap_or("hgx-h200");
+            help.push(format!("--fabric {preset}"));
         }
         if let Some(candidates) = &self.collective {
             let names: Vec<&str> = candidates.iter().map(|collective| collective.name()).collect();
