@@ -6,12 +6,14 @@ use fabricast_topologies::Bytes;
 use super::{AdapterTarget, Attention, Dropout, KernelFusion, Layout, Recompute, Training};
 
 /// Returns the number of bytes of a logit while the loss is computed: its value and gradient in 32 bits in the same
-/// memory. In eager mode, PyTorch stores it in the computed type, its copy in 32 bits, the logarithm of the softmax,
+/// memory, and the computed value, or later its gradient, in 16 bits (Megatron-LM, megatron/core/fusions/fused_cross_entropy.py and
+/// tensor_parallel/cross_entropy.py, which convert logits). Compiled losses have no copy in 32 bits. In eager mode, PyTorch stores it in the computed type, its copy in 32 bits, the logarithm of the softmax,
 /// and the gradient (torch/nn/functional.py, `cross_entropy`; transformers, `ForCausalLMLoss`, which converts logits to
 /// 32 bits).
 fn logit_bytes(job: &Training) -> u64 {
     match job.fusion {
         Some(KernelFusion::Eager) => job.precision.bytes() + 3 * 4,
+        Some(KernelFusion::Fused) if job.precision.bytes() < 4 => job.precision.bytes() + 4,
         Some(KernelFusion::Fused | KernelFusion::Compiled) | None => 4,
     }
 }

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use super::{
-    Batching, DispatchPrecision, Dispatcher, FirstToken, GradientAddition, KernelFusion, LaunchMode, Precision,
-    Processes, StatePartition, StepScheduling, TensorAllReduce, TransferUnit,
+    AlgorithmConnection, Batching, DispatchPrecision, Dispatcher, FirstToken, GradientAddition, KernelFusion,
+    LaunchMode, Precision, Processes, StatePartition, StepScheduling, TensorAllReduce, TransferUnit, UpdatedGradients,
 };
 
 /// Kind of work that a framework supports.
@@ -64,6 +64,12 @@ pub struct Framework {
     pub gradient_addition: Option<GradientAddition>,
     /// Addition of weight gradients over micro-batches in fp16, if it differs.
     pub gradient_addition_fp16: Option<GradientAddition>,
+    /// Temporary copies of the parameters that the optimizer's kernels write.
+    pub optimizer_temporaries: Option<u64>,
+    /// Gradients that the optimizer reads.
+    pub updated_gradients: Option<UpdatedGradients>,
+    /// NCCL's connection of a communicator's algorithms.
+    pub connection: Option<AlgorithmConnection>,
     /// Pieces in which logits and loss are computed.
     pub loss_chunks: Option<u64>,
     /// True if communication overlaps with independent computation.

@@ -11,6 +11,7 @@
 use fabricast_topologies::Bytes;
 
 use super::activations::activations;
+use super::temporary_memory::{added_gradient, communicators, update_footprint};
 use super::{
     Accumulate, AdapterTarget, BaseWeights, Dimension, Layout, Model, OptimizerDevice, Tier, Training, WeightLifetime,
     Zero,
@@ -58,8 +59,8 @@ impl From<Bytes> for MemoryLimits {
 
 /// Memory of a process in addition to its tensors: CUDA and cuBLAS contexts, NCCL buffers. Measured with PyTorch 2.11
 /// and NCCL 2.28.9 on two H200 as memory used according to the driver minus memory reserved by PyTorch
-/// (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70 GB in fifteen steps). The growth with the numbers of ranks and
-/// groups is neglected.
+/// (`planner/data/h200-steps/memory.jsonl`, 1.69 to 1.70 GB in fifteen steps), with one communicator
+/// ([`communicators`] has the others). The growth with the number of ranks is neglected.
 pub(super) const RUNTIME: Bytes = Bytes(1_700_000_000);
 
 impl Footprint {
@@ -250,19 +251,24 @@ fn stage_footprint(job: &Training, layout: &Layout, stage: u32) -> Footprint {
         true => 0,
         false => job.gradient_addition.stored_bytes(job.precision.bytes(), job.gradient_bytes()),
     };
-    Footprint {
+    let passes = Footprint {
         weights: Bytes(
             weights
                 + if gathers_per_pass { gathered_weight_bytes(job, layout, stage) } else { 0 }
                 + converted_weight_bytes(job, layout),
         ),
-        gradients: shard_bytes(gradient_bytes, job.gradient_accumulation(layout) == Accumulate::Shards),
+        gradients: Bytes(
+            shard_bytes(gradient_bytes, job.gradient_accumulation(layout) == Accumulate::Shards).0
+                + added_gradient(job, layout, stage).0,
+        ),
         optimizer,
         activations: activations(job, layout, stage),
         kv_cache: Bytes(0),
-        runtime: Bytes(RUNTIME.0 + job.buffers.0),
+        runtime: Bytes(RUNTIME.0 + job.buffers.0 + communicators(job, layout).0),
         host,
-    }
+    };
+    let update = update_footprint(job, &passes, Bytes(weights), state.0 / job.state_bytes().max(1));
+    if update.total() > passes.total() { update } else { passes }
 }
 
 /// Returns the size in bytes of weights that a sharded rank holds unsharded: those of the current layer and of the next

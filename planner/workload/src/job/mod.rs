@@ -35,6 +35,7 @@ mod served_adapters;
 mod serving;
 mod sharding;
 mod speculation;
+mod temporary_memory;
 mod tier;
 mod trace;
 mod traffic;
@@ -75,8 +76,8 @@ pub use trace::TraceJob;
 pub use traffic::activation_bytes;
 pub use traffic::{GroupCall, Phase, traffic};
 pub use training::{
-    Attention, Dropout, FlashKernel, GradientAddition, KernelFusion, LaunchMode, MasterWeights, OptimizerDevice,
-    Overlap, Processes, Recompute, Training,
+    AlgorithmConnection, Attention, Dropout, FlashKernel, GradientAddition, KernelFusion, LaunchMode, MasterWeights,
+    OptimizerDevice, Overlap, Processes, Recompute, Training, UpdatedGradients,
 };
 
 use std::borrow::Cow;

@@ -129,6 +129,7 @@ pub struct JobText {
     master_weights: Option<Spanned<bool>>,
     buffers_mb: Option<Spanned<u64>>,
     gradient_addition: Option<Spanned<GradientAddition>>,
+    optimizer_temporaries: Option<Spanned<u64>>,
     loss_chunks: Option<Spanned<u64>>,
     launch: Option<Spanned<LaunchMode>>,
     reshard_after_forward: Option<Spanned<bool>>,

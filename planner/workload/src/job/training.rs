@@ -48,6 +48,12 @@ pub struct Training {
     pub buffers: Bytes,
     /// Addition of weight gradients over micro-batches.
     pub gradient_addition: GradientAddition,
+    /// Temporary copies of the parameters in 32 bits that the optimizer's kernels write: 0 for one fused kernel.
+    pub optimizer_temporaries: u64,
+    /// Gradients that the optimizer reads.
+    pub updated_gradients: UpdatedGradients,
+    /// NCCL's connection of a communicator's algorithms.
+    pub connection: AlgorithmConnection,
     /// Number of pieces in which logits and loss are computed, each of which is freed before the next; at least 1.
     pub loss_chunks: u64,
     /// Launch of the step's kernels by the host.
@@ -208,6 +214,17 @@ impl GradientAddition {
         }
     }
 
+    /// Bytes of each element of temporary tensors with the gradient of one weight tensor: the gradient that a pass has
+    /// computed while it is added to the stored one (`AccumulateGrad`), or its copy in 32 bits.
+    #[must_use]
+    pub fn temporary_bytes(self, e: u64) -> u64 {
+        match self {
+            Self::Gemm => 0,
+            Self::Kernel => e,
+            Self::Copies => e.max(4),
+        }
+    }
+
     /// Bytes per parameter and micro-batch in addition to those of the GEMM, for gradients of `e` bytes.
     #[must_use]
     pub fn added_bytes(self, e: u64) -> u64 {
@@ -219,6 +236,29 @@ impl GradientAddition {
             Self::Copies => e + 3 * e + (e + 4) + 12 - 8,
         }
     }
+}
+
+/// Gradients that the optimizer reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpdatedGradients {
+    /// The stored gradients.
+    #[default]
+    Stored,
+    /// A flat copy of the stored gradients, converted to 32 bits before the update (DeepSpeed,
+    /// deepspeed/runtime/zero/stage_1_and_2.py, `step`, and stage3.py, `_prepare_fp32_grad_for_sub_group`).
+    Converted,
+}
+
+/// Time at which NCCL allocates the buffers of a communicator's algorithms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AlgorithmConnection {
+    /// At the first call with the algorithm (NCCL from 2.22 on, `NCCL_RUNTIME_CONNECT`).
+    #[default]
+    Used,
+    /// With the communicator, all algorithms: ring and tree.
+    All,
 }
 
 /// Launch of the kernels of a step by the host.

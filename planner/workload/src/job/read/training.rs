@@ -61,6 +61,7 @@ impl JobText {
             kind_key("master_weights", &self.master_weights),
             kind_key("buffers_mb", &self.buffers_mb),
             kind_key("gradient_addition", &self.gradient_addition),
+            kind_key("optimizer_temporaries", &self.optimizer_temporaries),
             kind_key("loss_chunks", &self.loss_chunks),
             kind_key("launch", &self.launch),
             kind_key("reshard_after_forward", &self.reshard_after_forward),
@@ -142,6 +143,9 @@ impl JobText {
                 .map(|addition| *addition.get_ref())
                 .or(software.gradient_addition_in(precision))
                 .unwrap_or_default(),
+            optimizer_temporaries: self.optimizer_temporaries(check, software.optimizer_temporaries)?,
+            updated_gradients: software.updated_gradients.unwrap_or_default(),
+            connection: software.connection.unwrap_or_default(),
             loss_chunks: match &self.loss_chunks {
                 Some(chunks) => check.count("loss_chunks", chunks)?,
                 None => software.loss_chunks.unwrap_or(1),
@@ -256,6 +260,17 @@ impl JobText {
             None => Ok(software.unwrap_or(32)),
             Some(bits) if matches!(*bits.get_ref(), 8 | 16 | 32) => Ok(*bits.get_ref()),
             Some(bits) => Err(check.error(bits.span(), format!("moment_bits: {} is not 8, 16 or 32", bits.get_ref()))),
+        }
+    }
+
+    fn optimizer_temporaries(&self, check: Validator<'_>, software: Option<u64>) -> Result<u64, JobError> {
+        match &self.optimizer_temporaries {
+            None => Ok(software.unwrap_or_default()),
+            Some(copies) if *copies.get_ref() <= 2 => Ok(*copies.get_ref()),
+            Some(copies) => Err(check.error(
+                copies.span(),
+                format!("optimizer_temporaries: {} is not 0, 1 or 2", copies.get_ref()),
+            )),
         }
     }
 
