@@ -24,19 +24,19 @@ pub(super) struct ErrorFigures {
 const FEW_FIGURES: u32 = 10;
 
 /// Times to first token under a fixed concurrency: medians, and means of a steady state.
-const TTFT: ErrorFigures = ErrorFigures { count: 78, error_percent: [18.0, 42.3, 65.0] };
+const TTFT: ErrorFigures = ErrorFigures { count: 78, error_percent: [16.1, 32.4, 44.7] };
 
 /// Mean times to first token of benchmarks of a fixed concurrency, which contain the burst of prompts at the start.
-const TTFT_WITH_START: ErrorFigures = ErrorFigures { count: 38, error_percent: [29.1, 70.1, 197.0] };
+const TTFT_WITH_START: ErrorFigures = ErrorFigures { count: 38, error_percent: [35.7, 68.8, 196.7] };
 
 /// Times to first token of requests that arrive at a rate.
-const TTFT_AT_RATE: ErrorFigures = ErrorFigures { count: 26, error_percent: [13.2, 24.1, 40.3] };
+const TTFT_AT_RATE: ErrorFigures = ErrorFigures { count: 26, error_percent: [13.2, 26.9, 45.5] };
 
 /// Times to first token with prefill and decode on different hosts.
 const TTFT_OF_POOLS: ErrorFigures = ErrorFigures { count: 18, error_percent: [47.2, 55.8, 57.0] };
 
 /// Times per token and of whole requests that arrive at a rate.
-const LATENCY_AT_RATE: ErrorFigures = ErrorFigures { count: 27, error_percent: [13.2, 23.8, 35.0] };
+const LATENCY_AT_RATE: ErrorFigures = ErrorFigures { count: 27, error_percent: [14.0, 26.6, 35.1] };
 
 /// Estimates of the error, in percent, where no job was measured: GEMM rates from the power limit, or assumed ones.
 const POWER_LIMIT_PERCENT: f64 = 25.0;
@@ -58,8 +58,8 @@ impl ErrorFigures {
             (Work::TrainingExperts, _) => (118, [14.3, 36.3, 44.1]),
             (Work::Serving, true) => (53, [5.4, 18.0, 22.8]),
             (Work::Serving, false) => (19, [7.5, 20.3, 21.3]),
-            (Work::ServingExperts, true) => (64, [13.6, 27.7, 31.4]),
-            (Work::ServingExperts, false) => (49, [8.2, 16.9, 19.9]),
+            (Work::ServingExperts, true) => (64, [14.5, 21.5, 25.3]),
+            (Work::ServingExperts, false) => (49, [9.0, 17.4, 19.7]),
         };
         Self { count, error_percent }
     }

@@ -24,8 +24,8 @@ use super::steady_state::StepTokens;
 use super::traffic::step_kind;
 use crate::step::{Kernel, KernelKind, padded_rows};
 use fabricast_workload::job::{
-    AttentionProjections, FeedForward, FlashKernel, Flops, LayerMatrices, Layout, LoadedServing, Serving, TokenCopies,
-    WeightMatrix, logits_matrix,
+    AttentionProjections, FeedForward, FlashKernel, Flops, LayerMatrices, Layout, LoadedServing, QueryKeyNorm, Serving,
+    TokenCopies, WeightMatrix, logits_matrix,
 };
 
 /// Attention kernel. Its reads of the KV cache are counted separately, because they may come from another memory tier.
@@ -160,6 +160,15 @@ pub fn layer(job: &LoadedServing<'_>, layout: &Layout, mix: &StepTokens, context
     let matrices = LayerMatrices::new(model, degrees.tensor, degrees.tensor);
     work.stream(4.0 * a * activations);
     projections(job, matrices.projections, mix, context, &mut work);
+    if model.query_key_norm == QueryKeyNorm::AllHeads {
+        // Queries and keys are copied, their squares are summed, and they are scaled (sglang,
+        // python/sglang/srt/models/minimax_m2.py, `MiniMaxM2QKRMSNorm`).
+        let heads = model.heads.div_ceil(degrees.tensor.into()) + model.kv_heads.div_ceil(degrees.tensor.into());
+        let width = a * tokens * (heads * model.head) as f64;
+        for passes in [2.0, 1.0, 2.0] {
+            work.stream(passes * width);
+        }
+    }
     attention(job, layout, mix, context, &mut work);
     let output = MeanGemmShape::with_weights(tokens, matrices.attention_output);
     work.gemm(KernelKind::Gemm, output, elements, 1.0);

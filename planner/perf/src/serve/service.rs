@@ -64,7 +64,12 @@ pub fn simulate_service(
         return simulate_open_loop(job, open_loop, layout, costs);
     }
     if let Arrivals::FixedConcurrency { concurrency, requests: Some(requests), .. } = job.arrivals {
-        return simulate_clients(job, ClientLoad { clients: concurrency, requests }, layout, costs);
+        return simulate_clients(
+            job,
+            ClientLoad { clients: concurrency, requests, cached: job.cached_requests },
+            layout,
+            costs,
+        );
     }
     let round = SteadyState::new(job, layout, costs)?;
     let step = round.step(job, layout, costs);

@@ -93,7 +93,8 @@ impl StepCosts<'_> {
         // prefill may have a graph for each piece of a layer.
         // Two overlapped halves of a batch are launched one after the other.
         let launches = if overlaps_halves(job, layout, mix) { 2 } else { 1 };
-        let host = if mix.prefill > 0.0 { scaled(job.host.prefill_layer(mix.tokens()), launches) } else { Picos::ZERO };
+        let times = if self.collective_costs.has_amd_gpus() { job.host.on_amd() } else { job.host };
+        let host = if mix.prefill > 0.0 { scaled(times.prefill_layer(mix.tokens()), launches) } else { Picos::ZERO };
         Ok(StreamStep {
             // (A negative difference of times is 0.)
             layer: TimeShares { launch: host - device.time(), ..device },

@@ -11,8 +11,8 @@ use fabricast_topologies::Bytes;
 
 use super::steady_state::StepTokens;
 use fabricast_workload::job::{
-    CollectiveTokens, Dimension, ExpertCall, GroupCall, Layout, Phase, SequenceParallelism, Serving, StepKind,
-    TokenExchange, dispatch_and_combine,
+    CollectiveTokens, Dimension, ExpertCall, GroupCall, Layout, Phase, QueryKeyNorm, SequenceParallelism, Serving,
+    StepKind, TokenExchange, dispatch_and_combine,
 };
 
 /// Returns all calls of a step on one rank's groups. Groups of one rank make no calls.
@@ -38,6 +38,10 @@ pub fn traffic(job: &Serving, layout: &Layout, mix: &StepTokens) -> Vec<GroupCal
             add(Phase::LayerForward, Dimension::Tensor, Collective::AllGather, activation_bytes, 2);
             add(Phase::LayerForward, Dimension::Tensor, Collective::ReduceScatter, activation_bytes, 2);
         }
+    }
+    if model.query_key_norm == QueryKeyNorm::AllHeads {
+        // Sums of squares of queries and keys, in 32 bits.
+        add(Phase::LayerForward, Dimension::Tensor, Collective::AllReduce, 2.0 * 4.0 * tokens, 1);
     }
     if model.experts > 0 {
         let activation = job.precision.bytes() as f64;

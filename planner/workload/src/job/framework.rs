@@ -100,6 +100,8 @@ pub struct Framework {
     pub prefill_quantized_expert_layer_ms: Option<f64>,
     /// Additional milliseconds to launch a layer with latent attention in a step with prefill.
     pub prefill_latent_layer_ms: Option<f64>,
+    /// Factor on the time to launch a layer with experts in 8 or 4 bits in a step with prefill, on AMD's GPUs.
+    pub amd_quantized_prefill_factor: Option<f64>,
     /// Largest number of tokens of a step with prefill that consists of CUDA graphs between attention kernels.
     pub graph_tokens: Option<u64>,
     /// Milliseconds to launch a dense layer of such a step.

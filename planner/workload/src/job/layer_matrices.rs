@@ -142,6 +142,7 @@ mod tests {
                 experts_per_token: experts.min(1),
                 shared_experts: if experts > 0 { shared } else { 0 },
                 expert_groups: None,
+                query_key_norm: super::super::QueryKeyNorm::Heads,
             };
             let matrices = LayerMatrices::new(&model, tensor, tensor);
             let (whole, divided) = match matrices.projections {

@@ -59,7 +59,7 @@ pub use lora::{Adapter, AdapterTarget, BaseWeights, Lora};
 pub use memory::{
     Footprint, MemoryLimits, ParameterCounts, footprint, parameters, rank_parameters, trained_parameters, weight_shard,
 };
-pub use model::{ExpertGroups, Flops, LatentAttention, Model};
+pub use model::{ExpertGroups, Flops, LatentAttention, Model, QueryKeyNorm};
 pub use open_loop::{LengthDistribution, OpenLoop, RequestVariation};
 pub use placement::{Placement, parse_ranges};
 pub use read::{FileResolver, JobText, Texts, format_number, name_problem, nearest, toml_error};

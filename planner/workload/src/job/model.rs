@@ -5,6 +5,7 @@
 //! attention, gated feed-forwards (three matrices, no biases) and experts change the corresponding terms.
 
 use fabricast_experts::RoutingPattern;
+use serde::Deserialize;
 
 /// Number of floating-point operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +71,18 @@ pub struct ExpertGroups {
     pub limit: u64,
 }
 
+/// Normalization of queries and keys before attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryKeyNorm {
+    /// None, or of each head, which every rank computes for its own heads.
+    #[default]
+    Heads,
+    /// Of all heads of a layer: tensor-parallel ranks sum the squares (MiniMax M2, sglang
+    /// python/sglang/srt/models/minimax_m2.py, `MiniMaxM2RMSNormTP`).
+    AllHeads,
+}
+
 /// Decoder-only transformer of identical layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Model {
@@ -106,6 +119,8 @@ pub struct Model {
     pub shared_experts: u64,
     /// Limit of the groups of experts that a token may use; `None` without limit.
     pub expert_groups: Option<ExpertGroups>,
+    /// Normalization of queries and keys.
+    pub query_key_norm: QueryKeyNorm,
 }
 
 impl Model {
@@ -347,6 +362,7 @@ pub(crate) mod tests {
             experts_per_token: 0,
             shared_experts: 0,
             expert_groups: None,
+            query_key_norm: QueryKeyNorm::Heads,
         }
     }
 
@@ -397,6 +413,7 @@ pub(crate) mod tests {
             experts_per_token: 0,
             shared_experts: 0,
             expert_groups: None,
+            query_key_norm: QueryKeyNorm::Heads,
         };
         let untied = Model { untied_embeddings: 1, ..llama }.parameters();
         assert_eq!(untied, llama.parameters() + 32_000 * 8192);
@@ -430,6 +447,7 @@ pub(crate) mod tests {
             experts_per_token: 8,
             shared_experts: 1,
             expert_groups: None,
+            query_key_norm: QueryKeyNorm::Heads,
         };
         // From config.json and modeling_deepseek.py of the published weights: q_a 7168 × 1536, q_b 1536 × 128 × 192,
         // kv_a 7168 × 576, kv_b 512 × 128 × 256, o 128 × 128 × 7168, and four norms.

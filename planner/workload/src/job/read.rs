@@ -8,6 +8,7 @@ mod checkpoint;
 mod disaggregation;
 mod experts;
 mod hugging_face;
+mod kv_tier;
 mod lora;
 mod model;
 mod open_loop;
@@ -165,8 +166,9 @@ pub struct JobText {
     max_num_seqs: Option<Spanned<u64>>,
     max_batched_tokens: Option<Spanned<u64>>,
     prefix_hit: Option<Spanned<f64>>,
+    cached_requests: Option<Spanned<u64>>,
     kv_precision: Option<Spanned<KvPrecision>>,
-    kv_tier: Option<Spanned<serving::KvTier>>,
+    kv_tier: Option<Spanned<kv_tier::KvTier>>,
     kv_bytes_per_token: Option<Spanned<u64>>,
     redundant_experts: Option<Spanned<u64>>,
     gpu_memory_utilization: Option<Spanned<f64>>,

@@ -88,9 +88,7 @@ pub(super) fn update_footprint(job: &Training, passes: &Footprint, weights: Byte
         (true, Zero::None | Zero::Optimizer | Zero::Gradients) => {
             (Bytes(0), (2 * e + 4).max(4 + temporaries) * parameters)
         }
-        (true, Zero::Weights) => {
-            (passes.gradients, (e + 4).max(4 + temporaries) * parameters.min(UPDATED_PARAMETERS))
-        }
+        (true, Zero::Weights) => (passes.gradients, (e + 4).max(4 + temporaries) * parameters.min(UPDATED_PARAMETERS)),
     };
     Footprint {
         weights,
@@ -160,9 +158,13 @@ mod tests {
         };
         // Activations are negligible without vocabulary in the passes: chunked logits.
         let chunked = "loss_chunks = 512\nrecompute = \"full\"\nflash_attention = true";
-        let zero2 = total(&format!("framework = \"deepspeed\"\nzero = 2\nbuffers_mb = 0\noptimizer_temporaries = 2\n{chunked}"));
+        let zero2 = total(&format!(
+            "framework = \"deepspeed\"\nzero = 2\nbuffers_mb = 0\noptimizer_temporaries = 2\n{chunked}"
+        ));
         assert!((zero2 - (2.0 + (12.0 + 4.0 + 8.0) / 8.0)).abs() < 1e-3, "{zero2}");
-        let sharded = total(&format!("framework = \"deepspeed\"\nzero = 3\nbuffers_mb = 0\noptimizer_temporaries = 1\n{chunked}"));
+        let sharded = total(&format!(
+            "framework = \"deepspeed\"\nzero = 3\nbuffers_mb = 0\noptimizer_temporaries = 1\n{chunked}"
+        ));
         assert!((sharded - (2.0 + 2.0 + 12.0 + 4.0 + 4.0) / 8.0).abs() < 0.3, "{sharded}");
     }
 }

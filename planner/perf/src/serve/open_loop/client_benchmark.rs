@@ -34,6 +34,8 @@ pub(in crate::serve) struct ClientLoad {
     pub clients: u64,
     /// Number of requests of all clients.
     pub requests: u64,
+    /// Number of first requests whose prompts an earlier run has left in the prefix cache.
+    pub cached: u64,
 }
 
 /// Simulates a benchmark from its start to its end. Steps and calls are those of clients that never stop.
@@ -100,7 +102,8 @@ pub(super) fn run_benchmark<T: StepTime>(
             (Some(arrival), event) if event.is_none_or(|event| arrival + queue.delay() <= event) => {
                 ready.pop();
                 if let Some((number, RequestLengths { prompt, output })) = unsent.next() {
-                    queue.arrive(Request { number, arrival, prompt, output })?;
+                    let cached = if number < load.cached { prompt } else { 0 };
+                    queue.arrive(Request { number, arrival, prompt, output, cached })?;
                 }
             }
             (_, event) => queue.run_until(event.unwrap_or_default())?,

@@ -21,6 +21,8 @@ pub(super) struct Request {
     pub prompt: u64,
     /// Number of output tokens, including the first.
     pub output: u64,
+    /// Number of prompt tokens that earlier requests have left in the prefix cache.
+    pub cached: u64,
 }
 
 /// Draws the lengths of the requests of a benchmark, in the order in which they are sent. Their distribution has no
@@ -86,6 +88,7 @@ impl Iterator for RequestSource<'_> {
             arrival: Picos(self.now.round() as u64),
             prompt: self.variation.prompt.quantile(prompt),
             output: self.variation.output.quantile(output),
+            cached: 0,
         })
     }
 }

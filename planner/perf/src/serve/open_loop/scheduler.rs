@@ -197,7 +197,8 @@ impl Scheduler {
     fn prefix(&self, waiting: &ScheduledRequest) -> u64 {
         match self.cached_prompt {
             CachedPrompt::Prefix(share) => {
-                ((waiting.request.prompt as f64 * share) as u64).min(waiting.prefill.saturating_sub(1))
+                let cached = ((waiting.request.prompt as f64 * share) as u64).max(waiting.request.cached);
+                cached.min(waiting.prefill.saturating_sub(1))
             }
             // What was evicted is computed here.
             CachedPrompt::Whole if waiting.generated > 1.0 => 0,
@@ -290,7 +291,7 @@ mod tests {
     }
 
     fn request(prompt: u64, output: u64) -> Request {
-        Request { number: 0, arrival: Picos(0), prompt, output }
+        Request { number: 0, arrival: Picos(0), prompt, output, cached: 0 }
     }
 
     /// A prompt of 25 tokens in steps of 10 next to a request that decodes: chunks of 10, 9 and 6 tokens.

@@ -101,9 +101,9 @@ fn replicas_of_a_group_wait_for_the_most_loaded() {
     let latencies = |group: usize| {
         let setup = StreamSetup { streams: 2, group, ..one_stream(1000) };
         let mut queue = RequestQueue::new(&times, setup);
-        queue.arrive(Request { number: 0, arrival: Picos(0), prompt: 10, output: 1 }).unwrap();
-        queue.arrive(Request { number: 1, arrival: Picos(0), prompt: 500, output: 1 }).unwrap();
-        queue.arrive(Request { number: 2, arrival: Picos(5), prompt: 20, output: 1 }).unwrap();
+        queue.arrive(Request { number: 0, arrival: Picos(0), prompt: 10, output: 1, cached: 0 }).unwrap();
+        queue.arrive(Request { number: 1, arrival: Picos(0), prompt: 500, output: 1, cached: 0 }).unwrap();
+        queue.arrive(Request { number: 2, arrival: Picos(5), prompt: 20, output: 1, cached: 0 }).unwrap();
         queue.drain().unwrap();
         let mut ends: Vec<(u64, u64)> =
             queue.finished.iter().map(|times| (times.request.prompt, times.end.0)).collect();
@@ -141,7 +141,7 @@ fn tandem(requests: &[Request], times: &LinearTime, transfer: u64, first_token: 
 #[test]
 fn time_of_a_lone_request_is_that_of_prefill_transfer_and_decode() {
     let times = LinearTime { step: 1000, token: 0, context: 0 };
-    let request = Request { number: 0, arrival: Picos(500), prompt: 10, output: 5 };
+    let request = Request { number: 0, arrival: Picos(500), prompt: 10, output: 5, cached: 0 };
     let found = |first_token| {
         let [times] = tandem(&[request], &times, 200, first_token)[..] else { panic!() };
         assert_eq!(times.request, request);
@@ -159,7 +159,7 @@ fn with_arrivals(drawn: Vec<(u64, u64, u64)>) -> Vec<Request> {
     let mut now = 0;
     let request = |((gap, prompt, output), number)| {
         now += gap;
-        Request { number, arrival: Picos(now), prompt, output }
+        Request { number, arrival: Picos(now), prompt, output, cached: 0 }
     };
     drawn.into_iter().zip(0..).map(request).collect()
 }
@@ -278,7 +278,7 @@ fn requests_start_and_end_between_groups_of_steps() {
     let times = LinearTime { step: 1_000_000, token: 0, context: 0 };
     let mut queue = RequestQueue::new(&times, StreamSetup { scheduler_steps: 10, ..one_stream(1000) });
     for (number, arrival, output) in [(0, 0, 4), (1, 0, 1000), (2, 14_500_000, 1)] {
-        queue.arrive(Request { number, arrival: Picos(arrival), prompt: 100, output }).unwrap();
+        queue.arrive(Request { number, arrival: Picos(arrival), prompt: 100, output, cached: 0 }).unwrap();
     }
     queue.drain().unwrap();
     let end = |number: u64| queue.finished.iter().find(|times| times.request.number == number).unwrap().end;

@@ -213,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(number: u64) -> Request {
-        Request { number, arrival: Picos(0), prompt: 1, output: 2 }
+        Request { number, arrival: Picos(0), prompt: 1, output: 2, cached: 0 }
     }
 
     fn ends(paths: TransferPaths, transfers: &[(u64, u64)]) -> Vec<(u64, u64)> {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::super::{ExpertGroups, JobError, LatentAttention, Model};
+use super::super::{ExpertGroups, JobError, LatentAttention, Model, QueryKeyNorm};
 use super::{JobText, MAX_COUNT, Validator};
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -30,6 +30,7 @@ pub(super) struct ModelText {
     pub shared_experts: Option<Spanned<u64>>,
     pub expert_groups: Option<Spanned<u64>>,
     pub expert_groups_per_token: Option<Spanned<u64>>,
+    pub qk_norm: Option<Spanned<QueryKeyNorm>>,
     /// Sequence length of training if neither the job nor the keys state one.
     #[serde(skip)]
     pub default_seq: Option<u64>,
@@ -110,6 +111,7 @@ impl JobText {
             experts_per_token,
             shared_experts,
             expert_groups: text.expert_groups(check, model, experts_per_token)?,
+            query_key_norm: text.qk_norm.as_ref().map(|norm| *norm.get_ref()).unwrap_or_default(),
         })
     }
 }
@@ -133,6 +135,7 @@ impl ModelText {
             ("shared_experts", self.shared_experts.is_some()),
             ("expert_groups", self.expert_groups.is_some()),
             ("expert_groups_per_token", self.expert_groups_per_token.is_some()),
+            ("qk_norm", self.qk_norm.is_some()),
         ];
         keys.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }

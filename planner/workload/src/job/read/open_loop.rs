@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::{SeqAccess, Visitor};
 use toml::Spanned;
 
-use super::super::{JobError, LatencyStatistic, LengthDistribution, OpenLoop};
+use super::super::{Arrivals, JobError, LatencyStatistic, LengthDistribution, OpenLoop};
 use super::{JobText, Validator};
 
 /// Valid range of rates, in requests per second.
@@ -66,6 +66,27 @@ impl<'de> Deserialize<'de> for LengthText {
 }
 
 impl JobText {
+    /// Returns the number of first requests of a benchmark whose prompts are cached.
+    pub(super) fn cached_requests(&self, check: Validator<'_>, arrivals: Arrivals) -> Result<u64, JobError> {
+        let Some(cached) = &self.cached_requests else { return Ok(0) };
+        match arrivals {
+            Arrivals::FixedConcurrency { requests: Some(requests), .. } if *cached.get_ref() <= requests => {
+                Ok(*cached.get_ref())
+            }
+            Arrivals::FixedConcurrency { requests: Some(requests), .. } => {
+                let message = format!("cached_requests: {} of {requests} requests", cached.get_ref());
+                Err(check.error(cached.span(), message))
+            }
+            Arrivals::FixedConcurrency { .. }
+            | Arrivals::AutoConcurrency { .. }
+            | Arrivals::Batch { .. }
+            | Arrivals::OpenLoop(_) => {
+                let message = "cached_requests: only valid with `concurrency` and `requests` of a benchmark";
+                Err(check.error(cached.span(), message.to_owned()))
+            }
+        }
+    }
+
     /// Returns the distribution of the numbers of tokens of a key. Several quantiles need arrivals at a mean rate: other
     /// loads have requests of equal length.
     pub(super) fn token_counts(

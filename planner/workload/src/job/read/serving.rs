@@ -54,6 +54,7 @@ impl JobText {
             kind_key("max_num_seqs", &self.max_num_seqs),
             kind_key("max_batched_tokens", &self.max_batched_tokens),
             kind_key("prefix_hit", &self.prefix_hit),
+            kind_key("cached_requests", &self.cached_requests),
             kind_key("kv_precision", &self.kv_precision),
             kind_key("kv_tier", &self.kv_tier),
             kind_key("kv_bytes_per_token", &self.kv_bytes_per_token),
@@ -159,6 +160,7 @@ impl JobText {
                 Some(tokens) => check.count("max_batched_tokens", tokens)?,
             },
             prefix_hit: check.number_in_range("prefix_hit", &self.prefix_hit, 0.0..=1.0, 0.0)?,
+            cached_requests: self.cached_requests(check, arrivals)?,
             kv_precision: self.kv_precision.as_ref().map(|precision| *precision.get_ref()).unwrap_or_default(),
             kv_tier: self.kv_tier.as_ref().map(|tier| Tier::from(*tier.get_ref())).unwrap_or_default(),
             kv_bytes_per_token: match &self.kv_bytes_per_token {
@@ -255,9 +257,12 @@ impl JobText {
             });
         let latent = software.prefill_latent_layer_ms.filter(|_| model.latent.is_some());
         let layer = layer.map(|layer| layer + latent.unwrap_or_default());
+        let is_quantized = model.experts > 0 && self.is_quantized() && !states_layer;
+        let amd_layer = software.amd_quantized_prefill_factor.filter(|_| is_quantized).zip(layer);
         Ok(HostTimes {
             request: time("request_ms", stated.map(|host| &host.request_ms), software.request_ms)?,
             prefill_layer: time("prefill_layer_ms", stated.map(|host| &host.prefill_layer_ms), layer)?,
+            amd_prefill_layer: amd_layer.map(|(factor, layer)| Picos((factor * layer * 1e9).round() as u64)),
             piecewise_graphs,
             step: time("step_ms", stated.map(|host| &host.step_ms), software.step_ms)?,
             step_request: Picos((step_request_us * 1e6).round() as u64),
@@ -322,25 +327,6 @@ impl JobText {
                 }
                 Ok(Arrivals::Batch { requests: check.count("requests", requests)?, max_num_seqs })
             }
-        }
-    }
-}
-
-/// Memory tier of the KV cache; on drives it is not modelled.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum KvTier {
-    Hbm,
-    Peer,
-    Host,
-}
-
-impl From<KvTier> for Tier {
-    fn from(tier: KvTier) -> Self {
-        match tier {
-            KvTier::Hbm => Self::Hbm,
-            KvTier::Peer => Self::Peer,
-            KvTier::Host => Self::Host,
         }
     }
 }
@@ -501,6 +487,8 @@ pub(crate) mod tests {
             ("parallel = { tp = 2, etp = 1 }", "job.toml:2:28", "etp: only valid for jobs of kind training"),
             ("parallel = { interleave = 2 }", "job.toml:2:27", "interleave: only valid for jobs of kind training"),
             ("prompt_tokens = 0", "job.toml:2:17", "from 1 to"),
+            ("requests = 10\nconcurrency = 5\ncached_requests = 11", "job.toml:4:19", "11 of 10 requests"),
+            ("concurrency = 5\ncached_requests = 1", "job.toml:3:19", "only valid with `concurrency` and `requests`"),
             ("prefix_hit = 1.5", "job.toml:2:14", "from 0 to 1"),
             ("scheduler_steps = 10", "job.toml:2:19", "needs request_rate"),
             ("kv_tier = \"disk\"", "job.toml:2:11", "unknown variant `disk`, expected one of `hbm`, `peer`, `host`"),
@@ -550,8 +538,10 @@ pub(crate) mod tests {
                       latent = { kv_lora_rank = 64, qk_nope_head_dim = 32, qk_rope_head_dim = 16, v_head_dim = 24 } }";
         let host = |lines: &str| served(&format!("{lines}\n")).host;
         let layer = |lines: &str| host(&format!("framework = \"sglang\"\n{lines}")).prefill_layer.us() / 1e3;
-        let times = ["", experts, &format!("precision = \"fp8\"\n{experts}"), latent].map(layer);
-        assert_eq!(times, [0.63, 1.0, 1.75, 1.7]);
+        let jobs = ["", experts, &format!("precision = \"fp8\"\n{experts}"), latent];
+        assert_eq!(jobs.map(layer), [0.63, 1.0, 1.47, 1.59]);
+        let amd = |lines: &str| host(&format!("framework = \"sglang\"\n{lines}")).on_amd().prefill_layer.us() / 1e3;
+        assert_eq!(jobs.map(amd), [0.63, 1.0, 2.0874, 1.59]);
         // vLLM has graphs of pieces of layers from 0.8 on, for steps of up to 512 tokens.
         let launch = |lines: &str, tokens: f64| host(lines).prefill_layer(tokens).us() / 1e3;
         let vllm = |version: &str| {

@@ -267,10 +267,9 @@ impl JobText {
         match &self.optimizer_temporaries {
             None => Ok(software.unwrap_or_default()),
             Some(copies) if *copies.get_ref() <= 2 => Ok(*copies.get_ref()),
-            Some(copies) => Err(check.error(
-                copies.span(),
-                format!("optimizer_temporaries: {} is not 0, 1 or 2", copies.get_ref()),
-            )),
+            Some(copies) => {
+                Err(check.error(copies.span(), format!("optimizer_temporaries: {} is not 0, 1 or 2", copies.get_ref())))
+            }
         }
     }
 
