@@ -146,7 +146,7 @@ mod tests {
             (Work::TrainingExperts, Some(Unmeasured), of(Work::TrainingExperts, true)),
             (Work::Serving, Some(ServedAdapters), own(ServedAdapters)),
             (Work::Serving, Some(SpeculativeDecoding), own(SpeculativeDecoding)),
-            (Work::ServingExperts, Some(SpeculativeDecoding), of(Work::ServingExperts, true)),
+            (Work::ServingExperts, Some(SpeculativeDecoding), own(SpeculativeDecoding)),
             (Work::ServingExperts, Some(Unmeasured), own(ServedAdapters)),
         ] {
             assert_eq!(
