@@ -1,6 +1,7 @@
 //! Calibration of the network alone: costs of messages between hosts, with the GPU and launch costs of the shipped
 //! profile of each machine.
 
+use fabricast_topologies::Picos;
 use fabricast_topologies::route::RouteOptions;
 
 use std::collections::BTreeSet;
@@ -187,7 +188,7 @@ mod tests {
     use fabricast_collectives::algorithm::Algorithm;
     use fabricast_sim::monitor::Monitor;
     use fabricast_sim::schedule::Protocol;
-    use fabricast_topologies::{FabricRequest, Picos};
+    use fabricast_topologies::FabricRequest;
 
     use super::super::HoldOut;
     use super::super::tests::{measurement, timed};

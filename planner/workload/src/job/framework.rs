@@ -74,6 +74,8 @@ pub struct Framework {
     pub loss_chunks: Option<u64>,
     /// True if communication overlaps with independent computation.
     pub overlap: Option<bool>,
+    /// Stage of ZeRO: 0 to 3.
+    pub zero: Option<u8>,
     /// Division of the optimizer states among ranks with ZeRO-1.
     pub zero_partition: Option<StatePartition>,
     /// Gradient bucket size in MiB.

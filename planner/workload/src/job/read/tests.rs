@@ -54,6 +54,20 @@ fn flash_attention_accepts_booleans_and_versions() {
     }
 }
 
+/// FSDP and TorchTitan shard weights unless the job states another stage.
+#[test]
+fn frameworks_that_shard_weights_by_default_do() {
+    let zero = |lines: &str| {
+        job(&format!("kind = \"training\"\nglobal_batch = 8\n{lines}model = \"llama-3-8b\"\nparallel = {{ dp = 8 }}\n"))
+            .zero
+    };
+    for framework in ["fsdp", "torchtitan", "torchtitan@2026-07"] {
+        assert_eq!(zero(&format!("framework = \"{framework}\"\n")), Zero::Weights, "{framework}");
+        assert_eq!(zero(&format!("framework = \"{framework}\"\nzero = 0\n")), Zero::None, "{framework}");
+    }
+    assert_eq!(zero("framework = \"torch-ddp\"\n"), Zero::None);
+}
+
 #[test]
 fn every_training_key_is_read() {
     let job = job("kind = \"training\"\nprecision = \"fp8\"\nmicro_batch = 2\nzero = 1\nbucket_mb = 40\n\

@@ -85,7 +85,8 @@ impl JobText {
     pub(super) fn training(&self, check: Validator<'_>, spans: JobSpans) -> Result<Training, JobError> {
         let global_batch = check.required("global_batch", &self.global_batch, &spans.job)?;
         let model = self.model(check, None)?;
-        let zero = self.zero(check)?;
+        let software = self.software(check, FrameworkKind::Training)?;
+        let zero = self.zero(check, software.zero)?;
         let parallel = self.parallel(check)?;
         let placement = self.placement(check)?;
         self.check_degrees(check, &parallel, &placement)?;
@@ -95,7 +96,6 @@ impl JobText {
             let expected = "training supports bf16, fp16, fp8 and fp32: nvfp4 is for inference";
             return Err(check.error(value.span(), format!("precision: {expected}")));
         }
-        let software = self.software(check, FrameworkKind::Training)?;
         let gradient_bits = match &self.gradient_bits {
             None => software.gradient_bits.unwrap_or(8 * precision.bytes() as u32),
             Some(bits) if (1..=32).contains(bits.get_ref()) => *bits.get_ref(),
@@ -352,8 +352,9 @@ impl JobText {
         Ok(())
     }
 
-    fn zero(&self, check: Validator<'_>) -> Result<Zero, JobError> {
-        match self.zero.as_ref().map(|zero| (*zero.get_ref(), zero.span())) {
+    fn zero(&self, check: Validator<'_>, software: Option<u8>) -> Result<Zero, JobError> {
+        let stated = self.zero.as_ref().map(|zero| (*zero.get_ref(), zero.span()));
+        match stated.or_else(|| Some((software?, 0..0))) {
             None | Some((0, _)) => Ok(Zero::None),
             Some((1, _)) => Ok(Zero::Optimizer),
             Some((2, _)) => Ok(Zero::Gradients),
