@@ -66,7 +66,7 @@ pub fn simulate_service(
     if let Arrivals::FixedConcurrency { concurrency, requests: Some(requests), .. } = job.arrivals {
         return simulate_clients(
             job,
-            ClientLoad { clients: concurrency, requests, cached: job.cached_requests },
+            ClientLoad { clients: concurrency, requests, cached: job.cached_requests.into() },
             layout,
             costs,
         );

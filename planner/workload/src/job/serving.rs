@@ -65,7 +65,7 @@ pub struct Serving {
     pub prefix_hit: f64,
     /// Number of first requests of a benchmark whose prompts are in the prefix cache, since an earlier run with the same
     /// seed had them.
-    pub cached_requests: u64,
+    pub cached_requests: u32,
     /// Precision of the keys and values in the KV cache.
     pub kv_precision: KvPrecision,
     /// Memory tier of the KV cache.
@@ -300,7 +300,8 @@ impl HostTimes {
     /// Returns the times on AMD's GPUs.
     #[must_use]
     pub fn on_amd(self) -> Self {
-        Self { prefill_layer: self.amd_prefill_layer.unwrap_or(self.prefill_layer), ..self }
+        let is_equal = self.amd_prefill_layer == Picos::ZERO;
+        Self { prefill_layer: if is_equal { self.prefill_layer } else { self.amd_prefill_layer }, ..self }
     }
 
     /// Returns the time to launch a layer in a step with prefill that has so many tokens.
@@ -318,8 +319,8 @@ pub struct HostTimes {
     pub request: Picos,
     /// Time to launch the kernels of a layer in a step with prefill, which is not one CUDA graph.
     pub prefill_layer: Picos,
-    /// The same on AMD's GPUs; `None` if it does not differ.
-    pub amd_prefill_layer: Option<Picos>,
+    /// The same on AMD's GPUs; 0 if it does not differ.
+    pub amd_prefill_layer: Picos,
     /// Time to launch a layer in pieces, in small steps with prefill; `None` if the software has no such graphs.
     pub piecewise_graphs: Option<PiecewiseGraphs>,
     /// Time between steps in which the GPUs wait.

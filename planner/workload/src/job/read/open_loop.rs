@@ -67,11 +67,12 @@ impl<'de> Deserialize<'de> for LengthText {
 
 impl JobText {
     /// Returns the number of first requests of a benchmark whose prompts are cached.
-    pub(super) fn cached_requests(&self, check: Validator<'_>, arrivals: Arrivals) -> Result<u64, JobError> {
+    pub(super) fn cached_requests(&self, check: Validator<'_>, arrivals: Arrivals) -> Result<u32, JobError> {
         let Some(cached) = &self.cached_requests else { return Ok(0) };
         match arrivals {
             Arrivals::FixedConcurrency { requests: Some(requests), .. } if *cached.get_ref() <= requests => {
-                Ok(*cached.get_ref())
+                // (`requests` is at most 100,000.)
+                Ok(*cached.get_ref() as u32)
             }
             Arrivals::FixedConcurrency { requests: Some(requests), .. } => {
                 let message = format!("cached_requests: {} of {requests} requests", cached.get_ref());

@@ -262,7 +262,8 @@ impl JobText {
         Ok(HostTimes {
             request: time("request_ms", stated.map(|host| &host.request_ms), software.request_ms)?,
             prefill_layer: time("prefill_layer_ms", stated.map(|host| &host.prefill_layer_ms), layer)?,
-            amd_prefill_layer: amd_layer.map(|(factor, layer)| Picos((factor * layer * 1e9).round() as u64)),
+            amd_prefill_layer: amd_layer
+                .map_or(Picos::ZERO, |(factor, layer)| Picos((factor * layer * 1e9).round() as u64)),
             piecewise_graphs,
             step: time("step_ms", stated.map(|host| &host.step_ms), software.step_ms)?,
             step_request: Picos((step_request_us * 1e6).round() as u64),
