@@ -1,5 +1,8 @@
 //! `plan --all`: every candidate of each call with its predicted time.
 
+use std::collections::BTreeSet;
+
+use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Chooser;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
 use fabricast_search::candidates::candidates;
@@ -39,7 +42,21 @@ pub fn simulate(
     let mut calls = Vec::new();
     for &collective in request.collectives {
         for &bytes in request.sizes {
+            let call = request.call(collective, bytes);
             let strategies = candidates(collective, &abilities, request.restriction, request.profile.software(), bytes);
+            let strategies = Strategy::with_variants_of_trees(strategies, call, request.profile, &abilities);
+            let default = chooser.and_then(|chooser| chooser.choose(&call).ok()).map(|choice| choice.strategy);
+            let default = default.filter(|default| request.restriction.allows(default, collective));
+            let with_chunk = |strategy| match chooser {
+                Some(chooser) => chooser.with_chunk(&call, strategy, request.profile),
+                None => strategy,
+            };
+            let mut strategies: BTreeSet<Strategy> = strategies.into_iter().map(with_chunk).collect();
+            let is_listed = |default: &Strategy| {
+                let parts = |strategy: &Strategy| (strategy.algorithm, strategy.protocol, strategy.channels);
+                strategies.iter().any(|strategy| parts(strategy) == parts(default))
+            };
+            strategies.extend(default.filter(|default| !is_listed(default)));
             calls.extend(strategies.into_iter().map(|strategy| StrategyCall { collective, bytes, strategy }));
         }
     }

@@ -333,7 +333,8 @@ fn entry<K: std::hash::Hash + Eq, T>(table: &Mutex<FxHashMap<K, SharedValue<T>>>
 
 impl<'a> PlanRequest<'a> {
     /// Returns the call of a collective with a message size.
-    pub(super) fn call(&self, collective: Collective, bytes: Bytes) -> Call {
+    #[must_use]
+    pub fn call(&self, collective: Collective, bytes: Bytes) -> Call {
         Call { collective, bytes, ranks: self.placement.len() as u32, root: Rank(self.root), buffers: self.buffers }
     }
 
