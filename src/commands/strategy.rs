@@ -6,7 +6,7 @@ use fabricast_collectives::strategy::{Strategy, check_combination, describe_comb
 use fabricast_libraries::nccl::{ChannelPart, ChannelRange};
 use fabricast_libraries::{Chooser, GroupChoice};
 use fabricast_search::candidates::Restriction;
-use fabricast_search::plan::{Effort, PlanError, PlanRequest, plan};
+use fabricast_search::plan::{Effort, PlanError, PlanRequest, PlanRow, plan};
 use fabricast_sim::LaunchMode;
 use fabricast_sim::monitor::Monitor;
 use fabricast_sim::profile::Profile;
@@ -272,7 +272,11 @@ fn plan_pick(
         effort: Effort::Contenders,
     };
     match plan(&request, Monitor::default()) {
-        Ok(plan) => Ok(plan.rows.first().map(|row| row.pick.strategy)),
+        // The fastest strategy, also where a plan prefers the library's default within the error of the prediction.
+        Ok(plan) => {
+            let fastest = |row: &PlanRow| row.preference.rejected_fastest().unwrap_or(&row.pick).strategy;
+            Ok(plan.rows.first().map(fastest))
+        }
         // The caller reports the invalid combination together with the valid ones.
         Err(PlanError::NothingToChoose { .. }) => Ok(None),
         Err(error) => Err(error.into()),

@@ -3,7 +3,8 @@
 //!
 //! The sizes at which the library's default changes are known to the byte and are planned first. Then two kinds of gaps
 //! between neighbouring sizes are halved on a logarithmic scale. The first kind has ends that differ in algorithm or
-//! protocol, or of which one uses the library's default and the other does not. The second kind is wide and has two
+//! protocol, or of which one uses the library's default and the other does not, or, in a library's table, that depart from
+//! it with different numbers of channels. The second kind is wide and has two
 //! ends that depart from the library's default, because the default may change inside the gap. If the middle size has a
 //! third strategy, both halves are refined.
 //!
@@ -208,9 +209,12 @@ fn middle(planner: &RowPlanner<'_>, pair: &[PlanRow]) -> Option<(Collective, Byt
     if a.collective != b.collective || !is_decided(planner, a.collective) {
         return None;
     }
-    let differ = !a.pick.has_same_pair(&b.pick) || departs_from_default(a) != departs_from_default(b);
+    let for_library = planner.request().restriction.library.is_some();
+    // A table has one number of channels for a range of sizes, in which times may jump with that of one end.
+    let other_channels = for_library && departs_from_default(a) && a.pick.strategy.channels != b.pick.strategy.channels;
+    let differ = !a.pick.has_same_pair(&b.pick) || departs_from_default(a) != departs_from_default(b) || other_channels;
     let max_ratio = match (differ, departs_from_default(a)) {
-        (true, _) if planner.request().restriction.library.is_some() => match jumps(a, b) {
+        (true, _) if for_library => match jumps(a, b) {
             true => JUMP_GAP_RATIO,
             false => LIBRARY_GAP_RATIO,
         },
