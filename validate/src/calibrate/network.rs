@@ -220,20 +220,29 @@ mod tests {
         let mut base = Profile::named("nccl-2.28-h200").unwrap();
         // Starting values that differ from the shipped ones.
         base.network.post = Picos(1_000_000);
-        base.network.fence = Picos(7_000_000);
         base.network.arrive = Picos(4_000_000);
-        let base = base;
         let mut truth = base.clone();
         truth.links.network = 0.8;
         truth.network.post = Picos(4_000_000);
-        truth.network.fence = Picos(2_000_000);
         truth.network.arrive = Picos(9_000_000);
-        let rows = timed(world(), &truth, |_| 1.0);
+        truth.network.interval = Picos(5_000_000);
+        assert_fit_predicts_more_hosts(&base, &truth);
+        // The fence is fitted if messages of a connection have no interval.
+        for (profile, fence) in [(&mut base, Picos(7_000_000)), (&mut truth, Picos(2_000_000))] {
+            profile.network.interval = Picos::ZERO;
+            profile.network.fence = fence;
+        }
+        assert_fit_predicts_more_hosts(&base, &truth);
+    }
+
+    /// Fits `base` to the times of `truth` on two hosts, and compares its predictions of four.
+    fn assert_fit_predicts_more_hosts(base: &Profile, truth: &Profile) {
+        let rows = timed(world(), truth, |_| 1.0);
         let hold_out: [HoldOut; 1] = ["nodes=4".parse().unwrap()];
         let task = CalibrationRequest {
             device: &rows,
             launches: &[],
-            base: &base,
+            base,
             prior: Prior::Open,
             hold_out: &hold_out,
             monitor: Monitor::default(),
