@@ -225,18 +225,19 @@ mod tests {
         truth.links.network = 0.8;
         truth.network.post = Picos(4_000_000);
         truth.network.arrive = Picos(9_000_000);
-        truth.network.interval = Picos(5_000_000);
-        assert_fit_predicts_more_hosts(&base, &truth);
+        truth.network.interval = Picos(3_000_000);
+        // Few rows separate the interval from the notification of large messages.
+        assert_fit_predicts_more_hosts(&base, &truth, 0.02);
         // The fence is fitted if messages of a connection have no interval.
         for (profile, fence) in [(&mut base, Picos(7_000_000)), (&mut truth, Picos(2_000_000))] {
             profile.network.interval = Picos::ZERO;
             profile.network.fence = fence;
         }
-        assert_fit_predicts_more_hosts(&base, &truth);
+        assert_fit_predicts_more_hosts(&base, &truth, 0.01);
     }
 
     /// Fits `base` to the times of `truth` on two hosts, and compares its predictions of four.
-    fn assert_fit_predicts_more_hosts(base: &Profile, truth: &Profile) {
+    fn assert_fit_predicts_more_hosts(base: &Profile, truth: &Profile, max_error: f64) {
         let rows = timed(world(), truth, |_| 1.0);
         let hold_out: [HoldOut; 1] = ["nodes=4".parse().unwrap()];
         let task = CalibrationRequest {
@@ -251,9 +252,9 @@ mod tests {
         let worst = |residuals: &[super::super::Residual]| {
             residuals.iter().map(|residual| residual.error.abs()).fold(0.0, f64::max)
         };
-        assert!(worst(&calibration.fitted) < 0.01, "{}", worst(&calibration.fitted));
+        assert!(worst(&calibration.fitted) < max_error, "{}", worst(&calibration.fitted));
         assert!(!calibration.held_out[0].residuals.is_empty());
-        assert!(worst(&calibration.held_out[0].residuals) < 0.01, "{}", worst(&calibration.held_out[0].residuals));
+        assert!(worst(&calibration.held_out[0].residuals) < max_error, "{}", worst(&calibration.held_out[0].residuals));
         // The fit recovers the network costs and leaves the other costs unchanged.
         assert!((calibration.profile.links.network - 0.8).abs() < 0.01, "{}", calibration.profile.links.network);
         assert_eq!(calibration.profile.protocols, base.protocols);

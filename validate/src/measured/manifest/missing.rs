@@ -34,7 +34,7 @@ pub(super) fn separate_runs(runs: u32) -> String {
 fn preset_with_gpu(model: &str) -> Option<&'static str> {
     let models = gpus::name::find(model);
     preset::names().find(|name| {
-        let Ok(fabric) = load(&FabricRequest::new(*name)) else { return false };
+        let Ok(fabric) = load(&FabricRequest::new(name)) else { return false };
         let is_model = |figures: &Figures| match figures {
             Figures::Gpu(figures) => models.iter().any(|model| figures.model.as_deref() == Some(&*model.name)),
             _ => false,
