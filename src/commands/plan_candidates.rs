@@ -52,9 +52,9 @@ pub fn simulate(
                 None => strategy,
             };
             let mut strategies: BTreeSet<Strategy> = strategies.into_iter().map(with_chunk).collect();
+            // The library's kernel may have other numbers of threads than the candidate.
             let is_listed = |default: &Strategy| {
-                let parts = |strategy: &Strategy| (strategy.algorithm, strategy.protocol, strategy.channels);
-                strategies.iter().any(|strategy| parts(strategy) == parts(default))
+                strategies.iter().any(|strategy| strategy.is_equivalent(default, collective, request.profile))
             };
             strategies.extend(default.filter(|default| !is_listed(default)));
             calls.extend(strategies.into_iter().map(|strategy| StrategyCall { collective, bytes, strategy }));

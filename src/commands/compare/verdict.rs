@@ -75,9 +75,11 @@ fn findings(group: &Group) -> Vec<String> {
     let mut lines: Vec<String> = with(RangeFinding::Slow).chain(with(RangeFinding::Fast)).map(deviation).collect();
     let expected: Vec<&SizeRange> = with(RangeFinding::Expected).collect();
     match (lines.is_empty(), expected.last()) {
-        (true, Some(range)) => lines.push(format!("as expected at {}: {}", expected_span(range), bandwidths(range))),
+        (true, Some(range)) => {
+            lines.push(format!("as expected at {}: {}", span_with_exceptions(range), bandwidths(range)))
+        }
         (false, Some(_)) => {
-            let spans: Vec<String> = expected.iter().map(|range| expected_span(range)).collect();
+            let spans: Vec<String> = expected.iter().map(|range| span_with_exceptions(range)).collect();
             lines.push(format!("as expected at {}", spans.join(" and ")));
         }
         (_, None) => {}
@@ -89,7 +91,7 @@ fn deviation(range: &SizeRange) -> String {
     format!(
         "{} at {}: {}, {} times the expected time",
         range.finding.name(),
-        span(range),
+        span_with_exceptions(range),
         bandwidths(range),
         significant(range.ratio)
     )
@@ -110,8 +112,8 @@ fn span(range: &SizeRange) -> String {
     if range.min == range.max { bytes(range.min) } else { format!("{} to {}", bytes(range.min), bytes(range.max)) }
 }
 
-/// Sizes of an expected range, with the number of those that deviate.
-fn expected_span(range: &SizeRange) -> String {
+/// Sizes of a range, with the number of those whose own times have another finding.
+fn span_with_exceptions(range: &SizeRange) -> String {
     let exceptions = match range.exceptions {
         0 => String::new(),
         count => format!(", except {} (column verdict)", format_count(count as u64, "size")),
