@@ -76,7 +76,7 @@ fn findings(group: &Group) -> Vec<String> {
     let expected: Vec<&SizeRange> = with(RangeFinding::Expected).collect();
     match (lines.is_empty(), expected.last()) {
         (true, Some(range)) => {
-            lines.push(format!("as expected at {}: {}", span_with_exceptions(range), bandwidths(range)))
+            lines.push(format!("as expected at {}: {}", span_with_exceptions(range), bandwidths(range)));
         }
         (false, Some(_)) => {
             let spans: Vec<String> = expected.iter().map(|range| span_with_exceptions(range)).collect();
