@@ -328,10 +328,10 @@ impl Template {
         let path_costs = of_first_loops.as_ref().unwrap_or(&lowest);
         let times = self.chain.times(self, path_costs, operation_costs.startup(), cut.loops);
         let tails = self.chain.tails(self, &lowest);
-        let has_equal_loops = cut.loops == self.rounds || self.loop_order == LoopOrder::Repeated;
+        let is_repeated = self.extends_to(cut);
         let passed =
             self.capacities.iter().zip(times.first_flows.iter().zip(&tails)).map(|(capacity, (&first, &tail))| {
-                let in_all = |amounts: &Amounts| match has_equal_loops {
+                let in_all = |amounts: &Amounts| match is_repeated {
                     true => self.passing(capacity, amounts),
                     false => self.min_passing(capacity, amounts),
                 };
