@@ -1,11 +1,8 @@
 //! `plan --all`: every candidate of each call with its predicted time.
 
-use std::collections::BTreeSet;
-
 use fabricast_collectives::strategy::Strategy;
 use fabricast_libraries::Chooser;
 use fabricast_reports::table::{Cell, Column, Emphasis, Table, TextOptions, Unit, Value, stacked};
-use fabricast_search::candidates::candidates;
 use fabricast_search::plan::{PlanRequest, StrategyCall, TimedStrategy, busbw_gb_per_s, simulate_strategies};
 use fabricast_sim::schedule::Collective;
 use fabricast_topologies::Bytes;
@@ -43,15 +40,9 @@ pub fn simulate(
     for &collective in request.collectives {
         for &bytes in request.sizes {
             let call = request.call(collective, bytes);
-            let strategies = candidates(collective, &abilities, request.restriction, request.profile.software(), bytes);
-            let strategies = Strategy::with_variants_of_trees(strategies, call, request.profile, &abilities);
+            let mut strategies = request.candidates(call, &abilities);
             let default = chooser.and_then(|chooser| chooser.choose(&call).ok()).map(|choice| choice.strategy);
             let default = default.filter(|default| request.restriction.allows(default, collective));
-            let with_chunk = |strategy| match chooser {
-                Some(chooser) => chooser.with_chunk(&call, strategy, request.profile),
-                None => strategy,
-            };
-            let mut strategies: BTreeSet<Strategy> = strategies.into_iter().map(with_chunk).collect();
             // The library's kernel may have other numbers of threads than the candidate.
             let is_listed = |default: &Strategy| {
                 strategies.iter().any(|strategy| strategy.is_equivalent(default, collective, request.profile))

@@ -103,7 +103,7 @@ pub fn single(
     let collective = call.collective;
     let chooser = setup::library(library, profile)
         .map(|used| setup::chooser(used, setting.router, placement, library, call_flags, strategy));
-    let picked = match library_default(&call, call_flags, strategy, library, setting)? {
+    let picked = match library_default(&call, strategy, library, chooser.as_ref())? {
         Some(chosen) => Some(chosen),
         None => plan_pick(&call, matrix.as_ref(), strategy, library, setting, chooser.as_ref())?,
     };
@@ -217,17 +217,15 @@ pub fn group(
 /// Default choice of the named library, if the flags name no part of a strategy.
 fn library_default(
     call: &Call,
-    flags: &CallArgs,
     strategy: &StrategyArgs,
     library: &LibraryArgs,
-    setting: RunSetting<'_>,
+    chooser: Option<&Chooser>,
 ) -> Result<Option<Strategy>, Failure> {
-    let Some(LibraryChoice::One(requested)) = library.library else { return Ok(None) };
+    let (Some(LibraryChoice::One(_)), Some(chooser)) = (library.library, chooser) else { return Ok(None) };
     let unset = [strategy.algorithm.is_empty(), strategy.protocol.is_empty(), strategy.channels.is_empty()];
     if unset.contains(&false) || strategy.chunk.is_some() || call.ranks <= 1 {
         return Ok(None);
     }
-    let chooser = setup::chooser(requested, setting.router, setting.placement, library, flags, strategy);
     match chooser.choose(call) {
         Ok(choice) => Ok(Some(choice.strategy)),
         Err(error) => Err(Failure::input_with_help(error.to_string(), "name a strategy with --algorithm")),

@@ -17,7 +17,7 @@ pub(super) struct Partners {
     channel_peers: Vec<u32>,
     /// Pairs of channel and peer counted so far.
     counted: FxHashSet<(u16, u32)>,
-    /// Whether each run of the rank waits at most for earlier messages of the rank to the same peers.
+    /// For each run of the rank, true if it waits at most for earlier messages of the rank to the same peers.
     follow_own: Vec<bool>,
 }
 

@@ -187,29 +187,9 @@ impl Template {
         system
     }
 
-    /// Returns the work of an operation of `span` chunks.
-    fn span_work(&self, amounts: &Amounts, span: u32) -> u128 {
-        let index = self.spans.iter().position(|&one| one == span);
-        index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
-    }
-
     /// Returns the total work that passes through a capacity.
     pub(super) fn passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
         self.passing_operations(capacity, amounts, |operations| operations)
-    }
-
-    /// Variant of [`Self::passing`] in which each pass of a block has the lowest cost of those that move as many chunks.
-    /// In schedules whose operations in one loop differ from those in another, further loops have at least this work.
-    pub(super) fn min_passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
-        let cost = |kind: LoadKind| amounts.coefficient(kind, 1);
-        let passed = capacity.load.iter().map(|&((kind, span, in_group), times)| {
-            let alike = capacity.load.iter().filter(|((other, other_span, _), _)| {
-                *other_span == span && std::mem::discriminant(other) == std::mem::discriminant(&kind)
-            });
-            let lowest = alike.map(|&((other, ..), _)| cost(other)).min().unwrap_or_default();
-            self.span_work(amounts, span) * u128::from(in_group) / u128::from(WHOLE) * times * u128::from(lowest)
-        });
-        Work(passed.sum())
     }
 
     /// Variant of [`Self::passing`] for other numbers of operations.
@@ -219,10 +199,37 @@ impl Template {
         amounts: &Amounts,
         number: impl Fn(OperationNumber) -> OperationNumber,
     ) -> Work {
+        self.passing_at_cost(capacity, amounts, number, |kind, _| amounts.coefficient(kind, 1))
+    }
+
+    /// Variant of [`Self::passing`] in which each pass of a block has the lowest cost of those that move as many chunks.
+    /// In schedules whose operations in one loop differ from those in another, further loops have at least this work.
+    pub(super) fn min_passing(&self, capacity: &Capacity, amounts: &Amounts) -> Work {
+        let lowest = |kind: LoadKind, span: u32| {
+            let alike = capacity.load.iter().filter(|((other, other_span, _), _)| {
+                *other_span == span && std::mem::discriminant(other) == std::mem::discriminant(&kind)
+            });
+            alike.map(|&((other, ..), _)| amounts.coefficient(other, 1)).min().unwrap_or_default()
+        };
+        self.passing_at_cost(capacity, amounts, |operations| operations, lowest)
+    }
+
+    /// Variant of [`Self::passing_operations`] for another cost of loads, by kind and number of chunks.
+    fn passing_at_cost(
+        &self,
+        capacity: &Capacity,
+        amounts: &Amounts,
+        number: impl Fn(OperationNumber) -> OperationNumber,
+        cost: impl Fn(LoadKind, u32) -> u64,
+    ) -> Work {
+        let span_work = |span: u32| {
+            let index = self.spans.iter().position(|&one| one == span);
+            index.and_then(|index| amounts.works.get(index)).map_or(0, |work| work.0)
+        };
         let passed = capacity.load.iter().map(|&((kind, span, in_group), times)| {
             let OperationNumber { in_group, times } = number(OperationNumber { in_group: in_group.into(), times });
-            let part = self.span_work(amounts, span) * in_group / u128::from(WHOLE);
-            part * times * u128::from(amounts.coefficient(kind, 1))
+            let part = span_work(span) * in_group / u128::from(WHOLE);
+            part * times * u128::from(cost(kind, span))
         });
         Work(passed.sum())
     }

@@ -4,7 +4,6 @@ use fabricast_reports::format::{bytes, gb_per_s, percent, significant};
 use fabricast_validate::compare::{
     Advice, Basis, Cause, Explanation, Group, ProfileParameter, RangeFinding, RankedCause, SizeRange,
 };
-use fabricast_validate::measured::{Reason, RejectedRow};
 
 use super::super::format_count;
 use super::{ComparisonAnswer, group_name};
@@ -48,8 +47,8 @@ pub fn lines(answer: &ComparisonAnswer<'_>) -> Vec<String> {
 
 /// Line on results that were wrong, whose times are not compared.
 fn corrupt_results(answer: &ComparisonAnswer<'_>) -> Option<String> {
-    let is_wrong = |rejected: &&RejectedRow| matches!(rejected.reason, Reason::WrongResults(_) | Reason::Faulty);
-    let wrong = answer.measurements.iter().flat_map(|measurement| &measurement.rejected).filter(is_wrong).count();
+    let rejected = answer.measurements.iter().flat_map(|measurement| &measurement.rejected);
+    let wrong = rejected.filter(|row| row.reason.is_wrong_result()).count();
     (wrong > 0).then(|| {
         let rows = format_count(wrong as u64, "row");
         format!(

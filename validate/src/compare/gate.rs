@@ -21,8 +21,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Compared, Comparison};
+use crate::measured::MeasuredError;
 use crate::measured::manifest::Measurement;
-use crate::measured::{MeasuredError, Reason, RejectedRow};
 
 /// Rules that a machine must meet.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,9 +157,12 @@ impl Gate {
             }
             violations.sort_by_key(|violation| comparison.rows.get(violation.row).map(|row| row.bytes));
             let judged = || measurements.iter().enumerate().filter(|(_, one)| rule.covers_collective(one));
-            let is_wrong = |line: &&RejectedRow| matches!(line.reason, Reason::WrongResults(_) | Reason::Faulty);
             let wrong = judged().flat_map(|(index, measurement)| {
-                measurement.rejected.iter().filter(is_wrong).map(move |line| (index, line.line))
+                measurement
+                    .rejected
+                    .iter()
+                    .filter(|line| line.reason.is_wrong_result())
+                    .map(move |line| (index, line.line))
             });
             let unmeasured = judged().map(|(index, _)| index).filter(|&index| rows_of.get(index) == Some(&0));
             RuleResult {

@@ -103,3 +103,11 @@ pub enum Reason {
         wanted: Collective,
     },
 }
+
+impl Reason {
+    /// Returns true if the call gave a wrong result.
+    #[must_use]
+    pub fn is_wrong_result(&self) -> bool {
+        matches!(self, Self::WrongResults(_) | Self::Faulty)
+    }
+}

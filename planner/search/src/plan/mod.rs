@@ -184,7 +184,8 @@ pub struct PlanRow {
     pub bound: Bound,
     /// Best channel count of each simulated algorithm and protocol, fastest first.
     pub pairs: Vec<TimedStrategy>,
-    /// The same of the strategies that the library can be configured to run; empty if no library was requested.
+    /// Best channel count of each algorithm and protocol that the library can be configured to run, fastest first; empty if
+    /// no library was requested.
     pub library_pairs: Vec<TimedStrategy>,
     /// The library's default; `None` if no library was requested or its choice is unknown.
     pub library_default: Option<LibraryDefault>,

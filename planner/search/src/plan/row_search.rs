@@ -19,7 +19,7 @@ use super::search_space::{MissingRoutes, omission_reason};
 use super::speculative::{Outcome, SpeculativeRuns, StrategyRun};
 use super::templates::{GroupTemplate, MAX_TEMPLATE_RANKS, Templates};
 use super::{Busiest, Effort, PlanError, PlanRequest, PlanRow, Preference, TimedStrategy};
-use crate::candidates::{Restriction, candidates};
+use crate::candidates::Restriction;
 use fabricast_collectives::algorithm::{self, Algorithm, Shape, Unsupported};
 use fabricast_collectives::bound::{Bound, Bounds};
 use fabricast_collectives::capabilities::{FabricCapabilities, PackedTrees};
@@ -96,15 +96,8 @@ impl<'a> Search<'a> {
 
     /// Searches for the best strategy of the call. Returns the row and all strategies that were simulated to the end.
     pub(super) fn run(&self, monitor: Monitor<'_>) -> Result<(PlanRow, Incumbents<'_>), PlanError> {
-        let PlanRequest { restriction, profile, .. } = *self.request;
-        let candidates =
-            candidates(self.call.collective, &self.capabilities, restriction, profile.software(), self.call.bytes);
-        let candidates = Strategy::with_variants_of_trees(candidates, self.call, profile, &self.capabilities);
-        let with_chunk = |strategy| match self.request.library {
-            Some(chooser) => chooser.with_chunk(&self.call, strategy, profile),
-            None => strategy,
-        };
-        let candidates: BTreeSet<Strategy> = candidates.into_iter().map(with_chunk).collect();
+        let profile = self.request.profile;
+        let candidates = self.request.candidates(self.call, &self.capabilities);
         let mut rejected = Vec::new();
         let mut simulated = Incumbents::new(LibraryStrategies::new(self.request, self.call));
         // The row states the time of the library's default in any case, which also limits the simulations of the others.

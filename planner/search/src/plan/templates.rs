@@ -6,6 +6,7 @@
 //! regardless of the actual size. A schedule has the same time with and without a template, so the result does not
 //! depend on the order of sizes or threads.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabricast_sim::SimulateError;
@@ -18,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::PlanRequest;
 use super::outline_cache::OutlineCache;
+use crate::candidates::candidates;
 use fabricast_collectives::algorithm::{self, Algorithm, Shape};
 use fabricast_collectives::capabilities::FabricCapabilities;
 use fabricast_collectives::strategy::Strategy;
@@ -336,6 +338,20 @@ impl<'a> PlanRequest<'a> {
     #[must_use]
     pub fn call(&self, collective: Collective, bytes: Bytes) -> Call {
         Call { collective, bytes, ranks: self.placement.len() as u32, root: Rank(self.root), buffers: self.buffers }
+    }
+
+    /// Returns the candidates of a call: those of the restriction, with the variants of packed trees that may be the
+    /// fastest, and those of the library with its chunks.
+    #[must_use]
+    pub fn candidates(&self, call: Call, capabilities: &FabricCapabilities) -> BTreeSet<Strategy> {
+        let software = self.profile.software();
+        let found = candidates(call.collective, capabilities, self.restriction, software, call.bytes);
+        let found = Strategy::with_variants_of_trees(found, call, self.profile, capabilities);
+        let with_chunk = |strategy| match self.library {
+            Some(chooser) => chooser.with_chunk(&call, strategy, self.profile),
+            None => strategy,
+        };
+        found.into_iter().map(with_chunk).collect()
     }
 
     /// Returns the shape of a strategy for a call, without the matrix of an all_to_allv.

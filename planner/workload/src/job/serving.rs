@@ -319,7 +319,7 @@ pub struct HostTimes {
     pub request: Picos,
     /// Time to launch the kernels of a layer in a step with prefill, which is not one CUDA graph.
     pub prefill_layer: Picos,
-    /// The same on AMD's GPUs; 0 if it does not differ.
+    /// Time to launch the kernels of such a layer on AMD's GPUs; 0 if it does not differ.
     pub amd_prefill_layer: Picos,
     /// Time to launch a layer in pieces, in small steps with prefill; `None` if the software has no such graphs.
     pub piecewise_graphs: Option<PiecewiseGraphs>,
